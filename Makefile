@@ -1,0 +1,39 @@
+# make table3: fresh machine to finished Table 3 on the embedded corpus.
+# make test:   fresh machine to passed lint, types and tests.
+PYTHON ?= python3
+WORKDIR ?= runs/toy
+BIN := .venv/bin
+
+.PHONY: table3 test lint types tests lock clean
+
+table3: .venv/.installed
+	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
+
+test: lint types tests
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed
+	$(BIN)/basedpyright
+
+tests: .venv/.installed
+	$(BIN)/python -m pytest
+
+.venv/.installed: requirements-build.lock requirements.lock setup.py
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; name one with: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-build.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+# Resolves the locks again, for Python 3.11 to 3.13 (needs uv).
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+lock:
+	printf 'pip\nsetuptools>=80\n' | $(LOCK) - -o requirements-build.lock
+	$(LOCK) --fork-strategy fewest --extra test setup.py -o requirements.lock
+
+clean:
+	rm -rf .venv build *.egg-info

@@ -1,0 +1,44 @@
+"""Packaging: the library `transformer_jax`; configs, experiments and launch run from the checkout."""
+
+import pathlib
+
+import setuptools
+
+setuptools.setup(
+    name="transformer_jax",
+    version="0.1.0",
+    description="What does each part of the Transformer buy? Table 3 of the paper, in JAX.",
+    long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=setuptools.find_packages(include=["transformer_jax", "transformer_jax.*"]),
+    python_requires=">=3.11",
+    install_requires=[
+        "absl-py>=2.1",
+        "etils>=1.9",
+        "flax>=0.12",
+        "grain>=0.2.10",
+        "jax>=0.10",
+        "jaxtyping>=0.3",
+        "ml-collections>=1.1",
+        "numpy>=2.0",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.11.20",
+        "rich>=14.0",
+        "sacrebleu>=2.5",
+        "sentencepiece>=0.2.1",
+        "tensorboardX>=2.6.2",
+        "tensorflow-datasets>=4.9.9",
+    ],
+    extras_require={
+        "cuda": ["jax[cuda13]>=0.10"],
+        "tpu": ["jax[tpu]>=0.10"],
+        "test": [
+            "basedpyright>=1.31",
+            "beartype>=0.22",
+            "pytest>=8.4",
+            "pytest-xdist>=3.8",
+            "ruff>=0.13",
+        ],
+    },
+)

@@ -1,0 +1,269 @@
+"""Typed, frozen configurations, checked as a whole before anything is built.
+
+`configs/*.py` hold the values; here stand only names, types and what is allowed. There are no
+defaults: a field that a config lacks is an error, as is one it should not have.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+
+T = TypeVar("T")
+
+
+class UserError(Exception):
+    """A mistake of the user's: shown as one line, without traceback; exit code 2."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Sizes and kinds of the model, named as in the paper; see `configs/base.py`."""
+
+    architecture: str
+    num_layers: int
+    d_model: int
+    d_ff: int
+    num_heads: int
+    num_kv_heads: int
+    d_k: int
+    d_v: int
+    dropout_rate: float
+    position: str
+    max_positions: int
+    norm: str
+    norm_placement: str
+    feed_forward: str
+    window: int
+    compute_dtype: str
+
+    @property
+    def key_value_heads(self) -> int:
+        """K: num_kv_heads, or num_heads where that is 0."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The type that activations are computed in."""
+        return jnp.dtype(self.compute_dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """The optimiser's schedule, the batch and the seed; see `configs/base.py`."""
+
+    num_steps: int
+    warmup_steps: int
+    learning_rate_scale: float
+    label_smoothing: float
+    batch_tokens: int
+    accumulation_steps: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Corpus, tokenizer and row lengths; see `configs/base.py`."""
+
+    corpus: str
+    train: str
+    dev: str
+    test: str
+    source_language: str
+    target_language: str
+    toy_pairs: int
+    toy_seed: int
+    vocab_size: int
+    source_length: int
+    target_length: int
+    packing_window: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig:
+    """Beam search; see `configs/base.py`."""
+
+    beam_size: int
+    alpha: float
+    penalty: str
+    extra_tokens: int
+    batch_sentences: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each axis of the mesh; see `configs/base.py`."""
+
+    data: int
+    fsdp: int
+    tensor: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """How often to checkpoint and how many to keep."""
+
+    every: int
+    keep: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LogConfig:
+    """How often to measure."""
+
+    every: int
+    dev_every: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One run, whole."""
+
+    model: ModelConfig
+    train: TrainConfig
+    data: DataConfig
+    decode: DecodeConfig
+    mesh: MeshConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+
+
+def from_mapping(values: Mapping[str, Any]) -> Config:
+    """Builds and checks a configuration from nested mappings (a ConfigDict or parsed JSON).
+
+    Raises:
+      UserError: a field is unknown, missing, of the wrong type or out of range.
+    """
+    config = _build(Config, values, "")
+    _check_ranges(config)
+    return config
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """The nested dictionary that `from_mapping` reads."""
+    return dataclasses.asdict(config)
+
+
+def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
+    """The entry of a table of kinds.
+
+    Raises:
+      UserError: there is no such kind; the message lists those there are.
+    """
+    require_known(field, name, table)
+    return table[name]
+
+
+def require_known(field: str, name: str, known: Collection[str]) -> None:
+    """Raises UserError, listing what is known, unless `name` is."""
+    if name not in known:
+        raise UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
+
+
+def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
+    """SHA-256 of what determines a run's result: `config_hash`.
+
+    It covers model, train, data and decode, and the digests of corpus and tokenizer in place of the
+    corpus's paths; it leaves out mesh, checkpoint interval and logging. The JSON is canonical:
+    sorted keys, numbers that are equal written alike.
+    """
+    values = to_dict(config)
+    content = {key: values[key] for key in ("model", "train", "data", "decode")}
+    for path in ("train", "dev", "test"):
+        del content["data"][path]
+    content["digests"] = dict(digests)
+    text = json.dumps(_normalise(content), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _normalise(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _normalise(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_normalise(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _build(kind: type[T], values: Mapping[str, Any], path: str) -> T:
+    if not isinstance(values, Mapping):
+        raise UserError(f"config.{path.rstrip('.')} should hold fields, but is {values!r}")
+    hints = typing.get_type_hints(kind)
+    for name in values:
+        if name not in hints:
+            raise UserError(f"there is no config field {path}{name}{_closest(name, hints)}")
+    fields = {}
+    for name, expected in hints.items():
+        if name not in values:
+            raise UserError(f"the config lacks the field {path}{name}")
+        value = values[name]
+        if dataclasses.is_dataclass(expected):
+            fields[name] = _build(expected, value, f"{path}{name}.")
+        else:
+            fields[name] = _convert(expected, value, path + name)
+    return kind(**fields)
+
+
+def _convert(expected: type, value: Any, path: str) -> Any:
+    accepted = (int, float) if expected is float else expected
+    if not isinstance(value, accepted) or isinstance(value, bool):
+        raise UserError(f"{path} should be {_article(expected)}, but is {value!r}")
+    if expected is float and not math.isfinite(value):
+        raise UserError(f"{path} should be a finite number, but is {value!r}")
+    return expected(value)
+
+
+def _article(kind: type) -> str:
+    return {int: "a whole number", float: "a number", str: "text"}[kind]
+
+
+def _closest(name: str, known: Collection[str]) -> str:
+    matches = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {matches[0]}?" if matches else ""
+    return f"{hint} (known: {', '.join(sorted(known))})"
+
+
+def _check_ranges(config: Config) -> None:
+    at_least = {
+        1: (
+            "model.num_layers model.d_model model.d_ff model.num_heads model.d_k model.d_v "
+            "model.max_positions train.num_steps train.warmup_steps train.batch_tokens "
+            "train.accumulation_steps data.source_length data.target_length data.packing_window "
+            "data.vocab_size decode.beam_size decode.batch_sentences mesh.fsdp mesh.tensor "
+            "checkpoint.every checkpoint.keep log.every"
+        ),
+        0: (
+            "model.num_kv_heads model.dropout_rate model.window train.learning_rate_scale "
+            "train.label_smoothing train.seed data.toy_pairs data.toy_seed decode.alpha "
+            "decode.extra_tokens log.dev_every"
+        ),
+    }
+    for minimum, names in at_least.items():
+        for name in names.split():
+            section, field = name.split(".")
+            value = getattr(getattr(config, section), field)
+            if value < minimum:
+                raise UserError(f"{name}={value} should be at least {minimum}")
+    for name, value in (
+        ("model.dropout_rate", config.model.dropout_rate),
+        ("train.label_smoothing", config.train.label_smoothing),
+    ):
+        if value >= 1:
+            raise UserError(f"{name}={value} should be below 1")
+    if config.mesh.data < 1 and config.mesh.data != -1:
+        raise UserError(f"mesh.data={config.mesh.data} should be at least 1, or -1 for the rest")
+    if config.train.seed >= 2**32:
+        raise UserError(f"train.seed={config.train.seed} should be below 2^32")
+    if config.model.num_heads % config.model.key_value_heads:
+        raise UserError(
+            f"model.num_kv_heads={config.model.num_kv_heads} should divide "
+            f"model.num_heads={config.model.num_heads}"
+        )
+    require_known("model.compute_dtype", config.model.compute_dtype, ("float32", "bfloat16"))

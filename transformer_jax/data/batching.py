@@ -1,0 +1,164 @@
+"""From token lists to arrays: packed training batches by index, padded ones for evaluation."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import grain
+import numpy as np
+from jaxtyping import Int
+
+from transformer_jax import sequences
+from transformer_jax.data import packing
+from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.data.dataset import Dataset
+
+Tokens = Sequence[int] | Int[np.ndarray, "length"]
+
+
+def fill(
+    rows: Sequence[Sequence[tuple[Tokens, Tokens]]], source_length: int, target_length: int
+) -> sequences.Batch:
+    """Writes pairs into rows, segment after segment.
+
+    Args:
+      rows: for each row the pairs that share it, without start and end tokens.
+      source_length: positions in a source row.
+      target_length: positions in a target row.
+
+    Raises:
+      ValueError: the pairs of a row do not fit into it.
+    """
+    source, source_segments, source_positions = _empty(len(rows), source_length)
+    target, target_segments, target_positions = _empty(len(rows), target_length)
+    labels = np.zeros_like(target)
+    for row, pairs in enumerate(rows):
+        source_start = target_start = 0
+        for segment, (source_tokens, target_tokens) in enumerate(pairs, start=1):
+            place = (row, slice(source_start, source_start + len(source_tokens) + 1))
+            source[place] = [*source_tokens, tokenizer_lib.END]
+            source_segments[place] = segment
+            source_positions[place] = np.arange(len(source_tokens) + 1)
+            source_start = place[1].stop
+            place = (row, slice(target_start, target_start + len(target_tokens) + 1))
+            target[place] = [tokenizer_lib.START, *target_tokens]
+            labels[place] = [*target_tokens, tokenizer_lib.END]
+            target_segments[place] = segment
+            target_positions[place] = np.arange(len(target_tokens) + 1)
+            target_start = place[1].stop
+    return sequences.Batch(
+        sequences.Sequences(source, source_segments, source_positions),
+        sequences.Sequences(target, target_segments, target_positions),
+        labels,
+    )
+
+
+def _empty(rows: int, length: int) -> list[Int[np.ndarray, "B T"]]:
+    return [np.zeros((rows, length), np.int32) for _ in range(3)]
+
+
+@final
+class TrainingBatches:
+    """Packed training batches: element b is batch b, of the rows that this host computes."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        batch_rows: int,
+        source_length: int,
+        target_length: int,
+        window: int,
+        seed: int,
+        num_steps: int,
+        host: int = 0,
+        num_hosts: int = 1,
+    ) -> None:
+        """Plans the batches of a run.
+
+        Args:
+          dataset: the encoded training set.
+          batch_rows: rows of the global batch; a multiple of the number of hosts.
+          source_length: positions in a source row.
+          target_length: positions in a target row.
+          window: pairs packed together.
+          seed: of the shuffles.
+          num_steps: number of batches.
+          host: this host's index.
+          num_hosts: hosts that share out each batch.
+        """
+        self._dataset = dataset
+        self._lengths = (source_length, target_length)
+        self._batch_rows = batch_rows
+        self._num_steps = num_steps
+        self._slice = slice(host * batch_rows // num_hosts, (host + 1) * batch_rows // num_hosts)
+        usable = dataset.usable
+        self.plan = packing.Plan(
+            dataset.source.lengths[usable] + 1,
+            dataset.target.lengths[usable] + 1,
+            source_length,
+            target_length,
+            window,
+            seed,
+        )
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    def __getitem__(self, step: int) -> sequences.Batch:
+        rows = self.plan.rows(step * self._batch_rows, (step + 1) * self._batch_rows)[self._slice]
+        dataset = self._dataset
+        pairs = [[dataset.usable[pair] for pair in row] for row in rows]
+        return fill(
+            [[(dataset.source[pair], dataset.target[pair]) for pair in row] for row in pairs],
+            *self._lengths,
+        )
+
+    def from_step(self, step: int) -> Iterator[sequences.Batch]:
+        """Batches step, step + 1, …, read ahead by Grain's threads."""
+        batches = grain.MapDataset.source(self).slice(slice(step, None))
+        return iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)))
+
+    def fill_rates(self) -> tuple[float, float]:
+        """Shares of source and target positions that hold tokens, over the first epoch."""
+        dataset, rows = self._dataset, self.plan.epoch_end(0)
+        source_tokens = (dataset.source.lengths[dataset.usable] + 1).sum()
+        target_tokens = (dataset.target.lengths[dataset.usable] + 1).sum()
+        source_length, target_length = self._lengths
+        return source_tokens / (rows * source_length), target_tokens / (rows * target_length)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaddedBatch:
+    """Pairs of similar length, one to a row, and their places in the list they come from.
+
+    Rows beyond len(indices) repeat the last pair, so that the number of rows is the same in all
+    batches; they do not count.
+    """
+
+    indices: list[int]
+    batch: sequences.Batch
+
+
+def padded_batches(
+    source: Sequence[Tokens], target: Sequence[Tokens] | None, batch_rows: int, multiple: int
+) -> Iterator[PaddedBatch]:
+    """Groups all sentences by length, longest first; none is left out.
+
+    Args:
+      source: source sentences, without end tokens.
+      target: their translations; None where there are none yet.
+      batch_rows: rows of each batch.
+      multiple: row lengths are rounded up to one of these, so that few shapes are compiled.
+    """
+    targets = [()] * len(source) if target is None else target
+    order = sorted(range(len(source)), key=lambda i: (len(source[i]), len(targets[i])), reverse=True)
+    for start in range(0, len(order), batch_rows):
+        indices = order[start : start + batch_rows]
+        chosen = indices + indices[-1:] * (batch_rows - len(indices))
+        lengths = [
+            multiple * -(-max(len(side[i]) + 1 for i in chosen) // multiple)
+            for side in (source, targets)
+        ]
+        rows = [[(source[i], targets[i])] for i in chosen]
+        yield PaddedBatch(indices, fill(rows, *lengths))

@@ -1,0 +1,129 @@
+"""Which sentence pairs share a row: planned, and a pure function of what it is told.
+
+An epoch is a seeded shuffle of the pairs, cut into windows. Within a window pairs are packed by
+best fit, longest target first, and the rows shuffled. The rows of all windows of all epochs follow
+one another, and batch b is rows b R to (b + 1) R of that sequence. So the input's whole state is
+the step number, on any number of hosts.
+"""
+
+import bisect
+import threading
+from typing import final
+
+import numpy as np
+from jaxtyping import Int
+
+
+def pack(
+    source_lengths: Int[np.ndarray, "pairs"],
+    target_lengths: Int[np.ndarray, "pairs"],
+    source_capacity: int,
+    target_capacity: int,
+) -> list[list[int]]:
+    """Packs pairs into rows that both sides fit into.
+
+    Each pair, longest target first, joins the row where it leaves the least room for targets, and
+    among those the one with the least room for sources.
+
+    Args:
+      source_lengths: positions that each pair takes in a source row.
+      target_lengths: positions that each pair takes in a target row.
+      source_capacity: positions in a source row.
+      target_capacity: positions in a target row.
+
+    Returns:
+      The rows, each a list of indices of pairs.
+
+    Raises:
+      ValueError: a pair fits into no row.
+    """
+    if np.any(source_lengths > source_capacity) or np.any(target_lengths > target_capacity):
+        raise ValueError("a pair is longer than a row")
+    rows: list[list[int]] = []
+    # Open rows by room left for targets; each list sorted by room left for sources.
+    open_rows: list[list[tuple[int, int]]] = [[] for _ in range(target_capacity + 1)]
+    order = np.lexsort((source_lengths, target_lengths))[::-1]
+    for pair in order.tolist():
+        source, target = int(source_lengths[pair]), int(target_lengths[pair])
+        for room in range(target, target_capacity + 1):
+            place = bisect.bisect_left(open_rows[room], (source, -1))
+            if place < len(open_rows[room]):
+                source_room, row = open_rows[room].pop(place)
+                break
+        else:
+            room, source_room, row = target_capacity, source_capacity, len(rows)
+            rows.append([])
+        rows[row].append(pair)
+        bisect.insort(open_rows[room - target], (source_room - source, row))
+    return rows
+
+
+@final
+class Plan:
+    """The packed rows of every batch, found by index."""
+
+    def __init__(
+        self,
+        source_lengths: Int[np.ndarray, "pairs"],
+        target_lengths: Int[np.ndarray, "pairs"],
+        source_capacity: int,
+        target_capacity: int,
+        window: int,
+        seed: int,
+    ) -> None:
+        """Makes a plan; nothing is packed before it is asked for.
+
+        Args:
+          source_lengths: positions that each pair takes in a source row.
+          target_lengths: positions that each pair takes in a target row.
+          source_capacity: positions in a source row.
+          target_capacity: positions in a target row.
+          window: pairs packed together.
+          seed: of the shuffles.
+        """
+        self._lengths = (source_lengths, target_lengths)
+        self._capacities = (source_capacity, target_capacity)
+        self._window = window
+        self._seed = seed
+        self._windows_per_epoch = -(-len(source_lengths) // window)
+        self._starts = [0]  # first row of window 0, 1, … as far as known
+        self._cache: dict[int, list[list[int]]] = {}
+        self._lock = threading.Lock()  # Grain reads batches from several threads
+
+    def rows(self, start: int, stop: int) -> list[list[int]]:
+        """Rows start to stop of the endless sequence, each a list of pairs."""
+        with self._lock:
+            while self._starts[-1] < stop:
+                window = len(self._starts) - 1
+                self._starts.append(self._starts[-1] + len(self._pack_window(window)))
+            window = bisect.bisect_right(self._starts, start) - 1
+            rows: list[list[int]] = []
+            while self._starts[window] < stop:
+                first = self._starts[window]
+                rows += self._pack_window(window)[max(start - first, 0) : stop - first]
+                window += 1
+            return rows
+
+    def epoch_end(self, epoch: int) -> int:
+        """Number of the row after the last one of an epoch (0, 1, …)."""
+        with self._lock:
+            last = (epoch + 1) * self._windows_per_epoch
+            while len(self._starts) <= last:
+                window = len(self._starts) - 1
+                self._starts.append(self._starts[-1] + len(self._pack_window(window)))
+            return self._starts[last]
+
+    def _pack_window(self, window: int) -> list[list[int]]:
+        if window not in self._cache:
+            while len(self._cache) >= 4:  # batches are read nearly in order
+                del self._cache[next(iter(self._cache))]
+            self._cache[window] = self._pack_anew(window)
+        return self._cache[window]
+
+    def _pack_anew(self, window: int) -> list[list[int]]:
+        epoch, part = divmod(window, self._windows_per_epoch)
+        shuffle = np.random.default_rng((self._seed, epoch)).permutation(len(self._lengths[0]))
+        pairs = shuffle[part * self._window : (part + 1) * self._window]
+        rows = pack(*(lengths[pairs] for lengths in self._lengths), *self._capacities)
+        order = np.random.default_rng((self._seed, epoch, part)).permutation(len(rows))
+        return [pairs[rows[row]].tolist() for row in order]

@@ -1,0 +1,124 @@
+"""One SentencePiece BPE model for both languages, trained once per corpus and settings.
+
+Text is taken as it is: no Unicode normalisation, no collapsing of spaces; characters outside the
+vocabulary are spelt in bytes, so that every sentence survives encoding and decoding.
+"""
+
+import hashlib
+import io
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, final
+
+import sentencepiece
+from absl import logging
+
+from transformer_jax import config as config_lib
+from transformer_jax import files
+
+PAD, START, END, UNKNOWN = 0, 1, 2, 3  # vocabulary ids that every model of ours has
+
+SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
+    "model_type": "bpe",
+    "character_coverage": 0.9999,
+    "byte_fallback": True,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "max_sentence_length": 1 << 20,
+    "pad_id": PAD,
+    "bos_id": START,
+    "eos_id": END,
+    "unk_id": UNKNOWN,
+    "num_threads": 1,
+    "minloglevel": 2,
+}
+
+
+@final
+class Tokenizer:
+    """Turns sentences into vocabulary ids and back.
+
+    Attributes:
+      model: the serialised SentencePiece model.
+      digest: its SHA-256.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self.digest = hashlib.sha256(model).hexdigest()
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except RuntimeError as error:
+            raise config_lib.UserError(f"this is not a SentencePiece model: {error}") from error
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, special ones included."""
+        return self._processor.vocab_size()
+
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Ids of each sentence's pieces, without start or end token."""
+        return self._processor.EncodeAsIds(list(sentences))
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each list of ids; special tokens are left out."""
+        return self._processor.DecodeIds([list(map(int, row)) for row in ids])
+
+
+def train(sentences: Iterable[str], vocab_size: int) -> bytes:
+    """Trains a model.
+
+    Args:
+      sentences: of both languages.
+      vocab_size: pieces, special ones and the 256 bytes included.
+
+    Returns:
+      The serialised SentencePiece model.
+
+    Raises:
+      UserError: the corpus is too small for this vocabulary.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            vocab_size=vocab_size,
+            **SETTINGS,
+        )
+    except RuntimeError as error:
+        limit = re.search(r"value <= (\d+)", str(error))
+        if limit:
+            raise config_lib.UserError(
+                f"the training set is too small for data.vocab_size={vocab_size:,}: "
+                f"it yields at most {int(limit[1]):,} pieces"
+            ) from error
+        if "smaller than required_chars" in str(error):
+            raise config_lib.UserError(
+                f"data.vocab_size={vocab_size:,} is less than the corpus's characters, 256 bytes "
+                "and 4 special tokens together: choose a larger one"
+            ) from error
+        raise
+    return model.getvalue()
+
+
+def cached(
+    sentences: Iterable[str], vocab_size: int, corpus_digest: str, cache_dir: pathlib.Path
+) -> Tokenizer:
+    """The tokenizer of a corpus, from the cache or trained now.
+
+    Args:
+      sentences: of both languages; read only if the model is not in the cache.
+      vocab_size: pieces.
+      corpus_digest: identifies the sentences.
+      cache_dir: where tokenizers are kept, by a hash of corpus and settings.
+    """
+    key = json.dumps([corpus_digest, vocab_size, SETTINGS], sort_keys=True)
+    path = cache_dir / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
+    if not path.exists():
+        logging.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
+        files.write(path, train(sentences, vocab_size))
+    return Tokenizer(path.read_bytes())

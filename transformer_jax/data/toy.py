@@ -1,0 +1,396 @@
+"""The embedded corpus: a small English–German grammar, a real translation problem in miniature.
+
+German asks for what English does not say: gender and case on articles and adjectives, the finite
+verb second in a main clause and last in a subordinate one, separable verbs, pronouns that agree
+with a noun one or two clauses back, compounds in one word, numbers ones first.
+
+Ten pairs (seed 0):
+
+TEN_PAIRS
+
+The development and test sets hold out combinations, not only strings: one in eight of all
+verb–object, adjective–noun and compound combinations occurs in no training sentence, and every
+development and test sentence has at least one of them.
+"""
+
+import dataclasses
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+
+from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import toy_grammar as grammar
+
+HELD_OUT_PAIRS = 500  # sentence pairs in the development set, and again in the test set
+HELD_OUT_SHARE = 8  # one in so many combinations occurs in held-out sentences only
+
+Combination = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pronoun:
+    """A third-person pronoun for a noun phrase said before."""
+
+    antecedent: grammar.NounPhrase
+
+    @property
+    def plural(self) -> bool:
+        """Whether it takes a plural verb."""
+        return self.antecedent.plural
+
+    def english(self) -> str:
+        """he, she, it or they."""
+        noun = self.antecedent.noun
+        if self.plural:
+            return "they"
+        return {"m": "he", "f": "she"}[noun.gender] if noun.kind == "person" else "it"
+
+    def german(self, case: grammar.Case) -> str:
+        """er, sie or es: only ever a subject."""
+        if case != "nominative":
+            raise ValueError("pronouns are subjects in this grammar")
+        return grammar.PRONOUNS[self.antecedent.agreement]
+
+
+Nominal = grammar.NounPhrase | Pronoun
+
+
+@dataclasses.dataclass(frozen=True)
+class Clause:
+    """What is said, in neither language yet; an object or subject may be absent (relatives)."""
+
+    verb: grammar.Verb
+    subject: Nominal | None = None
+    indirect: grammar.NounPhrase | None = None
+    direct: grammar.NounPhrase | None = None
+    place: tuple[str, grammar.NounPhrase] | None = None
+    time: str = ""
+    auxiliary: int | None = None  # index into grammar.AUXILIARIES
+    plural: bool = False  # of an absent subject
+
+    def english(self, time_first: bool = False) -> str:
+        """The clause in English word order."""
+        plural = self.subject.plural if self.subject else self.plural
+        if self.auxiliary is None:
+            verb = self.verb.en if plural else self.verb.en_third
+        else:
+            verb = f"{self._english_auxiliary(plural)} {self._english_nonfinite()}"
+        return self._english(time_first, [self.subject.english() if self.subject else "", verb])
+
+    def english_question(self) -> str:
+        """Does the man see the dog; will the man see the dog."""
+        assert self.subject is not None
+        plural = self.subject.plural
+        if self.auxiliary is None:
+            start, verb = ("do" if plural else "does"), self.verb.en
+        else:
+            start, verb = self._english_auxiliary(plural), self._english_nonfinite()
+        return self._english(False, [start, self.subject.english(), verb])
+
+    def german(self, order: str) -> str:
+        """The clause with its finite verb "first" (questions), "second" or "last".
+
+        "time" is verb-second with the time in front.
+        """
+        finite, rest = self._german_verb(order == "last")
+        subject = [self.subject.german("nominative")] if self.subject else []
+        time = [grammar.TIMES[self.time]] if self.time else []
+        objects = []
+        if self.indirect:
+            objects.append(self.indirect.german("dative"))
+        if self.direct:
+            objects.append(self.direct.german("accusative"))
+        if self.place:
+            preposition, noun_phrase = self.place
+            german = grammar.PREPOSITIONS[preposition]
+            objects.append(f"{german} {noun_phrase.german('dative')}")
+        words = {
+            "first": [finite, *subject, *time, *objects, *rest],
+            "second": [*subject, finite, *time, *objects, *rest],
+            "time": [*time, finite, *subject, *objects, *rest],
+            "last": [*subject, *time, *objects, *rest, finite],
+        }
+        return " ".join(words[order])
+
+    def _english(self, time_first: bool, start: Sequence[str]) -> str:
+        words = [self.time if time_first else "", *start]
+        if self.indirect:
+            words.append(self.indirect.english())
+        if self.direct:
+            words.append(self.direct.english())
+        if self.place:
+            words += [self.place[0], self.place[1].english()]
+        words.append("" if time_first else self.time)
+        return " ".join(word for word in words if word)
+
+    def _english_auxiliary(self, plural: bool) -> str:
+        assert self.auxiliary is not None
+        return grammar.AUXILIARIES[self.auxiliary][int(plural)]
+
+    def _english_nonfinite(self) -> str:
+        assert self.auxiliary is not None
+        participle = grammar.AUXILIARIES[self.auxiliary][4] == "participle"
+        return self.verb.en_participle if participle else self.verb.en
+
+    def _german_verb(self, last: bool) -> tuple[str, list[str]]:
+        """The finite verb, and what stands at the end of the clause."""
+        plural = self.subject.plural if self.subject else self.plural
+        if self.auxiliary is not None:
+            auxiliary = grammar.AUXILIARIES[self.auxiliary]
+            participle = auxiliary[4] == "participle"
+            nonfinite = self.verb.de_participle if participle else self.verb.de_infinitive
+            return auxiliary[3 if plural else 2], [nonfinite]
+        finite = self.verb.de_plural if plural else self.verb.de_third
+        if last:
+            return self.verb.prefix + finite, []
+        return finite, [self.verb.prefix] if self.verb.prefix else []
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A pair, and the word combinations that occur in it."""
+
+    english: str
+    german: str
+    combinations: frozenset[Combination]
+
+
+class _Writer:
+    """Draws random sentences; remembers the combinations of the one being written."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._combinations: set[Combination] = set()
+
+    def sentence(self) -> Sentence:
+        self._combinations = set()
+        forms: list[Callable[[], tuple[str, str]]] = [
+            self._statement,
+            self._question,
+            self._reason,
+            self._distant_reason,
+            self._reported,
+            self._relative,
+        ]
+        weights = [4, 2, 3, 3, 2, 4]
+        english, german = self._random.choices(forms, weights)[0]()
+        return Sentence(
+            english[0].upper() + english[1:],
+            german[0].upper() + german[1:],
+            frozenset(self._combinations),
+        )
+
+    def _statement(self) -> tuple[str, str]:
+        clause = self._clause()
+        time_first = bool(clause.time) and self._chance(0.6)
+        german = clause.german("time" if time_first else "second")
+        return clause.english(time_first) + ".", german + "."
+
+    def _question(self) -> tuple[str, str]:
+        clause = self._clause()
+        return clause.english_question() + "?", clause.german("first") + "?"
+
+    def _reason(self) -> tuple[str, str]:
+        """A main clause and a subordinate one about its subject or its object."""
+        if self._chance(0.5):
+            first = self._about_thing()
+            english, german = self._predicate_of(first.direct)
+        else:
+            first = self._clause(subject=self._noun_phrase("person"))
+            second = self._clause(subject=Pronoun(self._subject_of(first)), short=True)
+            english, german = self._subordinate(second)
+        return f"{first.english()} {english}.", f"{first.german('second')}, {german}."
+
+    def _distant_reason(self) -> tuple[str, str]:
+        """The pronoun's noun is a whole clause away."""
+        first = self._about_thing()
+        second = self._clause(subject=self._noun_phrase("person"), intransitive=True)
+        english, german = self._predicate_of(first.direct)
+        return (
+            f"{first.english()} and {second.english()} {english}.",
+            f"{first.german('second')} und {second.german('second')}, {german}.",
+        )
+
+    def _reported(self) -> tuple[str, str]:
+        saying = Clause(self._random.choice(grammar.SAYING), self._noun_phrase("person"))
+        clause = self._clause()
+        return (
+            f"{saying.english()} that {clause.english()}.",
+            f"{saying.german('second')}, dass {clause.german('last')}.",
+        )
+
+    def _relative(self) -> tuple[str, str]:
+        """A subject with a relative clause in which it is the subject or the object."""
+        subject = self._noun_phrase(self._random.choice(["person", "animal"]), relative=True)
+        case: grammar.Case = "nominative" if self._chance(0.5) else "accusative"
+        verb = self._random.choice(grammar.TRANSITIVE)
+        auxiliary = self._auxiliary()
+        if case == "nominative":
+            inner = Clause(
+                verb, direct=self._object_of(verb), plural=subject.plural, auxiliary=auxiliary
+            )
+        else:
+            self._combinations.add((verb.en, subject.noun.en))
+            inner = Clause(verb, subject=self._noun_phrase("person"), auxiliary=auxiliary)
+        relative = grammar.RELATIVE[case][subject.agreement]
+        outer = self._clause(subject=subject, short=True)
+        english, german = subject.english(), subject.german("nominative")
+        main_english, main_german = outer.english(), outer.german("second")
+        return (
+            f"{english} that {inner.english()} {main_english.removeprefix(english + ' ')}.",
+            f"{german}, {relative} {inner.german('last')}, "
+            f"{main_german.removeprefix(german + ' ')}.",
+        )
+
+    def _about_thing(self) -> Clause:
+        """A person does something to a thing, the only noun that "it" can mean."""
+        verb = self._random.choice(grammar.TRANSITIVE)
+        return Clause(
+            verb,
+            self._noun_phrase("person"),
+            direct=self._object_of(verb, "thing"),
+            auxiliary=self._auxiliary(),
+        )
+
+    def _predicate_of(self, noun_phrase: grammar.NounPhrase | None) -> tuple[str, str]:
+        """Because it is old."""
+        assert noun_phrase is not None
+        pronoun = Pronoun(noun_phrase)
+        subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
+        adjective = self._random.choice(grammar.ADJECTIVES_OF["thing"])
+        english = f"{subjunction} {pronoun.english()} {'are' if pronoun.plural else 'is'}"
+        german = f"{grammar.SUBJUNCTIONS[subjunction]} {pronoun.german('nominative')}"
+        predicate = grammar.PREDICATES[adjective]
+        return f"{english} {adjective}", f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}"
+
+    def _subordinate(self, clause: Clause) -> tuple[str, str]:
+        subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
+        return (
+            f"{subjunction} {clause.english()}",
+            f"{grammar.SUBJUNCTIONS[subjunction]} {clause.german('last')}",
+        )
+
+    def _clause(
+        self, subject: Nominal | None = None, short: bool = False, intransitive: bool = False
+    ) -> Clause:
+        subject = subject or self._noun_phrase(self._random.choice(["person", "animal"]))
+        auxiliary = self._auxiliary()
+        time = "" if short or self._chance(0.5) else self._random.choice(list(grammar.TIMES))
+        draw = 0.9 if intransitive else self._random.random()
+        if draw < 0.55:
+            verb = self._random.choice(grammar.TRANSITIVE)
+            return Clause(
+                verb, subject, direct=self._object_of(verb), time=time, auxiliary=auxiliary
+            )
+        if draw < 0.75:
+            verb = self._random.choice(grammar.DITRANSITIVE)
+            thing = self._object_of(verb, "thing")
+            person = self._noun_phrase("person")
+            return Clause(verb, subject, person, thing, None, time, auxiliary)
+        place = None if short else self._place()
+        verb = self._random.choice(grammar.INTRANSITIVE)
+        return Clause(verb, subject, place=place, time=time, auxiliary=auxiliary)
+
+    def _place(self) -> tuple[str, grammar.NounPhrase]:
+        noun = self._random.choice(grammar.PLACES)
+        preposition = self._random.choice(list(grammar.PREPOSITIONS))
+        return preposition, self._describe(noun, False, "the")
+
+    def _object_of(self, verb: grammar.Verb, kind: grammar.Kind | None = None) -> (
+        grammar.NounPhrase
+    ):
+        drawn = kind or self._random.choice(grammar.KINDS)
+        noun_phrase = self._noun_phrase(drawn, is_object=True)
+        self._combinations.add((verb.en, noun_phrase.noun.en))
+        return noun_phrase
+
+    def _noun_phrase(
+        self, kind: grammar.Kind, is_object: bool = False, relative: bool = False
+    ) -> grammar.NounPhrase:
+        noun = self._random.choice(grammar.NOUNS[kind])
+        plural = self._chance(0.35)
+        if plural and not relative and self._chance(0.3):
+            count = self._random.choice([*range(2, 13), *range(20, 100)])
+            return self._describe(noun, True, "", count)
+        determiners = ["the", "the", "the"] if plural or relative else ["the", "the", "a"]
+        if is_object:
+            determiners += ["his", "her", "no"]
+        return self._describe(noun, plural, self._random.choice(determiners))
+
+    def _describe(
+        self, noun: grammar.Noun, plural: bool, determiner: str, count: int = 0
+    ) -> grammar.NounPhrase:
+        adjective = modifier = ""
+        if self._chance(0.35):
+            adjective = self._random.choice(grammar.ADJECTIVES_OF[noun.kind])
+            self._combinations.add((adjective, noun.en))
+        if noun in grammar.FURNITURE and self._chance(0.4):
+            modifier = self._random.choice(list(grammar.COMPOUNDS))
+            self._combinations.add((modifier, noun.en))
+        return grammar.NounPhrase(noun, plural, determiner, adjective, modifier, count)
+
+    def _subject_of(self, clause: Clause) -> grammar.NounPhrase:
+        assert isinstance(clause.subject, grammar.NounPhrase)
+        return clause.subject
+
+    def _auxiliary(self) -> int | None:
+        return self._random.randrange(len(grammar.AUXILIARIES)) if self._chance(0.4) else None
+
+    def _chance(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+
+def is_held_out(combination: Combination, seed: int) -> bool:
+    """Whether a combination of words occurs in development and test sentences only."""
+    text = f"{seed} {' '.join(combination)}"
+    return hashlib.sha256(text.encode()).digest()[0] % HELD_OUT_SHARE == 0
+
+
+def sentences(pairs: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    """Draws `pairs` training sentences and as many held-out ones as both sets need.
+
+    All English sentences differ, and so do all German ones.
+    """
+    writer = _Writer(seed)
+    train: list[Sentence] = []
+    held_out: list[Sentence] = []
+    seen: set[str] = set()
+    while len(train) < pairs or len(held_out) < 2 * HELD_OUT_PAIRS:
+        sentence = writer.sentence()
+        if sentence.english in seen or sentence.german in seen:
+            continue
+        seen |= {sentence.english, sentence.german}
+        held = any(is_held_out(combination, seed) for combination in sentence.combinations)
+        (held_out if held else train).append(sentence)
+    return train[:pairs], held_out[: 2 * HELD_OUT_PAIRS]
+
+
+def load(pairs: int, seed: int, source_language: str, target_language: str) -> corpus_lib.Corpus:
+    """The toy corpus, in either direction ("en" and "de").
+
+    Args:
+      pairs: size of the training set.
+      seed: of the sentences drawn, and of the combinations held out.
+      source_language: translated from.
+      target_language: translated into.
+    """
+    train, held_out = sentences(pairs, seed)
+    fields = {"en": "english", "de": "german"}
+
+    def as_pairs(chosen: Sequence[Sentence]) -> corpus_lib.Pairs:
+        return corpus_lib.Pairs(
+            [getattr(sentence, fields[source_language]) for sentence in chosen],
+            [getattr(sentence, fields[target_language]) for sentence in chosen],
+        )
+
+    sets = {
+        "train": as_pairs(train),
+        "dev": as_pairs(held_out[:HELD_OUT_PAIRS]),
+        "test": as_pairs(held_out[HELD_OUT_PAIRS:]),
+    }
+    digest = hashlib.sha256()
+    for name, part in sets.items():
+        lines = [f"{source}\t{target}\n" for source, target in zip(part.source, part.target)]
+        digest.update("".join([name, "\n", *lines]).encode())
+    provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in sets.items()}}
+    return corpus_lib.Corpus(**sets, digest=digest.hexdigest(), provenance=provenance)

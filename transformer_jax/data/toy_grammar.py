@@ -1,0 +1,360 @@
+"""Words and inflection for the toy corpus: nouns, adjectives, verbs, numbers, noun phrases."""
+
+import dataclasses
+from typing import Literal
+
+Case = Literal["nominative", "accusative", "dative"]
+Gender = Literal["m", "f", "n"]
+Kind = Literal["person", "animal", "thing"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Noun:
+    """A noun in both languages; `oblique` is the accusative and dative of weak masculines."""
+
+    en: str
+    en_plural: str
+    de: str
+    gender: Gender
+    de_plural: str
+    kind: Kind
+    oblique: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verb:
+    """A verb in both languages.
+
+    A separable verb (abholen) is given without its prefix: `de_third` holt, `de_plural` holen,
+    `prefix` ab, but `de_participle` abgeholt.
+    """
+
+    en: str
+    en_third: str
+    en_participle: str
+    de_third: str
+    de_plural: str
+    de_participle: str
+    prefix: str = ""
+
+    @property
+    def de_infinitive(self) -> str:
+        """The infinitive, which is prefix and finite plural."""
+        return self.prefix + self.de_plural
+
+
+def _nouns(kind: Kind, table: str) -> list[Noun]:
+    rows = (line.split() for line in table.strip().splitlines())
+    return [Noun(r[0], r[1], r[2], _gender(r[3]), r[4], kind, *r[5:]) for r in rows]
+
+
+def _gender(letter: str) -> Gender:
+    genders: dict[str, Gender] = {"m": "m", "f": "f", "n": "n"}
+    return genders[letter]
+
+
+def _verbs(table: str) -> list[Verb]:
+    return [Verb(*line.split()) for line in table.strip().splitlines()]
+
+
+PERSONS = _nouns(
+    "person",
+    """
+man men Mann m Männer
+woman women Frau f Frauen
+boy boys Junge m Jungen Jungen
+teacher teachers Lehrer m Lehrer
+doctor doctors Ärztin f Ärztinnen
+farmer farmers Bauer m Bauern Bauern
+queen queens Königin f Königinnen
+sister sisters Schwester f Schwestern
+uncle uncles Onkel m Onkel
+aunt aunts Tante f Tanten
+neighbour neighbours Nachbar m Nachbarn Nachbarn
+nurse nurses Pflegerin f Pflegerinnen
+judge judges Richter m Richter
+painter painters Malerin f Malerinnen
+""",
+)
+ANIMALS = _nouns(
+    "animal",
+    """
+dog dogs Hund m Hunde
+cat cats Katze f Katzen
+horse horses Pferd n Pferde
+bird birds Vogel m Vögel
+cow cows Kuh f Kühe
+pig pigs Schwein n Schweine
+bear bears Bär m Bären Bären
+mouse mice Maus f Mäuse
+calf calves Kalb n Kälber
+lion lions Löwe m Löwen Löwen
+""",
+)
+FURNITURE = _nouns(
+    "thing",
+    """
+table tables Tisch m Tische
+lamp lamps Lampe f Lampen
+picture pictures Bild n Bilder
+chair chairs Stuhl m Stühle
+clock clocks Uhr f Uhren
+house houses Haus n Häuser
+door doors Tür f Türen
+window windows Fenster n Fenster
+cupboard cupboards Schrank m Schränke
+""",
+)
+GOODS = _nouns(
+    "thing",
+    """
+letter letters Brief m Briefe
+newspaper newspapers Zeitung f Zeitungen
+book books Buch n Bücher
+apple apples Apfel m Äpfel
+flower flowers Blume f Blumen
+knife knives Messer n Messer
+hat hats Hut m Hüte
+bottle bottles Flasche f Flaschen
+car cars Auto n Autos
+key keys Schlüssel m Schlüssel
+bag bags Tasche f Taschen
+boat boats Boot n Boote
+coat coats Mantel m Mäntel
+shirt shirts Hemd n Hemden
+""",
+)
+PLACES = _nouns(
+    "thing",
+    """
+garden gardens Garten m Gärten
+city cities Stadt f Städte
+village villages Dorf n Dörfer
+forest forests Wald m Wälder
+school schools Schule f Schulen
+hotel hotels Hotel n Hotels
+kitchen kitchens Küche f Küchen
+castle castles Schloss n Schlösser
+""",
+)
+# English modifier → first part of a German compound.
+COMPOUNDS = {
+    "kitchen": "Küchen",
+    "garden": "Garten",
+    "city": "Stadt",
+    "school": "Schul",
+    "summer": "Sommer",
+    "winter": "Winter",
+    "hotel": "Hotel",
+    "forest": "Wald",
+}
+ADJECTIVES = dict(
+    row.split()
+    for row in """
+old alt
+new neu
+small klein
+big groß
+red rot
+green grün
+beautiful schön
+heavy schwer
+young jung
+quiet ruhig
+strange seltsam
+white weiß
+cheap billig
+famous berühmt
+tired müd
+black schwarz
+""".strip().splitlines()
+)
+ADJECTIVES_OF: dict[Kind, list[str]] = {
+    "person": [en for en in ADJECTIVES if en not in (
+        "new", "cheap", "green", "red", "white", "black", "heavy"
+    )],
+    "animal": [en for en in ADJECTIVES if en not in ("new", "cheap", "green")],
+    "thing": [en for en in ADJECTIVES if en not in ("young", "tired")],
+}
+KINDS: tuple[Kind, ...] = ("person", "animal", "thing")
+NOUNS: dict[Kind, list[Noun]] = {
+    "person": PERSONS,
+    "animal": ANIMALS,
+    "thing": FURNITURE + GOODS,
+}
+PREDICATES = {  # adjectives as they stand after "to be"
+    en: {"müd": "müde"}.get(de, de) for en, de in ADJECTIVES.items()
+}
+TRANSITIVE = _verbs(
+    """
+see sees seen sieht sehen gesehen
+buy buys bought kauft kaufen gekauft
+find finds found findet finden gefunden
+love loves loved liebt lieben geliebt
+seek seeks sought sucht suchen gesucht
+paint paints painted malt malen gemalt
+carry carries carried trägt tragen getragen
+forget forgets forgotten vergisst vergessen vergessen
+sell sells sold verkauft verkaufen verkauft
+need needs needed braucht brauchen gebraucht
+fetch fetches fetched holt holen abgeholt ab
+watch watches watched sieht sehen angesehen an
+admit admits admitted lässt lassen eingelassen ein
+bring brings brought bringt bringen mitgebracht mit
+pick picks picked hebt heben aufgehoben auf
+save saves saved rettet retten gerettet
+invent invents invented denkt denken ausgedacht aus
+"""
+)
+DITRANSITIVE = _verbs(
+    """
+give gives given gibt geben gegeben
+show shows shown zeigt zeigen gezeigt
+send sends sent schickt schicken geschickt
+lend lends lent leiht leihen ausgeliehen aus
+return returns returned gibt geben zurückgegeben zurück
+read reads read liest lesen vorgelesen vor
+"""
+)
+INTRANSITIVE = _verbs(
+    """
+sleep sleeps slept schläft schlafen geschlafen
+laugh laughs laughed lacht lachen gelacht
+sing sings sung singt singen gesungen
+work works worked arbeitet arbeiten gearbeitet
+wait waits waited wartet warten gewartet
+dance dances danced tanzt tanzen getanzt
+listen listens listened hört hören zugehört zu
+stop stops stopped hört hören aufgehört auf
+"""
+)
+SAYING = _verbs(
+    """
+say says said sagt sagen gesagt
+believe believes believed glaubt glauben geglaubt
+know knows known weiß wissen gewusst
+hope hopes hoped hofft hoffen gehofft
+"""
+)
+TIMES = {
+    "today": "heute",
+    "tomorrow": "morgen",
+    "often": "oft",
+    "always": "immer",
+    "at night": "nachts",
+    "on Monday": "am Montag",
+    "in summer": "im Sommer",
+    "now": "jetzt",
+}
+PREPOSITIONS = {"in": "in", "behind": "hinter", "near": "bei", "in front of": "vor"}
+SUBJUNCTIONS = {"because": "weil", "although": "obwohl", "when": "wenn"}
+# English auxiliary (singular, plural), German (singular, plural), and the form each governs.
+AUXILIARIES = (
+    ("will", "will", "wird", "werden", "infinitive"),
+    ("must", "must", "muss", "müssen", "infinitive"),
+    ("can", "can", "kann", "können", "infinitive"),
+    ("has", "have", "hat", "haben", "participle"),
+)
+
+_DEFINITE = {
+    "nominative": {"m": "der", "f": "die", "n": "das", "pl": "die"},
+    "accusative": {"m": "den", "f": "die", "n": "das", "pl": "die"},
+    "dative": {"m": "dem", "f": "der", "n": "dem", "pl": "den"},
+}
+_EIN = {  # endings of ein, kein and the possessives
+    "nominative": {"m": "", "f": "e", "n": "", "pl": "e"},
+    "accusative": {"m": "en", "f": "e", "n": "", "pl": "e"},
+    "dative": {"m": "em", "f": "er", "n": "em", "pl": "en"},
+}
+_WEAK = {  # adjectives after the definite article
+    "nominative": {"m": "e", "f": "e", "n": "e", "pl": "en"},
+    "accusative": {"m": "en", "f": "e", "n": "e", "pl": "en"},
+    "dative": {"m": "en", "f": "en", "n": "en", "pl": "en"},
+}
+_MIXED = {  # adjectives after ein, kein and the possessives
+    "nominative": {"m": "er", "f": "e", "n": "es", "pl": "en"},
+    "accusative": {"m": "en", "f": "e", "n": "es", "pl": "en"},
+    "dative": {"m": "en", "f": "en", "n": "en", "pl": "en"},
+}
+_STRONG_PLURAL = {"nominative": "e", "accusative": "e", "dative": "en"}
+RELATIVE = {case: dict(forms) for case, forms in _DEFINITE.items()}
+RELATIVE["dative"]["pl"] = "denen"
+PRONOUNS = {"m": "er", "f": "sie", "n": "es", "pl": "sie"}
+
+_ONES_EN = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_ONES_DE = "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf".split()
+_TENS_EN = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_TENS_DE = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
+
+
+def number(value: int) -> tuple[str, str]:
+    """A number from 2 to 12 or 20 to 99 in words: 23 is twenty-three, dreiundzwanzig."""
+    if value < len(_ONES_EN):
+        return _ONES_EN[value], _ONES_DE[value]
+    tens, ones = divmod(value, 10)
+    if not ones:
+        return _TENS_EN[tens - 2], _TENS_DE[tens - 2]
+    german = "ein" if ones == 1 else _ONES_DE[ones]
+    return f"{_TENS_EN[tens - 2]}-{_ONES_EN[ones]}", f"{german}und{_TENS_DE[tens - 2]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class NounPhrase:
+    """Determiner, number, adjective, compound modifier and noun.
+
+    Attributes:
+      noun: the head.
+      plural: its number.
+      determiner: "the", "a", "no", "his", "her", or "" before a number.
+      adjective: English, or "".
+      modifier: English first part of a compound, or "".
+      count: a number in figures, or 0.
+    """
+
+    noun: Noun
+    plural: bool
+    determiner: str
+    adjective: str = ""
+    modifier: str = ""
+    count: int = 0
+
+    @property
+    def agreement(self) -> str:
+        """What articles and pronouns agree with: m, f, n or pl."""
+        return "pl" if self.plural else self.noun.gender
+
+    def english(self) -> str:
+        """The phrase in English."""
+        noun = self.noun.en_plural if self.plural else self.noun.en
+        count = number(self.count)[0] if self.count else ""
+        words = [w for w in (count, self.adjective, self.modifier, noun) if w]
+        determiner = self.determiner
+        if determiner == "a":
+            determiner = "an" if words[0][0] in "aeiou" else "a"
+        return " ".join([determiner, *words] if determiner else words)
+
+    def german(self, case: Case) -> str:
+        """The phrase in German, in a case."""
+        form = self.agreement
+        noun = self.noun.de_plural if self.plural else self.noun.de
+        if self.plural and case == "dative" and noun[-1] not in "ns":
+            noun += "n"
+        if not self.plural and case != "nominative" and self.noun.oblique:
+            noun = self.noun.oblique
+        if self.modifier:
+            noun = COMPOUNDS[self.modifier] + noun.lower()
+        words = []
+        if self.determiner == "the":
+            words.append(_DEFINITE[case][form])
+            ending = _WEAK[case][form]
+        elif self.determiner:
+            stem = {"a": "ein", "no": "kein", "his": "sein", "her": "ihr"}[self.determiner]
+            words.append(stem + _EIN[case][form])
+            ending = _MIXED[case][form]
+        else:
+            ending = _STRONG_PLURAL[case]
+        if self.count:
+            words.append(number(self.count)[1])
+        if self.adjective:
+            words.append(ADJECTIVES[self.adjective] + ending)
+        return " ".join([*words, noun])

@@ -1,0 +1,30 @@
+"""Models: what turns source and target tokens into logits."""
+
+from flax import linen as nn
+
+from transformer_jax import config as config_lib
+from transformer_jax.models import layers, positions, transformer
+
+
+def build(config: config_lib.ModelConfig, vocab_size: int) -> nn.Module:
+    """The model that a configuration describes.
+
+    Raises:
+      config_lib.UserError: a kind is unknown, or a size does not suit a kind.
+    """
+    config_lib.require_known("model.norm", config.norm, layers.NORMS)
+    config_lib.require_known(
+        "model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS
+    )
+    config_lib.require_known("model.feed_forward", config.feed_forward, layers.FEED_FORWARDS)
+    position = config_lib.lookup("model.position", config.position, positions.KINDS)
+    for field in position.even:
+        if getattr(config, field) % 2:
+            raise config_lib.UserError(
+                f"model.position={config.position} needs an even {field}, "
+                f"but model.{field}={getattr(config, field)}"
+            )
+    architecture = config_lib.lookup(
+        "model.architecture", config.architecture, transformer.ARCHITECTURES
+    )
+    return architecture(config, vocab_size)

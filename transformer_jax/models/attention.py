@@ -1,0 +1,119 @@
+"""Scaled dot-product and multi-head attention (section 3.2 of the paper).
+
+One dimension key for the whole package:
+
+  B batch   T query length   S key length   D d_model   H heads   K key–value heads
+  G query heads for each key–value head (H = K G)   C d_k or d_v   F d_ff   V vocabulary
+  W hypotheses kept for each sentence in beam search   L length of a decoding cache
+
+Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V
+MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)
+
+d_k and d_v are independent of each other and of d_model / h, as rows B of Table 3 need.
+"""
+
+import math
+from typing import NamedTuple, final
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
+
+from transformer_jax import config as config_lib
+from transformer_jax.models import positions as positions_lib
+
+
+class KeysValues(NamedTuple):
+    """What attention reads: one key and one value per position and key–value head."""
+
+    keys: Float[jax.Array, "B S K d_k"]
+    values: Float[jax.Array, "B S K d_v"]
+
+
+def attend(
+    queries: Float[jax.Array, "B T H d_k"],
+    keys_values: KeysValues,
+    mask: Bool[jax.Array, "#B #1 #T S"],
+    bias: Float[jax.Array, "#B H T S"] | None = None,
+) -> Float[jax.Array, "B T H d_v"]:
+    """softmax(Q Kᵀ / sqrt(d_k) + bias) V over the keys that the mask allows.
+
+    Query head h reads key–value head h // G. The softmax is taken in float32.
+
+    Args:
+      queries: one query per position and head.
+      keys_values: with K heads, K a divisor of H.
+      mask: true where a query may look; every query must have at least one such key.
+      bias: added to the scaled logits.
+
+    Returns:
+      For each query the weighted mean of the values.
+    """
+    keys, values = keys_values
+    batch, length, heads, d_k = queries.shape
+    kv_heads = keys.shape[2]
+    grouped = queries.reshape(batch, length, kv_heads, heads // kv_heads, d_k)
+    logits = jnp.einsum("BTKGC,BSKC->BKGTS", grouped / math.sqrt(d_k), keys)
+    logits = logits.astype(jnp.float32)
+    if bias is not None:
+        logits += bias.reshape(bias.shape[0], kv_heads, -1, *bias.shape[2:])
+    logits = jnp.where(mask[:, :, None], logits, jnp.finfo(jnp.float32).min)
+    weights = jax.nn.softmax(logits).astype(values.dtype)
+    mixed = jnp.einsum("BKGTS,BSKC->BTKGC", weights, values)
+    return mixed.reshape(batch, length, heads, values.shape[-1])
+
+
+@final
+class MultiHeadAttention(nn.Module):
+    """Multi-head, grouped-query (1 < K < H) or multi-query (K = 1) attention, without biases.
+
+    Attributes:
+      config: the model's sizes.
+      position: rotates queries and keys and adds to the logits; `NoPosition` in cross-attention.
+    """
+
+    config: config_lib.ModelConfig
+    position: positions_lib.Position
+
+    def setup(self) -> None:
+        config = self.config
+        self.query = self._projection(config.num_heads * config.d_k, "embed", "heads")
+        self.key = self._projection(config.key_value_heads * config.d_k, "embed", "heads")
+        self.value = self._projection(config.key_value_heads * config.d_v, "embed", "heads")
+        self.output = self._projection(config.d_model, "heads", "embed")
+
+    def _projection(self, features: int, *axes: str) -> nn.Dense:
+        """A (d_in × d_out) matrix, Glorot-uniform by that very shape."""
+        return nn.Dense(
+            features,
+            use_bias=False,
+            dtype=self.config.dtype,
+            kernel_init=nn.with_logical_partitioning(nn.initializers.glorot_uniform(), axes),
+        )
+
+    def keys_values(
+        self, memory: Float[jax.Array, "B S D"], positions: Int[jax.Array, "#B S"]
+    ) -> KeysValues:
+        """Projects what is attended to; done once, it serves any number of queries."""
+        batch, length, _ = memory.shape
+        heads = self.config.key_value_heads
+        keys = self.key(memory).reshape(batch, length, heads, self.config.d_k)
+        values = self.value(memory).reshape(batch, length, heads, self.config.d_v)
+        return KeysValues(self.position.rotate(keys, positions), values)
+
+    def __call__(
+        self,
+        x: Float[jax.Array, "B T D"],
+        keys_values: KeysValues,
+        mask: Bool[jax.Array, "#B #1 #T S"],
+        query_positions: Int[jax.Array, "#B T"],
+        key_positions: Int[jax.Array, "#B S"],
+    ) -> Float[jax.Array, "B T D"]:
+        """Attends from each position of x, as the mask allows."""
+        batch, length, _ = x.shape
+        queries = self.query(x).reshape(batch, length, self.config.num_heads, self.config.d_k)
+        queries = self.position.rotate(queries, query_positions)
+        bias = self.position.bias(query_positions, key_positions)
+        mixed = attend(queries, keys_values, mask, bias)
+        return self.output(mixed.reshape(batch, length, -1))

@@ -1,0 +1,27 @@
+"""Attention masks: true where a query may look at a key. Shapes broadcast to B 1 T S."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Int
+
+
+def same_segment(
+    query_segments: Int[jax.Array, "B T"], key_segments: Int[jax.Array, "B S"]
+) -> Bool[jax.Array, "B 1 T S"]:
+    """Each sentence of a packed row sees only itself; padding (segment 0) sees only padding."""
+    return query_segments[:, None, :, None] == key_segments[:, None, None, :]
+
+
+def causal(
+    query_positions: Int[jax.Array, "#B T"], key_positions: Int[jax.Array, "#B S"]
+) -> Bool[jax.Array, "#B 1 T S"]:
+    """A query sees its own and earlier positions: section 3.2.3 of the paper."""
+    return query_positions[:, None, :, None] >= key_positions[:, None, None, :]
+
+
+def within_window(
+    query_positions: Int[jax.Array, "#B T"], key_positions: Int[jax.Array, "#B S"], window: int
+) -> Bool[jax.Array, "#B 1 T S"]:
+    """A query sees at most `window` positions to each side; 0 means no limit."""
+    distance = query_positions[:, None, :, None] - key_positions[:, None, None, :]
+    return abs(distance) <= window if window else jnp.ones_like(distance, bool)

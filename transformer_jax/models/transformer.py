@@ -1,0 +1,162 @@
+"""The Transformer of "Attention Is All You Need": encoder, decoder and shared embedding.
+
+Every architecture offers the same four methods, so that training and decoding know none:
+`__call__` (logits under teacher forcing), `encode`, `start_decoding` and `decode_step`.
+"""
+
+import math
+from typing import NamedTuple, final
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
+
+from transformer_jax import config as config_lib
+from transformer_jax import sequences
+from transformer_jax.models import attention, layers, masks
+from transformer_jax.models import positions as positions_lib
+
+
+class DecodingState(NamedTuple):
+    """What decoding one position needs of the positions before it and of the source.
+
+    Attributes:
+      caches: for each layer the keys and values so far, a row for each hypothesis.
+      memories: for each layer the source's keys and values, a row for each sentence.
+      memory_mask: true at the source's real positions.
+    """
+
+    caches: tuple[attention.KeysValues, ...]
+    memories: tuple[attention.KeysValues, ...]
+    memory_mask: Bool[jax.Array, "B 1 1 S"]
+
+
+@final
+class Transformer(nn.Module):
+    """Encoder and decoder with one embedding for source, target and output (section 3.4).
+
+    Attributes:
+      config: the model's sizes and kinds.
+      vocab_size: rows of the embedding.
+    """
+
+    config: config_lib.ModelConfig
+    vocab_size: int
+
+    def setup(self) -> None:
+        config = self.config
+        self.embedding = self.param(
+            "embedding",
+            nn.with_logical_partitioning(
+                nn.initializers.normal(1 / math.sqrt(config.d_model)), ("vocab", "embed")
+            ),
+            (self.vocab_size, config.d_model),
+        )
+        sizes = (config.d_model, config.max_positions)
+        self.position = positions_lib.KINDS[config.position](*sizes)
+        cross_position = positions_lib.NoPosition(*sizes)
+        self.encoder = [
+            layers.EncoderLayer(config, self.position) for _ in range(config.num_layers)
+        ]
+        self.decoder = [
+            layers.DecoderLayer(config, self.position, cross_position)
+            for _ in range(config.num_layers)
+        ]
+        if config.norm_placement == "pre":
+            self.encoder_norm = layers.make_norm(config)
+            self.decoder_norm = layers.make_norm(config)
+
+    def __call__(
+        self, source: sequences.Sequences, target: sequences.Sequences, rate: layers.Rate
+    ) -> Float[jax.Array, "B T V"]:
+        """Logits for the token that follows each target position.
+
+        Args:
+          source: the source sentences.
+          target: the target sentences shifted right by one.
+          rate: dropout's rate, with a "dropout" key given to `apply`; None: no dropout.
+        """
+        memory = self.encode(source, rate)
+        causal = masks.causal(target.positions, target.positions)
+        mask = causal & self._self_mask(target)
+        memory_mask = masks.same_segment(target.segments, source.segments)
+        x = self._embed(target.tokens, target.positions, rate)
+        for layer, keys_values in zip(
+            self.decoder, self._memories(memory, source.positions), strict=True
+        ):
+            x = layer(
+                x, mask, target.positions, keys_values, memory_mask, source.positions, rate
+            )
+        return self._logits(x)
+
+    def encode(
+        self, source: sequences.Sequences, rate: layers.Rate
+    ) -> Float[jax.Array, "B S D"]:
+        """The encoder's output."""
+        mask = self._self_mask(source)
+        x = self._embed(source.tokens, source.positions, rate)
+        for layer in self.encoder:
+            x = layer(x, mask, source.positions, rate)
+        return self.encoder_norm(x) if self.config.norm_placement == "pre" else x
+
+    def start_decoding(
+        self, source: sequences.Sequences, width: int, max_length: int
+    ) -> DecodingState:
+        """Encodes one sentence per row and makes empty caches.
+
+        Args:
+          source: rows of one sentence each, not packed.
+          width: hypotheses for each sentence.
+          max_length: target positions that the caches hold.
+        """
+        memories = self._memories(self.encode(source, None), source.positions)
+        config, rows = self.config, source.tokens.shape[0] * width
+        shape = (rows, max_length, config.key_value_heads)
+        cache = attention.KeysValues(
+            jnp.zeros((*shape, config.d_k), config.dtype),
+            jnp.zeros((*shape, config.d_v), config.dtype),
+        )
+        memory_mask = (source.segments > 0)[:, None, None, :]
+        return DecodingState((cache,) * config.num_layers, memories, memory_mask)
+
+    def decode_step(
+        self, tokens: Int[jax.Array, "B W"], index: Int[jax.Array, ""], state: DecodingState
+    ) -> tuple[Float[jax.Array, "B W V"], DecodingState]:
+        """Logits for the token that follows `tokens`, which stand at position `index`."""
+        places = jnp.arange(state.caches[0].keys.shape[1])[None]
+        here = jnp.broadcast_to(index, (1, 1))
+        mask = masks.causal(here, places) & masks.within_window(here, places, self.config.window)
+        x = self._embed(tokens, here, None)
+        caches = []
+        for layer, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
+            x, cache = layer.step(x, index, cache, mask, memory, state.memory_mask)
+            caches.append(cache)
+        return self._logits(x), state._replace(caches=tuple(caches))
+
+    def _memories(
+        self, memory: Float[jax.Array, "B S D"], positions: Int[jax.Array, "B S"]
+    ) -> tuple[attention.KeysValues, ...]:
+        return tuple(layer.cross_attention.keys_values(memory, positions) for layer in self.decoder)
+
+    def _self_mask(self, x: sequences.Sequences) -> Bool[jax.Array, "B 1 T T"]:
+        window = masks.within_window(x.positions, x.positions, self.config.window)
+        return window & masks.same_segment(x.segments, x.segments)
+
+    def _embed(
+        self,
+        tokens: Int[jax.Array, "B T"],
+        positions: Int[jax.Array, "#B #T"],
+        rate: layers.Rate,
+    ) -> Float[jax.Array, "B T D"]:
+        """sqrt(d_model) times the tokens' embeddings, with positions, under dropout."""
+        x = self.embedding.astype(self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
+        return layers.dropout(self.position.embed(x, positions), rate, self)
+
+    def _logits(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T V"]:
+        if self.config.norm_placement == "pre":
+            x = self.decoder_norm(x)
+        return jnp.einsum("BTD,VD->BTV", x, self.embedding.astype(x.dtype))
+
+
+ARCHITECTURES = {"transformer": Transformer}

@@ -1,0 +1,98 @@
+"""Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from transformer_jax import config as config_lib
+from transformer_jax import sequences
+
+# Each parameter's axes are named in the model; this says which of the mesh shares them out.
+RULES = (("vocab", "tensor"), ("heads", "tensor"), ("mlp", "tensor"), ("embed", "fsdp"))
+
+
+def make_mesh(config: config_lib.MeshConfig) -> jax.sharding.Mesh:
+    """All devices in axes data, fsdp and tensor.
+
+    Raises:
+      UserError: the sizes' product is not the number of devices.
+    """
+    devices = jax.device_count()
+    fixed = config.fsdp * config.tensor
+    data = devices // fixed if config.data == -1 else config.data
+    if data * fixed != devices:
+        raise config_lib.UserError(
+            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
+            f"not share out {devices} devices"
+        )
+    return jax.make_mesh(
+        (data, config.fsdp, config.tensor),
+        ("data", "fsdp", "tensor"),
+        axis_types=(jax.sharding.AxisType.Auto,) * 3,
+    )
+
+
+def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
+    """The whole array on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def by_rows(mesh: jax.sharding.Mesh) -> NamedSharding:
+    """The rows of a batch shared out over data and fsdp."""
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+def of_parameters(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
+    """The sharding of each array of a tree whose parameters carry logical axis names.
+
+    Args:
+      boxed: shapes of the tree, as `jax.eval_shape` gives them, with Linen's axis metadata.
+      mesh: the mesh.
+
+    Raises:
+      UserError: an axis cannot be shared out evenly.
+    """
+    shardings = nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, RULES)
+
+    def check(path: Any, array: jax.ShapeDtypeStruct, sharding: NamedSharding) -> None:
+        for size, axes in zip(array.shape, sharding.spec, strict=False):
+            names = (axes,) if isinstance(axes, str) else axes or ()
+            parts = math.prod(mesh.shape[name] for name in names)
+            if size % parts:
+                raise config_lib.UserError(
+                    f"mesh.{names[0]}={parts} does not divide the axis of size {size} of parameter "
+                    f"{jax.tree_util.keystr(path, simple=True, separator='/')}"
+                )
+
+    jax.tree_util.tree_map_with_path(check, nn.unbox(boxed), shardings)
+    return shardings
+
+
+def rows_for_budget(
+    batch_tokens: int, row_length: int, accumulation_steps: int, mesh: jax.sharding.Mesh
+) -> int:
+    """Rows of the global batch: as many as the budget of target positions holds.
+
+    Raises:
+      UserError: none, or they cannot be shared out over devices and accumulation steps.
+    """
+    rows = batch_tokens // row_length
+    parts = mesh.shape["data"] * mesh.shape["fsdp"] * accumulation_steps
+    if not rows or rows % parts:
+        remedy = max(rows - rows % parts, parts) * row_length
+        raise config_lib.UserError(
+            f"train.batch_tokens={batch_tokens} holds {rows} rows of data.target_length={row_length}"
+            f", which {parts // accumulation_steps} devices × {accumulation_steps} accumulation "
+            f"steps cannot share out: try train.batch_tokens={remedy}"
+        )
+    return rows
+
+
+def put(batch: sequences.Batch, mesh: jax.sharding.Mesh) -> sequences.Batch:
+    """This host's rows of a batch, made part of a global array."""
+    return jax.tree.map(
+        lambda rows: jax.make_array_from_process_local_data(by_rows(mesh), rows), batch
+    )

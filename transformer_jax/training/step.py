@@ -1,0 +1,157 @@
+"""The training state and the one compiled step that advances it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Float, Int, PRNGKeyArray
+
+from transformer_jax import config as config_lib
+from transformer_jax import sequences
+from transformer_jax.training import losses, optimizer, sharding
+
+
+class TrainState(NamedTuple):
+    """All that training carries from step to step, and all that a checkpoint holds.
+
+    Attributes:
+      step: optimiser steps taken; also the position in the input.
+      params: the model's parameters, in float32.
+      opt_state: Adam's moments.
+    """
+
+    step: Int[jax.Array, ""]
+    params: Any
+    opt_state: optax.OptState
+
+
+class Hyperparameters(NamedTuple):
+    """Numbers that are arguments of the compiled step, so that rows of Table 3 share it."""
+
+    dropout_rate: Float[jax.Array, ""]
+    label_smoothing: Float[jax.Array, ""]
+
+
+class Metrics(NamedTuple):
+    """Of one step: losses are nats per target token."""
+
+    smoothed_loss: Float[jax.Array, ""]
+    true_loss: Float[jax.Array, ""]
+    tokens: Float[jax.Array, ""]
+    gradient_norm: Float[jax.Array, ""]
+
+
+Step = Callable[
+    [TrainState, sequences.Batch, Hyperparameters, PRNGKeyArray], tuple[TrainState, Metrics]
+]
+
+
+def hyperparameters(config: config_lib.Config) -> Hyperparameters:
+    """Those of a configuration."""
+    return Hyperparameters(
+        jnp.float32(config.model.dropout_rate), jnp.float32(config.train.label_smoothing)
+    )
+
+
+def state_shapes_and_shardings(
+    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> tuple[TrainState, TrainState]:
+    """What a state looks like and where it lives, without making one."""
+    boxed = jax.eval_shape(_initialiser(model, config), jax.random.key(0))
+    return nn.unbox(boxed), sharding.of_parameters(boxed, mesh)
+
+
+def init_state(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh) -> TrainState:
+    """The state before the first step, drawn from train.seed."""
+    _, shardings = state_shapes_and_shardings(model, config, mesh)
+    init = _initialiser(model, config)
+    return jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)(
+        jax.random.key(config.train.seed)
+    )
+
+
+def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh) -> Step:
+    """Compiles, at its first call, one optimiser step; it consumes the state it is given.
+
+    The loss is the mean over all real target tokens of the global batch, however many devices and
+    accumulation steps compute it.
+    """
+    _, shardings = state_shapes_and_shardings(model, config, mesh)
+    transformation = optimizer.build(config.train, config.model.d_model)
+
+    def total_loss(
+        params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
+    ) -> tuple[Float[jax.Array, ""], losses.Losses]:
+        logits = model.apply(
+            params, batch.source, batch.target, hyper.dropout_rate, rngs={"dropout": key}
+        )
+        total = losses.cross_entropy(
+            logits, batch.labels, batch.target.segments, hyper.label_smoothing
+        )
+        return total.smoothed, total
+
+    gradient = jax.grad(total_loss, has_aux=True)
+
+    def summed(
+        params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
+    ) -> tuple[Any, losses.Losses]:
+        """Gradient of the summed loss, and the sums, over all accumulation steps."""
+        parts = config.train.accumulation_steps
+        if parts == 1:
+            return gradient(params, batch, hyper, key)
+        # Row r belongs to part r % parts: each part then has rows on every device.
+        split = jax.tree.map(
+            lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch
+        )
+
+        def add(total: Any, part: Any) -> tuple[Any, None]:
+            rows, index = part
+            more = gradient(params, rows, hyper, jax.random.fold_in(key, index))
+            return jax.tree.map(jnp.add, total, more), None
+
+        zero = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype),
+            jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], split), hyper, key),
+        )
+        return jax.lax.scan(add, zero, (split, jnp.arange(parts)))[0]
+
+    def step(
+        state: TrainState, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
+    ) -> tuple[TrainState, Metrics]:
+        gradients, total = summed(
+            state.params, batch, hyper, jax.random.fold_in(key, state.step)
+        )
+        gradients = jax.tree.map(lambda g: g / total.tokens, gradients)
+        updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        metrics = Metrics(
+            total.smoothed / total.tokens,
+            total.true / total.tokens,
+            total.tokens,
+            optax.global_norm(gradients),
+        )
+        return TrainState(state.step + 1, params, opt_state), metrics
+
+    everywhere = sharding.replicated(mesh)
+    return jax.jit(
+        step,
+        in_shardings=(shardings, sharding.by_rows(mesh), everywhere, everywhere),
+        out_shardings=(shardings, everywhere),
+        donate_argnums=0,
+    )
+
+
+def _initialiser(
+    model: nn.Module, config: config_lib.Config
+) -> Callable[[PRNGKeyArray], TrainState]:
+    transformation = optimizer.build(config.train, config.model.d_model)
+
+    def init(key: PRNGKeyArray) -> TrainState:
+        example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+        params = model.init(key, example, example, None)
+        return TrainState(jnp.zeros((), jnp.int32), params, transformation.init(params))
+
+    return init
