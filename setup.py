@@ -1,4 +1,4 @@
-"""Packaging: the library `transformer_jax`; configs, experiments and launch run from the checkout."""
+"""Packaging of the library; configs, experiments and launch run from the checkout."""
 
 import pathlib
 

@@ -204,7 +204,7 @@ def _build(kind: type[T], values: Mapping[str, Any], path: str) -> T:
         if name not in values:
             raise UserError(f"the config lacks the field {path}{name}")
         value = values[name]
-        if dataclasses.is_dataclass(expected):
+        if isinstance(expected, type) and dataclasses.is_dataclass(expected):
             fields[name] = _build(expected, value, f"{path}{name}.")
         else:
             fields[name] = _convert(expected, value, path + name)

@@ -1,16 +1,14 @@
 """The one form in which sentences reach the model: rows of packed segments."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 from jaxtyping import Int
-
-Array = jax.Array | np.ndarray
 
 
 class Sequences(NamedTuple):
     """Rows of tokens in which several sentences may stand one after another.
+
+    The arrays are NumPy's until they are put on devices.
 
     Attributes:
       tokens: vocabulary ids; 0 where there is no token.
@@ -18,9 +16,9 @@ class Sequences(NamedTuple):
       positions: 0, 1, … within each sentence.
     """
 
-    tokens: Int[Array, "B T"]
-    segments: Int[Array, "B T"]
-    positions: Int[Array, "B T"]
+    tokens: Int[Any, "B T"]
+    segments: Int[Any, "B T"]
+    positions: Int[Any, "B T"]
 
 
 class Batch(NamedTuple):
@@ -36,4 +34,4 @@ class Batch(NamedTuple):
 
     source: Sequences
     target: Sequences
-    labels: Int[Array, "B T"]
+    labels: Int[Any, "B T"]

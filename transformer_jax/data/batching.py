@@ -105,8 +105,8 @@ class TrainingBatches:
     def __len__(self) -> int:
         return self._num_steps
 
-    def __getitem__(self, step: int) -> sequences.Batch:
-        rows = self.plan.rows(step * self._batch_rows, (step + 1) * self._batch_rows)[self._slice]
+    def __getitem__(self, index: int) -> sequences.Batch:
+        rows = self.plan.rows(index * self._batch_rows, (index + 1) * self._batch_rows)[self._slice]
         dataset = self._dataset
         pairs = [[dataset.usable[pair] for pair in row] for row in rows]
         return fill(
@@ -117,7 +117,9 @@ class TrainingBatches:
     def from_step(self, step: int) -> Iterator[sequences.Batch]:
         """Batches step, step + 1, …, read ahead by Grain's threads."""
         batches = grain.MapDataset.source(self).slice(slice(step, None))
-        return iter(batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)))
+        return iter(
+            batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=8))
+        )
 
     def fill_rates(self) -> tuple[float, float]:
         """Shares of source and target positions that hold tokens, over the first epoch."""
@@ -152,7 +154,9 @@ def padded_batches(
       multiple: row lengths are rounded up to one of these, so that few shapes are compiled.
     """
     targets = [()] * len(source) if target is None else target
-    order = sorted(range(len(source)), key=lambda i: (len(source[i]), len(targets[i])), reverse=True)
+    order = sorted(
+        range(len(source)), key=lambda i: (len(source[i]), len(targets[i])), reverse=True
+    )
     for start in range(0, len(order), batch_rows):
         indices = order[start : start + batch_rows]
         chosen = indices + indices[-1:] * (batch_rows - len(indices))

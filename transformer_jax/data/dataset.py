@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import logging
 import pathlib
 import shutil
 import tempfile
@@ -9,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
-from absl import logging
 from jaxtyping import Int
 
 from transformer_jax import config as config_lib
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text, toy
 from transformer_jax.data import tokenizer as tokenizer_lib
+
+_log = logging.getLogger(__name__)
 
 
 @final
@@ -104,7 +106,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     )
     usable = np.flatnonzero(~(empty | too_long))
     dropped = {"empty": int(empty.sum()), "too_long": int(too_long.sum())}
-    logging.info(
+    _log.info(
         "%s training pairs; dropped: %s empty, %s longer than data.source_length=%d or "
         "data.target_length=%d",
         f"{len(usable):,}",

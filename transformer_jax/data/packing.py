@@ -124,6 +124,7 @@ class Plan:
         epoch, part = divmod(window, self._windows_per_epoch)
         shuffle = np.random.default_rng((self._seed, epoch)).permutation(len(self._lengths[0]))
         pairs = shuffle[part * self._window : (part + 1) * self._window]
-        rows = pack(*(lengths[pairs] for lengths in self._lengths), *self._capacities)
+        source_lengths, target_lengths = (lengths[pairs] for lengths in self._lengths)
+        rows = pack(source_lengths, target_lengths, *self._capacities)
         order = np.random.default_rng((self._seed, epoch, part)).permutation(len(rows))
         return [pairs[rows[row]].tolist() for row in order]

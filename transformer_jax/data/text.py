@@ -1,19 +1,20 @@
-"""Your own parallel text: aligned files, one sentence per line, plain or gzip-compressed.
+r"""Your own parallel text: aligned files, one sentence per line, plain or gzip-compressed.
 
 A path prefix stands for two files: `X` for `X.en` and `X.de` (or `X.en.gz`, `X.de.gz`). Lines end
-at "\\n" and nowhere else: `str.splitlines` would also break at U+0085, which real news contains.
+at "\n" and nowhere else: `str.splitlines` would also break at U+0085, which real news contains.
 """
 
 import gzip
 import hashlib
+import logging
 import pathlib
 import zlib
 from typing import Any
 
-from absl import logging
-
 from transformer_jax import config as config_lib
 from transformer_jax.data import corpus as corpus_lib
+
+_log = logging.getLogger(__name__)
 
 
 def load(
@@ -22,8 +23,8 @@ def load(
     """Reads a corpus from path prefixes; several training prefixes are separated by commas.
 
     Raises:
-      UserError: a prefix is not given, a file is missing, unreadable, empty or not UTF-8, or the two
-        files of a pair differ in their number of lines.
+      UserError: a prefix is not given, a file is missing, unreadable, empty or not UTF-8, or
+        the two files of a pair differ in their number of lines.
     """
     files: list[dict[str, Any]] = []
     digest = hashlib.sha256()
@@ -51,13 +52,13 @@ def load(
             )
         sets[name] = corpus_lib.Pairs(source, target)
         if source:
-            logging.info("data.%s: %s sentence pairs", name, f"{len(source):,}")
+            _log.info("data.%s: %s sentence pairs", name, f"{len(source):,}")
     provenance = {"corpus": "text", "files": files}
     return corpus_lib.Corpus(**sets, digest=digest.hexdigest(), provenance=provenance)
 
 
 def read_lines(path: pathlib.Path) -> tuple[list[str], str]:
-    """Reads a UTF-8 file, split at "\\n" only; a name that ends in .gz is decompressed.
+    r"""Reads a UTF-8 file, split at "\n" only; a name that ends in .gz is decompressed.
 
     Returns:
       The lines, and the SHA-256 of the file as it lies on disk.

@@ -7,16 +7,18 @@ vocabulary are spelt in bytes, so that every sentence survives encoding and deco
 import hashlib
 import io
 import json
+import logging
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import sentencepiece
-from absl import logging
 
 from transformer_jax import config as config_lib
 from transformer_jax import files
+
+_log = logging.getLogger(__name__)
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3  # vocabulary ids that every model of ours has
 
@@ -119,6 +121,6 @@ def cached(
     key = json.dumps([corpus_digest, vocab_size, SETTINGS], sort_keys=True)
     path = cache_dir / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
     if not path.exists():
-        logging.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
+        _log.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
         files.write(path, train(sentences, vocab_size))
     return Tokenizer(path.read_bytes())

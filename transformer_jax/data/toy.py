@@ -261,7 +261,10 @@ class _Writer:
         english = f"{subjunction} {pronoun.english()} {'are' if pronoun.plural else 'is'}"
         german = f"{grammar.SUBJUNCTIONS[subjunction]} {pronoun.german('nominative')}"
         predicate = grammar.PREDICATES[adjective]
-        return f"{english} {adjective}", f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}"
+        return (
+            f"{english} {adjective}",
+            f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}",
+        )
 
     def _subordinate(self, clause: Clause) -> tuple[str, str]:
         subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
@@ -296,9 +299,9 @@ class _Writer:
         preposition = self._random.choice(list(grammar.PREPOSITIONS))
         return preposition, self._describe(noun, False, "the")
 
-    def _object_of(self, verb: grammar.Verb, kind: grammar.Kind | None = None) -> (
-        grammar.NounPhrase
-    ):
+    def _object_of(
+        self, verb: grammar.Verb, kind: grammar.Kind | None = None
+    ) -> grammar.NounPhrase:
         drawn = kind or self._random.choice(grammar.KINDS)
         noun_phrase = self._noun_phrase(drawn, is_object=True)
         self._combinations.add((verb.en, noun_phrase.noun.en))
@@ -390,7 +393,9 @@ def load(pairs: int, seed: int, source_language: str, target_language: str) -> c
     }
     digest = hashlib.sha256()
     for name, part in sets.items():
-        lines = [f"{source}\t{target}\n" for source, target in zip(part.source, part.target)]
+        lines = [
+            f"{source}\t{target}\n" for source, target in zip(part.source, part.target, strict=True)
+        ]
         digest.update("".join([name, "\n", *lines]).encode())
     provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in sets.items()}}
     return corpus_lib.Corpus(**sets, digest=digest.hexdigest(), provenance=provenance)

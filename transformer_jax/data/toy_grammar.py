@@ -148,31 +148,30 @@ COMPOUNDS = {
     "hotel": "Hotel",
     "forest": "Wald",
 }
-ADJECTIVES = dict(
-    row.split()
-    for row in """
-old alt
-new neu
-small klein
-big groß
-red rot
-green grün
-beautiful schön
-heavy schwer
-young jung
-quiet ruhig
-strange seltsam
-white weiß
-cheap billig
-famous berühmt
-tired müd
-black schwarz
-""".strip().splitlines()
-)
+ADJECTIVES = {
+    "old": "alt",
+    "new": "neu",
+    "small": "klein",
+    "big": "groß",
+    "red": "rot",
+    "green": "grün",
+    "beautiful": "schön",
+    "heavy": "schwer",
+    "young": "jung",
+    "quiet": "ruhig",
+    "strange": "seltsam",
+    "white": "weiß",
+    "cheap": "billig",
+    "famous": "berühmt",
+    "tired": "müd",
+    "black": "schwarz",
+}
 ADJECTIVES_OF: dict[Kind, list[str]] = {
-    "person": [en for en in ADJECTIVES if en not in (
-        "new", "cheap", "green", "red", "white", "black", "heavy"
-    )],
+    "person": [
+        en
+        for en in ADJECTIVES
+        if en not in ("new", "cheap", "green", "red", "white", "black", "heavy")
+    ],
     "animal": [en for en in ADJECTIVES if en not in ("new", "cheap", "green")],
     "thing": [en for en in ADJECTIVES if en not in ("young", "tired")],
 }
@@ -281,8 +280,8 @@ RELATIVE = {case: dict(forms) for case, forms in _DEFINITE.items()}
 RELATIVE["dative"]["pl"] = "denen"
 PRONOUNS = {"m": "er", "f": "sie", "n": "es", "pl": "sie"}
 
-_ONES_EN = "zero one two three four five six seven eight nine ten eleven twelve".split()
-_ONES_DE = "null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf".split()
+_ONES_EN = ("zero one two three four five six seven eight nine ten eleven twelve").split()
+_ONES_DE = ("null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf").split()
 _TENS_EN = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _TENS_DE = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
 

@@ -141,9 +141,7 @@ class EncoderLayer(nn.Module):
     ) -> Float[jax.Array, "B S D"]:
         """One layer over a whole row."""
         y = self.attention_residual.before(x)
-        y = self.attention(
-            y, self.attention.keys_values(y, positions), mask, positions, positions
-        )
+        y = self.attention(y, self.attention.keys_values(y, positions), mask, positions, positions)
         x = self.attention_residual.after(x, y, rate)
         y = self.feed_forward(self.feed_forward_residual.before(x))
         return self.feed_forward_residual.after(x, y, rate)

@@ -85,14 +85,10 @@ class Transformer(nn.Module):
         for layer, keys_values in zip(
             self.decoder, self._memories(memory, source.positions), strict=True
         ):
-            x = layer(
-                x, mask, target.positions, keys_values, memory_mask, source.positions, rate
-            )
+            x = layer(x, mask, target.positions, keys_values, memory_mask, source.positions, rate)
         return self._logits(x)
 
-    def encode(
-        self, source: sequences.Sequences, rate: layers.Rate
-    ) -> Float[jax.Array, "B S D"]:
+    def encode(self, source: sequences.Sequences, rate: layers.Rate) -> Float[jax.Array, "B S D"]:
         """The encoder's output."""
         mask = self._self_mask(source)
         x = self._embed(source.tokens, source.positions, rate)
@@ -150,13 +146,13 @@ class Transformer(nn.Module):
         rate: layers.Rate,
     ) -> Float[jax.Array, "B T D"]:
         """sqrt(d_model) times the tokens' embeddings, with positions, under dropout."""
-        x = self.embedding.astype(self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
+        x = jnp.asarray(self.embedding, self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
         return layers.dropout(self.position.embed(x, positions), rate, self)
 
     def _logits(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T V"]:
         if self.config.norm_placement == "pre":
             x = self.decoder_norm(x)
-        return jnp.einsum("BTD,VD->BTV", x, self.embedding.astype(x.dtype))
+        return jnp.einsum("BTD,VD->BTV", x, jnp.asarray(self.embedding, x.dtype))
 
 
 ARCHITECTURES = {"transformer": Transformer}

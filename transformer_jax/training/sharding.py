@@ -1,10 +1,10 @@
 """Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
 
-import math
 from typing import Any
 
 import flax.linen as nn
 import jax
+from flax.linen import spmd
 from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax import config as config_lib
@@ -55,16 +55,15 @@ def of_parameters(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     Raises:
       UserError: an axis cannot be shared out evenly.
     """
-    shardings = nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, RULES)
+    shardings = spmd.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, RULES)
 
     def check(path: Any, array: jax.ShapeDtypeStruct, sharding: NamedSharding) -> None:
         for size, axes in zip(array.shape, sharding.spec, strict=False):
-            names = (axes,) if isinstance(axes, str) else axes or ()
-            parts = math.prod(mesh.shape[name] for name in names)
-            if size % parts:
+            if axes and size % mesh.shape[axes]:
+                name = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise config_lib.UserError(
-                    f"mesh.{names[0]}={parts} does not divide the axis of size {size} of parameter "
-                    f"{jax.tree_util.keystr(path, simple=True, separator='/')}"
+                    f"mesh.{axes}={mesh.shape[axes]} does not divide the axis of size {size} of "
+                    f"parameter {name}"
                 )
 
     jax.tree_util.tree_map_with_path(check, nn.unbox(boxed), shardings)
@@ -84,9 +83,10 @@ def rows_for_budget(
     if not rows or rows % parts:
         remedy = max(rows - rows % parts, parts) * row_length
         raise config_lib.UserError(
-            f"train.batch_tokens={batch_tokens} holds {rows} rows of data.target_length={row_length}"
-            f", which {parts // accumulation_steps} devices × {accumulation_steps} accumulation "
-            f"steps cannot share out: try train.batch_tokens={remedy}"
+            f"train.batch_tokens={batch_tokens} holds {rows} rows of "
+            f"data.target_length={row_length}, which {parts // accumulation_steps} devices × "
+            f"{accumulation_steps} accumulation steps cannot share out: "
+            f"try train.batch_tokens={remedy}"
         )
     return rows
 

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import models, sequences
 from transformer_jax.training import losses, optimizer, sharding
 
 
@@ -85,9 +85,7 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[Float[jax.Array, ""], losses.Losses]:
-        logits = model.apply(
-            params, batch.source, batch.target, hyper.dropout_rate, rngs={"dropout": key}
-        )
+        logits = models.logits(model, params, batch, hyper.dropout_rate, key)
         total = losses.cross_entropy(
             logits, batch.labels, batch.target.segments, hyper.label_smoothing
         )
@@ -103,9 +101,7 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
         if parts == 1:
             return gradient(params, batch, hyper, key)
         # Row r belongs to part r % parts: each part then has rows on every device.
-        split = jax.tree.map(
-            lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch
-        )
+        split = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
 
         def add(total: Any, part: Any) -> tuple[Any, None]:
             rows, index = part
@@ -121,9 +117,7 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
     def step(
         state: TrainState, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
-        gradients, total = summed(
-            state.params, batch, hyper, jax.random.fold_in(key, state.step)
-        )
+        gradients, total = summed(state.params, batch, hyper, jax.random.fold_in(key, state.step))
         gradients = jax.tree.map(lambda g: g / total.tokens, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)

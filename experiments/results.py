@@ -1,0 +1,83 @@
+"""The results of a sweep, as they lie on disk."""
+
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from transformer_jax import config as config_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table with the runs that it has.
+
+    Attributes:
+      name: as in the paper.
+      overrides: what the row changes in the base, by dotted name.
+      results: the contents of result.json by seed.
+      failures: the errors of failed runs by seed.
+    """
+
+    name: str
+    overrides: Mapping[str, Any]
+    results: Mapping[int, Mapping[str, Any]]
+    failures: Mapping[int, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """All rows of a table, in its order.
+
+    Attributes:
+      table: its name, such as table3.
+      base: the base's configuration.
+      rows: whether run yet or not.
+    """
+
+    table: str
+    base: config_lib.Config
+    rows: list[Row]
+
+
+def slug(row: str) -> str:
+    """The name of a row's folder: spaces and = become -."""
+    return row.replace(" ", "-").replace("=", "-")
+
+
+def cell_folder(workdir: pathlib.Path, row: str, seed: int) -> pathlib.Path:
+    """Where one run of a row lies."""
+    return workdir / slug(row) / f"seed{seed}"
+
+
+def read(workdir: pathlib.Path) -> Sweep:
+    """Reads a sweep's folder.
+
+    Raises:
+      UserError: it holds no sweep.
+    """
+    path = workdir / "sweep.json"
+    if not path.exists():
+        raise config_lib.UserError(f"{workdir} holds no sweep: it has no sweep.json")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    rows = [_read_row(workdir, name, overrides) for name, overrides in record["rows"].items()]
+    return Sweep(record["table"], config_lib.from_mapping(record["base"]), rows)
+
+
+def _read_row(workdir: pathlib.Path, name: str, overrides: Mapping[str, Any]) -> Row:
+    results: dict[int, Mapping[str, Any]] = {}
+    failures: dict[int, str] = {}
+    for folder in (workdir / slug(name)).glob("seed*"):
+        match = re.fullmatch(r"seed(\d+)", folder.name)
+        if not match:  # a run of an older config, set aside
+            continue
+        seed = int(match[1])
+        if (folder / "result.json").exists():
+            text = (folder / "result.json").read_text(encoding="utf-8")
+            results[seed] = json.loads(text)
+        elif (folder / "failure.json").exists():
+            text = (folder / "failure.json").read_text(encoding="utf-8")
+            failures[seed] = json.loads(text)["error"]
+    return Row(name, overrides, dict(sorted(results.items())), dict(sorted(failures.items())))

@@ -1,0 +1,268 @@
+"""Runs the rows of a table: what has no result yet, each run in a process of its own."""
+
+import dataclasses
+import fnmatch
+import json
+import logging
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from absl import flags
+from ml_collections import config_flags
+
+from experiments import cost, paper, report, results
+from launch import local
+from transformer_jax import config as config_lib
+from transformer_jax import files
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.evaluation import bleu
+from transformer_jax.training import metrics, optimizer
+
+_log = logging.getLogger("transformer_jax.sweep")
+
+_CONFIG = flags_lib.define_config()
+_WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
+_CACHE_DIR = flags.DEFINE_string(
+    "cache_dir",
+    "",
+    "Where tokenizers, encoded corpora and compiled programs are shared; default WORKDIR/cache.",
+)
+_ROWS = flags.DEFINE_string(
+    "rows", "*", "Rows to run: names and shell patterns, separated by commas."
+)
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Runs of each row, with seeds 0, 1, …", lower_bound=1)
+_LAUNCHER = flags.DEFINE_string("launcher", "local", "Where to run: local, on this machine.")
+_PARALLEL = flags.DEFINE_integer(
+    "parallel",
+    0,
+    "Runs at a time; 0: one for each CPU core, or one if JAX has an accelerator.",
+    lower_bound=0,
+)
+_DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Print the rows and what they cost; run nothing.")
+
+Rows = Mapping[str, Mapping[str, Any]]
+SECONDS_BETWEEN_LINES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run of the sweep."""
+
+    row: str
+    seed: int
+    config: config_lib.Config
+    overrides: Mapping[str, Any]
+    folder: pathlib.Path
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.row}, seed {self.seed}"
+
+
+def get_field(config: config_lib.Config, name: str) -> Any:
+    """A field by its dotted name."""
+    return report.get_field(config, name)
+
+
+def main(
+    rows_for: Callable[[config_lib.Config], Rows],
+    reported: Mapping[str, paper.Result],
+    table: str,
+) -> int:
+    """Runs a table as the flags say, and reports.
+
+    Args:
+      rows_for: the table's rows for a base.
+      reported: the paper's numbers.
+      table: the table's name.
+
+    Returns:
+      Exit code: 1 if a run failed.
+    """
+    jax.config.update("jax_platforms", "cpu")  # this process only counts; runs take the devices
+    config_lib.require_known("--launcher", _LAUNCHER.value, ("local",))
+    base = config_lib.from_mapping(_CONFIG.value.to_dict())
+    rows = rows_for(base)
+    chosen = select(rows, _ROWS.value)
+    if _DRY_RUN.value:
+        _print_plan(base, {row: rows[row] for row in chosen}, reported)
+        return 0
+    workdir = pathlib.Path(_WORKDIR.value)
+    cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
+    cells = [
+        Cell(
+            row,
+            seed,
+            apply(base, {**rows[row], "train.seed": seed}),
+            {**flags_lib.overrides(), **rows[row], "train.seed": seed},
+            results.cell_folder(workdir, row, seed),
+        )
+        for seed in range(_SEEDS.value)
+        for row in chosen
+    ]
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    missing = [cell for cell in cells if not _is_done(cell, cache_dir)]
+    files.write_json(
+        workdir / "sweep.json",
+        {
+            "table": table,
+            "base": config_lib.to_dict(base),
+            "rows": {row: dict(overrides) for row, overrides in rows.items()},
+        },
+    )
+    failed = _run(missing, len(cells), cache_dir)
+    report.write(workdir)
+    _log.info("the table lies in %s", workdir / f"{table}.md")
+    for line in failed:
+        print(f"failed: {line}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def select(rows: Rows, patterns: str) -> list[str]:
+    """The rows that any of some comma-separated names and shell patterns matches, in order.
+
+    Raises:
+      UserError: a pattern matches no row.
+    """
+    wanted = [pattern.strip() for pattern in patterns.split(",")]
+    for pattern in wanted:
+        if not fnmatch.filter(rows, pattern):
+            raise config_lib.UserError(
+                f"--rows: no row matches {pattern!r}; there are {', '.join(rows)}"
+            )
+    return [row for row in rows if any(fnmatch.fnmatchcase(row, p) for p in wanted)]
+
+
+def apply(base: config_lib.Config, overrides: Mapping[str, Any]) -> config_lib.Config:
+    """A configuration with fields changed, by dotted name."""
+    values = config_lib.to_dict(base)
+    for name, value in overrides.items():
+        section, field = name.split(".")
+        values[section][field] = value
+    return config_lib.from_mapping(values)
+
+
+def _is_done(cell: Cell, cache_dir: pathlib.Path) -> bool:
+    """Whether the cell has its result; a run of another config in its place is set aside."""
+    record_path = cell.folder / "run.json"
+    if not record_path.exists():
+        return False
+    digests = _digests(cell.config.data, cache_dir)
+    found = json.loads(record_path.read_text(encoding="utf-8"))["config_hash"]
+    if found != config_lib.fingerprint(cell.config, digests):
+        aside = cell.folder.with_name(f"{cell.folder.name}.{found[:8]}")
+        cell.folder.rename(aside)
+        _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
+        return False
+    return (cell.folder / "result.json").exists()
+
+
+_known_digests: dict[config_lib.DataConfig, Mapping[str, str]] = {}
+
+
+def _digests(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Mapping[str, str]:
+    """Digests of a corpus and its tokenizer, which are then in the cache for all cells."""
+    if config not in _known_digests:
+        _known_digests[config] = dataset_lib.load(config, cache_dir).digests
+    return _known_digests[config]
+
+
+def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path) -> list[str]:
+    """Runs cells, seed by seed, the most expensive first; returns a line for each that failed."""
+    _log.info("%d of %d runs are done; %d to go", total - len(cells), total, len(cells))
+    if not cells:
+        return []
+    for cell in cells:
+        _digests(cell.config.data, cache_dir)
+    order = sorted(cells, key=lambda cell: (cell.seed, -cost.training_flops(cell.config)))
+    by_name = {cell.name: cell for cell in order}
+    failed: list[str] = []
+    ended = total - len(cells)
+    last_line = time.monotonic()
+
+    def on_end(job: local.Job, code: int) -> None:
+        nonlocal ended
+        ended += 1
+        cell = by_name[job.name]
+        if code == 0:
+            result = json.loads((cell.folder / "result.json").read_text(encoding="utf-8"))
+            _log.info(
+                "%d of %d   %s: ppl %.3f, BLEU %.2f, %s",
+                ended,
+                total,
+                cell.name,
+                result["ppl"],
+                result["bleu"][bleu.MAIN]["score"],
+                metrics.duration(result["wall_seconds"]),
+            )
+        else:
+            failed.append(f"{cell.name}: {_failure(cell, job, code)}")
+            _log.info("%d of %d   %s FAILED", ended, total, cell.name)
+
+    def on_tick(running: Sequence[local.Job]) -> None:
+        nonlocal last_line
+        if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+            last_line = time.monotonic()
+            states = [f"{job.name}: {_state(by_name[job.name])}" for job in running]
+            _log.info("%d of %d   %s", ended, total, "   ".join(states))
+
+    jobs = [_job(cell, cache_dir) for cell in order]
+    local.run(jobs, _PARALLEL.value or local.default_parallel(), on_end, on_tick)
+    return failed
+
+
+def _job(cell: Cell, cache_dir: pathlib.Path) -> local.Job:
+    command = [
+        sys.executable,
+        "-m",
+        "transformer_jax.train",
+        f"--config={config_flags.get_config_filename(flags.FLAGS['config'])}",
+        *(f"--config.{name}={value}" for name, value in cell.overrides.items()),
+        f"--workdir={cell.folder}",
+        f"--cache_dir={cache_dir}",
+        f"--row={cell.row}",
+    ]
+    return local.Job(cell.name, command, cell.folder / "log.txt")
+
+
+def _state(cell: Cell) -> str:
+    records = metrics.read(cell.folder)
+    if not records:
+        return "starting"
+    last, steps = records[-1], cell.config.train.num_steps
+    if last["step"] >= steps:
+        return "evaluating"
+    return f"step {last['step']:,} of {steps:,}, loss {last['loss']:.2f}"
+
+
+def _failure(cell: Cell, job: local.Job, code: int) -> str:
+    """One line that says why; a process that died without a word gets its failure.json here."""
+    path = cell.folder / "failure.json"
+    if not path.exists():
+        lines = job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        error = f"exit code {code}: {lines[-1] if lines else 'no output'}"
+        files.write_json(path, {"error": error, "traceback": "", "step": None})
+    return f"{json.loads(path.read_text(encoding='utf-8'))['error']} (see {job.log})"
+
+
+def _print_plan(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Result]) -> None:
+    print(
+        f"{'row':15} {'params':>8} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  overrides\n"
+        f"{'':15} {'×10⁶':>8} {'×10⁶':>6}"
+    )
+    for row, overrides in rows.items():
+        config = apply(base, overrides)
+        params = cost.parameters(config) / 1e6
+        warmup = config.train.warmup_steps
+        peak = float(optimizer.learning_rate(warmup, config.train, config.model.d_model))
+        flops = cost.training_flops(config)
+        print(
+            f"{row:15} {params:8.3f} {reported[row].params or '':>6} {peak:10.2e} {flops:8.1e}  "
+            + " ".join(f"{name}={value}" for name, value in overrides.items())
+        )

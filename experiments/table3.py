@@ -1,0 +1,81 @@
+"""Table 3 of the paper: what each part of the Transformer buys.
+
+  python -m experiments.table3 --config=configs/toy.py --workdir=runs/toy
+  python -m experiments.table3 --config=configs/base.py --workdir=runs/base --dry_run
+  python -m experiments.table3 --config=configs/toy.py --workdir=runs/toy --rows='base,A*' --seeds=3
+
+runs what has no result yet, then prints the table.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from experiments import paper, sweep
+from transformer_jax import config as config_lib
+from transformer_jax import flags as flags_lib
+
+# Differences from the base, in the paper's order and with its numbers.
+ROWS: dict[str, dict[str, Any]] = {
+    "base": {},
+    "A h=1": {"model.num_heads": 1, "model.d_k": 512, "model.d_v": 512},
+    "A h=4": {"model.num_heads": 4, "model.d_k": 128, "model.d_v": 128},
+    "A h=16": {"model.num_heads": 16, "model.d_k": 32, "model.d_v": 32},
+    "A h=32": {"model.num_heads": 32, "model.d_k": 16, "model.d_v": 16},
+    "B d_k=16": {"model.d_k": 16},
+    "B d_k=32": {"model.d_k": 32},
+    "C N=2": {"model.num_layers": 2},
+    "C N=4": {"model.num_layers": 4},
+    "C N=8": {"model.num_layers": 8},
+    "C d_model=256": {"model.d_model": 256, "model.d_k": 32, "model.d_v": 32},
+    "C d_model=1024": {"model.d_model": 1024, "model.d_k": 128, "model.d_v": 128},
+    "C d_ff=1024": {"model.d_ff": 1024},
+    "C d_ff=4096": {"model.d_ff": 4096},
+    "D P_drop=0.0": {"model.dropout_rate": 0.0},
+    "D P_drop=0.2": {"model.dropout_rate": 0.2},
+    "D eps_ls=0.0": {"train.label_smoothing": 0.0},
+    "D eps_ls=0.2": {"train.label_smoothing": 0.2},
+    "E": {"model.position": "learned"},
+    "big": {
+        "model.d_model": 1024,
+        "model.d_ff": 4096,
+        "model.num_heads": 16,
+        "model.dropout_rate": 0.3,
+        "train.num_steps": 300_000,
+    },
+}
+
+
+def scaled(base: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rows for a base of any size: sizes and steps in the paper's ratio to its base.
+
+    Args:
+      base: the base's values of `paper.BASE_SIZES`, by dotted name.
+
+    Raises:
+      UserError: a scaled value is not a whole number of at least 1.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for row, overrides in ROWS.items():
+        rows[row] = {}
+        for field, value in overrides.items():
+            if field in paper.BASE_SIZES:
+                exact = Fraction(value * base[field], paper.BASE_SIZES[field])
+                if exact.denominator != 1 or exact < 1:
+                    raise config_lib.UserError(
+                        f"row {row!r} cannot be scaled: {field} would be {float(exact):g}, since "
+                        f"this base has {base[field]} where the paper's has "
+                        f"{paper.BASE_SIZES[field]}"
+                    )
+                value = int(exact)
+            rows[row][field] = value
+    return rows
+
+
+def rows_for(config: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """The rows for a configuration taken as base."""
+    return scaled({field: sweep.get_field(config, field) for field in paper.BASE_SIZES})
+
+
+if __name__ == "__main__":
+    flags_lib.run(lambda: sweep.main(rows_for, paper.TABLE3, "table3"))

@@ -1,0 +1,97 @@
+"""Sentences in, sentences out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from transformer_jax import config as config_lib
+from transformer_jax.data import batching
+from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.decoding import beam_search
+from transformer_jax.models import positions
+from transformer_jax.training import sharding
+
+ROW_MULTIPLE = 32  # source lengths are rounded up to a multiple, so that few shapes are compiled
+
+
+@final
+class Translator:
+    """A trained model, ready to translate."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        params: Any,
+        tokenizer: tokenizer_lib.Tokenizer,
+        config: config_lib.Config,
+        mesh: jax.sharding.Mesh,
+    ) -> None:
+        """Gathers what translating needs.
+
+        Args:
+          model: an architecture.
+          params: its parameters.
+          tokenizer: the one that it was trained with.
+          config: its configuration; `config.decode` says how to search.
+          mesh: the devices that sentences are shared out over.
+        """
+        self._params = params
+        self._tokenizer = tokenizer
+        self._config = config
+        self._mesh = mesh
+        self._search = beam_search.build(model, config.decode)
+
+    def translate(
+        self, sentences: Sequence[str], progress: Callable[[int], None] = lambda done: None
+    ) -> list[str]:
+        """Translates sentences, in their order; an empty one stays empty.
+
+        Args:
+          sentences: in the source language.
+          progress: called with the number of sentences done so far.
+
+        Raises:
+          UserError: the positions are learned, and a sentence is too long for them.
+        """
+        tokens = self._tokenizer.encode(sentences)
+        places = [place for place, ids in enumerate(tokens) if ids]
+        self._check_lengths([len(tokens[place]) for place in places], places)
+        translations = [""] * len(tokens)
+        done = 0
+        parts = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
+        rows = -(-self._config.decode.batch_sentences // parts) * parts
+        for group in batching.padded_batches(
+            [tokens[place] for place in places], None, rows, ROW_MULTIPLE
+        ):
+            found = self._search(self._params, sharding.put(group.batch, self._mesh).source)
+            ids = np.asarray(found.tokens)[: len(group.indices)]
+            for index, text in zip(group.indices, self._decode(ids), strict=True):
+                translations[places[index]] = text
+            done += len(group.indices)
+            progress(done)
+        return translations
+
+    def _decode(self, ids: np.ndarray) -> list[str]:
+        ends = [
+            row.tolist().index(tokenizer_lib.END) if tokenizer_lib.END in row else len(row)
+            for row in ids
+        ]
+        return self._tokenizer.decode(
+            [row[:end].tolist() for row, end in zip(ids, ends, strict=True)]
+        )
+
+    def _check_lengths(self, lengths: list[int], places: list[int]) -> None:
+        model = self._config.model
+        if not positions.KINDS[model.position].bounded:
+            return
+        # The end token and the translation's extra tokens need positions too.
+        limit = model.max_positions - self._config.decode.extra_tokens - 1
+        for length, place in zip(lengths, places, strict=True):
+            if length > limit:
+                raise config_lib.UserError(
+                    f"sentence {place + 1} has {length} tokens, but this model's learned positions "
+                    f"(model.max_positions={model.max_positions}) allow at most {limit}"
+                )

@@ -1,0 +1,62 @@
+"""Perplexity per wordpiece, as Table 3 reports it."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from transformer_jax import config as config_lib
+from transformer_jax import models, sequences
+from transformer_jax.data import batching, packing
+from transformer_jax.training import losses, sharding
+
+
+def build(
+    model: nn.Module,
+    source: Sequence[Sequence[int]],
+    target: Sequence[Sequence[int]],
+    config: config_lib.DataConfig,
+    mesh: jax.sharding.Mesh,
+) -> Callable[[Any], float]:
+    """exp(mean negative log-likelihood) of reference tokens, as a function of the parameters.
+
+    Every sentence counts, whatever its length, and so does every end token; there is no smoothing.
+    Pairs are packed into rows at least as long as the longest of them, all of one shape.
+
+    Args:
+      model: an architecture.
+      source: encoded source sentences.
+      target: encoded references.
+      config: lengths of rows, where no sentence is longer.
+      mesh: the devices that rows are shared out over.
+    """
+    source_lengths = np.array([len(ids) + 1 for ids in source])
+    target_lengths = np.array([len(ids) + 1 for ids in target])
+    capacities = (
+        max(config.source_length, int(source_lengths.max())),
+        max(config.target_length, int(target_lengths.max())),
+    )
+    plan = packing.pack(source_lengths, target_lengths, *capacities)
+    rows = [[(source[pair], target[pair]) for pair in row] for row in plan]
+    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    batch_rows = -(-min(len(rows), max(1, 8192 // capacities[1])) // parts) * parts
+    rows += [[]] * (-len(rows) % batch_rows)
+    batches = [
+        batching.fill(rows[start : start + batch_rows], *capacities)
+        for start in range(0, len(rows), batch_rows)
+    ]
+
+    @jax.jit
+    def sums(params: Any, batch: sequences.Batch) -> losses.Losses:
+        logits = models.logits(model, params, batch)
+        return losses.cross_entropy(logits, batch.labels, batch.target.segments, 0.0)
+
+    def measure(params: Any) -> float:
+        parts = [sums(params, sharding.put(batch, mesh)) for batch in batches]
+        nats, tokens = (sum(float(part[i]) for part in parts) for i in (1, 2))
+        return math.exp(nats / tokens)
+
+    return measure

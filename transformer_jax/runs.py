@@ -1,0 +1,260 @@
+"""One whole run: data, model, training, evaluation, and the folder that holds it all."""
+
+import json
+import logging
+import pathlib
+import subprocess
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from transformer_jax import config as config_lib
+from transformer_jax import files, models
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.decoding import translator
+from transformer_jax.evaluation import bleu, perplexity
+from transformer_jax.models import positions
+from transformer_jax.training import checkpoint, loop, metrics, sharding
+from transformer_jax.training import step as step_lib
+
+_log = logging.getLogger(__name__)
+
+
+def run(
+    config: config_lib.Config,
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+    *,
+    row: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    profile: bool = False,
+) -> dict[str, Any]:
+    """Trains and evaluates one run, or goes on with one that was stopped.
+
+    Args:
+      config: the run.
+      workdir: its folder; see the layout in the README.
+      cache_dir: where tokenizers, encoded corpora and compiled programs are shared.
+      row: its name in a table.
+      overrides: what it changes against the config file, for the record.
+      profile: whether to write a JAX trace of a few steps.
+
+    Returns:
+      What stands in its result.json.
+
+    Raises:
+      UserError: the config cannot be run, or the folder holds a run of another config.
+    """
+    result_path = workdir / "result.json"
+    mesh = sharding.make_mesh(config.mesh)
+    model = models.build(config.model, config.data.vocab_size)
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    dataset = dataset_lib.load(config.data, cache_dir)
+    _check_positions(dataset, config)
+    config_hash = config_lib.fingerprint(config, dataset.digests)
+    _claim(workdir, config, config_hash, dataset)
+    if result_path.exists():
+        _log.info("%s is there already: nothing is left to do", result_path)
+        return json.loads(result_path.read_text(encoding="utf-8"))
+    (workdir / "failure.json").unlink(missing_ok=True)
+    try:
+        dev_source = dataset.tokenizer.encode(dataset.dev.source)
+        dev_target = dataset.tokenizer.encode(dataset.dev.target)
+        dev_perplexity = perplexity.build(model, dev_source, dev_target, config.data, mesh)
+        state, wall_seconds = loop.train(
+            model, dataset, config, mesh, workdir, dev_perplexity, profile
+        )
+        started = time.monotonic()
+        ppl = dev_perplexity(state.params)
+        translate = translator.Translator(model, state.params, dataset.tokenizer, config, mesh)
+        hypotheses = translate.translate(dataset.dev.source, _log_decoding(len(dataset.dev)))
+        eval_seconds = time.monotonic() - started
+        files.write_lines(workdir / "hypotheses.txt", hypotheses)
+        scores = bleu.score(hypotheses, dataset.dev.target)
+        result = {
+            "row": row,
+            "seed": config.train.seed,
+            "params": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
+            "steps": config.train.num_steps,
+            "ppl": ppl,
+            "bleu": scores,
+            "tokens_per_second": metrics.tokens_per_second(workdir),
+            "wall_seconds": wall_seconds + eval_seconds,
+            "eval_seconds": eval_seconds,
+            "git_commit": git_commit(),
+            "config_hash": config_hash,
+            "data_sha256": dataset.digests["corpus"],
+            "tokenizer_sha256": dataset.digests["tokenizer"],
+            "overrides": dict(overrides or {}),
+            "data": dict(dataset.provenance),
+            "devices": [device.device_kind for device in jax.devices()],
+            "versions": {"jax": jax.__version__},
+        }
+    except Exception as error:
+        record_failure(workdir, error)
+        raise
+    files.write_json(result_path, result)
+    main = scores[bleu.MAIN]
+    _log.info("development ppl %.3f, BLEU %.2f (%s)", ppl, main["score"], main["signature"])
+    return result
+
+
+def load(workdir: str | pathlib.Path) -> translator.Translator:
+    """A trained run, ready to translate: `load("runs/X").translate(["A dog sleeps."])`.
+
+    Only data is read: config.json, tokenizer.model and the newest checkpoint.
+
+    Raises:
+      UserError: the folder holds no run, or none with a checkpoint.
+    """
+    workdir = pathlib.Path(workdir)
+    for name in ("config.json", "tokenizer.model", "checkpoints"):
+        if not (workdir / name).exists():
+            raise config_lib.UserError(f"{workdir} holds no trained run: it has no {name}")
+    config = read_config(workdir)
+    mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
+    tokenizer = tokenizer_lib.Tokenizer((workdir / "tokenizer.model").read_bytes())
+    model = models.build(config.model, tokenizer.vocab_size)
+    params = _restore_params(model, config, mesh, workdir, tokenizer)
+    return translator.Translator(model, params, tokenizer, config, mesh)
+
+
+def read_config(workdir: pathlib.Path) -> config_lib.Config:
+    """The configuration of the run in a folder."""
+    return config_lib.from_mapping(
+        json.loads((workdir / "config.json").read_text(encoding="utf-8"))
+    )
+
+
+def record_failure(workdir: pathlib.Path, error: BaseException) -> None:
+    """Leaves failure.json: what went wrong, where in the code, and at which logged step."""
+    steps = [record["step"] for record in metrics.read(workdir)]
+    files.write_json(
+        workdir / "failure.json",
+        {
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": "".join(traceback.format_exception(error)),
+            "step": steps[-1] if steps else 0,
+        },
+    )
+
+
+def git_commit() -> str:
+    """The checkout's commit, with "+changes" if files differ from it; "" outside a checkout."""
+    folder = pathlib.Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return commit + ("+changes" if commit and git("status", "--porcelain") else "")
+    except FileNotFoundError:  # no git on this machine
+        return ""
+
+
+def _restore_params(
+    model: nn.Module,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    workdir: pathlib.Path,
+    tokenizer: tokenizer_lib.Tokenizer,
+) -> Any:
+    checkpoints = checkpoint.Checkpoints(
+        workdir / "checkpoints", config.checkpoint.keep, tokenizer.digest
+    )
+    try:
+        shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
+        return checkpoints.restore(shapes, shardings)[0].params
+    finally:
+        checkpoints.close()
+
+
+def _claim(
+    workdir: pathlib.Path,
+    config: config_lib.Config,
+    config_hash: str,
+    dataset: dataset_lib.Dataset,
+) -> None:
+    """Makes the folder this run's, or checks that it is.
+
+    Raises:
+      UserError: it holds a run of another config or of other data.
+    """
+    record_path = workdir / "run.json"
+    if record_path.exists():
+        record = json.loads(record_path.read_text(encoding="utf-8"))
+        if record["config_hash"] != config_hash:
+            differences = _differences(read_config(workdir), config, record["digests"], dataset)
+            raise config_lib.UserError(
+                f"{workdir} holds a run of another config ({differences}): "
+                "choose another --workdir or delete this one"
+            )
+        return
+    files.write_json(workdir / "config.json", config_lib.to_dict(config))
+    files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
+    files.write_json(
+        record_path,
+        {
+            "config_hash": config_hash,
+            "digests": dict(dataset.digests),
+            "data": dict(dataset.provenance),
+        },
+    )
+
+
+def _differences(
+    old: config_lib.Config,
+    new: config_lib.Config,
+    old_digests: Mapping[str, str],
+    dataset: dataset_lib.Dataset,
+) -> str:
+    """The first few fields in which two runs differ."""
+    before, after = config_lib.to_dict(old), config_lib.to_dict(new)
+    found = [
+        f"{section}.{field} is {before[section][field]!r} there, {after[section][field]!r} here"
+        for section in ("model", "train", "data", "decode")
+        for field in after[section]
+        if before[section][field] != after[section][field]
+    ]
+    found += [
+        f"the {name} differs"
+        for name in dataset.digests
+        if old_digests[name] != dataset.digests[name]
+    ]
+    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def _check_positions(dataset: dataset_lib.Dataset, config: config_lib.Config) -> None:
+    """Learned positions must reach the longest sentence that will be read or written.
+
+    Raises:
+      UserError: they do not.
+    """
+    if not positions.KINDS[config.model.position].bounded:
+        return
+    needed = max(
+        dataset_lib.longest_source(dataset) + config.decode.extra_tokens,
+        config.data.source_length,
+        config.data.target_length,
+    )
+    if config.model.max_positions < needed:
+        raise config_lib.UserError(
+            f"model.position={config.model.position} needs model.max_positions of at least "
+            f"{needed} for this corpus, but it is {config.model.max_positions}"
+        )
+
+
+def _log_decoding(total: int):
+    def progress(done: int) -> None:
+        _log.info("translated %s of %s sentences", f"{done:,}", f"{total:,}")
+
+    return progress

@@ -1,0 +1,33 @@
+"""Scores translations against references: every BLEU variant with its signature.
+
+python -m transformer_jax.score --references=test.de --hypotheses=out.de
+"""
+
+import pathlib
+
+from absl import flags
+
+from transformer_jax import config as config_lib
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import text
+from transformer_jax.evaluation import bleu
+
+_REFERENCES = flags.DEFINE_string("references", None, "File of references.", required=True)
+_HYPOTHESES = flags.DEFINE_string("hypotheses", None, "File of translations.", required=True)
+
+
+def main() -> None:
+    """Prints one line a variant."""
+    references, _ = text.read_lines(pathlib.Path(_REFERENCES.value))
+    hypotheses, _ = text.read_lines(pathlib.Path(_HYPOTHESES.value))
+    if len(references) != len(hypotheses):
+        raise config_lib.UserError(
+            f"{_REFERENCES.value} has {len(references):,} lines, but {_HYPOTHESES.value} has "
+            f"{len(hypotheses):,}"
+        )
+    for name, variant in bleu.score(hypotheses, references).items():
+        print(f"{name:25} {variant['score']:6.2f}  {variant['signature']}")
+
+
+if __name__ == "__main__":
+    flags_lib.run(main)

@@ -1,0 +1,76 @@
+"""What a run writes down as it goes: metrics.jsonl, TensorBoard and lines on the terminal."""
+
+import json
+import logging
+import math
+import pathlib
+import statistics
+from typing import Any
+
+import tensorboardX
+
+from transformer_jax import files
+
+_log = logging.getLogger(__name__)
+
+
+class MetricsLog:
+    """Metrics by step, in `metrics.jsonl` and for TensorBoard; a resumed run goes on cleanly."""
+
+    def __init__(self, workdir: pathlib.Path, step: int) -> None:
+        """Opens the log of a run that stands at `step`, and forgets what came after it."""
+        self._path = workdir / "metrics.jsonl"
+        kept = [record for record in read(workdir) if record["step"] <= step]
+        files.write_lines(self._path, [json.dumps(record) for record in kept])
+        self._file = self._path.open("a", encoding="utf-8")
+        self._tensorboard = tensorboardX.SummaryWriter(
+            str(workdir / "tensorboard"), purge_step=step + 1 if step else None
+        )
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Adds a record."""
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            self._tensorboard.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Writes everything out."""
+        self._file.close()
+        self._tensorboard.close()
+
+
+def read(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """The records of `metrics.jsonl`; a last line that a kill cut short does not count."""
+    path = workdir / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def tokens_per_second(workdir: pathlib.Path) -> float:
+    """The median over the logged intervals: compilation and pauses fall out."""
+    rates = [r["tokens_per_second"] for r in read(workdir) if "tokens_per_second" in r]
+    return statistics.median(rates)
+
+
+def log_progress(step: int, num_steps: int, values: dict[str, float]) -> None:
+    """One line: step, loss, speed and the time left at that speed."""
+    left = (num_steps - step) * values["seconds_per_step"]
+    _log.info(
+        "step %s of %s   loss %.3f   ppl %.2f   %s target tokens/s   %s left",
+        f"{step:,}",
+        f"{num_steps:,}",
+        values["loss"],
+        values["ppl"],
+        f"{values['tokens_per_second']:,.0f}",
+        duration(left),
+    )
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds: 1:02:03."""
+    minutes, seconds = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,44 @@
+"""Translates standard input to standard output, one sentence per line.
+
+python -m transformer_jax.translate --workdir=runs/one < test.en > test.de
+"""
+
+import sys
+
+from absl import flags
+
+from transformer_jax import config as config_lib
+from transformer_jax import flags as flags_lib
+from transformer_jax import runs
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+
+
+def main() -> None:
+    """Reads all lines, translates them together, writes them in their order."""
+    translator = runs.load(_WORKDIR.value)
+    content = sys.stdin.buffer.read()
+    if not content:
+        return
+    lines = content.removesuffix(b"\n").split(b"\n")
+    sentences = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            sentences.append(line.decode())
+        except UnicodeDecodeError as error:
+            raise config_lib.UserError(
+                f"standard input: line {number:,} is not UTF-8 ({error.reason})"
+            ) from error
+
+    def progress(done: int) -> None:
+        print(f"\rtranslated {done:,} of {len(sentences):,}", end="", file=sys.stderr)
+
+    translations = translator.translate(sentences, progress)
+    print(file=sys.stderr)
+    # A line break inside a translation would shift all that follows it.
+    text = "".join(" ".join(line.split("\n")) + "\n" for line in translations)
+    sys.stdout.buffer.write(text.encode())
+
+
+if __name__ == "__main__":
+    flags_lib.run(main)
