@@ -26,7 +26,7 @@ tests: .venv/.installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-build.lock
 	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 # Resolves the locks again, for Python 3.11 to 3.13 (needs uv).

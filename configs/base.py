@@ -55,6 +55,7 @@ def get_config() -> ml_collections.ConfigDict:
     data.source_language = "en"  # translated from; the source files' ending
     data.target_language = "de"  # translated into; the target files' ending
     data.toy_pairs = 0  # toy: number of training pairs
+    data.toy_held_out_pairs = 0  # toy: pairs in the development set, and as many in the test set
     data.toy_seed = 0  # toy: seed of the grammar's sentences
     data.vocab_size = 37_000  # pieces of the BPE model that both languages share
     data.source_length = 256  # source positions in a packed row

@@ -25,6 +25,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.data.corpus = "toy"
     config.data.toy_pairs = 24_000
+    config.data.toy_held_out_pairs = 500
     config.data.vocab_size = 1024
     config.data.source_length = 48
     config.data.target_length = 48

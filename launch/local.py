@@ -46,7 +46,7 @@ def run(
 ) -> None:
     """Runs jobs in their order, `parallel` at a time, each on its own share of the CPU cores.
 
-    Interrupted, it stops the running jobs before it raises.
+    Interrupted or terminated, it stops the running jobs before it raises.
 
     Args:
       jobs: what to run.
@@ -55,6 +55,7 @@ def run(
       on_tick: called twice a second with the running jobs.
     """
     waiting = list(jobs)
+    terminate = signal.signal(signal.SIGTERM, _raise_interrupt)
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or running:
@@ -70,10 +71,15 @@ def run(
                     del running[slot]
                     on_end(job, code)
     finally:
+        signal.signal(signal.SIGTERM, terminate)
         for _, process in running.values():
             process.send_signal(signal.SIGINT)
         for _, process in running.values():
             _wait(process)
+
+
+def _raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _start(job: Job, slot: int, parallel: int) -> subprocess.Popen[bytes]:

@@ -78,6 +78,7 @@ class DataConfig:
     source_language: str
     target_language: str
     toy_pairs: int
+    toy_held_out_pairs: int
     toy_seed: int
     vocab_size: int
     source_length: int
@@ -232,18 +233,18 @@ def _closest(name: str, known: Collection[str]) -> str:
 
 def _check_ranges(config: Config) -> None:
     at_least = {
-        1: (
-            "model.num_layers model.d_model model.d_ff model.num_heads model.d_k model.d_v "
-            "model.max_positions train.num_steps train.warmup_steps train.batch_tokens "
-            "train.accumulation_steps data.source_length data.target_length data.packing_window "
-            "data.vocab_size decode.beam_size decode.batch_sentences mesh.fsdp mesh.tensor "
-            "checkpoint.every checkpoint.keep log.every"
-        ),
-        0: (
-            "model.num_kv_heads model.dropout_rate model.window train.learning_rate_scale "
-            "train.label_smoothing train.seed data.toy_pairs data.toy_seed decode.alpha "
-            "decode.extra_tokens log.dev_every"
-        ),
+        1: """
+            model.num_layers model.d_model model.d_ff model.num_heads model.d_k model.d_v
+            model.max_positions train.num_steps train.warmup_steps train.batch_tokens
+            train.accumulation_steps data.source_length data.target_length data.packing_window
+            data.vocab_size decode.beam_size decode.batch_sentences mesh.fsdp mesh.tensor
+            checkpoint.every checkpoint.keep log.every
+        """,
+        0: """
+            model.num_kv_heads model.dropout_rate model.window train.learning_rate_scale
+            train.label_smoothing train.seed data.toy_pairs data.toy_held_out_pairs data.toy_seed
+            decode.alpha decode.extra_tokens log.dev_every
+        """,
     }
     for minimum, names in at_least.items():
         for name in names.split():

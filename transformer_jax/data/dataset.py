@@ -71,9 +71,10 @@ def _load_toy(config: config_lib.DataConfig) -> corpus_lib.Corpus:
         raise config_lib.UserError(
             f"the toy corpus is in en and de, not in {languages[0]} and {languages[1]}"
         )
-    if not config.toy_pairs:
-        raise config_lib.UserError("data.corpus=toy needs data.toy_pairs of at least 1")
-    return toy.load(config.toy_pairs, config.toy_seed, *languages)
+    for field in ("toy_pairs", "toy_held_out_pairs"):
+        if not getattr(config, field):
+            raise config_lib.UserError(f"data.corpus=toy needs data.{field} of at least 1")
+    return toy.load(config.toy_pairs, config.toy_held_out_pairs, config.toy_seed, *languages)
 
 
 def _load_text(config: config_lib.DataConfig) -> corpus_lib.Corpus:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import toy_grammar as grammar
 
-HELD_OUT_PAIRS = 500  # sentence pairs in the development set, and again in the test set
 HELD_OUT_SHARE = 8  # one in so many combinations occurs in held-out sentences only
 
 Combination = tuple[str, str]
@@ -349,8 +348,8 @@ def is_held_out(combination: Combination, seed: int) -> bool:
     return hashlib.sha256(text.encode()).digest()[0] % HELD_OUT_SHARE == 0
 
 
-def sentences(pairs: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
-    """Draws `pairs` training sentences and as many held-out ones as both sets need.
+def sentences(pairs: int, held_out_pairs: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    """Draws so many training sentences, and so many with held-out combinations.
 
     All English sentences differ, and so do all German ones.
     """
@@ -358,26 +357,29 @@ def sentences(pairs: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
     train: list[Sentence] = []
     held_out: list[Sentence] = []
     seen: set[str] = set()
-    while len(train) < pairs or len(held_out) < 2 * HELD_OUT_PAIRS:
+    while len(train) < pairs or len(held_out) < held_out_pairs:
         sentence = writer.sentence()
         if sentence.english in seen or sentence.german in seen:
             continue
         seen |= {sentence.english, sentence.german}
         held = any(is_held_out(combination, seed) for combination in sentence.combinations)
         (held_out if held else train).append(sentence)
-    return train[:pairs], held_out[: 2 * HELD_OUT_PAIRS]
+    return train[:pairs], held_out[:held_out_pairs]
 
 
-def load(pairs: int, seed: int, source_language: str, target_language: str) -> corpus_lib.Corpus:
+def load(
+    pairs: int, held_out_pairs: int, seed: int, source_language: str, target_language: str
+) -> corpus_lib.Corpus:
     """The toy corpus, in either direction ("en" and "de").
 
     Args:
       pairs: size of the training set.
+      held_out_pairs: size of the development set, and of the test set.
       seed: of the sentences drawn, and of the combinations held out.
       source_language: translated from.
       target_language: translated into.
     """
-    train, held_out = sentences(pairs, seed)
+    train, held_out = sentences(pairs, 2 * held_out_pairs, seed)
     fields = {"en": "english", "de": "german"}
 
     def as_pairs(chosen: Sequence[Sentence]) -> corpus_lib.Pairs:
@@ -388,8 +390,8 @@ def load(pairs: int, seed: int, source_language: str, target_language: str) -> c
 
     sets = {
         "train": as_pairs(train),
-        "dev": as_pairs(held_out[:HELD_OUT_PAIRS]),
-        "test": as_pairs(held_out[HELD_OUT_PAIRS:]),
+        "dev": as_pairs(held_out[:held_out_pairs]),
+        "test": as_pairs(held_out[held_out_pairs:]),
     }
     digest = hashlib.sha256()
     for name, part in sets.items():

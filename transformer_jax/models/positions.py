@@ -31,7 +31,7 @@ class Position(nn.Module):
     bounded: ClassVar[bool] = False  # whether positions must be below max_positions
 
     def embed(
-        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B T"]
+        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B #T"]
     ) -> Float[jax.Array, "B T D"]:
         """Acts on scaled embeddings, before dropout."""
         del positions
@@ -66,7 +66,7 @@ class Sinusoidal(Position):
     even: ClassVar[tuple[str, ...]] = ("d_model",)
 
     def embed(
-        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B T"]
+        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B #T"]
     ) -> Float[jax.Array, "B T D"]:
         return x + encode_sinusoidal(positions, self.d_model).astype(x.dtype)
 
@@ -79,7 +79,7 @@ class Learned(Position):
 
     @nn.compact
     def embed(
-        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B T"]
+        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B #T"]
     ) -> Float[jax.Array, "B T D"]:
         table = self.param(
             "table",
@@ -109,20 +109,20 @@ class Rotary(Position):
 
 
 def encode_sinusoidal(
-    positions: Int[jax.Array, "#B T"], d_model: int
-) -> Float[jax.Array, "#B T D"]:
+    positions: Int[jax.Array, "#B #T"], d_model: int
+) -> Float[jax.Array, "#B #T D"]:
     """The paper's position encodings, computed for any position."""
     angles = _angles(positions, d_model)
     return _interleave(jnp.sin(angles), jnp.cos(angles))
 
 
-def _angles(positions: Int[jax.Array, "#B T"], width: int) -> Float[jax.Array, "#B T C/2"]:
+def _angles(positions: Int[jax.Array, "#B #T"], width: int) -> Float[jax.Array, "#B #T half"]:
     frequencies = 10000.0 ** (-jnp.arange(0, width, 2) / width)
     return positions[..., None] * frequencies
 
 
 def _interleave(
-    even: Float[jax.Array, "*N C/2"], odd: Float[jax.Array, "*N C/2"]
+    even: Float[jax.Array, "*N half"], odd: Float[jax.Array, "*N half"]
 ) -> Float[jax.Array, "*N C"]:
     return jnp.stack([even, odd], axis=-1).reshape(*even.shape[:-1], -1)
 

@@ -1,5 +1,6 @@
 """Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -14,24 +15,27 @@ from transformer_jax import sequences
 RULES = (("vocab", "tensor"), ("heads", "tensor"), ("mlp", "tensor"), ("embed", "fsdp"))
 
 
-def make_mesh(config: config_lib.MeshConfig) -> jax.sharding.Mesh:
-    """All devices in axes data, fsdp and tensor.
+def make_mesh(
+    config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
+) -> jax.sharding.Mesh:
+    """Devices, by default all, in axes data, fsdp and tensor.
 
     Raises:
       UserError: the sizes' product is not the number of devices.
     """
-    devices = jax.device_count()
+    devices = jax.devices() if devices is None else devices
     fixed = config.fsdp * config.tensor
-    data = devices // fixed if config.data == -1 else config.data
-    if data * fixed != devices:
+    data = len(devices) // fixed if config.data == -1 else config.data
+    if data * fixed != len(devices):
         raise config_lib.UserError(
             f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
-            f"not share out {devices} devices"
+            f"not share out {len(devices)} devices"
         )
     return jax.make_mesh(
         (data, config.fsdp, config.tensor),
         ("data", "fsdp", "tensor"),
         axis_types=(jax.sharding.AxisType.Auto,) * 3,
+        devices=devices,
     )
 
 

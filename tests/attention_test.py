@@ -1,0 +1,77 @@
+"""Attention against loops written in NumPy."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.models import attention, masks
+
+
+def attend_in_loops(queries, keys, values, mask, bias):
+    """Section 3.2.1, one query, one head and one key at a time."""
+    batch, length, heads, d_k = queries.shape
+    group = heads // keys.shape[2]
+    out = np.zeros((batch, length, heads, values.shape[-1]))
+    for b in range(batch):
+        for h in range(heads):
+            k = h // group
+            for t in range(length):
+                weights = {}
+                for s in range(keys.shape[1]):
+                    if mask[b, 0, t, s]:
+                        product = sum(queries[b, t, h, c] * keys[b, s, k, c] for c in range(d_k))
+                        weights[s] = math.exp(product / math.sqrt(d_k) + bias[0, h, t, s])
+                for s, weight in weights.items():
+                    out[b, t, h] += weight / sum(weights.values()) * values[b, s, k]
+    return out
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (4, 1), (1, 1)])
+@pytest.mark.parametrize(("d_k", "d_v"), [(3, 3), (5, 2)])
+def test_equals_loops(heads, kv_heads, d_k, d_v):
+    rng = np.random.default_rng(0)
+    queries = rng.normal(size=(2, 5, heads, d_k))
+    keys = rng.normal(size=(2, 7, kv_heads, d_k))
+    values = rng.normal(size=(2, 7, kv_heads, d_v))
+    bias = rng.normal(size=(1, heads, 5, 7))
+    mask = rng.random((2, 1, 5, 7)) < 0.6
+    mask[..., 3] = True
+    found = attention.attend(
+        jnp.asarray(queries),
+        attention.KeysValues(jnp.asarray(keys), jnp.asarray(values)),
+        jnp.asarray(mask),
+        jnp.asarray(bias),
+    )
+    np.testing.assert_allclose(
+        found, attend_in_loops(queries, keys, values, mask, bias), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_repeated_key_value_heads_are_multi_head_attention():
+    keys = jax.random.split(jax.random.key(0), 3)
+    queries = jax.random.normal(keys[0], (2, 4, 6, 8))
+    few = attention.KeysValues(
+        jax.random.normal(keys[1], (2, 5, 2, 8)), jax.random.normal(keys[2], (2, 5, 2, 8))
+    )
+    many = attention.KeysValues(*(jnp.repeat(x, 3, axis=2) for x in few))
+    mask = jnp.ones((1, 1, 4, 5), bool)
+    np.testing.assert_allclose(
+        attention.attend(queries, few, mask), attention.attend(queries, many, mask), atol=1e-6
+    )
+
+
+def test_masks_are_what_their_names_say():
+    segments = np.array([[1, 1, 2, 2, 2, 0]])
+    positions = np.array([[0, 1, 0, 1, 2, 0]])
+    same = masks.same_segment(jnp.asarray(segments), jnp.asarray(segments))
+    causal = masks.causal(jnp.asarray(positions), jnp.asarray(positions))
+    window = masks.within_window(jnp.asarray(positions), jnp.asarray(positions), 1)
+    for t in range(6):
+        for s in range(6):
+            assert same[0, 0, t, s] == (segments[0, t] == segments[0, s])
+            assert causal[0, 0, t, s] == (positions[0, s] <= positions[0, t])
+            assert window[0, 0, t, s] == (abs(positions[0, s] - positions[0, t]) <= 1)
+    assert masks.within_window(jnp.asarray(positions), jnp.asarray(positions), 0).all()

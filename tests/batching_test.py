@@ -1,0 +1,69 @@
+"""Batches: what stands where, for every host, and none left out."""
+
+import jax
+import numpy as np
+
+from transformer_jax.data import batching, dataset
+
+
+def test_rows_hold_pairs_one_after_another():
+    batch = batching.fill([[([7, 8], [9]), ([5], [6, 4])], []], 6, 5)
+    np.testing.assert_array_equal(batch.source.tokens, [[7, 8, 2, 5, 2, 0], [0] * 6])
+    np.testing.assert_array_equal(batch.source.segments, [[1, 1, 1, 2, 2, 0], [0] * 6])
+    np.testing.assert_array_equal(batch.source.positions, [[0, 1, 2, 0, 1, 0], [0] * 6])
+    np.testing.assert_array_equal(batch.target.tokens, [[1, 9, 1, 6, 4], [0] * 5])
+    np.testing.assert_array_equal(batch.labels, [[9, 2, 6, 4, 2], [0] * 5])
+    np.testing.assert_array_equal(batch.target.segments, [[1, 1, 2, 2, 2], [0] * 5])
+    np.testing.assert_array_equal(batch.target.positions, [[0, 1, 0, 1, 2], [0] * 5])
+
+
+def make_batches(make_config, cache_dir, **changes):
+    config = make_config()
+    options = dict(
+        batch_rows=8, source_length=64, target_length=64, window=100, seed=3, num_steps=40
+    )
+    return batching.TrainingBatches(
+        dataset.load(config.data, cache_dir), **{**options, **changes}
+    )
+
+
+def test_batches_go_on_from_any_step(make_config, cache_dir):
+    whole = list(make_batches(make_config, cache_dir).from_step(0))
+    assert len(whole) == 40
+    for step in (1, 17, 39):
+        rest = list(make_batches(make_config, cache_dir).from_step(step))
+        jax.tree.map(np.testing.assert_array_equal, whole[step:], rest)
+
+
+def test_hosts_read_each_row_once(make_config, cache_dir):
+    whole = make_batches(make_config, cache_dir)
+    hosts = [make_batches(make_config, cache_dir, host=h, num_hosts=4) for h in range(4)]
+    for step in (0, 5):
+        joined = jax.tree.map(lambda *rows: np.concatenate(rows), *(host[step] for host in hosts))
+        jax.tree.map(np.testing.assert_array_equal, whole[step], joined)
+
+
+def test_an_epoch_reads_every_usable_pair_once(make_config, cache_dir):
+    batches = make_batches(make_config, cache_dir, batch_rows=1)
+    data = dataset.load(make_config().data, cache_dir)
+    seen = []
+    for step in range(batches.plan.epoch_end(0)):
+        batch = batches[step]
+        for segment in range(1, batch.source.segments.max() + 1):
+            seen.append(tuple(batch.source.tokens[batch.source.segments == segment]))
+    expected = [(*data.source[pair], 2) for pair in data.usable]
+    assert sorted(seen) == sorted(expected)
+
+
+def test_padded_batches_leave_no_sentence_out_whatever_its_length():
+    lengths = np.random.default_rng(0).integers(1, 90, 37)
+    source = [list(range(4, 4 + n)) for n in lengths]
+    target = [ids[::-1] for ids in source]
+    seen = {}
+    for group in batching.padded_batches(source, target, 8, 16):
+        assert group.batch.source.tokens.shape[0] == 8
+        assert group.batch.source.tokens.shape[1] % 16 == 0
+        for row, index in enumerate(group.indices):
+            tokens = group.batch.source.tokens[row][group.batch.source.segments[row] == 1]
+            seen[index] = tokens[:-1].tolist()
+    assert [seen[index] for index in range(37)] == source

@@ -1,0 +1,137 @@
+"""Decoding against exhaustive search, and against plain loops without any early stop."""
+
+import itertools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import config as config_lib
+from transformer_jax import models, sequences
+from transformer_jax.data import batching, tokenizer
+from transformer_jax.decoding import beam_search
+
+VOCABULARY = 5  # padding, start, end, unknown and one word; all can be said
+EXTRA = 2
+
+
+@pytest.fixture(scope="module", params=range(3))
+def random_model(request):
+    config = config_lib.ModelConfig(
+        architecture="transformer", num_layers=1, d_model=8, d_ff=8, num_heads=2, num_kv_heads=0,
+        d_k=4, d_v=4, dropout_rate=0.0, position="sinusoidal", max_positions=64, norm="layer_norm",
+        norm_placement="post", feed_forward="relu", window=0, compute_dtype="float32",
+    )  # fmt: skip
+    model = models.build(config, VOCABULARY)
+    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))
+    params = init(jax.random.key(request.param))
+    # Larger weights make the model's opinions stronger and the search harder.
+    return model, jax.tree.map(lambda x: 2 * x, params)
+
+
+SOURCES = [[4, 4, 3], [4], [3, 4]]
+
+
+def source_rows():
+    return batching.fill([[(ids, [])] for ids in SOURCES], 4, 1).source
+
+
+def next_log_probabilities(model, params, source, prefixes):
+    """Of all continuations of prefixes of one length, by full forward passes."""
+    rows = [[(source, list(prefix))] for prefix in prefixes]
+    batch = batching.fill(rows, 4, len(prefixes[0]) + 1)
+    logits = jax.jit(models.logits, static_argnums=0)(model, params, batch)[:, -1]
+    return np.asarray(jax.nn.log_softmax(logits), np.float64)
+
+
+def penalty(length, alpha, kind):
+    return ((5 + length) / 6) ** alpha if kind == "gnmt" else length**alpha
+
+
+def decode_config(beam_size, alpha=0.6, kind="gnmt"):
+    return config_lib.DecodeConfig(beam_size, alpha, kind, EXTRA, 1)
+
+
+def run(model, params, config):
+    found = beam_search.build(model, config)(params, source_rows())
+    tokens = [row[: row.index(2) + 1] if 2 in row else row for row in found.tokens.tolist()]
+    return tokens, np.asarray(found.scores)
+
+
+@pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "length")])
+def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind):
+    model, params = random_model
+    # As many hypotheses as there are prefixes of the greatest length: nothing is ever pruned.
+    longest = len(SOURCES[0]) + 1 + EXTRA
+    wide = decode_config((VOCABULARY - 1) ** (longest - 1), alpha, kind)
+    tokens, scores = run(model, params, wide)
+    for place, source in enumerate(SOURCES):
+        limit = len(source) + 1 + EXTRA
+        best, best_tokens = -math.inf, []
+        known = {(): 0.0}
+        words = [word for word in range(VOCABULARY) if word != tokenizer.END]
+        for length in range(1, limit + 1):
+            prefixes = list(itertools.product(words, repeat=length - 1))
+            table = next_log_probabilities(model, params, source, prefixes)
+            longer = {}
+            for prefix, row in zip(prefixes, table, strict=True):
+                ended = (known[prefix] + row[tokenizer.END]) / penalty(length, alpha, kind)
+                if ended > best:
+                    best, best_tokens = ended, [*prefix, tokenizer.END]
+                longer |= {(*prefix, word): known[prefix] + row[word] for word in words}
+            known = longer
+        assert tokens[place] == best_tokens
+        np.testing.assert_allclose(scores[place], best, rtol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [2, 4])
+def test_the_early_stop_changes_nothing(random_model, beam_size):
+    model, params = random_model
+    tokens, scores = run(model, params, decode_config(beam_size))
+    for place, source in enumerate(SOURCES):
+        expected, score = plain_beam_search(model, params, source, beam_size, 0.6)
+        assert tokens[place] == expected
+        np.testing.assert_allclose(scores[place], score, rtol=1e-4)
+
+
+def plain_beam_search(model, params, source, beam_size, alpha):
+    """Beam search to the length limit, in loops, with lists and full forward passes."""
+    live = [((), 0.0)]
+    best = (-math.inf, [])
+    limit = len(source) + 1 + EXTRA
+    for length in range(1, limit + 1):
+        table = next_log_probabilities(model, params, source, [prefix for prefix, _ in live])
+        grown = [
+            ((*prefix, word), score + table[i][word])
+            for i, (prefix, score) in enumerate(live)
+            for word in range(VOCABULARY)
+        ]
+        grown = sorted(grown, key=lambda pair: -pair[1])[: 2 * beam_size]
+        for prefix, score in grown:
+            if prefix[-1] == tokenizer.END:
+                best = max(best, (score / penalty(length, alpha, "gnmt"), list(prefix)))
+        live = [pair for pair in grown if pair[0][-1] != tokenizer.END][:beam_size]
+    if best[1]:
+        return best[1], best[0]
+    prefix, score = live[0]
+    return list(prefix), score / penalty(limit, alpha, "gnmt")
+
+
+def test_greedy_takes_the_likeliest_token(random_model):
+    model, params = random_model
+    tokens, _ = run(model, params, decode_config(1))
+    for place, source in enumerate(SOURCES):
+        prefix = []
+        while len(prefix) < len(source) + 1 + EXTRA and tokenizer.END not in prefix:
+            table = next_log_probabilities(model, params, source, [prefix])
+            prefix.append(int(table[0].argmax()))
+        assert tokens[place][: len(prefix)] == prefix
+
+
+def test_an_unknown_penalty_lists_the_known_ones(random_model):
+    with pytest.raises(config_lib.UserError, match=r"decode\.penalty='gmnt'.*gnmt, length"):
+        beam_search.build(random_model[0], decode_config(4, kind="gmnt"))

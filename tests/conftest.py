@@ -1,0 +1,59 @@
+"""What all tests share: eight virtual CPU devices, checked shapes, and one tiny configuration."""
+
+import pathlib
+from collections.abc import Callable
+
+import jax
+import jaxtyping
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 8)
+# Every annotated shape and type is checked at run time, under the tests only.
+jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
+
+from configs import toy  # noqa: E402  (the package must be imported under the hook)
+from transformer_jax import config as config_lib  # noqa: E402
+
+TINY = {
+    "model.num_layers": 2,
+    "model.d_model": 16,
+    "model.d_ff": 24,
+    "model.num_heads": 4,
+    "model.d_k": 6,
+    "model.d_v": 2,
+    "model.max_positions": 128,
+    "train.num_steps": 12,
+    "train.warmup_steps": 10,
+    "data.toy_pairs": 400,
+    "data.toy_held_out_pairs": 16,
+    "data.vocab_size": 400,
+    "data.source_length": 64,
+    "data.target_length": 64,
+    "train.batch_tokens": 512,
+    "decode.extra_tokens": 6,
+    "decode.batch_sentences": 16,
+    "checkpoint.every": 4,
+    "log.every": 2,
+}
+
+MakeConfig = Callable[..., config_lib.Config]
+
+
+@pytest.fixture
+def make_config() -> MakeConfig:
+    """A function from overrides, by dotted name, to a tiny configuration."""
+
+    def make(overrides: dict[str, object] | None = None) -> config_lib.Config:
+        config = toy.get_config()
+        for name, value in {**TINY, **(overrides or {})}.items():
+            section, field = name.split(".")
+            config[section][field] = value
+        return config_lib.from_mapping(config.to_dict())
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """One cache for all tests of a worker."""
+    return tmp_path_factory.mktemp("cache")

@@ -1,0 +1,66 @@
+"""BLEU against counts made by hand, perplexity against one sentence at a time."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import config as config_lib
+from transformer_jax import models, sequences
+from transformer_jax.data import batching
+from transformer_jax.evaluation import bleu, perplexity
+from transformer_jax.training import sharding
+
+
+def test_bleu_is_the_geometric_mean_of_counts_made_by_hand():
+    # "the cat sat on the mat ." and "a dog" against their references, 7 + 2 = 9 words to 8 + 2.
+    hypotheses = ["the cat sat on the mat .", "a dog"]
+    references = ["the cat sat on the red mat .", "a dog"]
+    # Matching n-grams of the first, of the second; n-grams in the hypotheses.
+    precisions = [(7 + 2) / 9, (5 + 1) / 7, (3 + 0) / 5, (2 + 0) / 4]
+    expected = 100 * math.exp(1 - 10 / 9) * math.prod(precisions) ** (1 / 4)
+    found = bleu.score(hypotheses, references)
+    assert found["sacrebleu_13a"]["score"] == pytest.approx(expected)
+
+
+def test_variants_differ_where_they_should_and_carry_signatures():
+    found = bleu.score(["Der Hund schläft heute nacht."], ["Der Hund schläft heute Nacht."])
+    assert found["sacrebleu_13a"]["score"] < found["sacrebleu_13a_lowercase"]["score"] == (
+        pytest.approx(100)
+    )
+    for name, variant in found.items():
+        assert ("case:lc" in variant["signature"]) == name.endswith("lowercase")
+        assert ("tok:intl" in variant["signature"]) == ("intl" in name)
+
+
+def test_unequal_numbers_of_lines_are_an_error():
+    with pytest.raises(ValueError, match="1 hypotheses, but 2 references"):
+        bleu.score(["a"], ["a", "b"])
+
+
+def test_perplexity_counts_every_token_of_every_sentence(make_config):
+    config = make_config({"data.source_length": 8, "data.target_length": 8})
+    model = models.build(config.model, 50)
+    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))(
+        jax.random.key(0)
+    )
+    rng = np.random.default_rng(0)
+    # One pair is far longer than the rows of training.
+    lengths = [(3, 4), (1, 1), (19, 23), (5, 2)]
+    pairs = [[rng.integers(4, 50, n).tolist() for n in pair] for pair in lengths]
+    nats, tokens = 0.0, 0
+    for source, target in pairs:
+        batch = batching.fill([[(source, target)]], 24, 24)
+        log_p = jax.nn.log_softmax(jax.jit(models.logits, static_argnums=0)(model, params, batch))
+        for position, label in enumerate([*target, 2]):
+            nats -= float(log_p[0, position, label])
+            tokens += 1
+    mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
+    source, target = zip(*pairs, strict=True)
+    found = perplexity.build(model, source, target, config.data, mesh)(params)
+    assert tokens == 4 + 1 + 23 + 2 + 4
+    assert found == pytest.approx(math.exp(nats / tokens), rel=1e-4)

@@ -1,0 +1,103 @@
+"""Reading text: what is accepted, and what each mistake says."""
+
+import gzip
+
+import pytest
+
+from transformer_jax import config as config_lib
+from transformer_jax.data import dataset, text
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for name in ("train", "dev"):
+        write(tmp_path, f"{name}.en", "a dog\na cat\n")
+        write(tmp_path, f"{name}.de", "ein Hund\neine Katze\n")
+    return tmp_path
+
+
+def load(folder, train="train", dev="dev", test=""):
+    prefixes = ",".join(str(folder / name) for name in train.split(","))
+    return text.load(prefixes, str(folder / dev), test and str(folder / test), "en", "de")
+
+
+def test_several_corpora_plain_and_compressed(corpus):
+    write(corpus, "more.en.gz", gzip.compress(b"a horse\n"))
+    write(corpus, "more.de.gz", gzip.compress("ein Pferd\n".encode()))
+    loaded = load(corpus, train="train,more")
+    assert loaded.train.source == ["a dog", "a cat", "a horse"]
+    assert loaded.train.target == ["ein Hund", "eine Katze", "ein Pferd"]
+    assert [file["lines"] for file in loaded.provenance["files"]] == [2, 2, 1, 1, 2, 2]
+    assert len(loaded.test) == 0
+
+
+def test_lines_end_at_newline_and_nowhere_else(tmp_path):
+    content = "one\u0085still one\ntwo\u2028still two\x0b\n\n  four "
+    path = write(tmp_path, "x.en", content)
+    lines, digest = text.read_lines(path)
+    assert lines == ["one\u0085still one", "two\u2028still two\x0b", "", "  four "]
+    assert len(digest) == 64
+
+
+def test_the_digest_follows_the_content(corpus):
+    before = load(corpus).digest
+    assert before == load(corpus).digest
+    write(corpus, "dev.en", "a dog\na cow\n")
+    assert load(corpus).digest != before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train.de", "ein Hund\n", r"train\.en has 2 lines, but .*train\.de has 1"),
+        ("train.de", b"ein Hund\nein \xff\n", r"train\.de: line 2 of 2 is not UTF-8 .*byte 5"),
+        ("dev.en", "", r"dev\.en is empty: it has 0 lines"),
+        ("train.en", None, r"there is no file .*train\.en, nor train\.en\.gz"),
+    ],
+)
+def test_mistakes_name_the_file_the_line_and_the_count(corpus, name, content, message):
+    if content is None:
+        (corpus / name).unlink()
+    else:
+        write(corpus, name, content)
+    with pytest.raises(config_lib.UserError, match=message):
+        load(corpus)
+
+
+def test_a_broken_archive_is_named(corpus):
+    (corpus / "train.en").unlink()
+    write(corpus, "train.en.gz", gzip.compress(b"a dog\na cat\n")[:-9])
+    with pytest.raises(config_lib.UserError, match=r"cannot read .*train\.en\.gz"):
+        load(corpus)
+
+
+def test_no_prefix_says_which_flag_to_give():
+    with pytest.raises(config_lib.UserError, match=r"data\.train is empty.*--config\.data\.train="):
+        text.load("", "", "", "en", "de")
+
+
+def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_path, cache_dir):
+    lines = [f"{word} {other} sleeps" for word in "abcdefghij" for other in "klmnopqrst"]
+    source = [*lines, "", "x", "long " * 60, "end"]
+    target = [*lines, "leer", "", "lang", "lang " * 60]
+    for name, sides in (("train", (source, target)), ("dev", (source, target))):
+        for end, side in zip(("en", "de"), sides, strict=True):
+            write(tmp_path, f"{name}.{end}", "\n".join(side) + "\n")
+    config = make_config(
+        {
+            "data.corpus": "text",
+            "data.train": str(tmp_path / "train"),
+            "data.dev": str(tmp_path / "dev"),
+            "data.vocab_size": 300,
+        }
+    )
+    loaded = dataset.load(config.data, cache_dir)
+    assert len(loaded.usable) == 100
+    assert loaded.provenance["dropped"] == {"empty": 2, "too_long": 2}
+    assert len(loaded.dev) == 104

@@ -1,0 +1,69 @@
+"""The tokenizer: lossless, shared, trained once, and clear about too small a corpus."""
+
+import pytest
+
+from transformer_jax import config as config_lib
+from transformer_jax.data import tokenizer, toy
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    train, _ = toy.sentences(300, 2, 0)
+    return [pair.english for pair in train] + [pair.german for pair in train]
+
+
+@pytest.fixture(scope="module")
+def model(sentences):
+    return tokenizer.Tokenizer(tokenizer.train(sentences, 400))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The dog sleeps.",
+        "  two  spaces   and a tail  ",
+        "Ünïcödé ﬁ ½ e\u0301 — „Zitat“",
+        "日本語 🎉 שלום",
+        "a\u0085b\u200bc\u00add",
+        "",
+    ],
+)
+def test_encoding_loses_nothing(model, text):
+    assert model.decode(model.encode([text])) == [text]
+
+
+def test_ids_are_pieces_only(model, sentences):
+    for ids in model.encode(sentences):
+        assert min(ids) > tokenizer.UNKNOWN
+        assert max(ids) < model.vocab_size == 400
+
+
+def test_training_again_gives_the_same_model(model, sentences):
+    assert tokenizer.train(sentences, 400) == model.model
+
+
+def test_a_corpus_too_small_says_how_many_pieces_it_yields(sentences):
+    with pytest.raises(config_lib.UserError, match=r"too small for data\.vocab_size=30,000.*at most"):
+        tokenizer.train(sentences, 30_000)
+
+
+def test_a_vocabulary_below_the_characters_is_refused(sentences):
+    with pytest.raises(config_lib.UserError, match=r"vocab_size=200 is less than"):
+        tokenizer.train(sentences, 200)
+
+
+def test_it_is_trained_once_for_corpus_and_size(sentences, tmp_path):
+    def never():
+        raise AssertionError("read again")
+        yield
+
+    first = tokenizer.cached(sentences, 400, "digest", tmp_path)
+    assert tokenizer.cached(never(), 400, "digest", tmp_path).digest == first.digest
+    tokenizer.cached(sentences, 380, "digest", tmp_path)
+    tokenizer.cached(sentences[:500], 400, "other", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(config_lib.UserError, match="not a SentencePiece model"):
+        tokenizer.Tokenizer(b"no model")

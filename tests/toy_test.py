@@ -1,0 +1,151 @@
+"""The toy corpus: German that a German would write, and combinations held out."""
+
+import re
+
+import pytest
+
+from configs import toy as toy_config
+from transformer_jax.data import toy, toy_grammar
+
+
+@pytest.fixture(scope="module")
+def sets():
+    data = toy_config.get_config().data
+    return toy.sentences(data.toy_pairs, 2 * data.toy_held_out_pairs, data.toy_seed)
+
+
+def test_it_is_as_large_as_promised_and_disjoint(sets):
+    train, held_out = sets
+    assert len(train) >= 20_000
+    for side in ("english", "german"):
+        lines = [getattr(pair, side) for pair in train + held_out]
+        assert len(set(lines)) == len(lines)
+
+
+def test_development_pairs_hold_out_word_combinations(sets):
+    train, held_out = sets
+    known = frozenset().union(*(pair.combinations for pair in train))
+    for pair in held_out:
+        assert not pair.combinations <= known
+    # Each word alone is well known.
+    words = {word for combination in known for word in combination}
+    assert {word for pair in held_out for c in pair.combinations for word in c} <= words
+
+
+def test_the_docstring_shows_ten_pairs(sets):
+    shown = re.findall(r"^  (\S.*)\n    (\S.*)$", toy.__doc__ or "", re.MULTILINE)
+    assert len(shown) == 10
+    assert set(shown) <= {(pair.english, pair.german) for pair in sets[0]}
+
+
+def test_the_seed_determines_the_corpus():
+    assert toy.load(50, 5, 7, "en", "de") == toy.load(50, 5, 7, "en", "de")
+    assert toy.load(50, 5, 7, "en", "de").digest != toy.load(50, 5, 8, "en", "de").digest
+
+
+def test_directions_mirror_each_other():
+    forth, back = toy.load(50, 5, 0, "en", "de"), toy.load(50, 5, 0, "de", "en")
+    assert (forth.train.source, forth.train.target) == (back.train.target, back.train.source)
+
+
+NOUNS = {noun.en: noun for kind in toy_grammar.NOUNS.values() for noun in kind}
+VERBS = {
+    verb.en: verb
+    for verbs in (toy_grammar.TRANSITIVE, toy_grammar.DITRANSITIVE, toy_grammar.INTRANSITIVE)
+    for verb in verbs
+}
+PERFECT = 3
+
+
+def phrase(noun, determiner="the", **options):
+    plural = options.pop("plural", False)
+    return toy_grammar.NounPhrase(NOUNS[noun], plural, determiner, **options)
+
+
+# Written by hand, from a grammar book rather than from the generator.
+CASES = [
+    (
+        toy.Clause(VERBS["see"], phrase("dog"), direct=phrase("man", adjective="old")),
+        "second",
+        "the dog sees the old man",
+        "der Hund sieht den alten Mann",
+    ),
+    (
+        toy.Clause(
+            VERBS["give"],
+            phrase("queen", "a"),
+            phrase("farmer"),
+            phrase("apple", "no", adjective="red"),
+            time="today",
+        ),
+        "time",
+        "a queen gives the farmer no red apple today",
+        "heute gibt eine Königin dem Bauern keinen roten Apfel",
+    ),
+    (
+        toy.Clause(VERBS["fetch"], phrase("woman", plural=True), direct=phrase("horse", "her")),
+        "second",
+        "the women fetch her horse",
+        "die Frauen holen ihr Pferd ab",
+    ),
+    (
+        toy.Clause(VERBS["fetch"], phrase("boy"), direct=phrase("lamp", "a", adjective="small")),
+        "last",
+        "the boy fetches a small lamp",
+        "der Junge eine kleine Lampe abholt",
+    ),
+    (
+        toy.Clause(
+            VERBS["watch"],
+            phrase("teacher"),
+            direct=phrase("bird", "", plural=True, count=23, adjective="green"),
+            auxiliary=PERFECT,
+        ),
+        "first",
+        "the teacher has watched twenty-three green birds",
+        "hat der Lehrer dreiundzwanzig grüne Vögel angesehen",
+    ),
+    (
+        toy.Clause(
+            VERBS["wait"],
+            phrase("bear"),
+            place=("behind", phrase("house", modifier="garden", adjective="big")),
+            auxiliary=0,
+        ),
+        "last",
+        "the bear will wait behind the big garden house",
+        "der Bär hinter dem großen Gartenhaus warten wird",
+    ),
+    (
+        toy.Clause(VERBS["lend"], phrase("judge"), phrase("dog", plural=True), phrase("book", "his")),
+        "second",
+        "the judge lends the dogs his book",
+        "der Richter leiht den Hunden sein Buch aus",
+    ),
+]
+
+
+@pytest.mark.parametrize(("clause", "order", "english", "german"), CASES)
+def test_clauses_are_right_in_both_languages(clause, order, english, german):
+    assert clause.english() == english
+    assert clause.german(order) == german
+
+
+def test_pronouns_agree_with_their_noun():
+    lamp, table = phrase("lamp"), phrase("table")
+    assert (toy.Pronoun(lamp).english(), toy.Pronoun(lamp).german("nominative")) == ("it", "sie")
+    assert (toy.Pronoun(table).english(), toy.Pronoun(table).german("nominative")) == ("it", "er")
+
+
+@pytest.mark.parametrize(
+    ("value", "english", "german"),
+    [
+        (2, "two", "zwei"),
+        (12, "twelve", "zwölf"),
+        (21, "twenty-one", "einundzwanzig"),
+        (40, "forty", "vierzig"),
+        (67, "sixty-seven", "siebenundsechzig"),
+    ],
+)
+def test_numbers_are_said_the_german_way_round(value, english, german):
+    assert toy_grammar.number(value) == (english, german)

@@ -1,0 +1,171 @@
+"""Laws of the whole model, and the paper's parameter counts."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import base as base_config
+from experiments import cost, paper, sweep, table3
+from transformer_jax import config as config_lib
+from transformer_jax import models, sequences
+from transformer_jax.data import batching
+from transformer_jax.models import layers
+
+VOCABULARY = 50
+jitted_logits = jax.jit(models.logits, static_argnums=0)
+VARIANTS = [
+    {},
+    {"model.position": "none"},
+    {"model.position": "learned"},
+    {"model.position": "rotary"},
+    {"model.num_kv_heads": 2},
+    {"model.window": 3},
+    {"model.norm_placement": "pre", "model.norm": "rms_norm"},
+]
+every_variant = pytest.mark.parametrize("overrides", VARIANTS, ids=str)
+
+
+@pytest.fixture
+def make_model(make_config):
+    def make(overrides):
+        model = models.build(make_config(overrides).model, VOCABULARY)
+        example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+        init = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))
+        params = init(jax.random.key(1))
+        # Normalisation starts as the identity, which could hide a mistake.
+        noise = iter(jax.random.split(jax.random.key(2), 1000))
+        return model, jax.tree.map(
+            lambda x: x + 0.1 * jax.random.normal(next(noise), x.shape), params
+        )
+
+    return make
+
+
+def sentence(seed, length):
+    return np.random.default_rng(seed).integers(4, VOCABULARY, length).tolist()
+
+
+PAIRS = [(sentence(0, 5), sentence(1, 7)), (sentence(2, 3), sentence(3, 4)), ([9], sentence(4, 2))]
+
+
+def logits(model, params, rows, source_length=24, target_length=24):
+    batch = batching.fill(rows, source_length, target_length)
+    return np.asarray(jitted_logits(model, params, batch))
+
+
+@every_variant
+def test_future_target_tokens_do_not_change_logits(make_model, overrides):
+    model, params = make_model(overrides)
+    source, target = PAIRS[0]
+    before = logits(model, params, [[(source, target)]])
+    changed = [*target[:4], *sentence(9, 3)]
+    after = logits(model, params, [[(source, changed)]])
+    # Position t reads the start token and target[:t].
+    np.testing.assert_array_equal(before[0, :5], after[0, :5])
+    assert np.abs(before[0, 5:8] - after[0, 5:8]).max() > 1e-3
+
+
+@every_variant
+def test_packing_and_padding_change_no_sentences_logits(make_model, overrides):
+    model, params = make_model(overrides)
+    packed = logits(model, params, [PAIRS])[0]
+    start = 0
+    for source, target in PAIRS:
+        length = len(target) + 1
+        alone = logits(model, params, [[(source, target)]], 9, 10)[0, :length]
+        np.testing.assert_allclose(packed[start : start + length], alone, rtol=2e-4, atol=2e-5)
+        start += length
+
+
+@every_variant
+def test_cached_decoding_equals_the_full_forward_pass(make_model, overrides):
+    model, params = make_model(overrides)
+    source, _ = PAIRS[0]
+    targets = [sentence(5, 6), sentence(6, 6)]
+    full = np.stack([logits(model, params, [[(source, target)]], 6, 7)[0] for target in targets])
+    row = batching.fill([[(source, [])]], 6, 1).source
+    state = jax.jit(lambda row: model.apply(params, row, 2, 7, method="start_decoding"))(row)
+    decode_step = jax.jit(partial(model.apply, method="decode_step"))
+    for index in range(7):
+        tokens = jnp.array([[1 if index == 0 else target[index - 1] for target in targets]])
+        step, state = decode_step(params, tokens, jnp.int32(index), state)
+        np.testing.assert_allclose(step[0], full[:, index], rtol=2e-4, atol=2e-5)
+
+
+def test_word_order_is_invisible_to_an_encoder_without_positions(make_model):
+    source, target = PAIRS[0]
+    shuffled = [source[i] for i in (3, 1, 4, 0, 2)]
+    differences = {}
+    for kind in ("none", "sinusoidal"):
+        model, params = make_model({"model.position": kind})
+        one, other = (logits(model, params, [[(s, target)]]) for s in (source, shuffled))
+        differences[kind] = np.abs(one - other).max()
+    assert differences["none"] < 1e-4 < differences["sinusoidal"]
+
+
+def test_bfloat16_stays_close_to_float32(make_model):
+    model, params = make_model({})
+    half, _ = make_model({"model.compute_dtype": "bfloat16"})
+    exact = logits(model, params, [PAIRS])
+    rounded = logits(half, params, [PAIRS]).astype(np.float32)
+    real = np.abs(exact).max()
+    assert 0 < np.abs(rounded - exact).max() < 0.05 * real
+
+
+def paper_config(row, vocab_size):
+    values = base_config.get_config()
+    values.data.vocab_size = vocab_size
+    config = config_lib.from_mapping(values.to_dict())
+    return sweep.apply(config, table3.ROWS[row])
+
+
+@pytest.mark.parametrize(
+    "row", [row for row, result in paper.TABLE3.items() if result.params and row != "big"]
+)
+def test_parameters_are_the_papers(row):
+    assert paper.TABLE3[row].params is not None
+    count = cost.parameters(paper_config(row, 40_960)) / 1e6
+    assert abs(count - paper.TABLE3[row].params) < 1
+
+
+def test_parameters_of_big_are_the_papers():
+    assert abs(cost.parameters(paper_config("big", 37_000)) / 1e6 - 213) < 2
+
+
+class Dropped(nn.Module):
+    @nn.compact
+    def __call__(self, x, rate):
+        return layers.dropout(x, rate, self)
+
+
+def dropped(x, rate, seed=0):
+    return np.asarray(Dropped().apply({}, x, rate, rngs={"dropout": jax.random.key(seed)}))
+
+
+def test_dropout_is_absent_at_rate_0():
+    x = jax.random.normal(jax.random.key(0), (3, 5, 7))
+    np.testing.assert_array_equal(dropped(x, jnp.float32(0.0)), x)
+    np.testing.assert_array_equal(Dropped().apply({}, x, None), x)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+    x = jnp.ones((200, 1001))
+    found = dropped(x, jnp.float32(rate))
+    values = np.unique(found)
+    assert len(values) == 2
+    np.testing.assert_allclose(values, [0, 1 / (1 - rate)], rtol=1e-3)
+    # Four standard errors of 200,200 draws.
+    np.testing.assert_allclose((found == 0).mean(), rate, atol=4 * (rate * (1 - rate) / 2e5) ** 0.5)
+    # No pattern repeats along the axis on which random words are split.
+    halves = (found == 0)[:, 0:1000:2] & (found == 0)[:, 1:1000:2]
+    np.testing.assert_allclose(halves.mean(), rate**2, atol=0.01)
+
+
+def test_dropout_differs_between_keys():
+    x = jnp.ones((10, 10))
+    assert (dropped(x, jnp.float32(0.5), 0) != dropped(x, jnp.float32(0.5), 1)).any()
