@@ -58,7 +58,7 @@ def write(workdir: pathlib.Path) -> None:
       UserError: there is no sweep, or its results were not measured alike.
     """
     sweep = results.read(workdir)
-    _require_alike(sweep)
+    require_alike(sweep)
     reported = PAPER_TABLES[sweep.table]
     lines = [_line(row, sweep, reported) for row in sweep.rows if row.results or row.failures]
     notes = _notes(sweep)
@@ -86,7 +86,8 @@ def scores(row: results.Row) -> list[float]:
     return [result["bleu"][bleu.MAIN]["score"] for result in row.results.values()]
 
 
-def _require_alike(sweep: results.Sweep) -> None:
+def require_alike(sweep: results.Sweep) -> None:
+    """Raises UserError, saying what differs, unless all results were measured alike."""
     found: dict[str, set[str]] = {}
     for row in sweep.rows:
         for result in row.results.values():

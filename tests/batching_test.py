@@ -19,12 +19,15 @@ def test_rows_hold_pairs_one_after_another():
 
 def make_batches(make_config, cache_dir, **changes):
     config = make_config()
-    options = dict(
-        batch_rows=8, source_length=64, target_length=64, window=100, seed=3, num_steps=40
-    )
-    return batching.TrainingBatches(
-        dataset.load(config.data, cache_dir), **{**options, **changes}
-    )
+    options = {
+        "batch_rows": 8,
+        "source_length": 64,
+        "target_length": 64,
+        "window": 100,
+        "seed": 3,
+        "num_steps": 40,
+    }
+    return batching.TrainingBatches(dataset.load(config.data, cache_dir), **{**options, **changes})
 
 
 def test_batches_go_on_from_any_step(make_config, cache_dir):

@@ -72,7 +72,7 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind)
     for place, source in enumerate(SOURCES):
         limit = len(source) + 1 + EXTRA
         best, best_tokens = -math.inf, []
-        known = {(): 0.0}
+        known: dict[tuple[int, ...], float] = {(): 0.0}
         words = [word for word in range(VOCABULARY) if word != tokenizer.END]
         for length in range(1, limit + 1):
             prefixes = list(itertools.product(words, repeat=length - 1))
@@ -100,7 +100,7 @@ def test_the_early_stop_changes_nothing(random_model, beam_size):
 
 def plain_beam_search(model, params, source, beam_size, alpha):
     """Beam search to the length limit, in loops, with lists and full forward passes."""
-    live = [((), 0.0)]
+    live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     best = (-math.inf, [])
     limit = len(source) + 1 + EXTRA
     for length in range(1, limit + 1):

@@ -45,9 +45,7 @@ def make_config() -> MakeConfig:
 
     def make(overrides: dict[str, object] | None = None) -> config_lib.Config:
         config = toy.get_config()
-        for name, value in {**TINY, **(overrides or {})}.items():
-            section, field = name.split(".")
-            config[section][field] = value
+        config.update_from_flattened_dict({**TINY, **(overrides or {})})
         return config_lib.from_mapping(config.to_dict())
 
     return make

@@ -28,8 +28,10 @@ def test_bleu_is_the_geometric_mean_of_counts_made_by_hand():
 
 def test_variants_differ_where_they_should_and_carry_signatures():
     found = bleu.score(["Der Hund schläft heute nacht."], ["Der Hund schläft heute Nacht."])
-    assert found["sacrebleu_13a"]["score"] < found["sacrebleu_13a_lowercase"]["score"] == (
-        pytest.approx(100)
+    assert (
+        found["sacrebleu_13a"]["score"]
+        < found["sacrebleu_13a_lowercase"]["score"]
+        == (pytest.approx(100))
     )
     for name, variant in found.items():
         assert ("case:lc" in variant["signature"]) == name.endswith("lowercase")

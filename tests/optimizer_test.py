@@ -18,9 +18,7 @@ def test_schedule_has_the_papers_values(make_config):
 
 
 def test_scale_multiplies_the_rate(make_config):
-    one, three = (
-        make_config({"train.learning_rate_scale": scale}).train for scale in (1.0, 3.0)
-    )
+    one, three = (make_config({"train.learning_rate_scale": scale}).train for scale in (1.0, 3.0))
     rates = [float(optimizer.learning_rate(7, config, 64)) for config in (one, three)]
     assert rates[1] == pytest.approx(3 * rates[0])
 
@@ -40,4 +38,4 @@ def test_steps_are_adam_written_out(make_config):
         m_hat, v_hat = m / (1 - 0.9**step), v / (1 - 0.98**step)
         rate = config.learning_rate_scale * 64**-0.5 * min(step**-0.5, step * 3**-1.5)
         expected -= rate * m_hat / (np.sqrt(v_hat) + 1e-9)
-    np.testing.assert_allclose(params, expected, rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(params), expected, rtol=1e-4)

@@ -29,7 +29,7 @@ def load(folder, train="train", dev="dev", test=""):
 
 def test_several_corpora_plain_and_compressed(corpus):
     write(corpus, "more.en.gz", gzip.compress(b"a horse\n"))
-    write(corpus, "more.de.gz", gzip.compress("ein Pferd\n".encode()))
+    write(corpus, "more.de.gz", gzip.compress(b"ein Pferd\n"))
     loaded = load(corpus, train="train,more")
     assert loaded.train.source == ["a dog", "a cat", "a horse"]
     assert loaded.train.target == ["ein Hund", "eine Katze", "ein Pferd"]

@@ -43,7 +43,9 @@ def test_training_again_gives_the_same_model(model, sentences):
 
 
 def test_a_corpus_too_small_says_how_many_pieces_it_yields(sentences):
-    with pytest.raises(config_lib.UserError, match=r"too small for data\.vocab_size=30,000.*at most"):
+    with pytest.raises(
+        config_lib.UserError, match=r"too small for data\.vocab_size=30,000.*at most"
+    ):
         tokenizer.train(sentences, 30_000)
 
 

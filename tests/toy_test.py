@@ -10,8 +10,8 @@ from transformer_jax.data import toy, toy_grammar
 
 @pytest.fixture(scope="module")
 def sets():
-    data = toy_config.get_config().data
-    return toy.sentences(data.toy_pairs, 2 * data.toy_held_out_pairs, data.toy_seed)
+    data = toy_config.get_config().to_dict()["data"]
+    return toy.sentences(data["toy_pairs"], 2 * data["toy_held_out_pairs"], data["toy_seed"])
 
 
 def test_it_is_as_large_as_promised_and_disjoint(sets):
@@ -117,7 +117,9 @@ CASES = [
         "der Bär hinter dem großen Gartenhaus warten wird",
     ),
     (
-        toy.Clause(VERBS["lend"], phrase("judge"), phrase("dog", plural=True), phrase("book", "his")),
+        toy.Clause(
+            VERBS["lend"], phrase("judge"), phrase("dog", plural=True), phrase("book", "his")
+        ),
         "second",
         "the judge lends the dogs his book",
         "der Richter leiht den Hunden sein Buch aus",

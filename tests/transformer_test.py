@@ -117,19 +117,17 @@ def test_bfloat16_stays_close_to_float32(make_model):
 
 
 def paper_config(row, vocab_size):
-    values = base_config.get_config()
-    values.data.vocab_size = vocab_size
-    config = config_lib.from_mapping(values.to_dict())
-    return sweep.apply(config, table3.ROWS[row])
+    config = config_lib.from_mapping(base_config.get_config().to_dict())
+    return sweep.apply(config, {**table3.ROWS[row], "data.vocab_size": vocab_size})
 
 
 @pytest.mark.parametrize(
     "row", [row for row, result in paper.TABLE3.items() if result.params and row != "big"]
 )
 def test_parameters_are_the_papers(row):
-    assert paper.TABLE3[row].params is not None
-    count = cost.parameters(paper_config(row, 40_960)) / 1e6
-    assert abs(count - paper.TABLE3[row].params) < 1
+    expected = paper.TABLE3[row].params
+    assert expected is not None
+    assert abs(cost.parameters(paper_config(row, 40_960)) / 1e6 - expected) < 1
 
 
 def test_parameters_of_big_are_the_papers():

@@ -4,9 +4,28 @@ German asks for what English does not say: gender and case on articles and adjec
 verb second in a main clause and last in a subordinate one, separable verbs, pronouns that agree
 with a noun one or two clauses back, compounds in one word, numbers ones first.
 
-Ten pairs (seed 0):
+Ten pairs of the training set in `configs/toy.py`:
 
-TEN_PAIRS
+  The lion that the farmer carries seeks the calves.
+    Der Löwe, den der Bauer trägt, sucht die Kälber.
+  The farmer knows that the mouse has sold no black pig today.
+    Der Bauer weiß, dass die Maus heute kein schwarzes Schwein verkauft hat.
+  Twenty-three pigs sing near the garden.
+    Dreiundzwanzig Schweine singen bei dem Garten.
+  The uncle brings no uncle when he sees two bears.
+    Der Onkel bringt keinen Onkel mit, wenn er zwei Bären sieht.
+  A teacher will see the cupboards because he loves her old picture.
+    Ein Lehrer wird die Schränke sehen, weil er ihr altes Bild liebt.
+  Today the farmer can paint twenty-nine shirts.
+    Heute kann der Bauer neunundzwanzig Hemden malen.
+  Does an old painter send the sister her newspaper?
+    Schickt eine alte Malerin der Schwester ihre Zeitung?
+  The judges bring no garden chair although it is red.
+    Die Richter bringen keinen Gartenstuhl mit, obwohl er rot ist.
+  The dog that forgets a young horse sings.
+    Der Hund, der ein junges Pferd vergisst, singt.
+  The aunt that will sell the lamp must sing.
+    Die Tante, die die Lampe verkaufen wird, muss singen.
 
 The development and test sets hold out combinations, not only strings: one in eight of all
 verb–object, adjective–noun and compound combinations occurs in no training sentence, and every

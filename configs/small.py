@@ -1,0 +1,35 @@
+"""Real sentences on a laptop: sized for two CPU cores and a corpus like Multi30k.
+
+python -m transformer_jax.train --config=configs/small.py --workdir=runs/multi30k \
+      --config.data.train=PATH/train --config.data.dev=PATH/val \
+      --config.data.test=PATH/test_2016_flickr
+"""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Returns the small base, which Table 3 varies as it varies the paper's."""
+    config = base.get_config()
+    config.model.num_layers = 3
+    config.model.d_model = 256
+    config.model.d_ff = 1024
+    config.model.d_k = 32
+    config.model.d_v = 32
+    config.model.max_positions = 256
+
+    config.train.num_steps = 4500
+    config.train.warmup_steps = 1000
+    config.train.learning_rate_scale = 0.5
+    config.train.batch_tokens = 2048
+
+    config.data.vocab_size = 8000
+    config.data.source_length = 64
+    config.data.target_length = 64
+
+    config.checkpoint.every = 250
+    config.log.every = 50
+    config.log.dev_every = 500
+    return config

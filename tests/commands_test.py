@@ -1,0 +1,102 @@
+"""Every command's mistakes: one clear line on stderr, exit code 2, nothing written."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+TRAIN = ["transformer_jax.train", "--config=configs/toy.py"]
+
+
+def run(module, *arguments, stdin=""):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([*TRAIN, "--config.model.d_kk=3"], "d_kk"),
+        ([*TRAIN, "--config.model.d_k=wide"], "wide"),
+        ([*TRAIN, "--config.model.d_k=1.5"], "1.5"),
+        ([*TRAIN, "--config.model.num_heads=0"], "model.num_heads=0 should be at least 1"),
+        (
+            [*TRAIN, "--config.model.position=rotary", "--config.model.d_k=7"],
+            "model.position=rotary needs an even d_k, but model.d_k=7",
+        ),
+        ([*TRAIN, "--config.model.position=lerned"], "did you mean learned?"),
+        ([*TRAIN, "--config.data.corpus=tex"], "data.corpus='tex' is unknown"),
+        ([*TRAIN, "--config.data.corpus=text"], "data.train is empty"),
+        ([*TRAIN, "--config.data.vocab_size=90000"], "too small for data.vocab_size=90,000"),
+        ([*TRAIN, "--config.train.batch_tokens=10"], "try train.batch_tokens="),
+        ([*TRAIN, "--config.mesh.data=3"], "mesh.data=3"),
+        ([*TRAIN, "--no_such_flag"], "no_such_flag"),
+        ([*TRAIN, "extra"], "unexpected argument 'extra'"),
+        (["transformer_jax.train"], "--config"),
+        (["transformer_jax.train", "--config=configs/none.py"], "configs/none.py"),
+        (["transformer_jax.translate"], "holds no trained run: it has no config.json"),
+        (["experiments.report"], "holds no sweep: it has no sweep.json"),
+        (["experiments.table3", "--config=configs/toy.py", "--rows=Z"], "no row matches 'Z'"),
+        (["experiments.table3", "--config=configs/toy.py", "--launcher=x"], "--launcher='x'"),
+        (["experiments.table3", "--config=configs/toy.py", "--seeds=0"], "seeds"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_and_exit_code_2(command, message, tmp_path):
+    workdir = tmp_path / "run"
+    done = run(*command, f"--workdir={workdir}")
+    assert done.returncode == 2, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert "Traceback" not in done.stderr
+    assert not (workdir / "config.json").exists()
+
+
+def test_score_prints_every_variant(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("ein Hund schläft im Haus\n", encoding="utf-8")
+    done = run("transformer_jax.score", f"--references={tmp_path}/a", f"--hypotheses={tmp_path}/b")
+    assert done.stdout.count("100.00  nrefs:1|") == 4
+
+
+def test_score_refuses_files_of_different_length(tmp_path):
+    (tmp_path / "a").write_text("eins\nzwei\n")
+    (tmp_path / "b").write_text("eins\n")
+    done = run("transformer_jax.score", f"--references={tmp_path}/a", f"--hypotheses={tmp_path}/b")
+    assert done.returncode == 2
+    assert "has 2 lines, but" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "transformer_jax.train",
+        "transformer_jax.translate",
+        "transformer_jax.score",
+        "experiments.table3",
+        "experiments.report",
+    ],
+)
+def test_help_describes_every_flag(module):
+    done = run(module, "--help")
+    assert done.returncode in (0, 1)  # absl ends --help with 1
+    for flag in ("--workdir", "--references"):
+        assert (flag in done.stdout) == ((flag == "--references") == module.endswith("score"))
+
+
+def test_no_command_runs_tensorflow_or_torch():
+    code = (
+        "import sys, transformer_jax.train, transformer_jax.translate, experiments.table3;"
+        "print([name for name in ('tensorflow', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,129 @@
+"""Configurations: checked as a whole, and hashed by what changes the result."""
+
+import pathlib
+
+import pytest
+
+from configs import base, big, small, toy
+from transformer_jax import config as config_lib
+from transformer_jax import models
+
+ROOT = pathlib.Path(__file__).parents[1]
+DIGESTS = {"corpus": "c", "tokenizer": "t"}
+
+
+def values(module=toy):
+    return module.get_config().to_dict()
+
+
+@pytest.mark.parametrize("module", [base, big, small, toy])
+def test_every_config_is_whole(module):
+    config = config_lib.from_mapping(values(module))
+    assert config_lib.from_mapping(config_lib.to_dict(config)) == config
+
+
+def test_every_field_has_its_comment():
+    for line in (ROOT / "configs" / "base.py").read_text(encoding="utf-8").splitlines():
+        if line.startswith("    ") and "." in line.split("=")[0] and "ConfigDict" not in line:
+            assert "  # " in line, line
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("model.d_kk", 3, r"no config field model\.d_kk; did you mean d_k\? \(known: "),
+        ("modle.d_k", 3, r"no config field modle; did you mean model\?"),
+        ("model.d_k", "64", r"model\.d_k should be a whole number, but is '64'"),
+        ("model.d_k", 6.5, r"model\.d_k should be a whole number, but is 6\.5"),
+        ("model.d_k", True, r"model\.d_k should be a whole number, but is True"),
+        ("model.num_heads", 0, r"model\.num_heads=0 should be at least 1"),
+        ("model.num_kv_heads", 3, r"model\.num_kv_heads=3 should divide model\.num_heads=8"),
+        ("model.dropout_rate", 1.0, r"model\.dropout_rate=1\.0 should be below 1"),
+        ("model.dropout_rate", float("nan"), r"model\.dropout_rate should be a finite number"),
+        ("train.label_smoothing", -0.1, r"train\.label_smoothing=-0\.1 should be at least 0"),
+        ("model.compute_dtype", "float16", r"compute_dtype='float16' is unknown \(known: bfloat16"),
+        ("mesh.data", 0, r"mesh\.data=0 should be at least 1, or -1"),
+        ("train.seed", 2**32, r"train\.seed=4294967296 should be below 2\^32"),
+        ("train", 3, r"config\.train should hold fields, but is 3"),
+    ],
+)
+def test_mistakes_are_named(path, value, message):
+    config = values()
+    *sections, field = path.split(".")
+    place = config
+    for section in sections:
+        place = place.setdefault(section, {})
+    place[field] = value
+    with pytest.raises(config_lib.UserError, match=message):
+        config_lib.from_mapping(config)
+
+
+def test_a_missing_field_is_named():
+    config = values()
+    del config["decode"]["alpha"]
+    with pytest.raises(config_lib.UserError, match=r"lacks the field decode\.alpha"):
+        config_lib.from_mapping(config)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("position", "sinusiodal", r"model\.position='sinusiodal' is unknown; did you mean sinus"),
+        ("norm", "batch_norm", r"model\.norm='batch_norm' is unknown.*layer_norm, rms_norm"),
+        ("norm_placement", "both", r"norm_placement='both' is unknown.*post, pre"),
+        ("feed_forward", "tanh", r"feed_forward='tanh' is unknown.*relu"),
+        ("architecture", "rnn", r"architecture='rnn' is unknown.*transformer"),
+    ],
+)
+def test_an_unknown_kind_lists_the_known_ones(field, value, message):
+    config = values()
+    config["model"][field] = value
+    with pytest.raises(config_lib.UserError, match=message):
+        models.build(config_lib.from_mapping(config).model, 100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position": "rotary", "d_k": 7}, r"position=rotary needs an even d_k, but model\.d_k=7"),
+        ({"d_model": 65}, r"position=sinusoidal needs an even d_model, but model\.d_model=65"),
+    ],
+)
+def test_sizes_that_must_be_even_are_named(changes, message):
+    config = values()
+    config["model"] |= changes
+    with pytest.raises(config_lib.UserError, match=message):
+        models.build(config_lib.from_mapping(config).model, 100)
+
+
+def fingerprint(**changes):
+    config = values()
+    for path, value in changes.items():
+        section, field = path.split("__")
+        config[section][field] = value
+    return config_lib.fingerprint(config_lib.from_mapping(config), DIGESTS)
+
+
+def test_the_hash_follows_what_changes_the_result():
+    same = [
+        fingerprint(),
+        fingerprint(mesh__data=4),
+        fingerprint(log__every=7),
+        fingerprint(checkpoint__every=7),
+        fingerprint(data__train="elsewhere/train"),
+        fingerprint(train__learning_rate_scale=values()["train"]["learning_rate_scale"]),
+    ]
+    assert len(set(same)) == 1
+    other = [
+        fingerprint(model__d_k=4),
+        fingerprint(model__dropout_rate=0.2),
+        fingerprint(train__seed=1),
+        fingerprint(decode__alpha=1),
+        fingerprint(data__vocab_size=900),
+        config_lib.fingerprint(config_lib.from_mapping(values()), {**DIGESTS, "tokenizer": "u"}),
+    ]
+    assert len({*same, *other}) == 1 + len(other)
+
+
+def test_equal_numbers_hash_alike():
+    assert fingerprint(decode__alpha=1) == fingerprint(decode__alpha=1.0)

@@ -1,0 +1,226 @@
+"""Whole runs on the toy corpus: resume, records, failures, and use from Python."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import transformer_jax
+from tests import conftest
+from transformer_jax import config as config_lib
+from transformer_jax import files, models, runs
+from transformer_jax.data import toy
+from transformer_jax.training import checkpoint, loop, metrics, sharding
+from transformer_jax.training import step as step_lib
+
+
+def parameters(workdir):
+    """The last checkpoint's parameters, as arrays by name."""
+    config = runs.read_config(workdir)
+    digest = json.loads((workdir / "run.json").read_text())["digests"]["tokenizer"]
+    model = models.build(config.model, config.data.vocab_size)
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, digest)
+    state, _ = checkpoints.restore(shapes, shardings)
+    checkpoints.close()
+    return jax.tree.map(np.asarray, state)
+
+
+def assert_same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def command(workdir, cache_dir, **overrides):
+    values = {**conftest.TINY, **overrides}
+    return [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "transformer_jax.train",
+        "--config=configs/toy.py",
+        *(f"--config.{name}={value}" for name, value in values.items()),
+        f"--workdir={workdir}",
+        f"--cache_dir={cache_dir}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, cache_dir):
+    """An undisturbed run, as a user starts it."""
+    workdir = tmp_path_factory.mktemp("finished")
+    done = subprocess.run(command(workdir, cache_dir), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return workdir, done.stderr
+
+
+def test_a_run_leaves_all_its_files(finished):
+    workdir, _ = finished
+    result = json.loads((workdir / "result.json").read_text())
+    expected = (
+        "row seed params steps ppl bleu tokens_per_second wall_seconds eval_seconds git_commit "
+        "config_hash data_sha256 tokenizer_sha256 overrides"
+    )
+    assert set(expected.split()) <= set(result)
+    assert result["steps"] == 12
+    assert result["overrides"]["model.d_k"] == 6
+    assert 1 < result["ppl"] < 1000
+    assert "tok:13a" in result["bleu"]["sacrebleu_13a"]["signature"]
+    assert len((workdir / "hypotheses.txt").read_text().splitlines()) == 16
+    assert [record["step"] for record in metrics.read(workdir)] == [2, 4, 6, 8, 10, 12]
+    assert list((workdir / "tensorboard").iterdir())
+    config = json.loads((workdir / "config.json").read_text())
+    assert config_lib.from_mapping(config).model.d_k == 6
+
+
+def test_progress_shows_step_loss_speed_and_time_left(finished):
+    _, log = finished
+    assert "packing fills" in log
+    line = next(line for line in log.splitlines() if "step 4 of 12" in line)
+    for part in ("loss", "ppl", "target tokens/s", "left"):
+        assert part in line
+
+
+def test_killed_and_started_again_ends_bit_for_bit_the_same(finished, tmp_path, cache_dir):
+    workdir, _ = finished
+    for step in (4, 8):
+        process = subprocess.Popen(
+            command(tmp_path, cache_dir), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while process.poll() is None and not (tmp_path / "checkpoints" / str(step)).exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+    done = subprocess.run(command(tmp_path, cache_dir), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "going on from the checkpoint of step" in done.stderr
+    assert_same(parameters(workdir), parameters(tmp_path))
+    assert (workdir / "hypotheses.txt").read_text() == (tmp_path / "hypotheses.txt").read_text()
+    records = metrics.read(tmp_path)
+    assert [record["step"] for record in records] == [2, 4, 6, 8, 10, 12]
+    assert [r["loss"] for r in records] == [r["loss"] for r in metrics.read(workdir)]
+    walls = [record["wall_seconds"] for record in records]
+    assert walls == sorted(walls)
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_not(finished, tmp_path, cache_dir):
+    workdir, _ = finished
+    for name, seed in (("same", 0), ("other", 1)):
+        subprocess.run(
+            command(tmp_path / name, cache_dir, **{"train.seed": seed}),
+            capture_output=True,
+            check=True,
+        )
+    assert_same(parameters(workdir), parameters(tmp_path / "same"))
+    embeddings = [
+        parameters(folder).params["params"]["embedding"] for folder in (workdir, tmp_path / "other")
+    ]
+    assert not np.array_equal(*embeddings)
+
+
+def test_a_finished_run_is_left_alone(finished, cache_dir):
+    workdir, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
+    done = subprocess.run(command(workdir, cache_dir), capture_output=True, text=True, check=True)
+    assert "nothing is left to do" in done.stderr
+    after = {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
+    assert before == after
+
+
+def test_a_folder_of_another_config_is_refused(finished, cache_dir):
+    workdir, _ = finished
+    done = subprocess.run(
+        command(workdir, cache_dir, **{"model.d_ff": 32, "train.seed": 5}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert "model.d_ff is 24 there, 32 here; train.seed is 0 there, 5 here" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_trained_run_translates_from_python_and_the_shell(finished):
+    workdir, _ = finished
+    sentences = ["The dog sleeps.", "", "The old woman sees a table.", "x " * 100]
+    translations = transformer_jax.load(workdir).translate(sentences)
+    assert len(translations) == 4
+    assert translations[1] == ""
+    shell = subprocess.run(
+        [sys.executable, "-m", "transformer_jax.translate", f"--workdir={workdir}"],
+        input="\n".join(sentences) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shell.stdout.split("\n")[:-1] == translations
+
+
+def test_the_development_set_is_translated_in_its_order(finished):
+    workdir, _ = finished
+    config = runs.read_config(workdir)
+    dev = toy.load(config.data.toy_pairs, config.data.toy_held_out_pairs, 0, "en", "de").dev
+    written = (workdir / "hypotheses.txt").read_text().split("\n")[:-1]
+    one_by_one = [transformer_jax.load(workdir).translate([s])[0] for s in dev.source[:3]]
+    assert written[:3] == one_by_one
+
+
+def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
+    workdir, _ = finished
+    config = runs.read_config(workdir)
+    model = models.build(config.model, config.data.vocab_size)
+    mesh = sharding.make_mesh(config.mesh)
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, "another digest")
+    with pytest.raises(config_lib.UserError, match="was written with the tokenizer"):
+        checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
+    checkpoints.close()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_dir, monkeypatch):
+    make_step = step_lib.make_step
+
+    def poisoned(model, config, mesh):
+        step = make_step(model, config, mesh)
+
+        def poison(state, batch, hyper, key):
+            if int(state.step) == 6:  # the step that would be the seventh
+                params = jax.tree.map(lambda x: x * np.nan, state.params)
+                state = state._replace(params=params)
+            return step(state, batch, hyper, key)
+
+        return poison
+
+    monkeypatch.setattr(step_lib, "make_step", poisoned)
+    with pytest.raises(
+        loop.NonFiniteError, match=r"step 7: loss nan.*checkpoint is that of step 4"
+    ):
+        runs.run(make_config(), tmp_path, cache_dir)
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert failure["error"].startswith("NonFiniteError: step 7")
+    assert failure["step"] == 6
+    assert "Traceback" in failure["traceback"]
+    assert not (tmp_path / "result.json").exists()
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["4"]
+
+
+def test_learned_positions_must_reach_the_longest_sentence(make_config, tmp_path, cache_dir):
+    config = make_config({"model.position": "learned", "model.max_positions": 40})
+    with pytest.raises(config_lib.UserError, match=r"needs model\.max_positions of at least \d\d"):
+        runs.run(config, tmp_path, cache_dir)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.json"
+    files.write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        files.write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["a.json"]

@@ -1,0 +1,91 @@
+"""The same losses on any mesh; accumulation that changes nothing; clear words otherwise."""
+
+import jax
+import numpy as np
+import pytest
+
+from transformer_jax import config as config_lib
+from transformer_jax import models
+from transformer_jax.data import dataset
+from transformer_jax.training import loop, sharding
+from transformer_jax.training import step as step_lib
+
+
+def losses_on(config, cache_dir, devices, steps=6):
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:devices])
+    model = models.build(config.model, config.data.vocab_size)
+    batches = loop.make_batches(dataset.load(config.data, cache_dir), config, mesh)
+    state = step_lib.init_state(model, config, mesh)
+    step = step_lib.make_step(model, config, mesh)
+    hyper = step_lib.hyperparameters(config)
+    found = []
+    for index in range(steps):
+        batch = sharding.put(batches[index], mesh)
+        state, metrics = step(state, batch, hyper, jax.random.key(config.train.seed))
+        found.append([float(metrics.smoothed_loss), float(metrics.gradient_norm)])
+    return np.array(found)
+
+
+@pytest.fixture(scope="module")
+def on_one_device(cache_dir):
+    known = {}
+
+    def measure(config):
+        key = (config.model, config.train)
+        if key not in known:
+            known[key] = losses_on(config, cache_dir, 1)
+        return known[key]
+
+    return measure
+
+
+@pytest.mark.parametrize("shape", [(8, 1, 1), (2, 2, 2), (1, 1, 4)], ids=str)
+def test_every_mesh_gives_the_losses_of_one_device(make_config, cache_dir, on_one_device, shape):
+    data, fsdp, tensor = shape
+    config = make_config({"mesh.data": data, "mesh.fsdp": fsdp, "mesh.tensor": tensor})
+    expected = on_one_device(make_config())
+    found = losses_on(config, cache_dir, data * fsdp * tensor)
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
+
+
+def test_accumulation_changes_nothing_but_dropouts_draws(make_config, cache_dir, on_one_device):
+    without_dropout = {"model.dropout_rate": 0.0}
+    expected = on_one_device(make_config(without_dropout))
+    config = make_config({**without_dropout, "train.accumulation_steps": 4})
+    np.testing.assert_allclose(losses_on(config, cache_dir, 1), expected, rtol=2e-4)
+
+
+def test_a_tensor_axis_really_shares_out_parameters(make_config):
+    config = make_config({"mesh.data": 1, "mesh.fsdp": 2, "mesh.tensor": 4})
+    state = start(config)
+    embedding = state.params["params"]["embedding"]
+    assert embedding.shape == (400, 16)
+    assert {shard.data.shape for shard in embedding.addressable_shards} == {(100, 8)}
+
+
+def start(config):
+    mesh = sharding.make_mesh(config.mesh)
+    return step_lib.init_state(models.build(config.model, config.data.vocab_size), config, mesh)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"mesh.data": 3}, r"mesh\.data=3, mesh\.fsdp=1 and mesh\.tensor=1 do not share out 8"),
+        ({"mesh.tensor": 16}, r"mesh\.tensor=16 do not share out 8 devices"),
+        ({"data.vocab_size": 401, "mesh.tensor": 8}, r"mesh\.tensor=8 does not divide .* 401"),
+    ],
+)
+def test_impossible_meshes_are_named(make_config, overrides, message):
+    config = make_config(overrides)
+    with pytest.raises(config_lib.UserError, match=message):
+        start(config)
+
+
+def test_a_budget_that_cannot_be_shared_out_says_which_can(make_config):
+    one = sharding.make_mesh(make_config().mesh, jax.devices()[:1])
+    eight = sharding.make_mesh(make_config().mesh)
+    assert sharding.rows_for_budget(1000, 64, 1, one) == 15
+    with pytest.raises(config_lib.UserError, match=r"try train\.batch_tokens=512"):
+        sharding.rows_for_budget(1000, 64, 1, eight)
+    assert sharding.rows_for_budget(512, 64, 1, eight) == 8

@@ -1,0 +1,203 @@
+"""Table 3: its rows, their scaling, and a small sweep from start to report."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from configs import base as base_config
+from configs import small as small_config
+from configs import toy as toy_config
+from experiments import paper, report, results, sweep, table3
+from tests import conftest
+from transformer_jax import config as config_lib
+
+
+def paper_base():
+    return config_lib.from_mapping(base_config.get_config().to_dict())
+
+
+def test_rows_at_the_papers_base_are_the_literal_ones():
+    assert table3.rows_for(paper_base()) == table3.ROWS
+    assert {name: sweep.get_field(paper_base(), name) for name in paper.BASE_SIZES} == (
+        paper.BASE_SIZES
+    )
+
+
+def test_rows_are_the_papers_in_its_order():
+    assert list(table3.ROWS) == list(paper.TABLE3)
+    assert len(table3.ROWS) == 20
+    # In rows A computation is constant; in the d_model rows d_k = d_v = d_model / 8.
+    for row, overrides in table3.ROWS.items():
+        config = sweep.apply(paper_base(), overrides).model
+        if row.startswith("A"):
+            assert config.num_heads * config.d_k == config.num_heads * config.d_v == 512
+        if row.startswith("C d_model"):
+            assert config.d_k == config.d_v == config.d_model // 8
+
+
+@pytest.mark.parametrize("module", [toy_config, small_config])
+def test_smaller_bases_scale_to_whole_numbers(module):
+    config = config_lib.from_mapping(module.get_config().to_dict())
+    rows = table3.rows_for(config)
+    assert rows["A h=16"]["model.num_heads"] == 2 * config.model.num_heads
+    assert rows["C d_model=256"]["model.d_model"] * 2 == config.model.d_model
+    assert rows["D P_drop=0.2"] == {"model.dropout_rate": 0.2}
+    assert rows["big"]["train.num_steps"] == 3 * config.train.num_steps
+    assert (config.model.dropout_rate, config.train.label_smoothing) == (0.1, 0.1)
+
+
+def test_a_base_that_does_not_scale_names_row_and_value():
+    config = sweep.apply(paper_base(), {"model.num_layers": 2})
+    with pytest.raises(config_lib.UserError, match=r"row 'C N=2'.*model\.num_layers would be 0\.6"):
+        table3.rows_for(config)
+
+
+def test_rows_are_chosen_by_name_and_pattern():
+    assert sweep.select(table3.ROWS, "base,A*") == [
+        "base", "A h=1", "A h=4", "A h=16", "A h=32",
+    ]  # fmt: skip
+    assert sweep.select(table3.ROWS, "big, E") == ["E", "big"]
+    with pytest.raises(config_lib.UserError, match=r"no row matches 'F'; there are base, A h=1"):
+        sweep.select(table3.ROWS, "base,F")
+
+
+def test_folders_are_slugs():
+    assert results.slug("A h=1") == "A-h-1"
+    assert results.slug("D P_drop=0.0") == "D-P_drop-0.0"
+
+
+def test_the_interval_is_welchs():
+    # By hand: means 10 and 7, variances 1 and 4, n = 3 each; the standard error is
+    # sqrt(5/3), Welch's degrees of freedom 50/17 = 2.94, and t at 97.5% 3.221.
+    mean, half = report.difference([9, 10, 11], [5, 7, 9])
+    assert mean == pytest.approx(3)
+    assert half == pytest.approx(3.221 * (5 / 3) ** 0.5, rel=2e-3)
+    assert report.difference([9], [5, 7]) == (3, None)
+
+
+def run_table3(workdir, *arguments, **overrides):
+    values = {**conftest.TINY, "train.num_steps": 4, "model.num_layers": 3, "model.num_heads": 8,
+              "model.d_k": 8, "model.d_v": 8, "model.d_model": 64, **overrides}  # fmt: skip
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "experiments.table3",
+            "--config=configs/toy.py",
+            *(f"--config.{name}={value}" for name, value in values.items()),
+            f"--workdir={workdir}",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep of three rows, one of which fails in the middle of its work."""
+    workdir = tmp_path_factory.mktemp("sweep")
+    # A file where the run of row E wants its checkpoints.
+    blocked = results.cell_folder(workdir, "E", 0)
+    blocked.mkdir(parents=True)
+    (blocked / "checkpoints").write_text("in the way")
+    return workdir, run_table3(workdir, "--rows=base,A h=1,E")
+
+
+def test_a_failed_row_does_not_stop_the_others(swept):
+    workdir, done = swept
+    assert done.returncode == 1
+    for row in ("base", "A h=1"):
+        result = json.loads((results.cell_folder(workdir, row, 0) / "result.json").read_text())
+        assert (result["row"], result["seed"]) == (row, 0)
+    failure = json.loads((results.cell_folder(workdir, "E", 0) / "failure.json").read_text())
+    assert set(failure) == {"error", "traceback", "step"}
+    assert "failed: E, seed 0: " in done.stderr
+
+
+def test_the_table_shows_ours_beside_the_papers(swept):
+    workdir, done = swept
+    markdown = (workdir / "table3.md").read_text()
+    lines = {line.split(" | ")[0].strip("| "): line for line in markdown.splitlines()}
+    assert lines["A h=1"].endswith("| 5.29 | 24.9 | -0.9 |  |")
+    assert "h=1 d_k=64 d_v=64" in lines["A h=1"]
+    assert "failed" in lines["E"]
+    assert "paper, WMT14: BLEU" in lines["row"]
+    assert "Not run: A h=4" in markdown
+    with (workdir / "table3.csv").open() as file:
+        rows = {row["row"]: row for row in csv.DictReader(file)}
+    assert len(rows) == 20
+    result = json.loads((results.cell_folder(workdir, "A h=1", 0) / "result.json").read_text())
+    assert float(rows["A h=1"]["bleu"]) == result["bleu"]["sacrebleu_13a"]["score"]
+    assert float(rows["A h=1"]["params"]) == result["params"]
+    assert "A h=1" in done.stdout
+
+
+def test_a_second_start_runs_only_what_is_missing(swept):
+    workdir, _ = swept
+    blocked = results.cell_folder(workdir, "E", 0) / "checkpoints"
+    blocked.unlink()
+    untouched = results.cell_folder(workdir, "base", 0) / "result.json"
+    before = untouched.stat().st_mtime_ns
+    done = run_table3(workdir, "--rows=base,A h=1,E")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 3 runs are done; 1 to go" in done.stderr
+    assert untouched.stat().st_mtime_ns == before
+    assert not (results.cell_folder(workdir, "E", 0) / "failure.json").exists()
+
+
+def test_a_changed_config_sets_the_old_run_aside(swept):
+    workdir, _ = swept
+    old = json.loads((results.cell_folder(workdir, "base", 0) / "run.json").read_text())
+    done = run_table3(workdir, "--rows=base", **{"train.learning_rate_scale": 0.25})
+    assert done.returncode == 0, done.stderr
+    aside = workdir / "base" / f"seed0.{old['config_hash'][:8]}"
+    assert (aside / "result.json").exists()
+    new = json.loads((results.cell_folder(workdir, "base", 0) / "run.json").read_text())
+    assert new["config_hash"] != old["config_hash"]
+
+
+def test_the_report_can_be_made_again(swept):
+    workdir, _ = swept
+    (workdir / "table3.md").unlink()
+    subprocess.run([sys.executable, "-m", "experiments.report", f"--workdir={workdir}"], check=True)
+    assert (workdir / "table3.md").exists()
+
+
+def test_results_measured_differently_do_not_share_a_table(swept, tmp_path):
+    workdir, _ = swept
+    read = results.read(workdir)
+    row = read.rows[0]
+    changed = {**row.results[0], "data_sha256": "other"}
+    mixed = results.Row(row.name, row.overrides, {**row.results, 1: changed}, {})
+    with pytest.raises(config_lib.UserError, match="differ in corpus"):
+        report.require_alike(results.Sweep(read.table, read.base, [mixed, *read.rows[1:]]))
+
+
+def test_the_dry_run_prints_rows_and_runs_nothing(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "experiments.table3",
+            "--config=configs/base.py",
+            "--config.data.vocab_size=40960",
+            f"--workdir={tmp_path}",
+            "--dry_run",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = {line[:15].strip(): line for line in done.stdout.splitlines()}
+    assert "65.073     65   6.99e-04" in lines["base"]
+    assert "57.995     58" in lines["B d_k=16"]
+    assert "model.num_heads=1 model.d_k=512 model.d_v=512" in lines["A h=1"]
+    assert set(table3.ROWS) <= set(lines)
+    assert not os.listdir(tmp_path)
