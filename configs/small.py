@@ -20,12 +20,12 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 32
     config.model.max_positions = 256
 
-    config.train.num_steps = 4500
+    config.train.num_steps = 5200
     config.train.warmup_steps = 1000
     config.train.learning_rate_scale = 0.5
     config.train.batch_tokens = 2048
 
-    config.data.vocab_size = 8000
+    config.data.vocab_size = 6000
     config.data.source_length = 64
     config.data.target_length = 64
 

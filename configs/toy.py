@@ -18,10 +18,10 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 8
     config.model.max_positions = 256
 
-    config.train.num_steps = 1600
-    config.train.warmup_steps = 400
+    config.train.num_steps = 1000
+    config.train.warmup_steps = 300
     config.train.learning_rate_scale = 0.5
-    config.train.batch_tokens = 384
+    config.train.batch_tokens = 768
 
     config.data.corpus = "toy"
     config.data.toy_pairs = 24_000
@@ -32,7 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.decode.batch_sentences = 100
 
-    config.checkpoint.every = 800
+    config.checkpoint.every = 500
     config.log.every = 100
     config.log.dev_every = 0
     return config
