@@ -87,7 +87,7 @@ def main(
     """
     jax.config.update("jax_platforms", "cpu")  # this process only counts; runs take the devices
     config_lib.require_known("--launcher", _LAUNCHER.value, ("local",))
-    base = config_lib.from_mapping(_CONFIG.value.to_dict())
+    base = flags_lib.read_config(_CONFIG)
     rows = rows_for(base)
     chosen = select(rows, _ROWS.value)
     if _DRY_RUN.value:

@@ -8,6 +8,7 @@ import jaxtyping
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_disable_most_optimizations", True)  # compiling takes most of the time
 # Every annotated shape and type is checked at run time, under the tests only.
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -209,6 +210,24 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
     assert "Traceback" in failure["traceback"]
     assert not (tmp_path / "result.json").exists()
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["4"]
+
+
+def test_profile_leaves_a_trace(make_config, tmp_path, cache_dir):
+    config = make_config({"train.num_steps": 5, "data.toy_held_out_pairs": 2})
+    runs.run(config, tmp_path, cache_dir, profile=True)
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+
+
+def test_a_run_killed_in_its_evaluation_ends_the_same(finished, tmp_path, cache_dir):
+    workdir, _ = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(workdir, copy)
+    (copy / "result.json").unlink()
+    (copy / "hypotheses.txt").unlink()
+    subprocess.run(command(copy, cache_dir), capture_output=True, check=True)
+    assert (copy / "hypotheses.txt").read_text() == (workdir / "hypotheses.txt").read_text()
+    results = [json.loads((f / "result.json").read_text()) for f in (workdir, copy)]
+    assert results[0]["ppl"] == results[1]["ppl"]
 
 
 def test_learned_positions_must_reach_the_longest_sentence(make_config, tmp_path, cache_dir):

@@ -26,6 +26,20 @@ def define_config() -> flags.FlagHolder:
     return holder
 
 
+def read_config(holder: flags.FlagHolder) -> config_lib.Config:
+    """The configuration that --config and its overrides describe, checked.
+
+    Raises:
+      UserError: the file cannot be read, or a value is not allowed.
+    """
+    try:
+        values = holder.value.to_dict()
+    except OSError as error:
+        name = config_flags.get_config_filename(flags.FLAGS["config"])
+        raise config_lib.UserError(f"--config={name} is not a config file: {error}") from error
+    return config_lib.from_mapping(values)
+
+
 def overrides() -> dict[str, object]:
     """The config fields that the command line sets, by dotted name."""
     return dict(config_flags.get_override_values(flags.FLAGS["config"]))
@@ -48,13 +62,17 @@ def _parse(argv: Sequence[str]) -> list[str]:
         return flags.FLAGS(list(argv))
     # Whatever a config file raises, an override of a field it lacks included, ends up here.
     except Exception as error:
-        sys.exit(_complain(_first_line(error)))
+        sys.exit(_complain(_describe(error)))
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    return text.strip("\"'")
+def _describe(error: BaseException) -> str:
+    while error.args and isinstance(error.args[0], BaseException):  # ml_collections wraps errors
+        error = error.args[0]
+    if isinstance(error, KeyError | AttributeError):
+        return f"there is no such config field: {error.args[0]}"
+    if isinstance(error, flags.Error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _complain(message: str, code: int = 2) -> int:

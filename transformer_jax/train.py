@@ -8,7 +8,6 @@ import pathlib
 import jax
 from absl import flags
 
-from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 from transformer_jax import runs
 
@@ -30,7 +29,7 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     runs.run(
-        config_lib.from_mapping(_CONFIG.value.to_dict()),
+        flags_lib.read_config(_CONFIG),
         workdir,
         cache_dir,
         row=_ROW.value,

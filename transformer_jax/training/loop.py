@@ -20,7 +20,7 @@ from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
 
-PROFILED_STEPS = range(10, 20)  # after a start; by then everything is compiled
+PROFILED_STEPS = (3, 8)  # first and last, counted from the start; by then all is compiled
 
 
 class NonFiniteError(Exception):
@@ -91,6 +91,8 @@ def train(
         return earlier_seconds + time.monotonic() - started
 
     first = last_saved or 0
+    if profile and config.train.num_steps < first + PROFILED_STEPS[0]:
+        raise config_lib.UserError("--profile: too few steps are left to trace")
     log = metrics.MetricsLog(workdir, first)
     train_step = step_lib.make_step(model, config, mesh)
     hyper = step_lib.hyperparameters(config)
@@ -99,11 +101,11 @@ def train(
     interval = _Interval(time.monotonic())
     try:
         for step, batch in enumerate(batches.from_step(first), start=first + 1):
-            if profile and step - first - 1 == PROFILED_STEPS.start:
+            if profile and step == first + PROFILED_STEPS[0]:
                 jax.profiler.start_trace(str(workdir / "profile"))
             state, measured = train_step(state, sharding.put(batch, mesh), hyper, key)
             interval.steps.append((step, measured))
-            if profile and step - first == PROFILED_STEPS.stop:
+            if profile and step == min(first + PROFILED_STEPS[1], num_steps):
                 jax.block_until_ready(state)
                 jax.profiler.stop_trace()
                 _log.info("the trace lies in %s", workdir / "profile")
@@ -114,7 +116,7 @@ def train(
                 metrics.log_progress(step, num_steps, values)
                 values["wall_seconds"] = wall_seconds()
                 interval = _Interval(time.monotonic())
-            if at_end or (config.log.dev_every and step % config.log.dev_every == 0):
+            if config.log.dev_every and step % config.log.dev_every == 0:
                 with interval.pause():
                     values["dev_ppl"] = dev_perplexity(state.params)
                 _log.info("step %s: development ppl %.3f", f"{step:,}", values["dev_ppl"])
