@@ -5,7 +5,7 @@ import re
 import pytest
 
 from configs import toy as toy_config
-from transformer_jax.data import toy, toy_grammar
+from transformer_jax.data import toy, toy_clauses, toy_grammar
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,13 @@ def phrase(noun, determiner="the", **options):
 # Written by hand, from a grammar book rather than from the generator.
 CASES = [
     (
-        toy.Clause(VERBS["see"], phrase("dog"), direct=phrase("man", adjective="old")),
+        toy_clauses.Clause(VERBS["see"], phrase("dog"), direct=phrase("man", adjective="old")),
         "second",
         "the dog sees the old man",
         "der Hund sieht den alten Mann",
     ),
     (
-        toy.Clause(
+        toy_clauses.Clause(
             VERBS["give"],
             phrase("queen", "a"),
             phrase("farmer"),
@@ -83,19 +83,23 @@ CASES = [
         "heute gibt eine Königin dem Bauern keinen roten Apfel",
     ),
     (
-        toy.Clause(VERBS["fetch"], phrase("woman", plural=True), direct=phrase("horse", "her")),
+        toy_clauses.Clause(
+            VERBS["fetch"], phrase("woman", plural=True), direct=phrase("horse", "her")
+        ),
         "second",
         "the women fetch her horse",
         "die Frauen holen ihr Pferd ab",
     ),
     (
-        toy.Clause(VERBS["fetch"], phrase("boy"), direct=phrase("lamp", "a", adjective="small")),
+        toy_clauses.Clause(
+            VERBS["fetch"], phrase("boy"), direct=phrase("lamp", "a", adjective="small")
+        ),
         "last",
         "the boy fetches a small lamp",
         "der Junge eine kleine Lampe abholt",
     ),
     (
-        toy.Clause(
+        toy_clauses.Clause(
             VERBS["watch"],
             phrase("teacher"),
             direct=phrase("bird", "", plural=True, count=23, adjective="green"),
@@ -106,7 +110,7 @@ CASES = [
         "hat der Lehrer dreiundzwanzig grüne Vögel angesehen",
     ),
     (
-        toy.Clause(
+        toy_clauses.Clause(
             VERBS["wait"],
             phrase("bear"),
             place=("behind", phrase("house", modifier="garden", adjective="big")),
@@ -117,7 +121,7 @@ CASES = [
         "der Bär hinter dem großen Gartenhaus warten wird",
     ),
     (
-        toy.Clause(
+        toy_clauses.Clause(
             VERBS["lend"], phrase("judge"), phrase("dog", plural=True), phrase("book", "his")
         ),
         "second",
@@ -135,8 +139,14 @@ def test_clauses_are_right_in_both_languages(clause, order, english, german):
 
 def test_pronouns_agree_with_their_noun():
     lamp, table = phrase("lamp"), phrase("table")
-    assert (toy.Pronoun(lamp).english(), toy.Pronoun(lamp).german("nominative")) == ("it", "sie")
-    assert (toy.Pronoun(table).english(), toy.Pronoun(table).german("nominative")) == ("it", "er")
+    assert (
+        toy_clauses.Pronoun(lamp).english(),
+        toy_clauses.Pronoun(lamp).german("nominative"),
+    ) == ("it", "sie")
+    assert (
+        toy_clauses.Pronoun(table).english(),
+        toy_clauses.Pronoun(table).german("nominative"),
+    ) == ("it", "er")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import sys
 
 from absl import flags
 
-from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 from transformer_jax import runs
+from transformer_jax.data import text
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
@@ -20,15 +20,7 @@ def main() -> None:
     content = sys.stdin.buffer.read()
     if not content:
         return
-    lines = content.removesuffix(b"\n").split(b"\n")
-    sentences = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            sentences.append(line.decode())
-        except UnicodeDecodeError as error:
-            raise config_lib.UserError(
-                f"standard input: line {number:,} is not UTF-8 ({error.reason})"
-            ) from error
+    sentences = text.split_lines(content, "standard input")
 
     def progress(done: int) -> None:
         print(f"\rtranslated {done:,} of {len(sentences):,}", end="", file=sys.stderr)
@@ -36,8 +28,8 @@ def main() -> None:
     translations = translator.translate(sentences, progress)
     print(file=sys.stderr)
     # A line break inside a translation would shift all that follows it.
-    text = "".join(" ".join(line.split("\n")) + "\n" for line in translations)
-    sys.stdout.buffer.write(text.encode())
+    output = "".join(line.replace("\n", " ") + "\n" for line in translations)
+    sys.stdout.buffer.write(output.encode())
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer_jax import sequences
+from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import packing
 from transformer_jax.data import tokenizer as tokenizer_lib
-from transformer_jax.data.dataset import Dataset
 
 Tokens = Sequence[int] | Int[np.ndarray, "length"]
 
@@ -63,7 +63,7 @@ class TrainingBatches:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: dataset_lib.Dataset,
         *,
         batch_rows: int,
         source_length: int,

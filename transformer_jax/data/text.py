@@ -58,7 +58,7 @@ def load(
 
 
 def read_lines(path: pathlib.Path) -> tuple[list[str], str]:
-    r"""Reads a UTF-8 file, split at "\n" only; a name that ends in .gz is decompressed.
+    """Reads a text file; a name that ends in .gz is decompressed.
 
     Returns:
       The lines, and the SHA-256 of the file as it lies on disk.
@@ -71,19 +71,28 @@ def read_lines(path: pathlib.Path) -> tuple[list[str], str]:
         content = gzip.decompress(stored) if path.suffix == ".gz" else stored
     except (OSError, EOFError, zlib.error) as error:
         raise config_lib.UserError(f"cannot read {path}: {error}") from error
-    lines = content.removesuffix(b"\n").split(b"\n")
     if not content:
         raise config_lib.UserError(f"{path} is empty: it has 0 lines")
+    return split_lines(content, str(path)), hashlib.sha256(stored).hexdigest()
+
+
+def split_lines(content: bytes, name: str) -> list[str]:
+    r"""The lines of UTF-8 text, split at "\n" only; the last may end without it.
+
+    Raises:
+      UserError: a line is not UTF-8; the message has its number, and `name`.
+    """
+    lines = content.removesuffix(b"\n").split(b"\n")
     sentences = []
     for number, line in enumerate(lines, start=1):
         try:
             sentences.append(line.decode())
         except UnicodeDecodeError as error:
             raise config_lib.UserError(
-                f"{path}: line {number:,} of {len(lines):,} is not UTF-8 ({error.reason} at byte "
+                f"{name}: line {number:,} of {len(lines):,} is not UTF-8 ({error.reason} at byte "
                 f"{error.start + 1} of the line)"
             ) from error
-    return sentences, hashlib.sha256(stored).hexdigest()
+    return sentences
 
 
 def _read_side(prefix: str, language: str) -> tuple[dict[str, Any], list[str]]:

@@ -38,130 +38,12 @@ import random
 from collections.abc import Callable, Sequence
 
 from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import toy_clauses as clauses
 from transformer_jax.data import toy_grammar as grammar
 
 HELD_OUT_SHARE = 8  # one in so many combinations occurs in held-out sentences only
 
 Combination = tuple[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Pronoun:
-    """A third-person pronoun for a noun phrase said before."""
-
-    antecedent: grammar.NounPhrase
-
-    @property
-    def plural(self) -> bool:
-        """Whether it takes a plural verb."""
-        return self.antecedent.plural
-
-    def english(self) -> str:
-        """he, she, it or they."""
-        noun = self.antecedent.noun
-        if self.plural:
-            return "they"
-        return {"m": "he", "f": "she"}[noun.gender] if noun.kind == "person" else "it"
-
-    def german(self, case: grammar.Case) -> str:
-        """er, sie or es: only ever a subject."""
-        if case != "nominative":
-            raise ValueError("pronouns are subjects in this grammar")
-        return grammar.PRONOUNS[self.antecedent.agreement]
-
-
-Nominal = grammar.NounPhrase | Pronoun
-
-
-@dataclasses.dataclass(frozen=True)
-class Clause:
-    """What is said, in neither language yet; an object or subject may be absent (relatives)."""
-
-    verb: grammar.Verb
-    subject: Nominal | None = None
-    indirect: grammar.NounPhrase | None = None
-    direct: grammar.NounPhrase | None = None
-    place: tuple[str, grammar.NounPhrase] | None = None
-    time: str = ""
-    auxiliary: int | None = None  # index into grammar.AUXILIARIES
-    plural: bool = False  # of an absent subject
-
-    def english(self, time_first: bool = False) -> str:
-        """The clause in English word order."""
-        plural = self.subject.plural if self.subject else self.plural
-        if self.auxiliary is None:
-            verb = self.verb.en if plural else self.verb.en_third
-        else:
-            verb = f"{self._english_auxiliary(plural)} {self._english_nonfinite()}"
-        return self._english(time_first, [self.subject.english() if self.subject else "", verb])
-
-    def english_question(self) -> str:
-        """Does the man see the dog; will the man see the dog."""
-        assert self.subject is not None
-        plural = self.subject.plural
-        if self.auxiliary is None:
-            start, verb = ("do" if plural else "does"), self.verb.en
-        else:
-            start, verb = self._english_auxiliary(plural), self._english_nonfinite()
-        return self._english(False, [start, self.subject.english(), verb])
-
-    def german(self, order: str) -> str:
-        """The clause with its finite verb "first" (questions), "second" or "last".
-
-        "time" is verb-second with the time in front.
-        """
-        finite, rest = self._german_verb(order == "last")
-        subject = [self.subject.german("nominative")] if self.subject else []
-        time = [grammar.TIMES[self.time]] if self.time else []
-        objects = []
-        if self.indirect:
-            objects.append(self.indirect.german("dative"))
-        if self.direct:
-            objects.append(self.direct.german("accusative"))
-        if self.place:
-            preposition, noun_phrase = self.place
-            german = grammar.PREPOSITIONS[preposition]
-            objects.append(f"{german} {noun_phrase.german('dative')}")
-        words = {
-            "first": [finite, *subject, *time, *objects, *rest],
-            "second": [*subject, finite, *time, *objects, *rest],
-            "time": [*time, finite, *subject, *objects, *rest],
-            "last": [*subject, *time, *objects, *rest, finite],
-        }
-        return " ".join(words[order])
-
-    def _english(self, time_first: bool, start: Sequence[str]) -> str:
-        words = [self.time if time_first else "", *start]
-        if self.indirect:
-            words.append(self.indirect.english())
-        if self.direct:
-            words.append(self.direct.english())
-        if self.place:
-            words += [self.place[0], self.place[1].english()]
-        words.append("" if time_first else self.time)
-        return " ".join(word for word in words if word)
-
-    def _english_auxiliary(self, plural: bool) -> str:
-        assert self.auxiliary is not None
-        return grammar.AUXILIARIES[self.auxiliary][int(plural)]
-
-    def _english_nonfinite(self) -> str:
-        assert self.auxiliary is not None
-        participle = grammar.AUXILIARIES[self.auxiliary][4] == "participle"
-        return self.verb.en_participle if participle else self.verb.en
-
-    def _german_verb(self, last: bool) -> tuple[str, list[str]]:
-        """The finite verb, and what stands at the end of the clause."""
-        plural = self.subject.plural if self.subject else self.plural
-        if self.auxiliary is not None:
-            auxiliary = grammar.AUXILIARIES[self.auxiliary]
-            participle = auxiliary[4] == "participle"
-            nonfinite = self.verb.de_participle if participle else self.verb.de_infinitive
-            return auxiliary[3 if plural else 2], [nonfinite]
-        finite = self.verb.de_plural if plural else self.verb.de_third
-        if last:
-            return self.verb.prefix + finite, []
-        return finite, [self.verb.prefix] if self.verb.prefix else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +97,7 @@ class _Writer:
             english, german = self._predicate_of(first.direct)
         else:
             first = self._clause(subject=self._noun_phrase("person"))
-            second = self._clause(subject=Pronoun(self._subject_of(first)), short=True)
+            second = self._clause(subject=clauses.Pronoun(self._subject_of(first)), short=True)
             english, german = self._subordinate(second)
         return f"{first.english()} {english}.", f"{first.german('second')}, {german}."
 
@@ -230,7 +112,7 @@ class _Writer:
         )
 
     def _reported(self) -> tuple[str, str]:
-        saying = Clause(self._random.choice(grammar.SAYING), self._noun_phrase("person"))
+        saying = clauses.Clause(self._random.choice(grammar.SAYING), self._noun_phrase("person"))
         clause = self._clause()
         return (
             f"{saying.english()} that {clause.english()}.",
@@ -244,12 +126,12 @@ class _Writer:
         verb = self._random.choice(grammar.TRANSITIVE)
         auxiliary = self._auxiliary()
         if case == "nominative":
-            inner = Clause(
+            inner = clauses.Clause(
                 verb, direct=self._object_of(verb), plural=subject.plural, auxiliary=auxiliary
             )
         else:
             self._combinations.add((verb.en, subject.noun.en))
-            inner = Clause(verb, subject=self._noun_phrase("person"), auxiliary=auxiliary)
+            inner = clauses.Clause(verb, subject=self._noun_phrase("person"), auxiliary=auxiliary)
         relative = grammar.RELATIVE[case][subject.agreement]
         outer = self._clause(subject=subject, short=True)
         english, german = subject.english(), subject.german("nominative")
@@ -260,10 +142,10 @@ class _Writer:
             f"{main_german.removeprefix(german + ' ')}.",
         )
 
-    def _about_thing(self) -> Clause:
+    def _about_thing(self) -> clauses.Clause:
         """A person does something to a thing, the only noun that "it" can mean."""
         verb = self._random.choice(grammar.TRANSITIVE)
-        return Clause(
+        return clauses.Clause(
             verb,
             self._noun_phrase("person"),
             direct=self._object_of(verb, "thing"),
@@ -273,7 +155,7 @@ class _Writer:
     def _predicate_of(self, noun_phrase: grammar.NounPhrase | None) -> tuple[str, str]:
         """Because it is old."""
         assert noun_phrase is not None
-        pronoun = Pronoun(noun_phrase)
+        pronoun = clauses.Pronoun(noun_phrase)
         subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
         adjective = self._random.choice(grammar.ADJECTIVES_OF["thing"])
         english = f"{subjunction} {pronoun.english()} {'are' if pronoun.plural else 'is'}"
@@ -284,7 +166,7 @@ class _Writer:
             f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}",
         )
 
-    def _subordinate(self, clause: Clause) -> tuple[str, str]:
+    def _subordinate(self, clause: clauses.Clause) -> tuple[str, str]:
         subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
         return (
             f"{subjunction} {clause.english()}",
@@ -292,25 +174,28 @@ class _Writer:
         )
 
     def _clause(
-        self, subject: Nominal | None = None, short: bool = False, intransitive: bool = False
-    ) -> Clause:
+        self,
+        subject: clauses.Nominal | None = None,
+        short: bool = False,
+        intransitive: bool = False,
+    ) -> clauses.Clause:
         subject = subject or self._noun_phrase(self._random.choice(["person", "animal"]))
         auxiliary = self._auxiliary()
         time = "" if short or self._chance(0.5) else self._random.choice(list(grammar.TIMES))
         draw = 0.9 if intransitive else self._random.random()
         if draw < 0.55:
             verb = self._random.choice(grammar.TRANSITIVE)
-            return Clause(
+            return clauses.Clause(
                 verb, subject, direct=self._object_of(verb), time=time, auxiliary=auxiliary
             )
         if draw < 0.75:
             verb = self._random.choice(grammar.DITRANSITIVE)
             thing = self._object_of(verb, "thing")
             person = self._noun_phrase("person")
-            return Clause(verb, subject, person, thing, None, time, auxiliary)
+            return clauses.Clause(verb, subject, person, thing, None, time, auxiliary)
         place = None if short else self._place()
         verb = self._random.choice(grammar.INTRANSITIVE)
-        return Clause(verb, subject, place=place, time=time, auxiliary=auxiliary)
+        return clauses.Clause(verb, subject, place=place, time=time, auxiliary=auxiliary)
 
     def _place(self) -> tuple[str, grammar.NounPhrase]:
         noun = self._random.choice(grammar.PLACES)
@@ -350,7 +235,7 @@ class _Writer:
             self._combinations.add((modifier, noun.en))
         return grammar.NounPhrase(noun, plural, determiner, adjective, modifier, count)
 
-    def _subject_of(self, clause: Clause) -> grammar.NounPhrase:
+    def _subject_of(self, clause: clauses.Clause) -> grammar.NounPhrase:
         assert isinstance(clause.subject, grammar.NounPhrase)
         return clause.subject
 

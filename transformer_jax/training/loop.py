@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_jax import config as config_lib
 from transformer_jax.data import batching
-from transformer_jax.data.dataset import Dataset
+from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.training import checkpoint, metrics, optimizer, sharding
 from transformer_jax.training import step as step_lib
 
@@ -45,7 +45,7 @@ class _Interval:
 
 def train(
     model: nn.Module,
-    dataset: Dataset,
+    dataset: dataset_lib.Dataset,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     workdir: pathlib.Path,
@@ -134,7 +134,7 @@ def train(
 
 
 def make_batches(
-    dataset: Dataset, config: config_lib.Config, mesh: jax.sharding.Mesh
+    dataset: dataset_lib.Dataset, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> batching.TrainingBatches:
     """The run's input.
 
