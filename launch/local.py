@@ -73,7 +73,7 @@ def run(
     finally:
         signal.signal(signal.SIGTERM, terminate)
         for _, process in running.values():
-            process.send_signal(signal.SIGINT)
+            process.terminate()
         for _, process in running.values():
             _wait(process)
 
