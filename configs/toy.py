@@ -12,14 +12,14 @@ def get_config() -> ml_collections.ConfigDict:
     """Returns the toy base, which Table 3 varies as it varies the paper's."""
     config = base.get_config()
     config.model.num_layers = 3
-    config.model.d_model = 64
-    config.model.d_ff = 256
-    config.model.d_k = 8
-    config.model.d_v = 8
+    config.model.d_model = 128
+    config.model.d_ff = 512
+    config.model.d_k = 16
+    config.model.d_v = 16
     config.model.max_positions = 256
 
-    config.train.num_steps = 1000
-    config.train.warmup_steps = 300
+    config.train.num_steps = 600
+    config.train.warmup_steps = 200
     config.train.learning_rate_scale = 0.5
     config.train.batch_tokens = 768
 
@@ -32,7 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.decode.batch_sentences = 100
 
-    config.checkpoint.every = 500
-    config.log.every = 100
+    config.checkpoint.every = 300
+    config.log.every = 50
     config.log.dev_every = 0
     return config

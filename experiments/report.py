@@ -5,7 +5,6 @@ python -m experiments.report --workdir=runs/toy
 
 import csv
 import io
-import math
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
@@ -67,23 +66,28 @@ def write(workdir: pathlib.Path) -> None:
     _print(lines, notes)
 
 
-def difference(row: Sequence[float], base: Sequence[float]) -> tuple[float, float | None]:
-    """Difference of two means, and half of its 95% interval (Welch's t) over the seeds.
+def difference(row: results.Row, base: results.Row) -> tuple[float, float | None]:
+    """Mean difference in BLEU from the base, and half of its 95% interval (paired t).
 
-    The half width is None where a side has only one seed.
+    Runs of one seed are a pair: they read the same batches in the same order. The half width is
+    None with fewer than two pairs. Seeds that only one side has do not count.
+
+    Raises:
+      UserError: the rows have no seed in common.
     """
-    mean = statistics.mean(row) - statistics.mean(base)
-    if len(row) < 2 or len(base) < 2:
-        return mean, None
-    if statistics.variance(row) + statistics.variance(base) == 0:
-        return mean, 0.0
-    interval = scipy.stats.ttest_ind(row, base, equal_var=False).confidence_interval(0.95)
-    return mean, float(interval.high - interval.low) / 2
+    ours, theirs = scores(row), scores(base)
+    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    if not gaps:
+        raise config_lib.UserError(f"rows {row.name!r} and {base.name!r} have no seed in common")
+    if len(gaps) < 2:
+        return gaps[0], None
+    error = statistics.stdev(gaps) / len(gaps) ** 0.5
+    return statistics.mean(gaps), float(scipy.stats.t.ppf(0.975, len(gaps) - 1)) * error
 
 
-def scores(row: results.Row) -> list[float]:
-    """BLEU of each of a row's seeds, in the variant that tables show."""
-    return [result["bleu"][bleu.MAIN]["score"] for result in row.results.values()]
+def scores(row: results.Row) -> dict[int, float]:
+    """BLEU of a row by seed, in the variant that tables show."""
+    return {seed: result["bleu"][bleu.MAIN]["score"] for seed, result in row.results.items()}
 
 
 def require_alike(sweep: results.Sweep) -> None:
@@ -112,11 +116,11 @@ def _line(
     base = sweep.rows[0]
     if row.results:
         ppl = [result["ppl"] for result in row.results.values()]
-        ours = [_mean_and_deviation(ppl, 3), _mean_and_deviation(scores(row), 2)]
+        ours = [_mean_and_deviation(ppl, 3), _mean_and_deviation(list(scores(row).values()), 2)]
         if row is base or not base.results:
             ours.append("")
         else:
-            mean, half = difference(scores(row), scores(base))
+            mean, half = difference(row, base)
             ours.append(f"{mean:+.2f}" + ("" if half is None else f" ± {half:.2f}"))
         params = next(iter(row.results.values()))["params"]
         seeds = str(len(row.results))
@@ -168,7 +172,7 @@ def _notes(sweep: results.Sweep) -> list[str]:
             f"Development set of the {data.corpus} corpus, {data.source_language} to "
             f"{data.target_language}; BLEU: {done[0]['bleu'][bleu.MAIN]['signature']}. "
             "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
-            "95% interval (Welch). The paper's columns: WMT14 newstest2013; across corpora "
+            "95% interval (paired t over seeds). The paper's columns: WMT14 newstest2013; across corpora "
             "only signs and ranks of differences compare."
         )
     failed = [f"{row.name} (seed {s}: {e})" for row in sweep.rows for s, e in row.failures.items()]
@@ -202,10 +206,11 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
         numbers: list[Any] = [""] * 7
         if row.results:
             ppl = [result["ppl"] for result in row.results.values()]
-            against = difference(scores(row), scores(base)) if base.results else (math.nan, None)
-            spread = [statistics.stdev(v) if len(v) > 1 else "" for v in (ppl, scores(row))]
+            ours = list(scores(row).values())
+            against = difference(row, base) if base.results else ("", "")
+            spread = [statistics.stdev(v) if len(v) > 1 else "" for v in (ppl, ours)]
             params = next(iter(row.results.values()))["params"]
-            mean_bleu = statistics.mean(scores(row))
+            mean_bleu = statistics.mean(ours)
             numbers = [statistics.mean(ppl), spread[0], mean_bleu, spread[1], *against, params]
         theirs = reported[row.name]
         gap = round(theirs.bleu - reported[base.name].bleu, 1)

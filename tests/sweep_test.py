@@ -70,13 +70,24 @@ def test_folders_are_slugs():
     assert results.slug("D P_drop=0.0") == "D-P_drop-0.0"
 
 
-def test_the_interval_is_welchs():
-    # By hand: means 10 and 7, variances 1 and 4, n = 3 each; the standard error is
-    # sqrt(5/3), Welch's degrees of freedom 50/17 = 2.94, and t at 97.5% 3.221.
-    mean, half = report.difference([9, 10, 11], [5, 7, 9])
+def row_with(**bleu_by_seed):
+    found = {
+        int(seed[1:]): {"bleu": {"sacrebleu_13a": {"score": score}}}
+        for seed, score in bleu_by_seed.items()
+    }
+    return results.Row("some row", {}, found, {})
+
+
+def test_the_interval_is_that_of_a_paired_t_test():
+    # By hand: gaps 1, 2 and 6, mean 3, standard deviation sqrt(7); t at 97.5% with 2 degrees of
+    # freedom is 4.303.
+    base = row_with(s0=10, s1=20, s2=30, s3=99)
+    mean, half = report.difference(row_with(s0=11, s1=22, s2=36), base)
     assert mean == pytest.approx(3)
-    assert half == pytest.approx(3.221 * (5 / 3) ** 0.5, rel=2e-3)
-    assert report.difference([9], [5, 7]) == (3, None)
+    assert half == pytest.approx(4.303 * (7 / 3) ** 0.5, rel=1e-3)
+    assert report.difference(row_with(s1=22), base) == (2, None)
+    with pytest.raises(config_lib.UserError, match="no seed in common"):
+        report.difference(row_with(s7=1), base)
 
 
 def run_table3(workdir, *arguments, **overrides):
