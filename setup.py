@@ -26,6 +26,7 @@ setuptools.setup(
         "orbax-checkpoint>=0.11.20",
         "rich>=14.0",
         "sacrebleu>=2.5",
+        "scipy>=1.14",
         "sentencepiece>=0.2.1",
         "tensorboardX>=2.6.2",
         "tensorflow-datasets>=4.9.9",

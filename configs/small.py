@@ -20,8 +20,8 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 32
     config.model.max_positions = 256
 
-    config.train.num_steps = 5200
-    config.train.warmup_steps = 1000
+    config.train.num_steps = 4200
+    config.train.warmup_steps = 800
     config.train.learning_rate_scale = 0.5
     config.train.batch_tokens = 2048
 
@@ -29,7 +29,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.data.source_length = 64
     config.data.target_length = 64
 
-    config.checkpoint.every = 250
+    config.checkpoint.every = 600
     config.log.every = 50
-    config.log.dev_every = 500
+    config.log.dev_every = 600
     return config

@@ -12,6 +12,7 @@ from typing import Any
 
 import rich.box
 import rich.console
+import rich.markup
 import rich.table
 import scipy.stats
 from absl import flags
@@ -63,22 +64,19 @@ def write(workdir: pathlib.Path) -> None:
     notes = _notes(sweep)
     files.write(workdir / f"{sweep.table}.md", _markdown(lines, notes).encode())
     files.write(workdir / f"{sweep.table}.csv", _csv(sweep, reported).encode())
-    _print(lines, notes)
+    _print(lines, _values(sweep.rows[0], sweep.base, whole=True), notes)
 
 
-def difference(row: results.Row, base: results.Row) -> tuple[float, float | None]:
+def difference(row: results.Row, base: results.Row) -> tuple[float | None, float | None]:
     """Mean difference in BLEU from the base, and half of its 95% interval (paired t).
 
-    Runs of one seed are a pair: they read the same batches in the same order. The half width is
-    None with fewer than two pairs. Seeds that only one side has do not count.
-
-    Raises:
-      UserError: the rows have no seed in common.
+    Runs of one seed are a pair: they read the same batches in the same order. Seeds that only one
+    side has do not count. The mean is None without a pair, the half width with fewer than two.
     """
     ours, theirs = scores(row), scores(base)
     gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     if not gaps:
-        raise config_lib.UserError(f"rows {row.name!r} and {base.name!r} have no seed in common")
+        return None, None
     if len(gaps) < 2:
         return gaps[0], None
     error = statistics.stdev(gaps) / len(gaps) ** 0.5
@@ -117,23 +115,21 @@ def _line(
     if row.results:
         ppl = [result["ppl"] for result in row.results.values()]
         ours = [_mean_and_deviation(ppl, 3), _mean_and_deviation(list(scores(row).values()), 2)]
-        if row is base or not base.results:
-            ours.append("")
-        else:
-            mean, half = difference(row, base)
-            ours.append(f"{mean:+.2f}" + ("" if half is None else f" ± {half:.2f}"))
+        mean, half = (None, None) if row is base else difference(row, base)
+        gap = "" if mean is None else f"{mean:+.2f}"
+        ours.append(gap if half is None else f"{gap} ± {half:.2f}")
         params = next(iter(row.results.values()))["params"]
         seeds = str(len(row.results))
         if row.failures:
             seeds += f" ({len(row.failures)} failed)"
         ours += [f"{params / 1e6:.3g}", seeds]
     else:
-        ours = ["failed", next(iter(row.failures.values()))[:40], "", "", "0"]
+        ours = ["failed", "", "", "", f"0 ({len(row.failures)} failed)"]
     theirs = reported[row.name]
     gap = "" if row is base else f"{theirs.bleu - reported[base.name].bleu:+.1f}"
     return [
         row.name,
-        _values(row, sweep.base, row is base),
+        _values(row, sweep.base, whole=row is base),
         *ours,
         f"{theirs.ppl:.2f}",
         f"{theirs.bleu:.1f}",
@@ -145,17 +141,11 @@ def _line(
 def _values(row: results.Row, base: config_lib.Config, whole: bool) -> str:
     """The values that the row has here: all of the base's, and of others what differs."""
     if whole:
-        fields = {name: get_field(base, name) for name in _SYMBOLS if name != "model.position"}
+        fields = {name: config_lib.get(base, name) for name in _SYMBOLS if name != "model.position"}
     else:
         fields = {name: row.overrides[name] for name in _SYMBOLS if name in row.overrides}
         fields |= {name: value for name, value in row.overrides.items() if name not in _SYMBOLS}
     return " ".join(f"{_SYMBOLS.get(name, name)}={value}" for name, value in fields.items())
-
-
-def get_field(config: config_lib.Config, name: str) -> Any:
-    """A field by its dotted name."""
-    section, field = name.split(".")
-    return getattr(getattr(config, section), field)
 
 
 def _mean_and_deviation(values: Sequence[float], digits: int) -> str:
@@ -172,13 +162,16 @@ def _notes(sweep: results.Sweep) -> list[str]:
             f"Development set of the {data.corpus} corpus, {data.source_language} to "
             f"{data.target_language}; BLEU: {done[0]['bleu'][bleu.MAIN]['signature']}. "
             "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
-            "95% interval (paired t over seeds). The paper's columns: WMT14 newstest2013; across corpora "
-            "only signs and ranks of differences compare."
+            "95% interval (paired t over the seeds that both rows have). The paper's columns: "
+            "WMT14 newstest2013; across corpora only signs and ranks of differences compare."
         )
     failed = [f"{row.name} (seed {s}: {e})" for row in sweep.rows for s, e in row.failures.items()]
     if failed:
         notes.append("Failed: " + "; ".join(failed) + ".")
-    missing = [row.name for row in sweep.rows if not row.results and not row.failures]
+    stale = [f"{row.name} (seed {seed})" for row in sweep.rows for seed in row.stale]
+    if stale:
+        notes.append("Left out, being of another configuration: " + ", ".join(stale) + ".")
+    missing = [row.name for row in sweep.rows if not (row.results or row.failures or row.stale)]
     if missing:
         notes.append("Not run: " + ", ".join(missing) + ".")
     return notes
@@ -207,7 +200,7 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
         if row.results:
             ppl = [result["ppl"] for result in row.results.values()]
             ours = list(scores(row).values())
-            against = difference(row, base) if base.results else ("", "")
+            against = ["" if part is None else part for part in difference(row, base)]
             spread = [statistics.stdev(v) if len(v) > 1 else "" for v in (ppl, ours)]
             params = next(iter(row.results.values()))["params"]
             mean_bleu = statistics.mean(ours)
@@ -221,8 +214,9 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
     return text.getvalue()
 
 
-def _print(lines: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
-    table = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False)
+def _print(lines: Sequence[Sequence[str]], base_values: str, notes: Sequence[str]) -> None:
+    title = f"base: {base_values}"  # too long for its cell
+    table = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False, title=title, title_style="")
     for head in _HEADS:
         table.add_column(
             head.replace("paper", "paper,\nWMT14:", 1),
@@ -230,7 +224,7 @@ def _print(lines: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
             style="dim" if head.startswith("paper") else "",
         )
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*("" if cell == base_values else rich.markup.escape(cell) for cell in line))
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=160)

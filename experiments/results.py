@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformer_jax import config as config_lib
@@ -18,13 +18,15 @@ class Row:
       name: as in the paper.
       overrides: what the row changes in the base, by dotted name.
       results: the contents of result.json by seed.
-      failures: the errors of failed runs by seed.
+      failures: the errors of failed runs by seed, each one line.
+      stale: seeds whose run on disk is not of this row's present configuration; they do not count.
     """
 
     name: str
     overrides: Mapping[str, Any]
     results: Mapping[int, Mapping[str, Any]]
     failures: Mapping[int, str]
+    stale: Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,22 +64,37 @@ def read(workdir: pathlib.Path) -> Sweep:
     if not path.exists():
         raise config_lib.UserError(f"{workdir} holds no sweep: it has no sweep.json")
     record = json.loads(path.read_text(encoding="utf-8"))
-    rows = [_read_row(workdir, name, overrides) for name, overrides in record["rows"].items()]
-    return Sweep(record["table"], config_lib.from_mapping(record["base"]), rows)
+    base = config_lib.from_mapping(record["base"])
+    rows = [_read_row(workdir, base, name, overrides) for name, overrides in record["rows"].items()]
+    return Sweep(record["table"], base, rows)
 
 
-def _read_row(workdir: pathlib.Path, name: str, overrides: Mapping[str, Any]) -> Row:
+def _read_row(
+    workdir: pathlib.Path, base: config_lib.Config, name: str, overrides: Mapping[str, Any]
+) -> Row:
     results: dict[int, Mapping[str, Any]] = {}
     failures: dict[int, str] = {}
+    stale: list[int] = []
     for folder in (workdir / slug(name)).glob("seed*"):
         match = re.fullmatch(r"seed(\d+)", folder.name)
         if not match:  # a run of an older config, set aside
             continue
         seed = int(match[1])
         if (folder / "result.json").exists():
-            text = (folder / "result.json").read_text(encoding="utf-8")
-            results[seed] = json.loads(text)
+            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+            config = config_lib.replace(base, {**overrides, "train.seed": seed})
+            digests = {"corpus": result["data_sha256"], "tokenizer": result["tokenizer_sha256"]}
+            if result["config_hash"] == config_lib.fingerprint(config, digests):
+                results[seed] = result
+            else:
+                stale.append(seed)
         elif (folder / "failure.json").exists():
             text = (folder / "failure.json").read_text(encoding="utf-8")
-            failures[seed] = json.loads(text)["error"]
-    return Row(name, overrides, dict(sorted(results.items())), dict(sorted(failures.items())))
+            failures[seed] = " ".join(json.loads(text)["error"].split())
+    return Row(
+        name,
+        overrides,
+        dict(sorted(results.items())),
+        dict(sorted(failures.items())),
+        sorted(stale),
+    )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import functools
 import json
 import logging
 import pathlib
@@ -17,11 +18,11 @@ from ml_collections import config_flags
 from experiments import cost, paper, report, results
 from launch import local
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import files, runs
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.evaluation import bleu
-from transformer_jax.training import metrics, optimizer
+from transformer_jax.training import metrics, optimizer, sharding
 
 _log = logging.getLogger("transformer_jax.sweep")
 
@@ -65,11 +66,6 @@ class Cell:
         return f"{self.row}, seed {self.seed}"
 
 
-def get_field(config: config_lib.Config, name: str) -> Any:
-    """A field by its dotted name."""
-    return report.get_field(config, name)
-
-
 def main(
     rows_for: Callable[[config_lib.Config], Rows],
     reported: Mapping[str, paper.Result],
@@ -95,18 +91,17 @@ def main(
         return 0
     workdir = pathlib.Path(_WORKDIR.value)
     cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
+    if "train.seed" in flags_lib.overrides():
+        raise config_lib.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise config_lib.UserError(f"cannot make the sweep's folder: {error}") from error
     cells = [
-        Cell(
-            row,
-            seed,
-            apply(base, {**rows[row], "train.seed": seed}),
-            {**flags_lib.overrides(), **rows[row], "train.seed": seed},
-            results.cell_folder(workdir, row, seed),
-        )
+        _make_cell(base, row, rows[row], seed, workdir, cache_dir)
         for seed in range(_SEEDS.value)
         for row in chosen
     ]
-    cache_dir.mkdir(parents=True, exist_ok=True)
     missing = [cell for cell in cells if not _is_done(cell, cache_dir)]
     files.write_json(
         workdir / "sweep.json",
@@ -139,38 +134,58 @@ def select(rows: Rows, patterns: str) -> list[str]:
     return [row for row in rows if any(fnmatch.fnmatchcase(row, p) for p in wanted)]
 
 
-def apply(base: config_lib.Config, overrides: Mapping[str, Any]) -> config_lib.Config:
-    """A configuration with fields changed, by dotted name."""
-    values = config_lib.to_dict(base)
-    for name, value in overrides.items():
-        section, field = name.split(".")
-        values[section][field] = value
-    return config_lib.from_mapping(values)
+def _make_cell(
+    base: config_lib.Config,
+    row: str,
+    overrides: Mapping[str, Any],
+    seed: int,
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+) -> Cell:
+    """A cell whose configuration can be run.
+
+    Raises:
+      UserError: it cannot; the message names the row.
+    """
+    changes = {**overrides, "train.seed": seed}
+    try:
+        config = config_lib.replace(base, changes)
+        one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
+        runs.check(config, one_device, _dataset(config.data, cache_dir))
+    except config_lib.UserError as error:
+        raise config_lib.UserError(f"row {row!r}: {error}") from error
+    folder = results.cell_folder(workdir, row, seed)
+    return Cell(row, seed, config, {**flags_lib.overrides(), **changes}, folder)
 
 
 def _is_done(cell: Cell, cache_dir: pathlib.Path) -> bool:
-    """Whether the cell has its result; a run of another config in its place is set aside."""
+    """Whether the cell has its result.
+
+    A run of another config in its place is set aside, under a part of its hash; one of this config
+    that was set aside earlier is brought back.
+    """
+    wanted = config_lib.fingerprint(cell.config, _dataset(cell.config.data, cache_dir).digests)
     record_path = cell.folder / "run.json"
-    if not record_path.exists():
-        return False
-    digests = _digests(cell.config.data, cache_dir)
-    found = json.loads(record_path.read_text(encoding="utf-8"))["config_hash"]
-    if found != config_lib.fingerprint(cell.config, digests):
-        aside = cell.folder.with_name(f"{cell.folder.name}.{found[:8]}")
-        cell.folder.rename(aside)
-        _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
-        return False
+    if record_path.exists():
+        found = json.loads(record_path.read_text(encoding="utf-8"))["config_hash"]
+        if found != wanted:
+            aside = _aside(cell.folder, found)
+            cell.folder.rename(aside)
+            _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
+    if not cell.folder.exists() and _aside(cell.folder, wanted).exists():
+        _aside(cell.folder, wanted).rename(cell.folder)
+        _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
     return (cell.folder / "result.json").exists()
 
 
-_known_digests: dict[config_lib.DataConfig, Mapping[str, str]] = {}
+def _aside(folder: pathlib.Path, config_hash: str) -> pathlib.Path:
+    return folder.with_name(f"{folder.name}.{config_hash[:8]}")
 
 
-def _digests(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Mapping[str, str]:
-    """Digests of a corpus and its tokenizer, which are then in the cache for all cells."""
-    if config not in _known_digests:
-        _known_digests[config] = dataset_lib.load(config, cache_dir).digests
-    return _known_digests[config]
+@functools.cache
+def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_lib.Dataset:
+    """A corpus, whose tokenizer and tokens are then in the cache for all cells."""
+    return dataset_lib.load(config, cache_dir)
 
 
 def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path) -> list[str]:
@@ -179,7 +194,7 @@ def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path) -> list[str
     if not cells:
         return []
     for cell in cells:
-        _digests(cell.config.data, cache_dir)
+        (cell.folder / "failure.json").unlink(missing_ok=True)  # of an earlier start
     order = sorted(cells, key=lambda cell: (cell.seed, -cost.training_flops(cell.config)))
     by_name = {cell.name: cell for cell in order}
     failed: list[str] = []
@@ -232,13 +247,13 @@ def _job(cell: Cell, cache_dir: pathlib.Path) -> local.Job:
 
 
 def _state(cell: Cell) -> str:
-    records = metrics.read(cell.folder)
-    if not records:
-        return "starting"
-    last, steps = records[-1], cell.config.train.num_steps
-    if last["step"] >= steps:
-        return "evaluating"
-    return f"step {last['step']:,} of {steps:,}, loss {last['loss']:.2f}"
+    steps = cell.config.train.num_steps
+    for last in reversed(metrics.read(cell.folder)):
+        if "loss" in last:
+            if last["step"] >= steps:
+                return "evaluating"
+            return f"step {last['step']:,} of {steps:,}, loss {last['loss']:.2f}"
+    return "starting"
 
 
 def _failure(cell: Cell, job: local.Job, code: int) -> str:
@@ -257,7 +272,7 @@ def _print_plan(base: config_lib.Config, rows: Rows, reported: Mapping[str, pape
         f"{'':15} {'×10⁶':>8} {'×10⁶':>6}"
     )
     for row, overrides in rows.items():
-        config = apply(base, overrides)
+        config = config_lib.replace(base, overrides)
         params = cost.parameters(config) / 1e6
         warmup = config.train.warmup_steps
         peak = float(optimizer.learning_rate(warmup, config.train, config.model.d_model))

@@ -74,7 +74,7 @@ def scaled(base: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def rows_for(config: config_lib.Config) -> dict[str, dict[str, Any]]:
     """The rows for a configuration taken as base."""
-    return scaled({field: sweep.get_field(config, field) for field in paper.BASE_SIZES})
+    return scaled({field: config_lib.get(config, field) for field in paper.BASE_SIZES})
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ def run(
       on_tick: called twice a second with the running jobs.
     """
     waiting = list(jobs)
-    terminate = signal.signal(signal.SIGTERM, _raise_interrupt)
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(end, _raise_interrupt) for end in ends]
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or running:
@@ -71,7 +72,8 @@ def run(
                     del running[slot]
                     on_end(job, code)
     finally:
-        signal.signal(signal.SIGTERM, terminate)
+        for end, handler in zip(ends, before, strict=True):
+            signal.signal(end, handler)
         for _, process in running.values():
             process.terminate()
         for _, process in running.values():

@@ -36,6 +36,8 @@ def run(module, *arguments, stdin=""):
         ([*TRAIN, "--config.data.vocab_size=90000"], "too small for data.vocab_size=90,000"),
         ([*TRAIN, "--config.train.batch_tokens=10"], "try train.batch_tokens="),
         ([*TRAIN, "--config.mesh.data=3"], "mesh.data=3"),
+        ([*TRAIN, "--config.decode.penalty=gmnt"], "decode.penalty='gmnt' is unknown"),
+        ([*TRAIN, "--config.model.position=learned", "--config.model.max_positions=9"], "of at l"),
         ([*TRAIN, "--no_such_flag"], "no_such_flag"),
         ([*TRAIN, "extra"], "unexpected argument 'extra'"),
         (["transformer_jax.train"], "--config"),
@@ -57,6 +59,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(command, message, tmp_path):
     assert message in errors[0]
     assert "Traceback" not in done.stderr
     assert not (workdir / "config.json").exists()
+    unexpected = [line for line in done.stderr.splitlines() if line[:1] in "IWEF"]  # absl's
+    assert not unexpected
 
 
 def test_score_prints_every_variant(tmp_path):

@@ -1,5 +1,6 @@
 """Whole runs on the toy corpus: resume, records, failures, and use from Python."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -16,9 +17,11 @@ import transformer_jax
 from tests import conftest
 from transformer_jax import config as config_lib
 from transformer_jax import files, models, runs
-from transformer_jax.data import toy
+from transformer_jax.decoding import beam_search
 from transformer_jax.training import checkpoint, loop, metrics, sharding
 from transformer_jax.training import step as step_lib
+
+STEPS = 60  # long enough to be killed in the middle
 
 
 def parameters(workdir):
@@ -39,7 +42,7 @@ def assert_same(one, other):
 
 
 def command(workdir, cache_dir, **overrides):
-    values = {**conftest.TINY, **overrides}
+    values = {**conftest.TINY, "train.num_steps": STEPS, **overrides}
     return [
         sys.executable,
         "-W",
@@ -70,12 +73,12 @@ def test_a_run_leaves_all_its_files(finished):
         "config_hash data_sha256 tokenizer_sha256 overrides"
     )
     assert set(expected.split()) <= set(result)
-    assert result["steps"] == 12
+    assert result["steps"] == STEPS
     assert result["overrides"]["model.d_k"] == 6
     assert 1 < result["ppl"] < 1000
     assert "tok:13a" in result["bleu"]["sacrebleu_13a"]["signature"]
     assert len((workdir / "hypotheses.txt").read_text().splitlines()) == 16
-    assert [record["step"] for record in metrics.read(workdir)] == [2, 4, 6, 8, 10, 12]
+    assert [record["step"] for record in metrics.read(workdir)] == list(range(2, STEPS + 1, 2))
     assert list((workdir / "tensorboard").iterdir())
     config = json.loads((workdir / "config.json").read_text())
     assert config_lib.from_mapping(config).model.d_k == 6
@@ -84,31 +87,40 @@ def test_a_run_leaves_all_its_files(finished):
 def test_progress_shows_step_loss_speed_and_time_left(finished):
     _, log = finished
     assert "packing fills" in log
-    line = next(line for line in log.splitlines() if "step 4 of 12" in line)
+    line = next(line for line in log.splitlines() if f"step 4 of {STEPS}" in line)
     for part in ("loss", "ppl", "target tokens/s", "left"):
         assert part in line
 
 
+def newest_checkpoint(workdir):
+    folder = workdir / "checkpoints"
+    steps = [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
+    return max(steps, default=0)
+
+
 def test_killed_and_started_again_ends_bit_for_bit_the_same(finished, tmp_path, cache_dir):
     workdir, _ = finished
-    for step in (4, 8):
+    reached = 0
+    for _ in range(2):
         process = subprocess.Popen(
             command(tmp_path, cache_dir), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        while process.poll() is None and not (tmp_path / "checkpoints" / str(step)).exists():
+        while process.poll() is None and newest_checkpoint(tmp_path) == reached:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+        assert reached < newest_checkpoint(tmp_path) < STEPS
+        reached = newest_checkpoint(tmp_path)
+    spent = next(r["wall_seconds"] for r in metrics.read(tmp_path) if r["step"] == reached)
     done = subprocess.run(command(tmp_path, cache_dir), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "going on from the checkpoint of step" in done.stderr
+    assert f"going on from the checkpoint of step {reached}" in done.stderr
     assert_same(parameters(workdir), parameters(tmp_path))
     assert (workdir / "hypotheses.txt").read_text() == (tmp_path / "hypotheses.txt").read_text()
     records = metrics.read(tmp_path)
-    assert [record["step"] for record in records] == [2, 4, 6, 8, 10, 12]
+    assert [record["step"] for record in records] == list(range(2, STEPS + 1, 2))
     assert [r["loss"] for r in records] == [r["loss"] for r in metrics.read(workdir)]
-    walls = [record["wall_seconds"] for record in records]
-    assert walls == sorted(walls)
+    assert next(r["wall_seconds"] for r in records if r["step"] > reached) > spent
 
 
 def test_the_same_seed_is_the_same_run_and_another_is_not(finished, tmp_path, cache_dir):
@@ -165,13 +177,34 @@ def test_a_trained_run_translates_from_python_and_the_shell(finished):
     assert shell.stdout.split("\n")[:-1] == translations
 
 
-def test_the_development_set_is_translated_in_its_order(finished):
+def test_translations_come_in_the_order_of_the_sentences(finished, monkeypatch):
     workdir, _ = finished
-    config = runs.read_config(workdir)
-    dev = toy.load(config.data.toy_pairs, config.data.toy_held_out_pairs, 0, "en", "de").dev
-    written = (workdir / "hypotheses.txt").read_text().split("\n")[:-1]
-    one_by_one = [transformer_jax.load(workdir).translate([s])[0] for s in dev.source[:3]]
-    assert written[:3] == one_by_one
+    translator = transformer_jax.load(workdir)
+
+    # A search that says each source sentence again shows where every sentence went.
+    def echo(params, source):
+        return beam_search.Translations(source.tokens, source.tokens[:, 0])
+
+    monkeypatch.setattr(translator, "_search", echo)
+    sentences = [f"{'very ' * (7 * n % 40)}old number {n}" for n in range(50)] + ["", "\n", "end"]
+    assert translator.translate(sentences) == [s.replace("\n", " ") for s in sentences]
+
+
+def test_a_sentence_beyond_learned_positions_is_named(make_config, tmp_path, cache_dir):
+    config = make_config({"model.position": "learned", "train.num_steps": 2})
+    runs.run(config, tmp_path, cache_dir)
+    translator = transformer_jax.load(tmp_path)
+    limit = 128 - config.decode.extra_tokens - 1
+    assert len(translator.translate(["a " * (limit // 2 - 2)])) == 1
+    with pytest.raises(config_lib.UserError, match=rf"sentence 2 has \d+ tokens.*at most {limit}"):
+        translator.translate(["a dog", "a " * 128])
+
+
+def test_two_runs_in_one_folder_the_second_refuses(make_config, tmp_path, cache_dir):
+    with (tmp_path / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(config_lib.UserError, match="another process is at work in"):
+            runs.run(make_config(), tmp_path, cache_dir)
 
 
 def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):

@@ -46,10 +46,12 @@ def test_lines_end_at_newline_and_nowhere_else(tmp_path):
 
 
 def test_the_digest_follows_the_content(corpus):
-    before = load(corpus).digest
-    assert before == load(corpus).digest
+    before = load(corpus)
+    assert before.digest == load(corpus).digest
+    assert load(corpus, test="dev").digest == before.digest
     write(corpus, "dev.en", "a dog\na cow\n")
-    assert load(corpus).digest != before
+    assert load(corpus).digest != before.digest
+    assert load(corpus).train_digest == before.train_digest
 
 
 @pytest.mark.parametrize(
@@ -84,8 +86,8 @@ def test_no_prefix_says_which_flag_to_give():
 
 def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_path, cache_dir):
     lines = [f"{word} {other} sleeps" for word in "abcdefghij" for other in "klmnopqrst"]
-    source = [*lines, "", "x", "long " * 60, "end"]
-    target = [*lines, "leer", "", "lang", "lang " * 60]
+    source = [*lines, "", "x", "  ", "long " * 60, "end"]
+    target = [*lines, "leer", "\r", "blank", "lang", "lang " * 60]
     for name, sides in (("train", (source, target)), ("dev", (source, target))):
         for end, side in zip(("en", "de"), sides, strict=True):
             write(tmp_path, f"{name}.{end}", "\n".join(side) + "\n")
@@ -99,5 +101,5 @@ def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_
     )
     loaded = dataset.load(config.data, cache_dir)
     assert len(loaded.usable) == 100
-    assert loaded.provenance["dropped"] == {"empty": 2, "too_long": 2}
-    assert len(loaded.dev) == 104
+    assert loaded.provenance["dropped"] == {"empty": 3, "too_long": 2}
+    assert len(loaded.dev) == 105

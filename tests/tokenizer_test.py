@@ -50,8 +50,10 @@ def test_a_corpus_too_small_says_how_many_pieces_it_yields(sentences):
 
 
 def test_a_vocabulary_below_the_characters_is_refused(sentences):
-    with pytest.raises(config_lib.UserError, match=r"vocab_size=200 is less than"):
-        tokenizer.train(sentences, 200)
+    with pytest.raises(config_lib.UserError, match=r"vocab_size=270 is less than"):
+        tokenizer.train(sentences, 270)
+    with pytest.raises(config_lib.UserError, match=r"vocab_size=3 should be at least 261"):
+        tokenizer.train(sentences, 3)
 
 
 def test_it_is_trained_once_for_corpus_and_size(sentences, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
-from experiments import cost, paper, sweep, table3
+from experiments import cost, paper, table3
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
@@ -118,7 +118,7 @@ def test_bfloat16_stays_close_to_float32(make_model):
 
 def paper_config(row, vocab_size):
     config = config_lib.from_mapping(base_config.get_config().to_dict())
-    return sweep.apply(config, {**table3.ROWS[row], "data.vocab_size": vocab_size})
+    return config_lib.replace(config, {**table3.ROWS[row], "data.vocab_size": vocab_size})
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,10 @@ class UserError(Exception):
     """A mistake of the user's: shown as one line, without traceback; exit code 2."""
 
 
+class RunError(Exception):
+    """A run that cannot go on: shown as one line, without traceback; exit code 1."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Sizes and kinds of the model, named as in the paper; see `configs/base.py`."""
@@ -151,6 +155,25 @@ def to_dict(config: Config) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def get(config: Config, name: str) -> Any:
+    """A field by its dotted name."""
+    section, field = name.split(".")
+    return getattr(getattr(config, section), field)
+
+
+def replace(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A configuration with some fields changed, by dotted name, and checked.
+
+    Raises:
+      UserError: a field does not exist, or a value is not allowed.
+    """
+    values = to_dict(config)
+    for name, value in changes.items():
+        section, field = name.split(".")
+        values[section][field] = value
+    return from_mapping(values)
+
+
 def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
     """The entry of a table of kinds.
 
@@ -248,8 +271,7 @@ def _check_ranges(config: Config) -> None:
     }
     for minimum, names in at_least.items():
         for name in names.split():
-            section, field = name.split(".")
-            value = getattr(getattr(config, section), field)
+            value = get(config, name)
             if value < minimum:
                 raise UserError(f"{name}={value} should be at least {minimum}")
     for name, value in (

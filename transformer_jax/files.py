@@ -26,7 +26,9 @@ def write(path: pathlib.Path, content: bytes) -> None:
 
 def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
     """Writes a JSON object atomically."""
-    write(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    write(
+        path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    )
 
 
 def write_lines(path: pathlib.Path, lines: list[str]) -> None:

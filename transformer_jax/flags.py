@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from absl import app, flags
+from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from transformer_jax import config as config_lib
@@ -53,6 +54,8 @@ def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
         return main()
     except config_lib.UserError as error:
         return _complain(str(error))
+    except config_lib.RunError as error:
+        return _complain(str(error), 1)
     except KeyboardInterrupt:
         return _complain("interrupted; the same command goes on from the last checkpoint", 130)
 
@@ -72,7 +75,8 @@ def _describe(error: BaseException) -> str:
         return f"there is no such config field: {error.args[0]}"
     if isinstance(error, flags.Error):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    # A config file that fails brings its whole traceback along; its last line says what it is.
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
 
 
 def _complain(message: str, code: int = 2) -> int:
@@ -82,6 +86,7 @@ def _complain(message: str, code: int = 2) -> int:
 
 def _show_log() -> None:
     """Our own log lines go to stderr, as "12:34:56 text"; those of libraries only as warnings."""
+    absl_logging.set_verbosity(absl_logging.WARNING)
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("transformer_jax")

@@ -1,12 +1,14 @@
 """One whole run: data, model, training, evaluation, and the folder that holds it all."""
 
+import contextlib
+import fcntl
 import json
 import logging
 import pathlib
 import subprocess
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -16,7 +18,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import files, models
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
-from transformer_jax.decoding import translator
+from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import bleu, perplexity
 from transformer_jax.models import positions
 from transformer_jax.training import checkpoint, loop, metrics, sharding
@@ -50,58 +52,97 @@ def run(
     Raises:
       UserError: the config cannot be run, or the folder holds a run of another config.
     """
-    result_path = workdir / "result.json"
     mesh = sharding.make_mesh(config.mesh)
-    model = models.build(config.model, config.data.vocab_size)
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    dataset = dataset_lib.load(config.data, cache_dir)
-    _check_positions(dataset, config)
-    config_hash = config_lib.fingerprint(config, dataset.digests)
-    _claim(workdir, config, config_hash, dataset)
-    if result_path.exists():
-        _log.info("%s is there already: nothing is left to do", result_path)
-        return json.loads(result_path.read_text(encoding="utf-8"))
-    (workdir / "failure.json").unlink(missing_ok=True)
     try:
-        dev_source = dataset.tokenizer.encode(dataset.dev.source)
-        dev_target = dataset.tokenizer.encode(dataset.dev.target)
-        dev_perplexity = perplexity.build(model, dev_source, dev_target, config.data, mesh)
-        state, wall_seconds = loop.train(
-            model, dataset, config, mesh, workdir, dev_perplexity, profile
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise config_lib.UserError(f"cannot make the run's folder: {error}") from error
+    dataset = dataset_lib.load(config.data, cache_dir)
+    check(config, mesh, dataset)
+    with _only_run_in(workdir):
+        config_hash = _claim(workdir, config, dataset)
+        result_path = workdir / "result.json"
+        if result_path.exists():
+            _log.info("%s is there already: nothing is left to do", result_path)
+            return json.loads(result_path.read_text(encoding="utf-8"))
+        (workdir / "failure.json").unlink(missing_ok=True)
+        try:
+            result = {
+                "row": row,
+                "seed": config.train.seed,
+                **_train_and_evaluate(config, mesh, dataset, workdir, profile),
+                "config_hash": config_hash,
+                "overrides": dict(overrides or {}),
+            }
+            files.write_json(result_path, result)
+        except Exception as error:
+            record_failure(workdir, error)
+            raise
+    return result
+
+
+def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:
+    """Finds what makes a configuration impossible, before anything is written or compiled.
+
+    Raises:
+      UserError: a kind is unknown, sizes do not suit kinds, mesh or corpus, or learned positions
+        do not reach the longest sentence that will be read or written.
+    """
+    model = models.build(config.model, config.data.vocab_size)
+    config_lib.require_known("decode.penalty", config.decode.penalty, beam_search.PENALTIES)
+    loop.make_batches(dataset, config, mesh)
+    step_lib.state_shapes_and_shardings(model, config, mesh)
+    if positions.KINDS[config.model.position].bounded:
+        source, target = dataset_lib.longest(dataset)
+        data = config.data
+        needed = max(
+            source + config.decode.extra_tokens, target, data.source_length, data.target_length
         )
-        started = time.monotonic()
-        ppl = dev_perplexity(state.params)
-        translate = translator.Translator(model, state.params, dataset.tokenizer, config, mesh)
-        hypotheses = translate.translate(dataset.dev.source, _log_decoding(len(dataset.dev)))
-        eval_seconds = time.monotonic() - started
-        files.write_lines(workdir / "hypotheses.txt", hypotheses)
-        scores = bleu.score(hypotheses, dataset.dev.target)
-        result = {
-            "row": row,
-            "seed": config.train.seed,
-            "params": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
-            "steps": config.train.num_steps,
-            "ppl": ppl,
-            "bleu": scores,
-            "tokens_per_second": metrics.tokens_per_second(workdir),
-            "wall_seconds": wall_seconds + eval_seconds,
-            "eval_seconds": eval_seconds,
-            "git_commit": git_commit(),
-            "config_hash": config_hash,
-            "data_sha256": dataset.digests["corpus"],
-            "tokenizer_sha256": dataset.digests["tokenizer"],
-            "overrides": dict(overrides or {}),
-            "data": dict(dataset.provenance),
-            "devices": [device.device_kind for device in jax.devices()],
-            "versions": {"jax": jax.__version__},
-        }
-    except Exception as error:
-        record_failure(workdir, error)
-        raise
-    files.write_json(result_path, result)
+        if config.model.max_positions < needed:
+            raise config_lib.UserError(
+                f"model.position={config.model.position} needs model.max_positions of at least "
+                f"{needed} for this corpus, but it is {config.model.max_positions}"
+            )
+
+
+def _train_and_evaluate(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    dataset: dataset_lib.Dataset,
+    workdir: pathlib.Path,
+    profile: bool,
+) -> dict[str, Any]:
+    model = models.build(config.model, config.data.vocab_size)
+    encode = dataset.tokenizer.encode
+    dev_perplexity = perplexity.build(
+        model, encode(dataset.dev.source), encode(dataset.dev.target), config.data, mesh
+    )
+    state, wall_seconds = loop.train(model, dataset, config, mesh, workdir, dev_perplexity, profile)
+    started = time.monotonic()
+    ppl = dev_perplexity(state.params)
+    translate = translator.Translator(model, state.params, dataset.tokenizer, config, mesh)
+    hypotheses = translate.translate(dataset.dev.source, _log_decoding(len(dataset.dev)))
+    eval_seconds = time.monotonic() - started
+    files.write_lines(workdir / "hypotheses.txt", hypotheses)
+    scores = bleu.score(hypotheses, dataset.dev.target)
     main = scores[bleu.MAIN]
     _log.info("development ppl %.3f, BLEU %.2f (%s)", ppl, main["score"], main["signature"])
-    return result
+    return {
+        "params": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
+        "steps": config.train.num_steps,
+        "ppl": ppl,
+        "bleu": scores,
+        "tokens_per_second": metrics.tokens_per_second(workdir),
+        "wall_seconds": wall_seconds + eval_seconds,
+        "eval_seconds": eval_seconds,
+        "git_commit": git_commit(),
+        "data_sha256": dataset.digests["corpus"],
+        "tokenizer_sha256": dataset.digests["tokenizer"],
+        "data": dict(dataset.provenance),
+        "devices": [device.device_kind for device in jax.devices()],
+        "versions": {"jax": jax.__version__},
+    }
 
 
 def load(workdir: str | pathlib.Path) -> translator.Translator:
@@ -178,17 +219,30 @@ def _restore_params(
         checkpoints.close()
 
 
-def _claim(
-    workdir: pathlib.Path,
-    config: config_lib.Config,
-    config_hash: str,
-    dataset: dataset_lib.Dataset,
-) -> None:
-    """Makes the folder this run's, or checks that it is.
+@contextlib.contextmanager
+def _only_run_in(workdir: pathlib.Path) -> Iterator[None]:
+    """Holds the folder's lock, which the system frees when the process ends, however it ends.
+
+    Raises:
+      UserError: another process holds it.
+    """
+    with (workdir / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise config_lib.UserError(
+                f"another process is at work in {workdir}: wait for it, or stop it"
+            ) from error
+        yield
+
+
+def _claim(workdir: pathlib.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
+    """Makes the folder this run's, or checks that it is; returns the run's config hash.
 
     Raises:
       UserError: it holds a run of another config or of other data.
     """
+    config_hash = config_lib.fingerprint(config, dataset.digests)
     record_path = workdir / "run.json"
     if record_path.exists():
         record = json.loads(record_path.read_text(encoding="utf-8"))
@@ -198,7 +252,7 @@ def _claim(
                 f"{workdir} holds a run of another config ({differences}): "
                 "choose another --workdir or delete this one"
             )
-        return
+        return config_hash
     files.write_json(workdir / "config.json", config_lib.to_dict(config))
     files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
     files.write_json(
@@ -209,6 +263,7 @@ def _claim(
             "data": dict(dataset.provenance),
         },
     )
+    return config_hash
 
 
 def _differences(
@@ -231,26 +286,6 @@ def _differences(
         if old_digests[name] != dataset.digests[name]
     ]
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
-
-
-def _check_positions(dataset: dataset_lib.Dataset, config: config_lib.Config) -> None:
-    """Learned positions must reach the longest sentence that will be read or written.
-
-    Raises:
-      UserError: they do not.
-    """
-    if not positions.KINDS[config.model.position].bounded:
-        return
-    needed = max(
-        dataset_lib.longest_source(dataset) + config.decode.extra_tokens,
-        config.data.source_length,
-        config.data.target_length,
-    )
-    if config.model.max_positions < needed:
-        raise config_lib.UserError(
-            f"model.position={config.model.position} needs model.max_positions of at least "
-            f"{needed} for this corpus, but it is {config.model.max_positions}"
-        )
 
 
 def _log_decoding(total: int):

@@ -27,9 +27,7 @@ def main() -> None:
 
     translations = translator.translate(sentences, progress)
     print(file=sys.stderr)
-    # A line break inside a translation would shift all that follows it.
-    output = "".join(line.replace("\n", " ") + "\n" for line in translations)
-    sys.stdout.buffer.write(output.encode())
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in translations).encode())
 
 
 if __name__ == "__main__":

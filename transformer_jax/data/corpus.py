@@ -24,12 +24,14 @@ class Corpus:
       train: the training set; here a pair may have an empty side.
       dev: the development set.
       test: the test set; without pairs if there is none.
-      digest: SHA-256 that identifies all of it.
+      train_digest: SHA-256 that identifies the training set.
+      digest: SHA-256 that identifies training and development set: what a result depends on.
       provenance: files, line counts and digests, for the run's record.
     """
 
     train: Pairs
     dev: Pairs
     test: Pairs
+    train_digest: str
     digest: str
     provenance: Mapping[str, Any]

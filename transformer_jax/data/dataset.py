@@ -96,12 +96,15 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
       UserError: as the corpus and the tokenizer do, or no training pair is usable.
     """
     corpus = config_lib.lookup("data.corpus", config.corpus, CORPORA)(config)
+    if not any(map(str.strip, corpus.train.source + corpus.train.target)):
+        raise config_lib.UserError("the training set is empty: all its lines are blank")
     tokenizer = tokenizer_lib.cached(
-        corpus.train.source + corpus.train.target, config.vocab_size, corpus.digest, cache_dir
+        corpus.train.source + corpus.train.target, config.vocab_size, corpus.train_digest, cache_dir
     )
     source, target = _encoded(corpus, tokenizer, cache_dir)
     # A row also holds each sentence's end token.
-    empty = (source.lengths == 0) | (target.lengths == 0)
+    sides = zip(corpus.train.source, corpus.train.target, strict=True)
+    empty = np.array([not one.strip() or not other.strip() for one, other in sides])
     too_long = ~empty & (
         (source.lengths >= config.source_length) | (target.lengths >= config.target_length)
     )
@@ -129,17 +132,18 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     )
 
 
-def longest_source(dataset: Dataset) -> int:
-    """Tokens of the longest development or test source, its end token included."""
-    sentences = dataset.dev.source + dataset.test.source
-    return 1 + max(map(len, dataset.tokenizer.encode(sentences)))
+def longest(dataset: Dataset) -> tuple[int, int]:
+    """Tokens of the longest development or test source, and reference, with their end tokens."""
+    sides = (dataset.dev.source + dataset.test.source, dataset.dev.target + dataset.test.target)
+    source, target = (1 + max(map(len, dataset.tokenizer.encode(side))) for side in sides)
+    return source, target
 
 
 def _encoded(
     corpus: corpus_lib.Corpus, tokenizer: tokenizer_lib.Tokenizer, cache_dir: pathlib.Path
 ) -> tuple[TokenLists, TokenLists]:
     """The encoded training set, memory-mapped from the cache, which is filled first if need be."""
-    key = hashlib.sha256(f"{corpus.digest} {tokenizer.digest}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{corpus.train_digest} {tokenizer.digest}".encode()).hexdigest()[:16]
     folder = cache_dir / f"tokens-{key}"
     if not folder.exists():
         temporary = pathlib.Path(tempfile.mkdtemp(dir=cache_dir, prefix=".tokens-"))

@@ -88,6 +88,7 @@ class Plan:
         self._windows_per_epoch = -(-len(source_lengths) // window)
         self._starts = [0]  # first row of window 0, 1, … as far as known
         self._cache: dict[int, list[list[int]]] = {}
+        self._shuffle, self._shuffled = np.array([], np.int64), -1  # of the epoch read last
         self._lock = threading.Lock()  # Grain reads batches from several threads
 
     def rows(self, start: int, stop: int) -> list[list[int]]:
@@ -122,8 +123,11 @@ class Plan:
 
     def _pack_anew(self, window: int) -> list[list[int]]:
         epoch, part = divmod(window, self._windows_per_epoch)
-        shuffle = np.random.default_rng((self._seed, epoch)).permutation(len(self._lengths[0]))
-        pairs = shuffle[part * self._window : (part + 1) * self._window]
+        if self._shuffled != epoch:
+            generator = np.random.default_rng((self._seed, epoch))
+            self._shuffle = generator.permutation(len(self._lengths[0]))
+            self._shuffled = epoch
+        pairs = self._shuffle[part * self._window : (part + 1) * self._window]
         source_lengths, target_lengths = (lengths[pairs] for lengths in self._lengths)
         rows = pack(source_lengths, target_lengths, *self._capacities)
         order = np.random.default_rng((self._seed, epoch, part)).permutation(len(rows))

@@ -28,7 +28,7 @@ def load(
     """
     files: list[dict[str, Any]] = []
     digest = hashlib.sha256()
-    sets = {}
+    sets, digests = {}, {}
     for name, prefixes in (("train", train), ("dev", dev), ("test", test)):
         source: list[str] = []
         target: list[str] = []
@@ -51,10 +51,13 @@ def load(
                 f"PATH/{name}.{source_language} and PATH/{name}.{target_language}"
             )
         sets[name] = corpus_lib.Pairs(source, target)
+        digests[name] = digest.hexdigest()
         if source:
             _log.info("data.%s: %s sentence pairs", name, f"{len(source):,}")
     provenance = {"corpus": "text", "files": files}
-    return corpus_lib.Corpus(**sets, digest=digest.hexdigest(), provenance=provenance)
+    return corpus_lib.Corpus(
+        **sets, train_digest=digests["train"], digest=digests["dev"], provenance=provenance
+    )
 
 
 def read_lines(path: pathlib.Path) -> tuple[list[str], str]:

@@ -1,7 +1,8 @@
 """One SentencePiece BPE model for both languages, trained once per corpus and settings.
 
 Text is taken as it is: no Unicode normalisation, no collapsing of spaces; characters outside the
-vocabulary are spelt in bytes, so that every sentence survives encoding and decoding.
+vocabulary are spelt in bytes. So every sentence survives encoding and decoding, but for U+2581,
+which SentencePiece uses for a space and which comes back as one.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from transformer_jax import files
 _log = logging.getLogger(__name__)
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3  # vocabulary ids that every model of ours has
+SMALLEST = 4 + 256 + 1  # vocabulary: special tokens, bytes and one piece
 
 SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
     "model_type": "bpe",
@@ -83,6 +85,11 @@ def train(sentences: Iterable[str], vocab_size: int) -> bytes:
     Raises:
       UserError: the corpus is too small for this vocabulary.
     """
+    if vocab_size < SMALLEST:
+        raise config_lib.UserError(
+            f"data.vocab_size={vocab_size:,} should be at least {SMALLEST}: 256 bytes, 4 special "
+            "tokens and a piece"
+        )
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.Train(

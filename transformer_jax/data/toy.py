@@ -36,6 +36,7 @@ import dataclasses
 import hashlib
 import random
 from collections.abc import Callable, Sequence
+from typing import final
 
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import toy_clauses as clauses
@@ -55,6 +56,7 @@ class Sentence:
     combinations: frozenset[Combination]
 
 
+@final
 class _Writer:
     """Draws random sentences; remembers the combinations of the one being written."""
 
@@ -298,10 +300,14 @@ def load(
         "test": as_pairs(held_out[held_out_pairs:]),
     }
     digest = hashlib.sha256()
+    digests = {}
     for name, part in sets.items():
         lines = [
             f"{source}\t{target}\n" for source, target in zip(part.source, part.target, strict=True)
         ]
         digest.update("".join([name, "\n", *lines]).encode())
+        digests[name] = digest.hexdigest()
     provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in sets.items()}}
-    return corpus_lib.Corpus(**sets, digest=digest.hexdigest(), provenance=provenance)
+    return corpus_lib.Corpus(
+        **sets, train_digest=digests["train"], digest=digests["dev"], provenance=provenance
+    )

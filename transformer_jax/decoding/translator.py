@@ -79,9 +79,11 @@ class Translator:
             row.tolist().index(tokenizer_lib.END) if tokenizer_lib.END in row else len(row)
             for row in ids
         ]
-        return self._tokenizer.decode(
+        texts = self._tokenizer.decode(
             [row[:end].tolist() for row, end in zip(ids, ends, strict=True)]
         )
+        # A line break in a translation would shift all lines after it.
+        return [text.replace("\n", " ") for text in texts]
 
     def _check_lengths(self, lengths: list[int], places: list[int]) -> None:
         model = self._config.model

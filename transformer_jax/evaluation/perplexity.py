@@ -13,6 +13,8 @@ from transformer_jax import models, sequences
 from transformer_jax.data import batching, packing
 from transformer_jax.training import losses, sharding
 
+BATCH_TOKENS = 8192  # target positions computed together
+
 
 def build(
     model: nn.Module,
@@ -42,7 +44,7 @@ def build(
     plan = packing.pack(source_lengths, target_lengths, *capacities)
     rows = [[(source[pair], target[pair]) for pair in row] for row in plan]
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
-    batch_rows = -(-min(len(rows), max(1, 8192 // capacities[1])) // parts) * parts
+    batch_rows = -(-min(len(rows), max(1, BATCH_TOKENS // capacities[1])) // parts) * parts
     rows += [[]] * (-len(rows) % batch_rows)
     batches = [
         batching.fill(rows[start : start + batch_rows], *capacities)

@@ -54,8 +54,12 @@ def attend(
     batch, length, heads, d_k = queries.shape
     kv_heads = keys.shape[2]
     grouped = queries.reshape(batch, length, kv_heads, heads // kv_heads, d_k)
-    logits = jnp.einsum("BTKGC,BSKC->BKGTS", grouped / math.sqrt(d_k), keys)
-    logits = logits.astype(jnp.float32)
+    logits = jnp.einsum(
+        "BTKGC,BSKC->BKGTS",
+        grouped / math.sqrt(d_k),
+        keys,
+        preferred_element_type=jnp.float32,
+    )
     if bias is not None:
         logits += bias.reshape(bias.shape[0], kv_heads, -1, *bias.shape[2:])
     logits = jnp.where(mask[:, :, None], logits, jnp.finfo(jnp.float32).min)

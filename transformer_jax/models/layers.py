@@ -34,7 +34,7 @@ def dropout(x: Float[jax.Array, "*N"], rate: Rate, module: nn.Module) -> Float[j
     halves = jax.lax.bitcast_convert_type(words, jnp.uint16)
     bits = halves.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
     scale = 2**16 / (2**16 - threshold)
-    return jnp.where(bits >= threshold.astype(jnp.uint16), x * scale.astype(x.dtype), 0)
+    return jnp.where(bits >= threshold.astype(jnp.uint16), x * scale, 0).astype(x.dtype)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
@@ -43,6 +43,14 @@ NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_n
 def make_norm(config: config_lib.ModelConfig) -> nn.Module:
     """A normalisation of the kind that the config names, with the paper's code's epsilon."""
     return NORMS[config.norm](epsilon=1e-6, dtype=config.dtype, use_fast_variance=False)
+
+
+@final
+class Nothing(nn.Module):
+    """The identity."""
+
+    def __call__(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
+        return x
 
 
 class Residual(nn.Module):
@@ -63,6 +71,11 @@ class Residual(nn.Module):
         """Adds the sub-layer's output y, with dropout, to its input x."""
         raise NotImplementedError
 
+    @staticmethod
+    def make_end(config: config_lib.ModelConfig) -> nn.Module:
+        """What stands after the last layer of a stack."""
+        raise NotImplementedError
+
 
 @final
 class PostNorm(Residual):
@@ -76,6 +89,11 @@ class PostNorm(Residual):
     ) -> Float[jax.Array, "B T D"]:
         return self.norm(x + dropout(y, rate, self))
 
+    @staticmethod
+    def make_end(config: config_lib.ModelConfig) -> nn.Module:
+        del config
+        return Nothing()
+
 
 @final
 class PreNorm(Residual):
@@ -88,6 +106,10 @@ class PreNorm(Residual):
         self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: Rate
     ) -> Float[jax.Array, "B T D"]:
         return x + dropout(y, rate, self)
+
+    @staticmethod
+    def make_end(config: config_lib.ModelConfig) -> nn.Module:
+        return make_norm(config)
 
 
 NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}

@@ -63,9 +63,9 @@ class Transformer(nn.Module):
             layers.DecoderLayer(config, self.position, cross_position)
             for _ in range(config.num_layers)
         ]
-        if config.norm_placement == "pre":
-            self.encoder_norm = layers.make_norm(config)
-            self.decoder_norm = layers.make_norm(config)
+        make_end = layers.NORM_PLACEMENTS[config.norm_placement].make_end
+        self.encoder_end = make_end(config)
+        self.decoder_end = make_end(config)
 
     def __call__(
         self, source: sequences.Sequences, target: sequences.Sequences, rate: layers.Rate
@@ -94,7 +94,7 @@ class Transformer(nn.Module):
         x = self._embed(source.tokens, source.positions, rate)
         for layer in self.encoder:
             x = layer(x, mask, source.positions, rate)
-        return self.encoder_norm(x) if self.config.norm_placement == "pre" else x
+        return self.encoder_end(x)
 
     def start_decoding(
         self, source: sequences.Sequences, width: int, max_length: int
@@ -150,9 +150,11 @@ class Transformer(nn.Module):
         return layers.dropout(self.position.embed(x, positions), rate, self)
 
     def _logits(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T V"]:
-        if self.config.norm_placement == "pre":
-            x = self.decoder_norm(x)
-        return jnp.einsum("BTD,VD->BTV", x, jnp.asarray(self.embedding, x.dtype))
+        """Float32, whatever x is computed in: they are about to be exponentiated."""
+        embedding = jnp.asarray(self.embedding, x.dtype)
+        return jnp.einsum(
+            "BTD,VD->BTV", self.decoder_end(x), embedding, preferred_element_type=jnp.float32
+        )
 
 
 ARCHITECTURES = {"transformer": Transformer}

@@ -1,7 +1,7 @@
 """Checkpoints: state and input position together, written in the background by Orbax."""
 
 import pathlib
-from typing import Any
+from typing import Any, final
 
 import jax
 import orbax.checkpoint as ocp
@@ -10,6 +10,7 @@ from transformer_jax import config as config_lib
 from transformer_jax.training import step as step_lib
 
 
+@final
 class Checkpoints:
     """The checkpoints of one run.
 

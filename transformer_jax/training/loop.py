@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 PROFILED_STEPS = (3, 8)  # first and last, counted from the start; by then all is compiled
 
 
-class NonFiniteError(Exception):
+class NonFiniteError(config_lib.RunError):
     """A loss or gradient that is infinite or not a number."""
 
 
@@ -92,7 +92,8 @@ def train(
 
     first = last_saved or 0
     if profile and config.train.num_steps < first + PROFILED_STEPS[0]:
-        raise config_lib.UserError("--profile: too few steps are left to trace")
+        _log.warning("no trace: fewer than %d steps are left", PROFILED_STEPS[0])
+        profile = False
     log = metrics.MetricsLog(workdir, first)
     train_step = step_lib.make_step(model, config, mesh)
     hyper = step_lib.hyperparameters(config)

@@ -5,7 +5,7 @@ import logging
 import math
 import pathlib
 import statistics
-from typing import Any
+from typing import Any, final
 
 import tensorboardX
 
@@ -14,6 +14,7 @@ from transformer_jax import files
 _log = logging.getLogger(__name__)
 
 
+@final
 class MetricsLog:
     """Metrics by step, in `metrics.jsonl` and for TensorBoard; a resumed run goes on cleanly."""
 

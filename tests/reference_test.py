@@ -1,0 +1,130 @@
+"""The whole model against the paper's equations, written out in NumPy."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import models, sequences
+from transformer_jax.data import batching
+from transformer_jax.models import layers
+
+VOCABULARY = 40
+SOURCE, TARGET = [5, 9, 31, 7], [12, 8, 33]
+
+
+class Reference:
+    """Section 3 of the paper for one sentence pair, in float64, from our parameters by name.
+
+    `kept` stands for dropout: wherever the paper has it, the values are multiplied by it.
+    """
+
+    def __init__(self, params, config, kept):
+        self.params, self.config, self.kept = params, config, kept
+
+    def dense(self, x, p):
+        return x @ p["kernel"] + p.get("bias", 0)
+
+    def norm(self, x, p):
+        p = p["norm"]
+        mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+        return (x - mean) / np.sqrt(variance + 1e-6) * p["scale"] + p["bias"]
+
+    def attention(self, x, memory, p, causal):
+        config, heads = self.config, []
+        for head in range(config.num_heads):
+            k = slice(head * config.d_k, (head + 1) * config.d_k)
+            v = slice(head * config.d_v, (head + 1) * config.d_v)
+            queries = self.dense(x, p["query"])[:, k]
+            keys = self.dense(memory, p["key"])[:, k]
+            logits = queries @ keys.T / math.sqrt(config.d_k)
+            if causal:
+                logits[np.triu_indices(len(x), 1)] = -np.inf
+            weights = np.exp(logits - logits.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            heads.append(weights @ self.dense(memory, p["value"])[:, v])
+        return self.dense(np.concatenate(heads, -1), p["output"])
+
+    def feed_forward(self, x, p):
+        return self.dense(np.maximum(0, self.dense(x, p["inner"])), p["outer"])
+
+    def embed(self, tokens):
+        d_model = self.config.d_model
+        table = np.zeros((len(tokens), d_model))
+        for pos in range(len(tokens)):
+            for i in range(0, d_model, 2):
+                table[pos, i] = math.sin(pos / 10000 ** (i / d_model))
+                table[pos, i + 1] = math.cos(pos / 10000 ** (i / d_model))
+        embedded = self.params["embedding"][tokens] * math.sqrt(d_model)
+        return self.kept * (embedded + table)
+
+    def add(self, x, y, p):
+        return self.norm(x + self.kept * y, p)
+
+    def logits(self, source, target):
+        memory = self.embed([*source, 2])
+        for n in range(self.config.num_layers):
+            p = self.params[f"encoder_{n}"]
+            y = self.attention(memory, memory, p["attention"], causal=False)
+            memory = self.add(memory, y, p["attention_residual"])
+            y = self.feed_forward(memory, p["feed_forward"])
+            memory = self.add(memory, y, p["feed_forward_residual"])
+        x = self.embed([1, *target])
+        for n in range(self.config.num_layers):
+            p = self.params[f"decoder_{n}"]
+            y = self.attention(x, x, p["self_attention"], causal=True)
+            x = self.add(x, y, p["self_attention_residual"])
+            y = self.attention(x, memory, p["cross_attention"], causal=False)
+            x = self.add(x, y, p["cross_attention_residual"])
+            y = self.feed_forward(x, p["feed_forward"])
+            x = self.add(x, y, p["feed_forward_residual"])
+        return x @ self.params["embedding"].T
+
+
+@pytest.mark.parametrize("kept", [1.0, 0.7])
+def test_logits_are_the_papers_equations(make_config, monkeypatch, kept):
+    config = make_config().model
+    model = models.build(config, VOCABULARY)
+    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))
+    noise = iter(jax.random.split(jax.random.key(2), 1000))
+    params = jax.tree.map(
+        lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), init(jax.random.key(0))
+    )
+    # Dropout replaced by a factor: where it acts then shows in the numbers.
+    monkeypatch.setattr(layers, "dropout", lambda x, rate, module: x if rate is None else kept * x)
+    batch = batching.fill([[(SOURCE, TARGET)]], len(SOURCE) + 1, len(TARGET) + 1)
+    found = models.logits(model, params, batch, jnp.float32(0.5), jax.random.key(0))
+    exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
+    expected = Reference(exact, config, kept).logits(SOURCE, TARGET)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_start_as_in_the_papers_code(make_config):
+    config = make_config({"model.d_model": 256, "model.d_k": 48, "model.d_v": 40}).model
+    model = models.build(config, 1000)
+    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))(
+        jax.random.key(0)
+    )["params"]
+    assert np.std(params["embedding"]) == pytest.approx(256**-0.5, rel=0.02)
+    attention = params["decoder_1"]["cross_attention"]
+    for name, shape in {
+        "query": (256, 4 * 48), "key": (256, 4 * 48), "value": (256, 4 * 40), "output": (160, 256),
+    }.items():  # fmt: skip
+        assert set(attention[name]) == {"kernel"}
+        kernel = np.asarray(attention[name]["kernel"])
+        assert kernel.shape == shape
+        # Glorot-uniform by this very shape: bounded by sqrt(6 / (in + out)).
+        limit = math.sqrt(6 / sum(shape))
+        assert 0.99 * limit < np.abs(kernel).max() <= limit
+        assert kernel.std() == pytest.approx(limit / math.sqrt(3), rel=0.02)
+    feed_forward = params["encoder_0"]["feed_forward"]
+    assert not np.any(feed_forward["inner"]["bias"])
+    assert set(params) == {
+        "embedding",
+        *(f"{s}_{n}" for s in ("encoder", "decoder") for n in (0, 1)),
+    }
