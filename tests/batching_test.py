@@ -54,7 +54,7 @@ def test_an_epoch_reads_every_usable_pair_once(make_config, cache_dir):
         batch = batches[step]
         for segment in range(1, batch.source.segments.max() + 1):
             seen.append(tuple(batch.source.tokens[batch.source.segments == segment]))
-    expected = [(*data.source[pair], 2) for pair in data.usable]
+    expected = [(*data.source[pair], 2) for pair in data.usable.tolist()]
     assert sorted(seen) == sorted(expected)
 
 

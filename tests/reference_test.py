@@ -97,6 +97,7 @@ def test_logits_are_the_papers_equations(make_config, monkeypatch, kept):
     # Dropout replaced by a factor: where it acts then shows in the numbers.
     monkeypatch.setattr(layers, "dropout", lambda x, rate, module: x if rate is None else kept * x)
     batch = batching.fill([[(SOURCE, TARGET)]], len(SOURCE) + 1, len(TARGET) + 1)
+    batch = jax.tree.map(jnp.asarray, batch)
     found = models.logits(model, params, batch, jnp.float32(0.5), jax.random.key(0))
     exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
     expected = Reference(exact, config, kept).logits(SOURCE, TARGET)

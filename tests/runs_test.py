@@ -47,6 +47,8 @@ def command(workdir, cache_dir, **overrides):
         sys.executable,
         "-W",
         "error",
+        "-W",
+        "ignore:the load_module:DeprecationWarning",  # ml_collections reads config files with it
         "-m",
         "transformer_jax.train",
         "--config=configs/toy.py",

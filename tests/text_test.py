@@ -86,8 +86,8 @@ def test_no_prefix_says_which_flag_to_give():
 
 def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_path, cache_dir):
     lines = [f"{word} {other} sleeps" for word in "abcdefghij" for other in "klmnopqrst"]
-    source = [*lines, "", "x", "  ", "long " * 60, "end"]
-    target = [*lines, "leer", "\r", "blank", "lang", "lang " * 60]
+    source = [*lines, "", "x", "  ", "long " * 90, "end"]
+    target = [*lines, "leer", "\r", "blank", "lang", "lang " * 90]
     for name, sides in (("train", (source, target)), ("dev", (source, target))):
         for end, side in zip(("en", "de"), sides, strict=True):
             write(tmp_path, f"{name}.{end}", "\n".join(side) + "\n")

@@ -216,7 +216,7 @@ def _normalise(value: Any) -> Any:
     return value
 
 
-def _build(kind: type[T], values: Mapping[str, Any], path: str) -> T:
+def _build(kind: type[T], values: Any, path: str) -> T:
     if not isinstance(values, Mapping):
         raise UserError(f"config.{path.rstrip('.')} should hold fields, but is {values!r}")
     hints = typing.get_type_hints(kind)

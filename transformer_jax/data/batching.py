@@ -13,7 +13,7 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import packing
 from transformer_jax.data import tokenizer as tokenizer_lib
 
-Tokens = Sequence[int] | Int[np.ndarray, "length"]
+Tokens = Sequence[int] | Int[np.ndarray, "_"]
 
 
 def fill(
@@ -108,7 +108,7 @@ class TrainingBatches:
     def __getitem__(self, index: int) -> sequences.Batch:
         rows = self.plan.rows(index * self._batch_rows, (index + 1) * self._batch_rows)[self._slice]
         dataset = self._dataset
-        pairs = [[dataset.usable[pair] for pair in row] for row in rows]
+        pairs = [dataset.usable[row].tolist() for row in rows]
         return fill(
             [[(dataset.source[pair], dataset.target[pair]) for pair in row] for row in pairs],
             *self._lengths,

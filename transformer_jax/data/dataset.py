@@ -26,7 +26,7 @@ class TokenLists:
     """Many lists of ids, end to end in one array; list i is ids[offsets[i]:offsets[i + 1]]."""
 
     ids: Int[np.ndarray, "ids"]
-    offsets: Int[np.ndarray, "lists+1"]
+    offsets: Int[np.ndarray, "boundaries"]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -125,7 +125,7 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
             total.smoothed / total.tokens,
             total.true / total.tokens,
             total.tokens,
-            optax.global_norm(gradients),
+            optax.tree.norm(gradients),
         )
         return TrainState(state.step + 1, params, opt_state), metrics
 
