@@ -226,7 +226,7 @@ def _only_run_in(workdir: pathlib.Path) -> Iterator[None]:
     Raises:
       UserError: another process holds it.
     """
-    with (workdir / ".lock").open("w") as file:
+    with (workdir / ".lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
