@@ -13,29 +13,8 @@ jax.config.update("jax_disable_most_optimizations", True)  # compiling takes mos
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 
 from configs import toy  # noqa: E402  (the package must be imported under the hook)
+from tests import tiny  # noqa: E402
 from transformer_jax import config as config_lib  # noqa: E402
-
-TINY = {
-    "model.num_layers": 2,
-    "model.d_model": 16,
-    "model.d_ff": 24,
-    "model.num_heads": 4,
-    "model.d_k": 6,
-    "model.d_v": 2,
-    "model.max_positions": 128,
-    "train.num_steps": 12,
-    "train.warmup_steps": 10,
-    "data.toy_pairs": 400,
-    "data.toy_held_out_pairs": 16,
-    "data.vocab_size": 400,
-    "data.source_length": 64,
-    "data.target_length": 64,
-    "train.batch_tokens": 512,
-    "decode.extra_tokens": 6,
-    "decode.batch_sentences": 16,
-    "checkpoint.every": 4,
-    "log.every": 2,
-}
 
 MakeConfig = Callable[..., config_lib.Config]
 
@@ -46,7 +25,7 @@ def make_config() -> MakeConfig:
 
     def make(overrides: dict[str, object] | None = None) -> config_lib.Config:
         config = toy.get_config()
-        config.update_from_flattened_dict({**TINY, **(overrides or {})})
+        config.update_from_flattened_dict({**tiny.OVERRIDES, **(overrides or {})})
         return config_lib.from_mapping(config.to_dict())
 
     return make

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import transformer_jax
-from tests import conftest
+from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import files, models, runs
 from transformer_jax.decoding import beam_search
@@ -42,7 +42,7 @@ def assert_same(one, other):
 
 
 def command(workdir, cache_dir, **overrides):
-    values = {**conftest.TINY, "train.num_steps": STEPS, **overrides}
+    values = {**tiny.OVERRIDES, "train.num_steps": STEPS, **overrides}
     return [
         sys.executable,
         "-W",

@@ -13,7 +13,7 @@ from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
 from experiments import paper, report, results, sweep, table3
-from tests import conftest
+from tests import tiny
 from transformer_jax import config as config_lib
 
 
@@ -91,7 +91,7 @@ def test_the_interval_is_that_of_a_paired_t_test():
 
 
 def run_table3(workdir, *arguments, **overrides):
-    values = {**conftest.TINY, "train.num_steps": 4, "model.num_layers": 3, "model.num_heads": 8,
+    values = {**tiny.OVERRIDES, "train.num_steps": 4, "model.num_layers": 3, "model.num_heads": 8,
               "model.d_k": 8, "model.d_v": 8, "model.d_model": 64, **overrides}  # fmt: skip
     return subprocess.run(
         [
