@@ -20,7 +20,7 @@ from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
 
-PROFILED_STEPS = (3, 8)  # first and last, counted from the start; by then all is compiled
+SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is compiled
 
 
 class NonFiniteError(config_lib.RunError):
@@ -76,37 +76,29 @@ def train(
         "packing fills %.1f%% of source and %.1f%% of target positions, over an epoch",
         *(100 * rate for rate in batches.fill_rates()),
     )
-    shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
     checkpoints = checkpoint.Checkpoints(
         workdir / "checkpoints", config.checkpoint.keep, dataset.tokenizer.digest
     )
     last_saved = checkpoints.latest_step()
-    if last_saved is None:
-        state, earlier_seconds = step_lib.init_state(model, config, mesh), 0.0
-    else:
-        state, earlier_seconds = checkpoints.restore(shapes, shardings)
-        _log.info("going on from the checkpoint of step %s", f"{last_saved:,}")
+    state, earlier_seconds = _start_or_resume(model, config, mesh, checkpoints)
 
     def wall_seconds() -> float:
         return earlier_seconds + time.monotonic() - started
 
-    first = last_saved or 0
-    if profile and config.train.num_steps < first + PROFILED_STEPS[0]:
-        _log.warning("no trace: fewer than %d steps are left", PROFILED_STEPS[0])
-        profile = False
+    first, num_steps = last_saved or 0, config.train.num_steps
+    traced = _steps_to_trace(first, num_steps) if profile else range(0)
     log = metrics.MetricsLog(workdir, first)
     train_step = step_lib.make_step(model, config, mesh)
     hyper = step_lib.hyperparameters(config)
     key = jax.random.key(config.train.seed)
-    num_steps = config.train.num_steps
     interval = _Interval(time.monotonic())
     try:
         for step, batch in enumerate(batches.from_step(first), start=first + 1):
-            if profile and step == first + PROFILED_STEPS[0]:
+            if traced and step == traced[0]:
                 jax.profiler.start_trace(str(workdir / "profile"))
             state, measured = train_step(state, sharding.put(batch, mesh), hyper, key)
             interval.steps.append((step, measured))
-            if profile and step == min(first + PROFILED_STEPS[1], num_steps):
+            if traced and step == traced[-1]:
                 jax.block_until_ready(state)
                 jax.profiler.stop_trace()
                 _log.info("the trace lies in %s", workdir / "profile")
@@ -132,6 +124,28 @@ def train(
         log.close()
         checkpoints.close()
     return state, wall_seconds()
+
+
+def _start_or_resume(
+    model: nn.Module,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    checkpoints: checkpoint.Checkpoints,
+) -> tuple[step_lib.TrainState, float]:
+    """The state to go on from, and the wall seconds spent on it so far."""
+    step = checkpoints.latest_step()
+    if step is None:
+        return step_lib.init_state(model, config, mesh), 0.0
+    _log.info("going on from the checkpoint of step %s", f"{step:,}")
+    return checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
+
+
+def _steps_to_trace(first: int, num_steps: int) -> range:
+    begin = first + 1 + SKIPPED_STEPS
+    steps = range(begin, min(begin + TRACED_STEPS, num_steps + 1))
+    if not steps:
+        _log.warning("no trace: at most %d steps are left", SKIPPED_STEPS)
+    return steps
 
 
 def make_batches(
