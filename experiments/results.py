@@ -80,14 +80,11 @@ def _read_row(
         if not match:  # a run of an older config, set aside
             continue
         seed = int(match[1])
-        if (folder / "result.json").exists():
-            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-            config = config_lib.replace(base, {**overrides, "train.seed": seed})
-            digests = {"corpus": result["data_sha256"], "tokenizer": result["tokenizer_sha256"]}
-            if result["config_hash"] == config_lib.fingerprint(config, digests):
-                results[seed] = result
-            else:
-                stale.append(seed)
+        if not _is_of(folder, config_lib.replace(base, {**overrides, "train.seed": seed})):
+            stale.append(seed)
+        elif (folder / "result.json").exists():
+            text = (folder / "result.json").read_text(encoding="utf-8")
+            results[seed] = json.loads(text)
         elif (folder / "failure.json").exists():
             text = (folder / "failure.json").read_text(encoding="utf-8")
             failures[seed] = " ".join(json.loads(text)["error"].split())
@@ -98,3 +95,12 @@ def _read_row(
         dict(sorted(failures.items())),
         sorted(stale),
     )
+
+
+def _is_of(folder: pathlib.Path, config: config_lib.Config) -> bool:
+    """Whether a run's folder is that of a configuration, as far as anything claimed it."""
+    path = folder / "run.json"
+    if not path.exists():
+        return True
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return record["config_hash"] == config_lib.fingerprint(config, record["digests"])

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import pathlib
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,7 @@ _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Print the rows and what they 
 
 Rows = Mapping[str, Mapping[str, Any]]
 SECONDS_BETWEEN_LINES = 20
+USER_MISTAKE = 2  # exit code of a run that was refused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +95,9 @@ def main(
     cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
     if "train.seed" in flags_lib.overrides():
         raise config_lib.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
+    device_kind, device_count = local.devices()
+    sharding.mesh_sizes(base.mesh, device_count)
+    parallel = _PARALLEL.value or local.default_parallel(device_kind)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -111,7 +116,7 @@ def main(
             "rows": {row: dict(overrides) for row, overrides in rows.items()},
         },
     )
-    failed = _run(missing, len(cells), cache_dir)
+    failed = _run(missing, len(cells), cache_dir, parallel)
     report.write(workdir)
     _log.info("the table lies in %s", workdir / f"{table}.md")
     for line in failed:
@@ -170,9 +175,11 @@ def _is_done(cell: Cell, cache_dir: pathlib.Path) -> bool:
         found = json.loads(record_path.read_text(encoding="utf-8"))["config_hash"]
         if found != wanted:
             aside = _aside(cell.folder, found)
-            cell.folder.rename(aside)
+            with runs.only_run_in(cell.folder):
+                cell.folder.rename(aside)
             _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
-    if not cell.folder.exists() and _aside(cell.folder, wanted).exists():
+    if not record_path.exists() and _aside(cell.folder, wanted).exists():
+        shutil.rmtree(cell.folder, ignore_errors=True)  # a start that ended before it began
         _aside(cell.folder, wanted).rename(cell.folder)
         _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
     return (cell.folder / "result.json").exists()
@@ -188,7 +195,7 @@ def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_
     return dataset_lib.load(config, cache_dir)
 
 
-def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path) -> list[str]:
+def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path, parallel: int) -> list[str]:
     """Runs cells, seed by seed, the most expensive first; returns a line for each that failed."""
     _log.info("%d of %d runs are done; %d to go", total - len(cells), total, len(cells))
     if not cells:
@@ -228,7 +235,7 @@ def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path) -> list[str
             _log.info("%d of %d   %s", ended, total, "   ".join(states))
 
     jobs = [_job(cell, cache_dir) for cell in order]
-    local.run(jobs, _PARALLEL.value or local.default_parallel(), on_end, on_tick)
+    local.run(jobs, parallel, on_end, on_tick)
     return failed
 
 
@@ -257,13 +264,19 @@ def _state(cell: Cell) -> str:
 
 
 def _failure(cell: Cell, job: local.Job, code: int) -> str:
-    """One line that says why; a process that died without a word gets its failure.json here."""
+    """One line that says why; a process that died without a word gets its failure.json here.
+
+    One that was refused (exit code 2) does not: the folder may be another's at work.
+    """
     path = cell.folder / "failure.json"
-    if not path.exists():
+    if path.exists():
+        error = " ".join(json.loads(path.read_text(encoding="utf-8"))["error"].split())
+    else:
         lines = job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         error = f"exit code {code}: {lines[-1] if lines else 'no output'}"
-        files.write_json(path, {"error": error, "traceback": "", "step": None})
-    return f"{json.loads(path.read_text(encoding='utf-8'))['error']} (see {job.log})"
+        if code != USER_MISTAKE:
+            files.write_json(path, {"error": error, "traceback": "", "step": None})
+    return f"{error} (see {job.log})"
 
 
 def _print_plan(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Result]) -> None:

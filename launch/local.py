@@ -26,16 +26,22 @@ class Job:
     log: pathlib.Path
 
 
-def default_parallel() -> int:
-    """One job for each CPU core that this process may use; one in all if JAX has an accelerator.
+def devices() -> tuple[str, int]:
+    """The kind and number of devices that a job's JAX will find here: ("cpu", 1).
 
     JAX is asked in a process of its own, so that this one claims no device.
     """
-    question = "import jax; print(jax.default_backend())"
+    question = "import jax; print(jax.default_backend(), jax.device_count())"
     answer = subprocess.run(
         [sys.executable, "-c", question], capture_output=True, text=True, check=True
     )
-    return len(_cores()) if answer.stdout.strip() == "cpu" else 1
+    kind, count = answer.stdout.split()
+    return kind, int(count)
+
+
+def default_parallel(kind: str) -> int:
+    """One job for each CPU core that this process may use; one in all on an accelerator."""
+    return len(_cores()) if kind == "cpu" else 1
 
 
 def run(
@@ -55,7 +61,8 @@ def run(
       on_tick: called twice a second with the running jobs.
     """
     waiting = list(jobs)
-    ends = (signal.SIGTERM, signal.SIGHUP)
+    # One that is ignored, as SIGHUP under nohup, stays so.
+    ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     before = [signal.signal(end, _raise_interrupt) for end in ends]
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
     try:

@@ -166,7 +166,19 @@ def test_a_folder_of_another_config_is_refused(finished, cache_dir):
 def test_a_trained_run_translates_from_python_and_the_shell(finished):
     workdir, _ = finished
     sentences = ["The dog sleeps.", "", "The old woman sees a table.", "x " * 100]
-    translations = transformer_jax.load(workdir).translate(sentences)
+    code = (
+        "import json, sys, transformer_jax;"
+        f"translator = transformer_jax.load({str(workdir)!r});"
+        "print(json.dumps(translator.translate(json.load(sys.stdin))))"
+    )
+    python = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(sentences),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    translations = json.loads(python.stdout)
     assert len(translations) == 4
     assert translations[1] == ""
     shell = subprocess.run(

@@ -106,7 +106,7 @@ def run_table3(workdir, *arguments, **overrides):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
     )
 
 
@@ -230,6 +230,7 @@ def test_the_dry_run_prints_rows_and_runs_nothing(tmp_path):
         ({"model.position": "lerned"}, "row 'base': model.position='lerned' is unknown"),
         ({"model.num_kv_heads": 2}, "row 'A h=1': model.num_kv_heads=2 should divide"),
         ({"decode.penalty": "gmnt"}, "row 'base': decode.penalty='gmnt' is unknown"),
+        ({"mesh.data": 3}, "mesh.data=3, mesh.fsdp=1 and mesh.tensor=1 do not share out 1 devices"),
         ({"train.seed": 3}, "--config.train.seed: a sweep sets the seeds; use --seeds"),
     ],
 )

@@ -56,6 +56,10 @@ def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
         return _complain(str(error))
     except config_lib.RunError as error:
         return _complain(str(error), 1)
+    except OSError as error:  # a disk, a folder or a file that cannot be read or written
+        if error.filename is None:
+            raise
+        return _complain(str(error), 1)
     except KeyboardInterrupt:
         return _complain("interrupted; the same command goes on from the last checkpoint", 130)
 
@@ -72,11 +76,13 @@ def _describe(error: BaseException) -> str:
     while error.args and isinstance(error.args[0], BaseException):  # ml_collections wraps errors
         error = error.args[0]
     if isinstance(error, KeyError | AttributeError):
-        return f"there is no such config field: {error.args[0]}"
-    if isinstance(error, flags.Error):
-        return str(error)
+        return f"there is no such config field: {error.args[0] if error.args else error}"
+    lines = str(error).strip().splitlines() or ["no message"]
     # A config file that fails brings its whole traceback along; its last line says what it is.
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+    if "Traceback (most recent call last)" in str(error):
+        lines = ["the config file fails:", lines[-1]]
+    kind = "" if isinstance(error, flags.Error) else f"{type(error).__name__}: "
+    return kind + " ".join(lines)
 
 
 def _complain(message: str, code: int = 2) -> int:

@@ -9,7 +9,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import flax.linen as nn
 import jax
@@ -60,7 +60,7 @@ def run(
         raise config_lib.UserError(f"cannot make the run's folder: {error}") from error
     dataset = dataset_lib.load(config.data, cache_dir)
     check(config, mesh, dataset)
-    with _only_run_in(workdir):
+    with only_run_in(workdir):
         config_hash = _claim(workdir, config, dataset)
         result_path = workdir / "result.json"
         if result_path.exists():
@@ -219,14 +219,21 @@ def _restore_params(
         checkpoints.close()
 
 
+def _open_lock(workdir: pathlib.Path) -> IO[str]:
+    try:
+        return (workdir / ".lock").open("a")
+    except OSError as error:
+        raise config_lib.UserError(f"cannot write into {workdir}: {error}") from error
+
+
 @contextlib.contextmanager
-def _only_run_in(workdir: pathlib.Path) -> Iterator[None]:
+def only_run_in(workdir: pathlib.Path) -> Iterator[None]:
     """Holds the folder's lock, which the system frees when the process ends, however it ends.
 
     Raises:
       UserError: another process holds it.
     """
-    with (workdir / ".lock").open("a") as file:
+    with _open_lock(workdir) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

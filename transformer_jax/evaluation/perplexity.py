@@ -13,6 +13,7 @@ from transformer_jax import models, sequences
 from transformer_jax.data import batching, packing
 from transformer_jax.training import losses, sharding
 
+LARGEST = 700  # nats per token whose exponential is still a number
 BATCH_TOKENS = 8192  # target positions computed together
 
 
@@ -34,6 +35,9 @@ def build(
       target: encoded references.
       config: lengths of rows, where no sentence is longer.
       mesh: the devices that rows are shared out over.
+
+    Returns:
+      The function; it raises RunError if the model has diverged.
     """
     source_lengths = np.array([len(ids) + 1 for ids in source])
     target_lengths = np.array([len(ids) + 1 for ids in target])
@@ -59,6 +63,8 @@ def build(
     def measure(params: Any) -> float:
         parts = [sums(params, sharding.put(batch, mesh)) for batch in batches]
         nats, tokens = (sum(float(part[i]) for part in parts) for i in (1, 2))
+        if not nats / tokens < LARGEST:
+            raise config_lib.RunError(f"the model diverged: {nats / tokens} nats per token")
         return math.exp(nats / tokens)
 
     return measure

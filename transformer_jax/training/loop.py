@@ -185,9 +185,10 @@ def _summary(
     tokens = np.array([float(metric.tokens) for metric in measured])
     smoothed = np.array([float(metric.smoothed_loss) for metric in measured])
     true = np.array([float(metric.true_loss) for metric in measured])
+    nats = min(true @ tokens / tokens.sum(), 700.0)  # beyond that a perplexity is no number
     return {
         "loss": float(smoothed @ tokens / tokens.sum()),
-        "ppl": float(np.exp(true @ tokens / tokens.sum())),
+        "ppl": float(np.exp(nats)),
         "learning_rate": float(optimizer.learning_rate(step, config.train, config.model.d_model)),
         "gradient_norm": float(measured[-1].gradient_norm),
         "tokens": float(tokens.sum()),

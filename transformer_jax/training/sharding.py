@@ -15,6 +15,22 @@ from transformer_jax import sequences
 RULES = (("vocab", "tensor"), ("heads", "tensor"), ("mlp", "tensor"), ("embed", "fsdp"))
 
 
+def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, int, int]:
+    """Devices along data, fsdp and tensor.
+
+    Raises:
+      UserError: the sizes' product is not the number of devices.
+    """
+    fixed = config.fsdp * config.tensor
+    data = num_devices // fixed if config.data == -1 else config.data
+    if data * fixed != num_devices:
+        raise config_lib.UserError(
+            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
+            f"not share out {num_devices} devices"
+        )
+    return data, config.fsdp, config.tensor
+
+
 def make_mesh(
     config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
@@ -24,15 +40,8 @@ def make_mesh(
       UserError: the sizes' product is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    fixed = config.fsdp * config.tensor
-    data = len(devices) // fixed if config.data == -1 else config.data
-    if data * fixed != len(devices):
-        raise config_lib.UserError(
-            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
-            f"not share out {len(devices)} devices"
-        )
     return jax.make_mesh(
-        (data, config.fsdp, config.tensor),
+        mesh_sizes(config, len(devices)),
         ("data", "fsdp", "tensor"),
         axis_types=(jax.sharding.AxisType.Auto,) * 3,
         devices=devices,
