@@ -68,19 +68,24 @@ def write(workdir: pathlib.Path) -> None:
 
 
 def difference(row: results.Row, base: results.Row) -> tuple[float | None, float | None]:
-    """Mean difference in BLEU from the base, and half of its 95% interval (paired t).
+    """Difference in mean BLEU from the base, and half of its 95% interval over seeds (Welch's t).
 
-    Runs of one seed are a pair: they read the same batches in the same order. Seeds that only one
-    side has do not count. The mean is None without a pair, the half width with fewer than two.
+    Runs of one seed share their data but soon part ways, so they are not treated as pairs. The
+    difference is None where a side has no result, the half width where one has fewer than two.
     """
-    ours, theirs = scores(row), scores(base)
-    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    if not gaps:
+    ours, theirs = list(scores(row).values()), list(scores(base).values())
+    if not ours or not theirs:
         return None, None
-    if len(gaps) < 2:
-        return gaps[0], None
-    error = statistics.stdev(gaps) / len(gaps) ** 0.5
-    return statistics.mean(gaps), float(scipy.stats.t.ppf(0.975, len(gaps) - 1)) * error
+    gap = statistics.mean(ours) - statistics.mean(theirs)
+    if len(ours) < 2 or len(theirs) < 2:
+        return gap, None
+    parts = [statistics.variance(side) / len(side) for side in (ours, theirs)]
+    if not sum(parts):
+        return gap, 0.0
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(side) - 1) for part, side in zip(parts, (ours, theirs), strict=True)
+    )
+    return gap, float(scipy.stats.t.ppf(0.975, freedom)) * sum(parts) ** 0.5
 
 
 def scores(row: results.Row) -> dict[int, float]:
@@ -162,8 +167,8 @@ def _notes(sweep: results.Sweep) -> list[str]:
             f"Development set of the {data.corpus} corpus, {data.source_language} to "
             f"{data.target_language}; BLEU: {done[0]['bleu'][bleu.MAIN]['signature']}. "
             "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
-            "95% interval (paired t over the seeds that both rows have). The paper's columns: "
-            "WMT14 newstest2013; across corpora only signs and ranks of differences compare."
+            "95% interval (Welch). The paper's columns: WMT14 newstest2013; across corpora only "
+            "signs and ranks of differences compare."
         )
     failed = [f"{row.name} (seed {s}: {e})" for row in sweep.rows for s, e in row.failures.items()]
     if failed:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import scipy.stats
 
 from configs import base as base_config
 from configs import small as small_config
@@ -79,15 +80,17 @@ def row_with(**bleu_by_seed):
     return results.Row("some row", {}, found, {}, [])
 
 
-def test_the_interval_is_that_of_a_paired_t_test():
-    # By hand: gaps 1, 2 and 6, mean 3, standard deviation sqrt(7); t at 97.5% with 2 degrees of
-    # freedom is 4.303.
-    base = row_with(s0=10, s1=20, s2=30, s3=99)
-    mean, half = report.difference(row_with(s0=11, s1=22, s2=36), base)
+def test_the_interval_is_welchs():
+    # Means 10 and 7, variances 1 and 4, three runs each.
+    base = row_with(s0=5, s1=7, s2=9)
+    mean, half = report.difference(row_with(s0=9, s1=10, s2=11), base)
+    interval = scipy.stats.ttest_ind([9, 10, 11], [5, 7, 9], equal_var=False).confidence_interval()
     assert mean == pytest.approx(3)
-    assert half == pytest.approx(4.303 * (7 / 3) ** 0.5, rel=1e-3)
-    assert report.difference(row_with(s1=22), base) == (2, None)
-    assert report.difference(row_with(s7=1), base) == (None, None)
+    assert half == pytest.approx((interval.high - interval.low) / 2)
+    # By hand: standard error sqrt(5/3), 50/17 degrees of freedom, t at 97.5% about 3.22.
+    assert half == pytest.approx(3.22 * (5 / 3) ** 0.5, rel=2e-3)
+    assert report.difference(row_with(s1=9), base) == (2, None)
+    assert report.difference(row_with(), base) == (None, None)
 
 
 def run_table3(workdir, *arguments, **overrides):
