@@ -27,6 +27,8 @@ class Checkpoints:
             checkpoint, and demanded of each that is read.
         """
         self._tokenizer_digest = tokenizer_digest
+        # Orbax would find out that it cannot make its folder only after minutes of waiting.
+        folder.mkdir(parents=True, exist_ok=True)
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
