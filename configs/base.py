@@ -21,7 +21,7 @@ def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
 
     config.model = model = ml_collections.ConfigDict()
-    model.architecture = "transformer"  # the paper's encoder–decoder
+    model.architecture = "transformer"  # or what it replaced: rnn, lstm, gru, conv
     model.num_layers = 6  # N, in the encoder and again in the decoder
     model.d_model = 512  # width of embeddings and of every sub-layer's output
     model.d_ff = 2048  # inner width of the feed-forward
@@ -30,12 +30,17 @@ def get_config() -> ml_collections.ConfigDict:
     model.d_k = 64  # width of one head's queries and keys
     model.d_v = 64  # width of one head's values
     model.dropout_rate = 0.1  # P_drop: on sub-layer outputs and on embeddings + positions
-    model.position = "sinusoidal"  # none, sinusoidal, learned or rotary
+    model.attention_dropout_rate = 0.0  # on attention weights; the paper has none
+    model.feed_forward_dropout_rate = 0.0  # after the feed-forward's activation; the paper has none
+    model.position = "sinusoidal"  # none, sinusoidal, learned, t5, alibi or rotary
     model.max_positions = 1024  # rows of a learned position table
     model.norm = "layer_norm"  # layer_norm or rms_norm
     model.norm_placement = "post"  # post: norm(x + f(x)); pre: x + f(norm(x))
-    model.feed_forward = "relu"  # relu: max(0, x W1 + b1) W2 + b2
+    model.feed_forward = "relu"  # relu, gelu or swiglu, which has three matrices instead of two
     model.window = 0  # self-attention reaches so many positions to each side; 0: all
+    model.global_every = 0  # every so many layers one without window; 0: none
+    model.recurrent_attention = "none"  # rnn, lstm, gru: none, dot (Luong) or additive (Bahdanau)
+    model.kernel_size = 3  # conv: positions that one convolution sees
     model.compute_dtype = "float32"  # float32 or bfloat16; parameters stay float32
 
     config.train = train = ml_collections.ConfigDict()
@@ -43,6 +48,10 @@ def get_config() -> ml_collections.ConfigDict:
     train.warmup_steps = 4000  # steps of linear warm-up before the inverse square root
     train.learning_rate_scale = 1.0  # factor on the paper's schedule
     train.label_smoothing = 0.1  # eps_ls, spread evenly over the whole vocabulary
+    train.adam_beta2 = 0.98  # decay of Adam's second moment
+    train.scheduled_sampling = (
+        0.0  # rnn, lstm, gru: chance of reading an own word, at the last step
+    )
     train.batch_tokens = 24_576  # target positions of the global batch
     train.accumulation_steps = 1  # parts in which a batch is computed, one after another
     train.seed = 0  # of the initial weights, the shuffle and dropout
@@ -61,6 +70,7 @@ def get_config() -> ml_collections.ConfigDict:
     data.source_length = 256  # source positions in a packed row
     data.target_length = 256  # target positions in a packed row
     data.packing_window = 16_384  # pairs that are packed together, of a shuffled epoch
+    data.train_max_tokens = 0  # training pairs with a longer side are left out; 0: none is
 
     config.decode = decode = ml_collections.ConfigDict()
     decode.beam_size = 4  # hypotheses kept open for each sentence
@@ -68,6 +78,7 @@ def get_config() -> ml_collections.ConfigDict:
     decode.penalty = "gnmt"  # gnmt: ((5 + length) / 6)^alpha; length: length^alpha
     decode.extra_tokens = 50  # a translation has at most this many tokens more than its source
     decode.batch_sentences = 64  # sentences decoded together
+    decode.bucket_tokens = 20  # BLEU by length is taken over buckets of so many source tokens
 
     config.mesh = mesh = ml_collections.ConfigDict()
     mesh.data = -1  # devices that share out the batch; -1: all that the others leave

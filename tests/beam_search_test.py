@@ -22,12 +22,14 @@ EXTRA = 2
 def random_model(request):
     config = config_lib.ModelConfig(
         architecture="transformer", num_layers=1, d_model=8, d_ff=8, num_heads=2, num_kv_heads=0,
-        d_k=4, d_v=4, dropout_rate=0.0, position="sinusoidal", max_positions=64, norm="layer_norm",
-        norm_placement="post", feed_forward="relu", window=0, compute_dtype="float32",
+        d_k=4, d_v=4, dropout_rate=0.0, attention_dropout_rate=0.0, feed_forward_dropout_rate=0.0,
+        position="sinusoidal", max_positions=64, norm="layer_norm", norm_placement="post",
+        feed_forward="relu", window=0, global_every=0, recurrent_attention="none", kernel_size=3,
+        compute_dtype="float32",
     )  # fmt: skip
     model = models.build(config, VOCABULARY)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))
+    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
     params = init(jax.random.key(request.param))
     # Larger weights make the model's opinions stronger and the search harder.
     return model, jax.tree.map(lambda x: 2 * x, params)
@@ -53,7 +55,7 @@ def penalty(length, alpha, kind):
 
 
 def decode_config(beam_size, alpha=0.6, kind="gnmt"):
-    return config_lib.DecodeConfig(beam_size, alpha, kind, EXTRA, 1)
+    return config_lib.DecodeConfig(beam_size, alpha, kind, EXTRA, 1, 20)
 
 
 def run(model, params, config):

@@ -47,9 +47,7 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config):
     config = make_config({"data.source_length": 8, "data.target_length": 8})
     model = models.build(config.model, 50)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))(
-        jax.random.key(0)
-    )
+    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))(jax.random.key(0))
     rng = np.random.default_rng(0)
     # One pair is far longer than the rows of training.
     lengths = [(3, 4), (1, 1), (19, 23), (5, 2)]

@@ -7,7 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs import base as base_config
+from transformer_jax import config as config_lib
 from transformer_jax.models import positions
+
+
+def sizes(**fields):
+    values = {"d_model": 8, "max_positions": 16, "num_heads": 4, **fields}
+    config = base_config.get_config().to_dict()["model"] | values
+    return config_lib.ModelConfig(**config)
 
 
 def test_sinusoidal_is_the_papers_formula():
@@ -21,7 +29,9 @@ def test_sinusoidal_is_the_papers_formula():
 
 def test_rotary_multiplies_by_a_complex_number():
     x = np.random.default_rng(0).normal(size=(1, 2, 3, 4))
-    found = positions.Rotary(8, 16).rotate(jnp.asarray(x), jnp.array([[5, 11]]))
+    found = positions.Rotary(sizes(d_model=8, max_positions=16)).rotate(
+        jnp.asarray(x), jnp.array([[5, 11]])
+    )
     for t, pos in enumerate((5, 11)):
         for h in range(3):
             for i in range(2):
@@ -34,7 +44,7 @@ def test_rotary_multiplies_by_a_complex_number():
 
 def test_rotary_products_depend_on_distance_only():
     q, k = jax.random.normal(jax.random.key(0), (2, 1, 1, 1, 8))
-    kind = positions.Rotary(8, 16)
+    kind = positions.Rotary(sizes(d_model=8, max_positions=16))
 
     def product(query_position, key_position):
         query = kind.rotate(q, jnp.array([[query_position]]))
@@ -45,7 +55,7 @@ def test_rotary_products_depend_on_distance_only():
 
 
 def test_learned_positions_never_read_beyond_their_table():
-    kind = positions.Learned(4, 3)
+    kind = positions.Learned(sizes(d_model=4, max_positions=3))
     x = jnp.zeros((1, 4, 4))
     places = jnp.array([[0, 1, 2, 3]])
     variables = kind.init(jax.random.key(0), x, places, method="embed")
@@ -55,7 +65,7 @@ def test_learned_positions_never_read_beyond_their_table():
 
 
 def test_no_position_changes_nothing():
-    kind = positions.NoPosition(4, 3)
+    kind = positions.NoPosition(sizes(d_model=4, max_positions=3))
     x = jnp.ones((1, 2, 4))
     places = jnp.array([[0, 1]])
     assert kind.embed(x, places) is x

@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import layers
+from transformer_jax.models import dropout
 
 VOCABULARY = 40
 SOURCE, TARGET = [5, 9, 31, 7], [12, 8, 33]
@@ -89,16 +89,16 @@ def test_logits_are_the_papers_equations(make_config, monkeypatch, kept):
     config = make_config().model
     model = models.build(config, VOCABULARY)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))
+    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
     noise = iter(jax.random.split(jax.random.key(2), 1000))
     params = jax.tree.map(
         lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), init(jax.random.key(0))
     )
     # Dropout replaced by a factor: where it acts then shows in the numbers.
-    monkeypatch.setattr(layers, "dropout", lambda x, rate, module: x if rate is None else kept * x)
+    monkeypatch.setattr(dropout, "drop", lambda x, rate, module: x if rate is None else kept * x)
     batch = batching.fill([[(SOURCE, TARGET)]], len(SOURCE) + 1, len(TARGET) + 1)
     batch = jax.tree.map(jnp.asarray, batch)
-    found = models.logits(model, params, batch, jnp.float32(0.5), jax.random.key(0))
+    found = models.logits(model, params, batch, dropout.Rates(jnp.float32(0.5)), jax.random.key(0))
     exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
     expected = Reference(exact, config, kept).logits(SOURCE, TARGET)
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
@@ -108,9 +108,9 @@ def test_weights_start_as_in_the_papers_code(make_config):
     config = make_config({"model.d_model": 256, "model.d_k": 48, "model.d_v": 40}).model
     model = models.build(config, 1000)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))(
-        jax.random.key(0)
-    )["params"]
+    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))(jax.random.key(0))[
+        "params"
+    ]
     assert np.std(params["embedding"]) == pytest.approx(256**-0.5, rel=0.02)
     attention = params["decoder_1"]["cross_attention"]
     for name, shape in {

@@ -13,7 +13,7 @@ from experiments import cost, paper, table3
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import layers
+from transformer_jax.models import dropout
 
 VOCABULARY = 50
 jitted_logits = jax.jit(models.logits, static_argnums=0)
@@ -23,8 +23,23 @@ VARIANTS = [
     {"model.position": "learned"},
     {"model.position": "rotary"},
     {"model.num_kv_heads": 2},
+    {"model.position": "t5"},
+    {"model.position": "alibi"},
     {"model.window": 3},
+    {"model.window": 2, "model.global_every": 2},
     {"model.norm_placement": "pre", "model.norm": "rms_norm"},
+    {"model.feed_forward": "gelu"},
+    {"model.feed_forward": "swiglu"},
+    {"model.architecture": "rnn", "model.position": "none"},
+    {"model.architecture": "gru", "model.position": "none", "model.recurrent_attention": "dot"},
+    {"model.architecture": "lstm", "model.position": "none", "model.recurrent_attention": "none"},
+    {
+        "model.architecture": "lstm",
+        "model.position": "none",
+        "model.recurrent_attention": "additive",
+    },
+    {"model.architecture": "conv"},
+    {"model.architecture": "conv", "model.kernel_size": 4, "model.position": "learned"},
 ]
 every_variant = pytest.mark.parametrize("overrides", VARIANTS, ids=str)
 
@@ -34,7 +49,7 @@ def make_model(make_config):
     def make(overrides):
         model = models.build(make_config(overrides).model, VOCABULARY)
         example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-        init = jax.jit(lambda key: nn.unbox(model.init(key, example, example, None)))
+        init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
         params = init(jax.random.key(1))
         # Normalisation starts as the identity, which could hide a mistake.
         noise = iter(jax.random.split(jax.random.key(2), 1000))
@@ -137,7 +152,7 @@ def test_parameters_of_big_are_the_papers():
 class Dropped(nn.Module):
     @nn.compact
     def __call__(self, x, rate):
-        return layers.dropout(x, rate, self)
+        return dropout.drop(x, rate, self)
 
 
 def dropped(x, rate, seed=0):

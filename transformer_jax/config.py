@@ -39,12 +39,17 @@ class ModelConfig:
     d_k: int
     d_v: int
     dropout_rate: float
+    attention_dropout_rate: float
+    feed_forward_dropout_rate: float
     position: str
     max_positions: int
     norm: str
     norm_placement: str
     feed_forward: str
     window: int
+    global_every: int
+    recurrent_attention: str
+    kernel_size: int
     compute_dtype: str
 
     @property
@@ -66,6 +71,8 @@ class TrainConfig:
     warmup_steps: int
     learning_rate_scale: float
     label_smoothing: float
+    adam_beta2: float
+    scheduled_sampling: float
     batch_tokens: int
     accumulation_steps: int
     seed: int
@@ -88,6 +95,7 @@ class DataConfig:
     source_length: int
     target_length: int
     packing_window: int
+    train_max_tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +107,7 @@ class DecodeConfig:
     penalty: str
     extra_tokens: int
     batch_sentences: int
+    bucket_tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,10 +270,12 @@ def _check_ranges(config: Config) -> None:
             model.max_positions train.num_steps train.warmup_steps train.batch_tokens
             train.accumulation_steps data.source_length data.target_length data.packing_window
             data.vocab_size decode.beam_size decode.batch_sentences mesh.fsdp mesh.tensor
-            checkpoint.every checkpoint.keep log.every
+            decode.bucket_tokens model.kernel_size checkpoint.every checkpoint.keep log.every
         """,
         0: """
-            model.num_kv_heads model.dropout_rate model.window train.learning_rate_scale
+            model.num_kv_heads model.dropout_rate model.attention_dropout_rate
+            model.feed_forward_dropout_rate model.window model.global_every train.adam_beta2
+            train.scheduled_sampling data.train_max_tokens train.learning_rate_scale
             train.label_smoothing train.seed data.toy_pairs data.toy_held_out_pairs data.toy_seed
             decode.alpha decode.extra_tokens log.dev_every
         """,
@@ -274,11 +285,12 @@ def _check_ranges(config: Config) -> None:
             value = get(config, name)
             if value < minimum:
                 raise UserError(f"{name}={value} should be at least {minimum}")
-    for name, value in (
-        ("model.dropout_rate", config.model.dropout_rate),
-        ("train.label_smoothing", config.train.label_smoothing),
-    ):
-        if value >= 1:
+    below_1 = """
+        model.dropout_rate model.attention_dropout_rate model.feed_forward_dropout_rate
+        train.label_smoothing train.adam_beta2
+    """
+    for name in below_1.split():
+        if (value := get(config, name)) >= 1:
             raise UserError(f"{name}={value} should be below 1")
     if config.mesh.data < 1 and config.mesh.data != -1:
         raise UserError(f"mesh.data={config.mesh.data} should be at least 1, or -1 for the rest")
@@ -288,5 +300,14 @@ def _check_ranges(config: Config) -> None:
         raise UserError(
             f"model.num_kv_heads={config.model.num_kv_heads} should divide "
             f"model.num_heads={config.model.num_heads}"
+        )
+    if config.train.scheduled_sampling > 1:
+        raise UserError(
+            f"train.scheduled_sampling={config.train.scheduled_sampling} should be at most 1"
+        )
+    if config.model.global_every and not config.model.window:
+        raise UserError(
+            f"model.global_every={config.model.global_every} needs a model.window: without one "
+            "all layers are global"
         )
     require_known("model.compute_dtype", config.model.compute_dtype, ("float32", "bfloat16"))

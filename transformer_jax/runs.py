@@ -20,7 +20,7 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import bleu, perplexity
-from transformer_jax.models import positions
+from transformer_jax.models import positions, recurrent
 from transformer_jax.training import checkpoint, loop, metrics, sharding
 from transformer_jax.training import step as step_lib
 
@@ -91,6 +91,11 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
     """
     model = models.build(config.model, config.data.vocab_size)
     config_lib.require_known("decode.penalty", config.decode.penalty, beam_search.PENALTIES)
+    if config.train.scheduled_sampling and config.model.architecture not in recurrent.CELLS:
+        raise config_lib.UserError(
+            f"train.scheduled_sampling={config.train.scheduled_sampling} needs a recurrent "
+            f"model.architecture ({', '.join(recurrent.CELLS)}), not {config.model.architecture}"
+        )
     loop.make_batches(dataset, config, mesh)
     step_lib.state_shapes_and_shardings(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:

@@ -130,5 +130,6 @@ class Plan:
         pairs = self._shuffle[part * self._window : (part + 1) * self._window]
         source_lengths, target_lengths = (lengths[pairs] for lengths in self._lengths)
         rows = pack(source_lengths, target_lengths, *self._capacities)
-        order = np.random.default_rng((self._seed, epoch, part)).permutation(len(rows))
+        # Part 0 would be the shuffle's own stream: NumPy ignores zeros at a seed's end.
+        order = np.random.default_rng((self._seed, epoch, part + 1)).permutation(len(rows))
         return [pairs[rows[row]].tolist() for row in order]

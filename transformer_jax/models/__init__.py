@@ -1,5 +1,6 @@
 """Models: what turns source and target tokens into logits."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,7 +10,20 @@ from jaxtyping import Float, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import layers, positions, transformer
+from transformer_jax.models import (
+    convolutional,
+    dropout,
+    layers,
+    positions,
+    recurrent,
+    transformer,
+)
+
+ARCHITECTURES: dict[str, Callable[[config_lib.ModelConfig, int], nn.Module]] = {
+    "transformer": transformer.Transformer,
+    **dict.fromkeys(recurrent.CELLS, recurrent.Recurrent),
+    "conv": convolutional.Convolutional,
+}
 
 
 def build(config: config_lib.ModelConfig, vocab_size: int) -> nn.Module:
@@ -28,18 +42,50 @@ def build(config: config_lib.ModelConfig, vocab_size: int) -> nn.Module:
                 f"model.position={config.position} needs an even {field}, "
                 f"but model.{field}={getattr(config, field)}"
             )
-    architecture = config_lib.lookup(
-        "model.architecture", config.architecture, transformer.ARCHITECTURES
+    architecture = config_lib.lookup("model.architecture", config.architecture, ARCHITECTURES)
+    config_lib.require_known(
+        "model.recurrent_attention", config.recurrent_attention, recurrent.ATTENTIONS
     )
+    _check_parts(config, position)
     return architecture(config, vocab_size)
+
+
+def _check_parts(config: config_lib.ModelConfig, position: type[positions.Position]) -> None:
+    """Raises UserError where the config asks for a part that its architecture does not have."""
+    is_recurrent = config.architecture in recurrent.CELLS
+    if config.recurrent_attention != "none" and not is_recurrent:
+        raise config_lib.UserError(
+            f"model.recurrent_attention={config.recurrent_attention} needs a recurrent "
+            f"model.architecture ({', '.join(recurrent.CELLS)}), not {config.architecture}"
+        )
+    if is_recurrent and config.position != "none":
+        raise config_lib.UserError(
+            f"model.architecture={config.architecture} has no use for "
+            f"model.position={config.position}: set model.position=none"
+        )
+    if is_recurrent and config.d_model % 2:
+        raise config_lib.UserError(
+            f"model.architecture={config.architecture} needs an even d_model, one half for each "
+            f"direction, but model.d_model={config.d_model}"
+        )
+    acts_on_attention = (
+        position.rotate is not positions.Position.rotate
+        or position.bias is not positions.Position.bias
+    )
+    if config.architecture == "conv" and acts_on_attention:
+        raise config_lib.UserError(
+            f"model.architecture=conv has no self-attention for model.position={config.position} "
+            "to act on: choose none, sinusoidal or learned"
+        )
 
 
 def logits(
     model: nn.Module,
     params: Any,
     batch: sequences.Batch,
-    rate: layers.Rate = None,
+    rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
+    sampling: Float[jax.Array, ""] | None = None,
 ) -> Float[jax.Array, "B T V"]:
     """Scores of every piece at every target position, under teacher forcing.
 
@@ -47,8 +93,10 @@ def logits(
       model: an architecture.
       params: its parameters.
       batch: sentence pairs.
-      rate: dropout's rate; None: no dropout, as in evaluation.
-      key: dropout's key, needed unless the rate is None.
+      rates: dropout's.
+      key: needed if there is dropout or sampling.
+      sampling: of a recurrent model, the chance of reading an own word; None: teacher forcing.
     """
-    rngs = None if key is None else {"dropout": key}
-    return jnp.asarray(model.apply(params, batch.source, batch.target, rate, rngs=rngs))
+    rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}
+    options: dict[str, Any] = {} if sampling is None else {"sampling": sampling}
+    return jnp.asarray(model.apply(params, batch.source, batch.target, rates, rngs=rngs, **options))

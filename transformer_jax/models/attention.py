@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
+from transformer_jax.models import dropout
 from transformer_jax.models import positions as positions_lib
 
 
@@ -31,26 +32,22 @@ class KeysValues(NamedTuple):
     values: Float[jax.Array, "B S K d_v"]
 
 
-def attend(
+def weigh(
     queries: Float[jax.Array, "B T H d_k"],
-    keys_values: KeysValues,
+    keys: Float[jax.Array, "B S K d_k"],
     mask: Bool[jax.Array, "#B #1 #T S"],
     bias: Float[jax.Array, "#B H T S"] | None = None,
-) -> Float[jax.Array, "B T H d_v"]:
-    """softmax(Q Kᵀ / sqrt(d_k) + bias) V over the keys that the mask allows.
+) -> Float[jax.Array, "B H T S"]:
+    """softmax(Q Kᵀ / sqrt(d_k) + bias) over the keys that the mask allows, in float32.
 
-    Query head h reads key–value head h // G. The softmax is taken in float32.
+    Query head h reads key–value head h // G.
 
     Args:
       queries: one query per position and head.
-      keys_values: with K heads, K a divisor of H.
+      keys: with K heads, K a divisor of H.
       mask: true where a query may look; every query must have at least one such key.
       bias: added to the scaled logits.
-
-    Returns:
-      For each query the weighted mean of the values.
     """
-    keys, values = keys_values
     batch, length, heads, d_k = queries.shape
     kv_heads = keys.shape[2]
     grouped = queries.reshape(batch, length, kv_heads, heads // kv_heads, d_k)
@@ -63,9 +60,27 @@ def attend(
     if bias is not None:
         logits += bias.reshape(bias.shape[0], kv_heads, -1, *bias.shape[2:])
     logits = jnp.where(mask[:, :, None], logits, jnp.finfo(jnp.float32).min)
-    weights = jax.nn.softmax(logits).astype(values.dtype)
-    mixed = jnp.einsum("BKGTS,BSKC->BTKGC", weights, values)
+    return jax.nn.softmax(logits).reshape(batch, heads, length, -1)
+
+
+def mix(
+    weights: Float[jax.Array, "B H T S"], values: Float[jax.Array, "B S K d_v"]
+) -> Float[jax.Array, "B T H d_v"]:
+    """For each query and head the weighted mean of the values of its key–value head."""
+    batch, heads, length, keys = weights.shape
+    grouped = weights.astype(values.dtype).reshape(batch, values.shape[2], -1, length, keys)
+    mixed = jnp.einsum("BKGTS,BSKC->BTKGC", grouped, values)
     return mixed.reshape(batch, length, heads, values.shape[-1])
+
+
+def attend(
+    queries: Float[jax.Array, "B T H d_k"],
+    keys_values: KeysValues,
+    mask: Bool[jax.Array, "#B #1 #T S"],
+    bias: Float[jax.Array, "#B H T S"] | None = None,
+) -> Float[jax.Array, "B T H d_v"]:
+    """softmax(Q Kᵀ / sqrt(d_k) + bias) V over the keys that the mask allows."""
+    return mix(weigh(queries, keys_values.keys, mask, bias), keys_values.values)
 
 
 @final
@@ -113,11 +128,14 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[jax.Array, "#B #1 #T S"],
         query_positions: Int[jax.Array, "#B T"],
         key_positions: Int[jax.Array, "#B S"],
+        rate: dropout.Rate = None,
     ) -> Float[jax.Array, "B T D"]:
-        """Attends from each position of x, as the mask allows."""
+        """Attends from each position of x, as the mask allows; `rate` drops weights."""
         batch, length, _ = x.shape
         queries = self.query(x).reshape(batch, length, self.config.num_heads, self.config.d_k)
         queries = self.position.rotate(queries, query_positions)
         bias = self.position.bias(query_positions, key_positions)
-        mixed = attend(queries, keys_values, mask, bias)
+        weights = weigh(queries, keys_values.keys, mask, bias)
+        self.sow("intermediates", "weights", weights)  # for who asks; nobody does in training
+        mixed = mix(dropout.drop(weights, rate, self), keys_values.values)
         return self.output(mixed.reshape(batch, length, -1))

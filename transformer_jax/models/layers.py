@@ -9,33 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import attention
+from transformer_jax.models import attention, dropout
 from transformer_jax.models import positions as positions_lib
-
-Rate = Float[jax.Array, ""] | None  # a dropout rate; None: no dropout, as in evaluation
-
-
-def dropout(x: Float[jax.Array, "*N"], rate: Rate, module: nn.Module) -> Float[jax.Array, "*N"]:
-    """Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate).
-
-    The rate is an array, so that one compiled program serves every rate. Each element takes 16
-    random bits, half of a threefry word: the rate is rounded down to a multiple of 2⁻¹⁶, and the
-    scale is that of the rounded rate. At rate 0 the result is x itself.
-
-    Args:
-      x: any array.
-      rate: at least 0 and below 1; None draws nothing and returns x.
-      module: the Linen module whose "dropout" key is used.
-    """
-    if rate is None:
-        return x
-    threshold = jnp.floor(rate * 2**16)
-    words = jax.random.bits(module.make_rng("dropout"), (*x.shape[:-1], -(-x.shape[-1] // 2)))
-    halves = jax.lax.bitcast_convert_type(words, jnp.uint16)
-    bits = halves.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
-    scale = 2**16 / (2**16 - threshold)
-    return jnp.where(bits >= threshold.astype(jnp.uint16), x * scale, 0).astype(x.dtype)
-
 
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
 
@@ -66,7 +41,7 @@ class Residual(nn.Module):
         raise NotImplementedError
 
     def after(
-        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: Rate
+        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
     ) -> Float[jax.Array, "B T D"]:
         """Adds the sub-layer's output y, with dropout, to its input x."""
         raise NotImplementedError
@@ -85,9 +60,9 @@ class PostNorm(Residual):
         return x
 
     def after(
-        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: Rate
+        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
     ) -> Float[jax.Array, "B T D"]:
-        return self.norm(x + dropout(y, rate, self))
+        return self.norm(x + dropout.drop(y, rate, self))
 
     @staticmethod
     def make_end(config: config_lib.ModelConfig) -> nn.Module:
@@ -103,9 +78,9 @@ class PreNorm(Residual):
         return self.norm(x)
 
     def after(
-        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: Rate
+        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
     ) -> Float[jax.Array, "B T D"]:
-        return x + dropout(y, rate, self)
+        return x + dropout.drop(y, rate, self)
 
     @staticmethod
     def make_end(config: config_lib.ModelConfig) -> nn.Module:
@@ -115,18 +90,24 @@ class PreNorm(Residual):
 NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
 
 
-@final
-class ReluFeedForward(nn.Module):
-    """Equation 2 of the paper: FFN(x) = max(0, x W1 + b1) W2 + b2."""
+class FeedForward(nn.Module):
+    """Two projections with biases, and what is between them: dropout(inner(x)) W2 + b2."""
 
     config: config_lib.ModelConfig
 
     @nn.compact
-    def __call__(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
-        inner = self._projection(self.config.d_ff, "inner", "embed", "mlp")(x)
-        return self._projection(self.config.d_model, "outer", "mlp", "embed")(nn.relu(inner))
+    def __call__(
+        self, x: Float[jax.Array, "B T D"], rate: dropout.Rate = None
+    ) -> Float[jax.Array, "B T D"]:
+        inner = dropout.drop(self.inner(x), rate, self)
+        return self.projection(self.config.d_model, "outer", "mlp", "embed")(inner)
 
-    def _projection(self, features: int, name: str, *axes: str) -> nn.Dense:
+    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+        """The d_ff features of each position."""
+        raise NotImplementedError
+
+    def projection(self, features: int, name: str, *axes: str) -> nn.Dense:
+        """X W + b, Glorot-uniform."""
         return nn.Dense(
             features,
             name=name,
@@ -136,7 +117,36 @@ class ReluFeedForward(nn.Module):
         )
 
 
-FEED_FORWARDS: dict[str, Callable[[config_lib.ModelConfig], nn.Module]] = {"relu": ReluFeedForward}
+@final
+class Relu(FeedForward):
+    """Equation 2 of the paper: FFN(x) = max(0, x W1 + b1) W2 + b2."""
+
+    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+        return nn.relu(self.projection(self.config.d_ff, "inner", "embed", "mlp")(x))
+
+
+@final
+class Gelu(FeedForward):
+    """GELU(z) = z Φ(z) in place of max(0, z), Φ the normal distribution (Hendrycks & Gimpel)."""
+
+    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+        z = self.projection(self.config.d_ff, "inner", "embed", "mlp")(x)
+        return nn.gelu(z, approximate=False)
+
+
+@final
+class SwiGlu(FeedForward):
+    """Shazeer 2020: (swish(x W + b) ⊙ (x V + c)) W2 + b2, swish(z) = z sigmoid(z).
+
+    It has three matrices: two thirds of another kind's d_ff give it as many parameters.
+    """
+
+    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+        gate = self.projection(self.config.d_ff, "gate", "embed", "mlp")(x)
+        return nn.swish(gate) * self.projection(self.config.d_ff, "inner", "embed", "mlp")(x)
+
+
+FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swiglu": SwiGlu}
 
 
 @final
@@ -159,14 +169,15 @@ class EncoderLayer(nn.Module):
         x: Float[jax.Array, "B S D"],
         mask: Bool[jax.Array, "B 1 S S"],
         positions: Int[jax.Array, "B S"],
-        rate: Rate,
+        rates: dropout.Rates,
     ) -> Float[jax.Array, "B S D"]:
         """One layer over a whole row."""
         y = self.attention_residual.before(x)
-        y = self.attention(y, self.attention.keys_values(y, positions), mask, positions, positions)
-        x = self.attention_residual.after(x, y, rate)
-        y = self.feed_forward(self.feed_forward_residual.before(x))
-        return self.feed_forward_residual.after(x, y, rate)
+        keys_values = self.attention.keys_values(y, positions)
+        y = self.attention(y, keys_values, mask, positions, positions, rates.attention)
+        x = self.attention_residual.after(x, y, rates.residual)
+        y = self.feed_forward(self.feed_forward_residual.before(x), rates.feed_forward)
+        return self.feed_forward_residual.after(x, y, rates.residual)
 
 
 @final
@@ -195,18 +206,19 @@ class DecoderLayer(nn.Module):
         memory: attention.KeysValues,
         memory_mask: Bool[jax.Array, "B 1 T S"],
         memory_positions: Int[jax.Array, "B S"],
-        rate: Rate,
+        rates: dropout.Rates,
     ) -> Float[jax.Array, "B T D"]:
         """One layer over a whole row (teacher forcing)."""
         y = self.self_attention_residual.before(x)
-        y = self.self_attention(
-            y, self.self_attention.keys_values(y, positions), mask, positions, positions
-        )
-        x = self.self_attention_residual.after(x, y, rate)
+        keys_values = self.self_attention.keys_values(y, positions)
+        y = self.self_attention(y, keys_values, mask, positions, positions, rates.attention)
+        x = self.self_attention_residual.after(x, y, rates.residual)
         y = self.cross_attention_residual.before(x)
-        y = self.cross_attention(y, memory, memory_mask, positions, memory_positions)
-        x = self.cross_attention_residual.after(x, y, rate)
-        return self._feed_forward(x, rate)
+        y = self.cross_attention(
+            y, memory, memory_mask, positions, memory_positions, rates.attention
+        )
+        x = self.cross_attention_residual.after(x, y, rates.residual)
+        return self._feed_forward(x, rates)
 
     def step(
         self,
@@ -242,8 +254,10 @@ class DecoderLayer(nn.Module):
         memory_positions = jnp.arange(memory_mask.shape[-1])[None]
         y = self.cross_attention(y, memory, memory_mask, query_positions, memory_positions)
         x = self.cross_attention_residual.after(x, y, None)
-        return self._feed_forward(x, None), cache
+        return self._feed_forward(x, dropout.NONE), cache
 
-    def _feed_forward(self, x: Float[jax.Array, "B T D"], rate: Rate) -> Float[jax.Array, "B T D"]:
-        y = self.feed_forward(self.feed_forward_residual.before(x))
-        return self.feed_forward_residual.after(x, y, rate)
+    def _feed_forward(
+        self, x: Float[jax.Array, "B T D"], rates: dropout.Rates
+    ) -> Float[jax.Array, "B T D"]:
+        y = self.feed_forward(self.feed_forward_residual.before(x), rates.feed_forward)
+        return self.feed_forward_residual.after(x, y, rates.residual)

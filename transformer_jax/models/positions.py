@@ -2,7 +2,7 @@
 
 A kind says where it acts by overriding a hook: `embed` (on the sum of embeddings), `rotate` (on
 queries and keys) or `bias` (on attention logits). The base class acts nowhere. One module serves
-all layers of a model, so a kind with parameters has them once.
+all layers of a stack, so a kind with parameters has them once; embeddings of both stacks share one.
 
 To add a kind, write its class and its line in `KINDS`.
 """
@@ -15,17 +15,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
+from transformer_jax import config as config_lib
+
 
 class Position(nn.Module):
     """What every position kind can do, each hook the identity until overridden.
 
     Attributes:
-      d_model: width of the embeddings.
-      max_positions: rows of a learned table.
+      config: the model's sizes.
+      causal: whether it serves a self-attention that sees no later position, as the decoder's.
     """
 
-    d_model: int
-    max_positions: int
+    config: config_lib.ModelConfig
+    causal: bool = False
 
     even: ClassVar[tuple[str, ...]] = ()  # model fields that this kind needs to be even
     bounded: ClassVar[bool] = False  # whether positions must be below max_positions
@@ -68,7 +70,7 @@ class Sinusoidal(Position):
     def embed(
         self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B #T"]
     ) -> Float[jax.Array, "B T D"]:
-        return x + encode_sinusoidal(positions, self.d_model).astype(x.dtype)
+        return x + encode_sinusoidal(positions, self.config.d_model).astype(x.dtype)
 
 
 @final
@@ -84,9 +86,9 @@ class Learned(Position):
         table = self.param(
             "table",
             nn.with_logical_partitioning(
-                nn.initializers.normal(1 / math.sqrt(self.d_model)), (None, "embed")
+                nn.initializers.normal(1 / math.sqrt(self.config.d_model)), (None, "embed")
             ),
-            (self.max_positions, self.d_model),
+            (self.config.max_positions, self.config.d_model),
         )
         # Beyond the table is a mistake of the caller's: NaN shows it, clamping would hide it.
         rows = jnp.take(jnp.asarray(table), positions, axis=0, mode="fill", fill_value=jnp.nan)
@@ -106,6 +108,75 @@ class Rotary(Position):
         sin, cos = jnp.sin(angles).astype(x.dtype), jnp.cos(angles).astype(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
         return _interleave(even * cos - odd * sin, even * sin + odd * cos)
+
+
+@final
+class T5Bias(Position):
+    """A trained number for each head and bucket of distances, added to the logits (Raffel 2020).
+
+    Half of the buckets hold one distance each; the others grow geometrically up to `FARTHEST`,
+    and the last holds all that is farther. The encoder gives each direction half of the buckets.
+    """
+
+    BUCKETS: ClassVar[int] = 32
+    FARTHEST: ClassVar[int] = 128
+
+    @nn.compact
+    def bias(
+        self,
+        query_positions: Int[jax.Array, "#B T"],
+        key_positions: Int[jax.Array, "#B S"],
+    ) -> Float[jax.Array, "#B H T S"]:
+        table = self.param(
+            "table",
+            nn.with_logical_partitioning(nn.initializers.normal(1.0), (None, "heads")),
+            (self.BUCKETS, self.config.num_heads),
+        )
+        buckets = self._bucket(key_positions[:, None, :] - query_positions[:, :, None])
+        # A product with one-hot vectors: its gradient is a product too, not a scatter.
+        chosen = jax.nn.one_hot(buckets, self.BUCKETS)
+        return jnp.einsum("BTSN,NH->BHTS", chosen, jnp.asarray(table))
+
+    def _bucket(self, offset: Int[jax.Array, "#B T S"]) -> Int[jax.Array, "#B T S"]:
+        """The bucket of a key that stands `offset` after its query."""
+        if self.causal:
+            buckets, first, distance = self.BUCKETS, 0, jnp.maximum(-offset, 0)
+        else:
+            buckets = self.BUCKETS // 2
+            first, distance = jnp.where(offset > 0, buckets, 0), jnp.abs(offset)
+        exact = buckets // 2
+        share = jnp.log(jnp.maximum(distance, 1) / exact) / math.log(self.FARTHEST / exact)
+        far = jnp.minimum(exact + (share * (buckets - exact)).astype(jnp.int32), buckets - 1)
+        return first + jnp.where(distance < exact, distance, far)
+
+
+@final
+class Alibi(Position):
+    """Press et al. 2022: -slope · |distance| added to the logits, one slope a head, none trained.
+
+    The encoder's form is symmetric.
+    """
+
+    def bias(
+        self,
+        query_positions: Int[jax.Array, "#B T"],
+        key_positions: Int[jax.Array, "#B S"],
+    ) -> Float[jax.Array, "#B H T S"]:
+        distance = jnp.abs(key_positions[:, None, :] - query_positions[:, :, None])
+        slopes = jnp.array(alibi_slopes(self.config.num_heads))
+        return -slopes[:, None, None] * distance[:, None]
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(-8/h), 2^(-16/h), …, 2^-8 for h a power of two.
+
+    For another number, those of the next smaller power of two, then every other one of those of
+    twice as many heads, as the authors' code has it.
+    """
+    power = 2 ** int(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    between = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
+    return slopes + between[: heads - power]
 
 
 def encode_sinusoidal(
@@ -131,5 +202,7 @@ KINDS: dict[str, type[Position]] = {
     "none": NoPosition,
     "sinusoidal": Sinusoidal,
     "learned": Learned,
+    "t5": T5Bias,
+    "alibi": Alibi,
     "rotary": Rotary,
 }

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import attention, layers, masks
+from transformer_jax.models import attention, dropout, layers, masks
 from transformer_jax.models import positions as positions_lib
 
 
@@ -53,14 +53,15 @@ class Transformer(nn.Module):
             ),
             (self.vocab_size, config.d_model),
         )
-        sizes = (config.d_model, config.max_positions)
-        self.position = positions_lib.KINDS[config.position](*sizes)
-        cross_position = positions_lib.NoPosition(*sizes)
+        self.position = positions_lib.KINDS[config.position](config)
+        # One with parameters of its own, if its kind acts on attention; it never embeds.
+        self.decoder_position = positions_lib.KINDS[config.position](config, causal=True)
+        cross_position = positions_lib.NoPosition(config)
         self.encoder = [
             layers.EncoderLayer(config, self.position) for _ in range(config.num_layers)
         ]
         self.decoder = [
-            layers.DecoderLayer(config, self.position, cross_position)
+            layers.DecoderLayer(config, self.decoder_position, cross_position)
             for _ in range(config.num_layers)
         ]
         make_end = layers.NORM_PLACEMENTS[config.norm_placement].make_end
@@ -68,32 +69,39 @@ class Transformer(nn.Module):
         self.decoder_end = make_end(config)
 
     def __call__(
-        self, source: sequences.Sequences, target: sequences.Sequences, rate: layers.Rate
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
     ) -> Float[jax.Array, "B T V"]:
         """Logits for the token that follows each target position.
 
         Args:
           source: the source sentences.
           target: the target sentences shifted right by one.
-          rate: dropout's rate, with a "dropout" key given to `apply`; None: no dropout.
+          rates: dropout's, which need a "dropout" key given to `apply`.
         """
-        memory = self.encode(source, rate)
+        memory = self.encode(source, rates)
         causal = masks.causal(target.positions, target.positions)
-        mask = causal & self._self_mask(target)
+        same = causal & masks.same_segment(target.segments, target.segments)
+        near = self._windows(target.positions, target.positions)
         memory_mask = masks.same_segment(target.segments, source.segments)
-        x = self._embed(target.tokens, target.positions, rate)
-        for layer, keys_values in zip(
-            self.decoder, self._memories(memory, source.positions), strict=True
-        ):
-            x = layer(x, mask, target.positions, keys_values, memory_mask, source.positions, rate)
+        x = self._embed(target.tokens, target.positions, rates)
+        memories = self._memories(memory, source.positions)
+        for layer, window, keys_values in zip(self.decoder, near, memories, strict=True):
+            mask = same & window
+            x = layer(x, mask, target.positions, keys_values, memory_mask, source.positions, rates)
         return self._logits(x)
 
-    def encode(self, source: sequences.Sequences, rate: layers.Rate) -> Float[jax.Array, "B S D"]:
+    def encode(
+        self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
+    ) -> Float[jax.Array, "B S D"]:
         """The encoder's output."""
-        mask = self._self_mask(source)
-        x = self._embed(source.tokens, source.positions, rate)
-        for layer in self.encoder:
-            x = layer(x, mask, source.positions, rate)
+        same = masks.same_segment(source.segments, source.segments)
+        near = self._windows(source.positions, source.positions)
+        x = self._embed(source.tokens, source.positions, rates)
+        for layer, window in zip(self.encoder, near, strict=True):
+            x = layer(x, same & window, source.positions, rates)
         return self.encoder_end(x)
 
     def start_decoding(
@@ -106,7 +114,7 @@ class Transformer(nn.Module):
           width: hypotheses for each sentence.
           max_length: target positions that the caches hold.
         """
-        memories = self._memories(self.encode(source, None), source.positions)
+        memories = self._memories(self.encode(source), source.positions)
         config, rows = self.config, source.tokens.shape[0] * width
         shape = (rows, max_length, config.key_value_heads)
         cache = attention.KeysValues(
@@ -122,11 +130,13 @@ class Transformer(nn.Module):
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         places = jnp.arange(state.caches[0].keys.shape[1])[None]
         here = jnp.broadcast_to(index, (1, 1))
-        mask = masks.causal(here, places) & masks.within_window(here, places, self.config.window)
-        x = self._embed(tokens, here, None)
+        causal, near = masks.causal(here, places), self._windows(here, places)
+        x = self._embed(tokens, here, dropout.NONE)
         caches = []
-        for layer, cache, memory in zip(self.decoder, state.caches, state.memories, strict=True):
-            x, cache = layer.step(x, index, cache, mask, memory, state.memory_mask)
+        for layer, window, cache, memory in zip(
+            self.decoder, near, state.caches, state.memories, strict=True
+        ):
+            x, cache = layer.step(x, index, cache, causal & window, memory, state.memory_mask)
             caches.append(cache)
         return self._logits(x), state._replace(caches=tuple(caches))
 
@@ -135,19 +145,29 @@ class Transformer(nn.Module):
     ) -> tuple[attention.KeysValues, ...]:
         return tuple(layer.cross_attention.keys_values(memory, positions) for layer in self.decoder)
 
-    def _self_mask(self, x: sequences.Sequences) -> Bool[jax.Array, "B 1 T T"]:
-        window = masks.within_window(x.positions, x.positions, self.config.window)
-        return window & masks.same_segment(x.segments, x.segments)
+    def _windows(
+        self, query_positions: Int[jax.Array, "#B T"], key_positions: Int[jax.Array, "#B S"]
+    ) -> list[Bool[jax.Array, "#B 1 T S"]]:
+        """How far each layer's self-attention reaches: global_every makes every n-th unlimited."""
+        config = self.config
+        local, unlimited = (
+            masks.within_window(query_positions, key_positions, window)
+            for window in (config.window, 0)
+        )
+        return [
+            unlimited if config.global_every and layer % config.global_every == 0 else local
+            for layer in range(1, config.num_layers + 1)
+        ]
 
     def _embed(
         self,
         tokens: Int[jax.Array, "B T"],
         positions: Int[jax.Array, "#B #T"],
-        rate: layers.Rate,
+        rates: dropout.Rates,
     ) -> Float[jax.Array, "B T D"]:
         """sqrt(d_model) times the tokens' embeddings, with positions, under dropout."""
         x = jnp.asarray(self.embedding, self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
-        return layers.dropout(self.position.embed(x, positions), rate, self)
+        return dropout.drop(self.position.embed(x, positions), rates.residual, self)
 
     def _logits(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T V"]:
         """Float32, whatever x is computed in: they are about to be exponentiated."""
@@ -155,6 +175,3 @@ class Transformer(nn.Module):
         return jnp.einsum(
             "BTD,VD->BTV", self.decoder_end(x), embedding, preferred_element_type=jnp.float32
         )
-
-
-ARCHITECTURES = {"transformer": Transformer}

@@ -21,11 +21,11 @@ def learning_rate(
 
 
 def build(config: config_lib.TrainConfig, d_model: int) -> optax.GradientTransformation:
-    """Adam with the paper's constants; no clipping, no weight decay."""
+    """Adam with the paper's constants, but for beta2; no clipping, no weight decay."""
     # optax counts updates from 0, the paper from 1.
     return optax.adam(
         lambda count: learning_rate(jnp.asarray(count) + 1, config, d_model),
         b1=0.9,
-        b2=0.98,
+        b2=config.adam_beta2,
         eps=1e-9,
     )

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
+from transformer_jax.models import dropout
 from transformer_jax.training import losses, optimizer, sharding
 
 
@@ -29,10 +30,18 @@ class TrainState(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """Numbers that are arguments of the compiled step, so that rows of Table 3 share it."""
+    """Numbers that are arguments of the compiled step, so that rows of Table 3 share it.
 
-    dropout_rate: Float[jax.Array, ""]
+    Attributes:
+      rates: dropout's.
+      label_smoothing: eps.
+      sampling: the chance at the last step that a decoder reads a word of its own, which grows
+        evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never.
+    """
+
+    rates: dropout.Rates
     label_smoothing: Float[jax.Array, ""]
+    sampling: Float[jax.Array, ""] | None
 
 
 class Metrics(NamedTuple):
@@ -51,8 +60,20 @@ Step = Callable[
 
 def hyperparameters(config: config_lib.Config) -> Hyperparameters:
     """Those of a configuration."""
+    model = config.model
+    rates = dropout.Rates(
+        jnp.float32(model.dropout_rate),
+        # Unlike the paper's, these are rarely there: absent, they draw no random numbers.
+        *(
+            jnp.float32(rate) if rate else None
+            for rate in (model.attention_dropout_rate, model.feed_forward_dropout_rate)
+        ),
+    )
+    sampling = config.train.scheduled_sampling
     return Hyperparameters(
-        jnp.float32(config.model.dropout_rate), jnp.float32(config.train.label_smoothing)
+        rates,
+        jnp.float32(config.train.label_smoothing),
+        jnp.float32(sampling) if sampling else None,
     )
 
 
@@ -85,7 +106,7 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[Float[jax.Array, ""], losses.Losses]:
-        logits = models.logits(model, params, batch, hyper.dropout_rate, key)
+        logits = models.logits(model, params, batch, hyper.rates, key, hyper.sampling)
         total = losses.cross_entropy(
             logits, batch.labels, batch.target.segments, hyper.label_smoothing
         )
@@ -117,6 +138,9 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
     def step(
         state: TrainState, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
+        if hyper.sampling is not None:
+            share = state.step / config.train.num_steps
+            hyper = hyper._replace(sampling=hyper.sampling * share)
         gradients, total = summed(state.params, batch, hyper, jax.random.fold_in(key, state.step))
         gradients = jax.tree.map(lambda g: g / total.tokens, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
@@ -145,7 +169,7 @@ def _initialiser(
 
     def init(key: PRNGKeyArray) -> TrainState:
         example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-        params = model.init(key, example, example, None)
+        params = model.init(key, example, example)
         return TrainState(jnp.zeros((), jnp.int32), params, transformation.init(params))
 
     return init

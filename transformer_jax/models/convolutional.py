@@ -1,0 +1,204 @@
+"""A convolutional sequence-to-sequence model, gated, as ConvS2S (Gehring et al. 2017).
+
+Each layer is a convolution over kernel_size positions whose output is half value, half gate,
+v ⊙ sigmoid(g), added to its input; each decoder layer attends to the encoder besides. Sums are
+multiplied by sqrt(0.5), as there. Embeddings, their sharing, positions, dropout, data and decoding
+are the Transformer's; the weight normalisation of ConvS2S is left out.
+"""
+
+import math
+from typing import NamedTuple, final
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer_jax import config as config_lib
+from transformer_jax import sequences
+from transformer_jax.models import dropout, masks
+from transformer_jax.models import positions as positions_lib
+
+_HALF = math.sqrt(0.5)
+
+
+class Memory(NamedTuple):
+    """What decoder layers attend to: the encoder's output, and it plus its input."""
+
+    keys: Float[Array, "B S D"]
+    values: Float[Array, "B S D"]
+
+
+class DecodingState(NamedTuple):
+    """What decoding one position needs of the positions before it and of the source.
+
+    Attributes:
+      caches: each layer's last kernel_size - 1 inputs, a row for each hypothesis.
+      memory: a row for each sentence.
+      memory_mask: true at the source's real positions.
+    """
+
+    caches: list[Float[Array, "N K D"]]
+    memory: Memory
+    memory_mask: Bool[Array, "B 1 S"]
+
+
+@final
+class GatedConvolution(nn.Module):
+    """v ⊙ sigmoid(g), [v; g] = W [x_first; …; x_last] + b over kernel_size positions of x."""
+
+    config: config_lib.ModelConfig
+
+    @nn.compact
+    def __call__(self, taps: Float[Array, "*B taps"]) -> Float[Array, "*B D"]:
+        """Convolves, given at each position the positions that its kernel sees, side by side."""
+        both = nn.Dense(
+            2 * self.config.d_model,
+            name="kernel",
+            dtype=self.config.dtype,
+            kernel_init=nn.initializers.glorot_uniform(),
+        )(taps)
+        value, gate = jnp.split(both, 2, axis=-1)
+        return value * nn.sigmoid(gate)
+
+
+@final
+class StepAttention(nn.Module):
+    """One decoder layer's attention: h + W' Σ softmax((W h + b + g) · keys) values, scaled.
+
+    g is the embedding of the token that was read: section 3.3 of Gehring et al.
+    """
+
+    config: config_lib.ModelConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        embedded: Float[Array, "B T D"],
+        memory: Memory,
+        mask: Bool[Array, "B #T S"],
+    ) -> Float[Array, "B T D"]:
+        query = (self._projection("query")(x) + embedded) * _HALF
+        scores = jnp.einsum("BTD,BSD->BTS", query, memory.keys, preferred_element_type=jnp.float32)
+        weights = jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
+        self.sow("intermediates", "weights", weights[:, None])
+        context = jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), memory.values)
+        return (x + self._projection("output")(context)) * _HALF
+
+    def _projection(self, name: str) -> nn.Dense:
+        return nn.Dense(
+            self.config.d_model,
+            name=name,
+            dtype=self.config.dtype,
+            kernel_init=nn.initializers.glorot_uniform(),
+        )
+
+
+@final
+class Convolutional(nn.Module):
+    """An encoder–decoder of gated convolutions, with the Transformer's methods.
+
+    Of the config it reads num_layers, d_model, kernel_size, position (where it acts on embeddings)
+    and compute_dtype.
+    """
+
+    config: config_lib.ModelConfig
+    vocab_size: int
+
+    def setup(self) -> None:
+        config = self.config
+        self.embedding = self.param(
+            "embedding",
+            nn.with_logical_partitioning(
+                nn.initializers.normal(1 / math.sqrt(config.d_model)), ("vocab", "embed")
+            ),
+            (self.vocab_size, config.d_model),
+        )
+        self.position = positions_lib.KINDS[config.position](config)
+        layers = range(config.num_layers)
+        self.encoder = [GatedConvolution(config) for _ in layers]
+        self.decoder = [GatedConvolution(config) for _ in layers]
+        self.attention = [StepAttention(config) for _ in layers]
+
+    def __call__(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+    ) -> Float[Array, "B T V"]:
+        """Logits for the token that follows each target position; see Transformer."""
+        memory = self.encode(source, rates)
+        mask = masks.same_segment(target.segments, source.segments)[:, 0]
+        x = embedded = self._embed(target.tokens, target.positions, rates)
+        for convolve, attend in zip(self.decoder, self.attention, strict=True):
+            seen = _taps(
+                dropout.drop(x, rates.residual, self),
+                target.segments,
+                range(1 - self.config.kernel_size, 1),
+            )
+            x = (attend(convolve(seen), embedded, memory, mask) + x) * _HALF
+        return self._logits(x)
+
+    def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Memory:
+        """What the decoder attends to."""
+        x = embedded = self._embed(source.tokens, source.positions, rates)
+        before = (self.config.kernel_size - 1) // 2
+        for convolve in self.encoder:
+            seen = _taps(
+                dropout.drop(x, rates.residual, self),
+                source.segments,
+                range(-before, self.config.kernel_size - before),
+            )
+            x = (convolve(seen) + x) * _HALF
+        return Memory(x, (x + embedded) * _HALF)
+
+    def start_decoding(
+        self, source: sequences.Sequences, width: int, max_length: int
+    ) -> DecodingState:
+        """Encodes one sentence per row; the caches need no room for max_length positions."""
+        del max_length
+        config = self.config
+        rows = source.tokens.shape[0] * width
+        cache = jnp.zeros((rows, config.kernel_size - 1, config.d_model), config.dtype)
+        return DecodingState(
+            [cache] * config.num_layers, self.encode(source), (source.segments > 0)[:, None]
+        )
+
+    def decode_step(
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: DecodingState
+    ) -> tuple[Float[Array, "B W V"], DecodingState]:
+        """Logits for the token that follows `tokens`, which stand at position `index`."""
+        here = jnp.broadcast_to(index, (1, 1))
+        x = embedded = self._embed(tokens, here, dropout.NONE)
+        caches = []
+        for convolve, attend, cache in zip(self.decoder, self.attention, state.caches, strict=True):
+            seen = jnp.concatenate([cache, x.reshape(-1, 1, x.shape[-1])], axis=1)
+            caches.append(seen[:, 1:])
+            y = convolve(seen.reshape(*tokens.shape, -1))
+            x = (attend(y, embedded, state.memory, state.memory_mask) + x) * _HALF
+        return self._logits(x), state._replace(caches=caches)
+
+    def _embed(
+        self, tokens: Int[Array, "B T"], positions: Int[Array, "#B #T"], rates: dropout.Rates
+    ) -> Float[Array, "B T D"]:
+        x = jnp.asarray(self.embedding, self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
+        return dropout.drop(self.position.embed(x, positions), rates.residual, self)
+
+    def _logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        embedding = jnp.asarray(self.embedding, x.dtype)
+        return jnp.einsum("BTD,VD->BTV", x, embedding, preferred_element_type=jnp.float32)
+
+
+def _taps(
+    x: Float[Array, "B T D"], segments: Int[Array, "B T"], offsets: range
+) -> Float[Array, "B T taps"]:
+    """What stands at some offsets from each position, side by side; 0 outside its sentence."""
+    length = x.shape[1]
+    places = jnp.arange(length)
+    seen = []
+    for offset in offsets:
+        there = jnp.clip(places + offset, 0, length - 1)
+        inside = (places + offset == there) & (segments[:, there] == segments)
+        seen.append(jnp.where(inside[..., None], x[:, there], 0))
+    return jnp.concatenate(seen, axis=-1)

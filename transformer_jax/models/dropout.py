@@ -1,0 +1,48 @@
+"""Dropout whose rate is an array, so that one compiled program serves every rate."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+Rate = Float[jax.Array, ""] | None  # None: no dropout, as in evaluation
+
+
+class Rates(NamedTuple):
+    """Where a model drops how much.
+
+    Attributes:
+      residual: the paper's P_drop, on sub-layers' outputs and on embeddings + positions.
+      attention: on attention weights; the paper has none, tensor2tensor's v2 and v3 do.
+      feed_forward: inside the feed-forward, after its activation; likewise.
+    """
+
+    residual: Rate = None
+    attention: Rate = None
+    feed_forward: Rate = None
+
+
+NONE = Rates()  # as in evaluation
+
+
+def drop(x: Float[jax.Array, "*N"], rate: Rate, module: nn.Module) -> Float[jax.Array, "*N"]:
+    """Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate).
+
+    Each element takes 16 random bits, half of a threefry word: the rate is rounded down to a
+    multiple of 2⁻¹⁶, and the scale is that of the rounded rate. At rate 0 the result is x itself.
+
+    Args:
+      x: any array.
+      rate: at least 0 and below 1; None draws nothing and returns x.
+      module: the Linen module whose "dropout" key is used.
+    """
+    if rate is None:
+        return x
+    threshold = jnp.floor(rate * 2**16)
+    words = jax.random.bits(module.make_rng("dropout"), (*x.shape[:-1], -(-x.shape[-1] // 2)))
+    halves = jax.lax.bitcast_convert_type(words, jnp.uint16)
+    bits = halves.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+    scale = 2**16 / (2**16 - threshold)
+    return jnp.where(bits >= threshold.astype(jnp.uint16), x * scale, 0).astype(x.dtype)

@@ -1,0 +1,436 @@
+"""What the Transformer replaced: recurrent sequence-to-sequence models, with and without attention.
+
+An encoder that reads in both directions and a decoder that reads forwards, num_layers of each, of
+one of three cells; layers beyond the first add their input to their output, as Wu et al. 2016 do.
+Embeddings, their sharing, dropout between layers, data and decoding are the Transformer's.
+
+Rows hold several sentences: the encoder forgets all at each sentence's start (backwards: end), and
+the decoder begins each sentence from what the encoder knows at that sentence's ends.
+"""
+
+import math
+from typing import Any, ClassVar, NamedTuple, final
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer_jax import config as config_lib
+from transformer_jax import sequences
+from transformer_jax.models import dropout, masks
+
+State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
+
+
+def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> nn.Dense:
+    options.setdefault("kernel_init", nn.initializers.glorot_uniform())
+    return nn.Dense(features, use_bias=use_bias, name=name, **options)
+
+
+class Cell(nn.Module):
+    """One step of a recurrence over vectors of `width` features.
+
+    Attributes:
+      width: of the state and of the output.
+      dtype: that it is computed in.
+    """
+
+    width: int
+    dtype: jnp.dtype
+
+    gates: ClassVar[int] = 1  # vectors that one step computes
+    parts: ClassVar[int] = 1  # vectors that it remembers; the first is its output
+
+    def setup(self) -> None:
+        self.from_input = nn.Dense(
+            self.gates * self.width,
+            dtype=self.dtype,
+            kernel_init=nn.initializers.glorot_uniform(),
+        )
+        self.from_state = nn.Dense(
+            self.gates * self.width,
+            use_bias=False,
+            dtype=self.dtype,
+            kernel_init=nn.initializers.orthogonal(),
+        )
+
+    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B G"]:
+        """W x + b, which needs no state and is done for all positions at once."""
+        return self.from_input(x)
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        """The next state, whose first part is the output."""
+        raise NotImplementedError
+
+
+@final
+class Tanh(Cell):
+    """Elman 1990: h' = tanh(W x + U h + b)."""
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        return (jnp.tanh(projected + self.from_state(state[0])),)
+
+
+@final
+class Lstm(Cell):
+    """Hochreiter & Schmidhuber 1997, with a forget gate f: c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c').
+
+    The forget gate's bias is 1 more than its parameter (Jozefowicz et al. 2015).
+    """
+
+    gates: ClassVar[int] = 4
+    parts: ClassVar[int] = 2
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        h, c = state
+        i, f, g, o = jnp.split(projected + self.from_state(h), 4, axis=-1)
+        c = nn.sigmoid(f + 1) * c + nn.sigmoid(i) * jnp.tanh(g)
+        return nn.sigmoid(o) * jnp.tanh(c), c
+
+
+@final
+class Gru(Cell):
+    """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset after U."""
+
+    gates: ClassVar[int] = 3
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        x_z, x_r, x_n = jnp.split(projected, 3, axis=-1)
+        h_z, h_r, h_n = jnp.split(self.from_state(state[0]), 3, axis=-1)
+        z, r = nn.sigmoid(x_z + h_z), nn.sigmoid(x_r + h_r)
+        return (z * state[0] + (1 - z) * jnp.tanh(x_n + r * h_n),)
+
+
+CELLS: dict[str, type[Cell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}
+
+
+class Attention(nn.Module):
+    """Where a decoder looks at the encoder's output, each hook nothing until overridden."""
+
+    config: config_lib.ModelConfig
+
+    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+        """What queries are compared with; computed once."""
+        return memory
+
+    def before(
+        self,
+        state: Float[Array, "B W D"],
+        keys: Float[Array, "B S D"],
+        memory: Float[Array, "B S D"],
+        mask: Bool[Array, "B #W S"],
+    ) -> Float[Array, "B W C"]:
+        """Joins the first layer's input, from the state before it; here of no width."""
+        del keys, memory, mask
+        return state[..., :0]
+
+    def after(
+        self,
+        output: Float[Array, "B T D"],
+        keys: Float[Array, "B S D"],
+        memory: Float[Array, "B S D"],
+        mask: Bool[Array, "B #T S"],
+    ) -> Float[Array, "B T D"]:
+        """Takes the place of the last layer's output."""
+        del keys, memory, mask
+        return output
+
+
+@final
+class NoAttention(Attention):
+    """Sutskever et al. 2014: the encoder's last states are all that the decoder gets."""
+
+
+@final
+class DotAttention(Attention):
+    """Luong et al. 2015: c = Σ softmax(h · m) m over memory m; output tanh(W [c; h])."""
+
+    def setup(self) -> None:
+        self.combine = _matrix(self.config.d_model, "combine", dtype=self.config.dtype)
+
+    def after(
+        self,
+        output: Float[Array, "B T D"],
+        keys: Float[Array, "B S D"],
+        memory: Float[Array, "B S D"],
+        mask: Bool[Array, "B #T S"],
+    ) -> Float[Array, "B T D"]:
+        weights = _softmax(jnp.einsum("BTD,BSD->BTS", output, keys), mask)
+        self.sow("intermediates", "weights", weights[:, None])
+        context = jnp.einsum("BTS,BSD->BTD", weights.astype(memory.dtype), memory)
+        return jnp.tanh(self.combine(jnp.concatenate([context, output], axis=-1)))
+
+
+@final
+class AdditiveAttention(Attention):
+    """Bahdanau et al. 2015: c = Σ softmax(vᵀ tanh(W s + U m)) m, s the state before the step."""
+
+    def setup(self) -> None:
+        width, dtype = self.config.d_model, self.config.dtype
+        self.from_state = _matrix(width, "from_state", dtype=dtype)
+        self.from_memory = _matrix(width, "from_memory", use_bias=True, dtype=dtype)
+        self.score = _matrix(1, "score", dtype=dtype)
+
+    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+        return self.from_memory(memory)
+
+    def before(
+        self,
+        state: Float[Array, "B W D"],
+        keys: Float[Array, "B S D"],
+        memory: Float[Array, "B S D"],
+        mask: Bool[Array, "B #W S"],
+    ) -> Float[Array, "B W C"]:
+        sums = jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])
+        weights = _softmax(self.score(sums)[..., 0], mask)
+        return jnp.einsum("BWS,BSD->BWD", weights.astype(memory.dtype), memory)
+
+
+ATTENTIONS: dict[str, type[Attention]] = {
+    "none": NoAttention,
+    "dot": DotAttention,
+    "additive": AdditiveAttention,
+}
+
+
+def _softmax(scores: Float[Array, "B T S"], mask: Bool[Array, "B #T S"]) -> Float[Array, "B T S"]:
+    scores = scores.astype(jnp.float32)
+    return jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
+
+
+class Encoded(NamedTuple):
+    """What the decoder gets of the source.
+
+    Attributes:
+      memory: the last layer's output.
+      states: of each layer, the cell's state after each position, both directions side by side:
+        forwards of what has been read up to it, backwards of what follows from it on.
+    """
+
+    memory: Float[Array, "B S D"]
+    states: list[State]
+
+
+class DecodingState(NamedTuple):
+    """What decoding one position needs of the positions before it and of the source.
+
+    Attributes:
+      caches: each layer's state, a row for each hypothesis.
+      memory: the encoder's output, a row for each sentence.
+      keys: what attention compares with, likewise.
+      memory_mask: true at the source's real positions.
+    """
+
+    caches: list[State]
+    memory: Float[Array, "B S D"]
+    keys: Float[Array, "B S D"]
+    memory_mask: Bool[Array, "B 1 S"]
+
+
+@final
+class Recurrent(nn.Module):
+    """An encoder–decoder of recurrent layers, with the Transformer's methods.
+
+    Of the config it reads num_layers, d_model (even), architecture (the cell), recurrent_attention
+    and compute_dtype.
+    """
+
+    config: config_lib.ModelConfig
+    vocab_size: int
+
+    def setup(self) -> None:
+        config = self.config
+        self.embedding = self.param(
+            "embedding",
+            nn.with_logical_partitioning(
+                nn.initializers.normal(1 / math.sqrt(config.d_model)), ("vocab", "embed")
+            ),
+            (self.vocab_size, config.d_model),
+        )
+        cell, layers = CELLS[config.architecture], range(config.num_layers)
+        half = config.d_model // 2
+        self.forwards = [cell(half, config.dtype) for _ in layers]
+        self.backwards = [cell(half, config.dtype) for _ in layers]
+        self.decoder = [cell(config.d_model, config.dtype) for _ in layers]
+        self.bridges = [
+            [
+                _matrix(config.d_model, f"bridge_{layer}_{part}", True, dtype=config.dtype)
+                for part in range(cell.parts)
+            ]
+            for layer in layers
+        ]
+        self.attention = ATTENTIONS[config.recurrent_attention](config)
+
+    def __call__(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+        sampling: Float[Array, ""] | None = None,
+    ) -> Float[Array, "B T V"]:
+        """Logits for the token that follows each target position.
+
+        Args:
+          source: the source sentences.
+          target: the target sentences shifted right by one.
+          rates: dropout's, which need a "dropout" key given to `apply`.
+          sampling: the chance that the decoder reads, in place of a target token, one drawn from
+            what it has just said (Bengio et al. 2015); needs a "sampling" key. None: never.
+        """
+        memory, states = self.encode(source, rates)
+        keys = self.attention.keys(memory)
+        mask = masks.same_segment(target.segments, source.segments)[:, 0]
+        first, last = _ends(target, source)
+        starts = [self._bridge(layer, state, first, last) for layer, state in enumerate(states)]
+
+        def read(module: "Recurrent", carry: Any, here: Any) -> tuple[Any, Float[Array, "B D"]]:
+            state, said = carry
+            token, begins, start, visible = here
+            fresh = begins[:, None, None]
+            state = jax.tree.map(lambda a, b: jnp.where(fresh, a[:, None], b), start, state)
+            if sampling is not None:
+                own = jax.random.bernoulli(module.make_rng("sampling"), sampling, token.shape)
+                token = jnp.where(own & ~begins, said, token)
+            x = module._embed(token[:, None], rates)
+            x, state = module._step(x, state, keys, memory, visible[:, None], rates)
+            if sampling is not None:
+                logits = module._logits(module.attention.after(x, keys, memory, visible[:, None]))
+                said = jax.random.categorical(module.make_rng("sampling"), logits[:, 0])
+            return (state, said), x[:, 0]
+
+        scan = nn.scan(
+            read,
+            variable_broadcast="params",
+            split_rngs={"params": False, "dropout": True, "sampling": True},
+            in_axes=1,
+            out_axes=1,
+        )
+        empty = jax.tree.map(lambda x: jnp.zeros_like(x[:, :1]), starts)
+        begins = target.positions == 0
+        (_, _), x = scan(self, (empty, target.tokens[:, 0]), (target.tokens, begins, starts, mask))
+        return self._logits(self.attention.after(x, keys, memory, mask))
+
+    def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Encoded:
+        """Reads the source in both directions."""
+        x = self._embed(source.tokens, rates)
+        starts = source.positions == 0
+        ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
+        states = []
+        for layer, (forwards, backwards) in enumerate(
+            zip(self.forwards, self.backwards, strict=True)
+        ):
+            both = (
+                _run(forwards, x, starts, reverse=False),
+                _run(backwards, x, ends, reverse=True),
+            )
+            state = tuple(jnp.concatenate(parts, axis=-1) for parts in zip(*both, strict=True))
+            states.append(state)
+            y = dropout.drop(state[0], rates.residual, self)
+            x = x + y if layer else y
+        return Encoded(x, states)
+
+    def start_decoding(
+        self, source: sequences.Sequences, width: int, max_length: int
+    ) -> DecodingState:
+        """Encodes one sentence per row; a state needs no room for max_length positions."""
+        del max_length
+        memory, states = self.encode(source)
+        last = (source.segments > 0).sum(axis=1, keepdims=True) - 1
+        starts = [
+            self._bridge(layer, state, jnp.zeros_like(last), last)
+            for layer, state in enumerate(states)
+        ]
+        rows = jax.tree.map(lambda x: jnp.repeat(x[:, 0], width, axis=0), starts)
+        return DecodingState(
+            rows, memory, self.attention.keys(memory), (source.segments > 0)[:, None]
+        )
+
+    def decode_step(
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: DecodingState
+    ) -> tuple[Float[Array, "B W V"], DecodingState]:
+        """Logits for the token that follows `tokens`, which stand at position `index`."""
+        del index
+        split = jax.tree.map(lambda x: x.reshape(*tokens.shape, -1), state.caches)
+        x = self._embed(tokens, dropout.NONE)
+        rest = (state.keys, state.memory, state.memory_mask)
+        x, split = self._step(x, split, *rest, dropout.NONE)
+        caches = jax.tree.map(lambda x: x.reshape(tokens.size, -1), split)
+        return self._logits(self.attention.after(x, *rest)), state._replace(caches=caches)
+
+    def _step(
+        self,
+        x: Float[Array, "B W D"],
+        states: list[State],
+        keys: Float[Array, "B S D"],
+        memory: Float[Array, "B S D"],
+        mask: Bool[Array, "B #W S"],
+        rates: dropout.Rates,
+    ) -> tuple[Float[Array, "B W D"], list[State]]:
+        """All decoder layers at one position of W separate hypotheses."""
+        context = self.attention.before(states[-1][0], keys, memory, mask)
+        x, after = jnp.concatenate([x, context], axis=-1), []
+        for layer, (cell, state) in enumerate(zip(self.decoder, states, strict=True)):
+            state = cell.advance(state, cell.project(x))
+            y = dropout.drop(state[0], rates.residual, self)
+            x = x + y if layer else y
+            after.append(state)
+        return x, after
+
+    def _bridge(
+        self,
+        layer: int,
+        state: State,
+        first: Int[Array, "B T"],
+        last: Int[Array, "B T"],
+    ) -> State:
+        """tanh(W [forwards at the sentence's end; backwards at its start] + b), for each part."""
+        half = self.config.d_model // 2
+        parts = []
+        for bridge, part in zip(self.bridges[layer], state, strict=True):
+            forwards = jnp.take_along_axis(part[..., :half], last[..., None], axis=1)
+            backwards = jnp.take_along_axis(part[..., half:], first[..., None], axis=1)
+            parts.append(jnp.tanh(bridge(jnp.concatenate([forwards, backwards], axis=-1))))
+        return tuple(parts)
+
+    def _embed(self, tokens: Int[Array, "B T"], rates: dropout.Rates) -> Float[Array, "B T D"]:
+        x = jnp.asarray(self.embedding, self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
+        return dropout.drop(x, rates.residual, self)
+
+    def _logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        embedding = jnp.asarray(self.embedding, x.dtype)
+        return jnp.einsum("BTD,VD->BTV", x, embedding, preferred_element_type=jnp.float32)
+
+
+def _run(cell: Cell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool) -> State:
+    """A cell's state after each position, from an empty one wherever `fresh` is true."""
+
+    def step(cell: Cell, state: State, here: Any) -> tuple[State, State]:
+        projected, begins = here
+        state = cell.advance(
+            tuple(jnp.where(begins[:, None], 0, part) for part in state), projected
+        )
+        return state, state
+
+    empty = (jnp.zeros((x.shape[0], cell.width), x.dtype),) * cell.parts
+    scan = nn.scan(
+        step,
+        variable_broadcast="params",
+        split_rngs={"params": False},
+        in_axes=1,
+        out_axes=1,
+        reverse=reverse,
+    )
+    return scan(cell, empty, (cell.project(x), fresh))[1]
+
+
+def _ends(
+    target: sequences.Sequences, source: sequences.Sequences
+) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
+    """For each target position, where its source sentence begins and ends in the row."""
+    same = masks.same_segment(target.segments, source.segments)[:, 0]
+    places = jnp.arange(same.shape[-1])
+    first = jnp.where(same, places, same.shape[-1]).min(axis=-1)
+    last = jnp.where(same, places, -1).max(axis=-1)
+    # Padding has no source where the source row is full; whatever it reads does not count.
+    return jnp.minimum(first, same.shape[-1] - 1), jnp.maximum(last, 0)
