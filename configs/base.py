@@ -49,9 +49,7 @@ def get_config() -> ml_collections.ConfigDict:
     train.learning_rate_scale = 1.0  # factor on the paper's schedule
     train.label_smoothing = 0.1  # eps_ls, spread evenly over the whole vocabulary
     train.adam_beta2 = 0.98  # decay of Adam's second moment
-    train.scheduled_sampling = (
-        0.0  # rnn, lstm, gru: chance of reading an own word, at the last step
-    )
+    train.scheduled_sampling = 0.0  # rnn, lstm, gru: chance of reading an own word, in the end
     train.batch_tokens = 24_576  # target positions of the global batch
     train.accumulation_steps = 1  # parts in which a batch is computed, one after another
     train.seed = 0  # of the initial weights, the shuffle and dropout

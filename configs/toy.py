@@ -13,26 +13,26 @@ def get_config() -> ml_collections.ConfigDict:
     config = base.get_config()
     config.model.num_layers = 3
     config.model.d_model = 128
-    config.model.d_ff = 512
+    config.model.d_ff = 256
     config.model.d_k = 16
     config.model.d_v = 16
     config.model.max_positions = 256
 
-    config.train.num_steps = 600
-    config.train.warmup_steps = 200
+    config.train.num_steps = 1500
+    config.train.warmup_steps = 400
     config.train.learning_rate_scale = 0.5
-    config.train.batch_tokens = 768
+    config.train.batch_tokens = 384
 
     config.data.corpus = "toy"
     config.data.toy_pairs = 24_000
     config.data.toy_held_out_pairs = 500
-    config.data.vocab_size = 1024
+    config.data.vocab_size = 800
     config.data.source_length = 48
     config.data.target_length = 48
 
     config.decode.batch_sentences = 100
 
-    config.checkpoint.every = 300
-    config.log.every = 50
+    config.checkpoint.every = 750
+    config.log.every = 100
     config.log.dev_every = 0
     return config

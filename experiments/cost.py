@@ -1,9 +1,15 @@
 """What a run will cost: its parameters and its floating-point operations, without running it."""
 
+import functools
+import math
+from typing import Any
+
 import jax
+import jax.numpy as jnp
+from jax.extend import core
 
 from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import models, sequences
 from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
 
@@ -22,18 +28,26 @@ def training_flops(config: config_lib.Config) -> float:
     A product of (m × k) with (k × n) counts 2 m k n; the backward pass counts twice the forward
     pass. Attention counts whole packed rows, as it is computed.
     """
-    m, data = config.model, config.data
-    source, target = data.source_length, data.target_length
-    queries = m.num_heads * m.d_k + m.num_heads * m.d_v  # W_Q and W_O columns
-    keys_values = m.key_value_heads * (m.d_k + m.d_v)  # W_K and W_V columns
-    feed_forward = 2 * m.d_ff
-    reach = m.num_heads * (m.d_k + m.d_v)  # one query's work for one key
-    encoder = source * (m.d_model * (queries + keys_values + feed_forward) + source * reach)
-    decoder = (
-        target * (m.d_model * (2 * queries + keys_values + feed_forward) + target * reach)
-        + target * source * reach
-        + source * m.d_model * keys_values
+    model = models.build(config.model, config.data.vocab_size)
+    source, target = (
+        sequences.Sequences(*[jax.ShapeDtypeStruct((1, length), jnp.int32)] * 3)
+        for length in (config.data.source_length, config.data.target_length)
     )
-    logits = target * m.d_model * data.vocab_size
-    rows = config.train.batch_tokens // target * config.train.num_steps
-    return 3 * 2.0 * rows * (m.num_layers * (encoder + decoder) + logits)
+    example = sequences.Batch(source, target, target.tokens)
+    params = jax.eval_shape(model.init, jax.random.key(0), source, target)
+    forward = jax.make_jaxpr(functools.partial(models.logits, model))(params, example)
+    rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
+    return 3.0 * rows * _products(forward.jaxpr)
+
+
+def _products(jaxpr: Any) -> float:
+    """Operations of a program's matrix products, loops counted as often as they run."""
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            shared = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+            total += 2.0 * shared * equation.outvars[0].aval.size
+        times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        total += times * sum(map(_products, core.jaxprs_in_params(equation.params)))
+    return total

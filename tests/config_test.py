@@ -73,7 +73,7 @@ def test_a_missing_field_is_named():
         ("norm", "batch_norm", r"model\.norm='batch_norm' is unknown.*layer_norm, rms_norm"),
         ("norm_placement", "both", r"norm_placement='both' is unknown.*post, pre"),
         ("feed_forward", "tanh", r"feed_forward='tanh' is unknown.*relu"),
-        ("architecture", "rnn", r"architecture='rnn' is unknown.*transformer"),
+        ("architecture", "mlp", r"architecture='mlp' is unknown.*transformer"),
     ],
 )
 def test_an_unknown_kind_lists_the_known_ones(field, value, message):

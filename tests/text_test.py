@@ -101,5 +101,5 @@ def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_
     )
     loaded = dataset.load(config.data, cache_dir)
     assert len(loaded.usable) == 100
-    assert loaded.provenance["dropped"] == {"empty": 3, "too_long": 2}
+    assert loaded.provenance["dropped"] == {"empty": 3, "too_long": 2, "left_out": 0}
     assert len(loaded.dev) == 105

@@ -74,51 +74,51 @@ CASES = [
         toy_clauses.Clause(
             VERBS["give"],
             phrase("queen", "a"),
-            phrase("farmer"),
-            phrase("apple", "no", adjective="red"),
+            phrase("neighbour"),
+            phrase("hat", "no", adjective="red"),
             time="today",
         ),
         "time",
-        "a queen gives the farmer no red apple today",
-        "heute gibt eine Königin dem Bauern keinen roten Apfel",
+        "a queen gives the neighbour no red hat today",
+        "heute gibt eine Königin dem Nachbarn keinen roten Hut",
     ),
     (
         toy_clauses.Clause(
-            VERBS["fetch"], phrase("woman", plural=True), direct=phrase("horse", "her")
+            VERBS["fetch"], phrase("doctor", plural=True), direct=phrase("horse", "her")
         ),
         "second",
-        "the women fetch her horse",
-        "die Frauen holen ihr Pferd ab",
+        "the doctors fetch her horse",
+        "die Ärztinnen holen ihr Pferd ab",
     ),
     (
         toy_clauses.Clause(
-            VERBS["fetch"], phrase("boy"), direct=phrase("lamp", "a", adjective="small")
+            VERBS["fetch"], phrase("boy"), direct=phrase("clock", "a", adjective="small")
         ),
         "last",
-        "the boy fetches a small lamp",
-        "der Junge eine kleine Lampe abholt",
+        "the boy fetches a small clock",
+        "der Junge eine kleine Uhr abholt",
     ),
     (
         toy_clauses.Clause(
-            VERBS["watch"],
-            phrase("teacher"),
-            direct=phrase("bird", "", plural=True, count=23, adjective="green"),
+            VERBS["choose"],
+            phrase("judge"),
+            direct=phrase("calf", "", plural=True, count=23, adjective="red"),
             auxiliary=PERFECT,
         ),
         "first",
-        "the teacher has watched twenty-three green birds",
-        "hat der Lehrer dreiundzwanzig grüne Vögel angesehen",
+        "the judge has chosen twenty-three red calves",
+        "hat der Richter dreiundzwanzig rote Kälber ausgesucht",
     ),
     (
         toy_clauses.Clause(
             VERBS["wait"],
             phrase("bear"),
-            place=("behind", phrase("house", modifier="garden", adjective="big")),
+            place=("behind", phrase("door", modifier="garden", adjective="heavy")),
             auxiliary=0,
         ),
         "last",
-        "the bear will wait behind the big garden house",
-        "der Bär hinter dem großen Gartenhaus warten wird",
+        "the bear will wait behind the heavy garden door",
+        "der Bär hinter der schweren Gartentür warten wird",
     ),
     (
         toy_clauses.Clause(
@@ -138,10 +138,10 @@ def test_clauses_are_right_in_both_languages(clause, order, english, german):
 
 
 def test_pronouns_agree_with_their_noun():
-    lamp, table = phrase("lamp"), phrase("table")
+    clock, table = phrase("clock"), phrase("table")
     assert (
-        toy_clauses.Pronoun(lamp).english(),
-        toy_clauses.Pronoun(lamp).german("nominative"),
+        toy_clauses.Pronoun(clock).english(),
+        toy_clauses.Pronoun(clock).german("nominative"),
     ) == ("it", "sie")
     assert (
         toy_clauses.Pronoun(table).english(),

@@ -8,14 +8,14 @@ import pathlib
 import subprocess
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import flax.linen as nn
 import jax
 
 from transformer_jax import config as config_lib
-from transformer_jax import files, models
+from transformer_jax import files, models, recipe
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
@@ -67,6 +67,8 @@ def run(
             _log.info("%s is there already: nothing is left to do", result_path)
             return json.loads(result_path.read_text(encoding="utf-8"))
         (workdir / "failure.json").unlink(missing_ok=True)
+        for line in recipe.deviations(config):
+            _log.info("not the paper's: %s", line)
         try:
             result = {
                 "row": row,
@@ -138,6 +140,7 @@ def _train_and_evaluate(
         "steps": config.train.num_steps,
         "ppl": ppl,
         "bleu": scores,
+        **_by_length(hypotheses, dataset, config.decode.bucket_tokens),
         "tokens_per_second": metrics.tokens_per_second(workdir),
         "wall_seconds": wall_seconds + eval_seconds,
         "eval_seconds": eval_seconds,
@@ -147,6 +150,22 @@ def _train_and_evaluate(
         "data": dict(dataset.provenance),
         "devices": [device.device_kind for device in jax.devices()],
         "versions": {"jax": jax.__version__},
+    }
+
+
+def _by_length(
+    hypotheses: Sequence[str], dataset: dataset_lib.Dataset, width: int
+) -> dict[str, Any]:
+    """BLEU in buckets of source tokens, and over all sources longer than any trained on."""
+    lengths = [len(tokens) for tokens in dataset.tokenizer.encode(dataset.dev.source)]
+
+    def score(bounds: Sequence[int]) -> list[bleu.Bucket]:
+        return bleu.score_by_length(hypotheses, dataset.dev.target, lengths, bounds)
+
+    trained = int(dataset.source.lengths[dataset.usable].max())
+    return {
+        "bleu_by_length": score(range(width, max(lengths), width)),
+        "bleu_beyond_training": score([trained])[-1] if max(lengths) > trained else None,
     }
 
 

@@ -108,15 +108,26 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     too_long = ~empty & (
         (source.lengths >= config.source_length) | (target.lengths >= config.target_length)
     )
-    usable = np.flatnonzero(~(empty | too_long))
-    dropped = {"empty": int(empty.sum()), "too_long": int(too_long.sum())}
+    longest = np.maximum(source.lengths, target.lengths)
+    left_out = (
+        ~(empty | too_long) & bool(config.train_max_tokens) & (longest > config.train_max_tokens)
+    )
+    usable = np.flatnonzero(~(empty | too_long | left_out))
+    dropped = {
+        "empty": int(empty.sum()),
+        "too_long": int(too_long.sum()),
+        "left_out": int(left_out.sum()),
+    }
     _log.info(
         "%s training pairs; dropped: %s empty, %s longer than data.source_length=%d or "
-        "data.target_length=%d",
+        "data.target_length=%d, %s longer than data.train_max_tokens=%d",
         f"{len(usable):,}",
-        *(f"{count:,}" for count in dropped.values()),
+        f"{dropped['empty']:,}",
+        f"{dropped['too_long']:,}",
         config.source_length,
         config.target_length,
+        f"{dropped['left_out']:,}",
+        config.train_max_tokens,
     )
     if not len(usable):
         raise config_lib.UserError("no training pair is left once empty and long ones are dropped")

@@ -6,26 +6,26 @@ with a noun one or two clauses back, compounds in one word, numbers ones first.
 
 Ten pairs of the training set in `configs/toy.py`:
 
-  The lion that the farmer carries seeks the calves.
-    Der Löwe, den der Bauer trägt, sucht die Kälber.
-  The farmer knows that the mouse has sold no black pig today.
-    Der Bauer weiß, dass die Maus heute kein schwarzes Schwein verkauft hat.
-  Twenty-three pigs sing near the garden.
-    Dreiundzwanzig Schweine singen bei dem Garten.
-  The uncle brings no uncle when he sees two bears.
-    Der Onkel bringt keinen Onkel mit, wenn er zwei Bären sieht.
-  A teacher will see the cupboards because he loves her old picture.
-    Ein Lehrer wird die Schränke sehen, weil er ihr altes Bild liebt.
-  Today the farmer can paint twenty-nine shirts.
-    Heute kann der Bauer neunundzwanzig Hemden malen.
-  Does an old painter send the sister her newspaper?
-    Schickt eine alte Malerin der Schwester ihre Zeitung?
-  The judges bring no garden chair although it is red.
-    Die Richter bringen keinen Gartenstuhl mit, obwohl er rot ist.
-  The dog that forgets a young horse sings.
-    Der Hund, der ein junges Pferd vergisst, singt.
-  The aunt that will sell the lamp must sing.
-    Die Tante, die die Lampe verkaufen wird, muss singen.
+  The man that the queen fetches has danced.
+    Der Mann, den die Königin abholt, hat getanzt.
+  The small doctor knows that the doctor has listened behind the hotel often.
+    Die kleine Ärztin weiß, dass die Ärztin oft hinter dem Hotel zugehört hat.
+  Twenty-two strange men carry thirty-two strange coats because they are green.
+    Zweiundzwanzig seltsame Männer tragen zweiunddreißig seltsame Mäntel, weil sie grün sind.
+  Peter fetches the heavy hat and Sofia stops in the strange garden when it is red.
+    Peter holt den schweren Hut ab und Sofia hört in dem seltsamen Garten auf, wenn er rot ist.
+  Clara chooses the bear because she has carried Julia.
+    Clara sucht den Bären aus, weil sie Julia getragen hat.
+  Today Martin waits behind the heavy castle.
+    Heute wartet Martin hinter dem schweren Schloss.
+  Does the red dog admit her tired horses?
+    Lässt der rote Hund ihre müden Pferde ein?
+  The uncle sells her city door although it is small.
+    Der Onkel verkauft ihre Stadttür, obwohl sie klein ist.
+  Clara seeks no letter and the uncles stop near the red forest although it is heavy.
+    Clara sucht keinen Brief und die Onkel hören bei dem roten Wald auf, obwohl er schwer ist.
+  The judge chooses Paul.
+    Der Richter sucht Paul aus.
 
 The development and test sets hold out combinations, not only strings: one in eight of all
 verb–object, adjective–noun and compound combinations occurs in no training sentence, and every
@@ -215,6 +215,8 @@ class _Writer:
     def _noun_phrase(
         self, kind: grammar.Kind, is_object: bool = False, relative: bool = False
     ) -> grammar.NounPhrase:
+        if kind == "person" and not relative and self._chance(0.5):
+            return grammar.NounPhrase(self._random.choice(grammar.NAMES), False, determiner="")
         noun = self._random.choice(grammar.NOUNS[kind])
         plural = self._chance(0.35)
         if plural and not relative and self._chance(0.3):

@@ -1,5 +1,6 @@
 """BLEU in every variant that we report, each with the signature that says what it is."""
 
+import itertools
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -20,6 +21,44 @@ class Score(TypedDict):
 
     score: float
     signature: str
+
+
+class Bucket(TypedDict):
+    """Corpus BLEU (the main variant) over the sentences whose source has so many tokens."""
+
+    tokens: str
+    sentences: int
+    score: float
+
+
+def score_by_length(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    source_lengths: Sequence[int],
+    bounds: Sequence[int],
+) -> list[Bucket]:
+    """BLEU of sentences by the number of their source's tokens.
+
+    Args:
+      hypotheses: translations.
+      references: one each.
+      source_lengths: of each sentence.
+      bounds: the most tokens of each bucket but the last, ascending; a bucket without sentences
+        is left out.
+    """
+    buckets: list[Bucket] = []
+    edges = [0, *bounds, max(source_lengths)]
+    for low, high in itertools.pairwise(edges):
+        chosen = [i for i, length in enumerate(source_lengths) if low < length <= high]
+        if chosen:
+            metric = sacrebleu.BLEU(**_VARIANTS[MAIN], force=True)
+            result = metric.corpus_score(
+                [hypotheses[i] for i in chosen], [[references[i] for i in chosen]]
+            )
+            buckets.append(
+                Bucket(tokens=f"{low + 1}-{high}", sentences=len(chosen), score=result.score)
+            )
+    return buckets
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
