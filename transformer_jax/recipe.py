@@ -1,7 +1,7 @@
 """The paper's kinds and recipe, for saying where a run departs from them.
 
-Sizes (N, d_model, d_ff, h, d_k, d_v), P_drop, eps_ls and steps are not here: varying them is what the
-paper's own Table 3 does.
+Sizes (N, d_model, d_ff, h, d_k, d_v), P_drop, eps_ls and steps are not here: varying them is what
+the paper's own Table 3 does.
 """
 
 from transformer_jax import config as config_lib

@@ -71,7 +71,7 @@ judge judges Richter m Richter
 )
 # The same word in both languages: what a model learns to copy first.
 NAMES = [
-    Noun(name, "", name, gender, "", "person")
+    Noun(name, "", name, _gender(gender), "", "person")
     for gender, names in (
         ("m", "Peter Thomas Martin Jonas Felix Lukas Robert Paul Simon David"),
         ("f", "Anna Maria Julia Laura Sofia Clara Nina Eva Ida Greta"),
