@@ -18,7 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 16
     config.model.max_positions = 256
 
-    config.train.num_steps = 1500
+    config.train.num_steps = 1400
     config.train.warmup_steps = 400
     config.train.learning_rate_scale = 0.5
     config.train.batch_tokens = 384
@@ -32,7 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.decode.batch_sentences = 100
 
-    config.checkpoint.every = 750
+    config.checkpoint.every = 700
     config.log.every = 100
     config.log.dev_every = 0
     return config
