@@ -51,3 +51,6 @@ BASE_SIZES = {
     "model.d_v": 64,
     "train.num_steps": 100_000,
 }
+
+# What reports show beside our numbers, by the name of the table.
+TABLES = {"table3": TABLE3}

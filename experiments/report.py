@@ -14,16 +14,19 @@ import rich.box
 import rich.console
 import rich.markup
 import rich.table
-import scipy.stats
 from absl import flags
 
-from experiments import paper, results
+from experiments import claims, intervals, paper, results
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.evaluation import bleu
 
-PAPER_TABLES = {"table3": paper.TABLE3}
+UNEQUAL = 0.02  # parameters that differ from base's by a larger share are marked
+UNEQUAL_NOTE = (
+    "A percentage after params: the row has so many more or fewer than base, so that it does not "
+    "compare parts at equal parameters."
+)
 _SYMBOLS = {  # the paper's column heads, in its order
     "model.num_layers": "N",
     "model.d_model": "d_model",
@@ -36,19 +39,6 @@ _SYMBOLS = {  # the paper's column heads, in its order
     "train.num_steps": "steps",
     "model.position": "position",
 }
-_HEADS = (
-    "row",
-    "values",
-    "PPL",
-    "BLEU",
-    "− base",
-    "params ×10⁶",
-    "seeds",
-    "paper PPL",
-    "paper BLEU",
-    "paper − base",
-    "paper params",
-)
 
 
 def write(workdir: pathlib.Path) -> None:
@@ -59,33 +49,20 @@ def write(workdir: pathlib.Path) -> None:
     """
     sweep = results.read(workdir)
     require_alike(sweep)
-    reported = PAPER_TABLES[sweep.table]
-    lines = [_line(row, sweep, reported) for row in sweep.rows if row.results or row.failures]
+    reported = paper.TABLES.get(sweep.table, {})
+    rows = [row for row in sweep.rows if row.results or row.failures]
+    tables = [[_heads(sweep, reported), *(_line(row, sweep, reported) for row in rows)]]
+    if sweep.table == "variations":
+        tables += [claims.table(sweep), _by_length(rows)]
     notes = _notes(sweep)
-    files.write(workdir / f"{sweep.table}.md", _markdown(lines, notes).encode())
+    files.write(workdir / f"{sweep.table}.md", _markdown(tables, notes).encode())
     files.write(workdir / f"{sweep.table}.csv", _csv(sweep, reported).encode())
-    _print(lines, _values(sweep.rows[0], sweep.base, whole=True), notes)
+    _print(tables, _values(sweep.rows[0], sweep.base, whole=True), notes)
 
 
 def difference(row: results.Row, base: results.Row) -> tuple[float | None, float | None]:
-    """Difference in mean BLEU from the base, and half of its 95% interval over seeds (Welch's t).
-
-    Runs of one seed share their data but soon part ways, so they are not treated as pairs. The
-    difference is None where a side has no result, the half width where one has fewer than two.
-    """
-    ours, theirs = list(scores(row).values()), list(scores(base).values())
-    if not ours or not theirs:
-        return None, None
-    gap = statistics.mean(ours) - statistics.mean(theirs)
-    if len(ours) < 2 or len(theirs) < 2:
-        return gap, None
-    parts = [statistics.variance(side) / len(side) for side in (ours, theirs)]
-    if not sum(parts):
-        return gap, 0.0
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(side) - 1) for part, side in zip(parts, (ours, theirs), strict=True)
-    )
-    return gap, float(scipy.stats.t.ppf(0.975, freedom)) * sum(parts) ** 0.5
+    """Difference in mean BLEU from the base, and half of its 95% interval over seeds."""
+    return intervals.difference(list(scores(row).values()), list(scores(base).values()))
 
 
 def scores(row: results.Row) -> dict[int, float]:
@@ -96,7 +73,7 @@ def scores(row: results.Row) -> dict[int, float]:
 def require_alike(sweep: results.Sweep) -> None:
     """Raises UserError, saying what differs, unless all results were measured alike."""
     found: dict[str, set[str]] = {}
-    for row in sweep.rows:
+    for row in [row for own in sweep.rows for row in (own, *own.tuned.values())]:
         for result in row.results.values():
             for name, value in (
                 ("BLEU signature", result["bleu"][bleu.MAIN]["signature"]),
@@ -112,35 +89,83 @@ def require_alike(sweep: results.Sweep) -> None:
             )
 
 
+def unequal(params: int, base_params: int) -> str:
+    """How a row's parameters differ from base's, where they differ enough to matter."""
+    share = params / base_params - 1
+    return f"{100 * share:+.0f}%" if abs(share) > UNEQUAL else ""
+
+
+def _heads(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> list[str]:
+    heads = ["row", "values", "PPL", "BLEU", "− base"]
+    heads += [f"best of {field.split('.')[-1]}" for field in sweep.tune]
+    heads += ["params ×10⁶", "seeds"]
+    if reported:
+        heads += [f"paper, WMT14: {head}" for head in ("PPL", "BLEU", "− base", "params")]
+    return heads
+
+
 def _line(
     row: results.Row, sweep: results.Sweep, reported: Mapping[str, paper.Result]
 ) -> list[str]:
-    ours: list[str] = []
     base = sweep.rows[0]
+    values = _values(row, sweep.base, whole=row is base)
+    ours = ["failed", "", "", *[""] * len(sweep.tune), "", f"0 ({len(row.failures)} failed)"]
     if row.results:
         ppl = [result["ppl"] for result in row.results.values()]
-        ours = [_mean_and_deviation(ppl, 3), _mean_and_deviation(list(scores(row).values()), 2)]
-        mean, half = (None, None) if row is base else difference(row, base)
-        gap = "" if mean is None else f"{mean:+.2f}"
-        ours.append(gap if half is None else f"{gap} ± {half:.2f}")
+        gap = "" if row is base else intervals.written(*difference(row, base))
         params = next(iter(row.results.values()))["params"]
+        base_params = [result["params"] for result in base.results.values()]
+        mark = unequal(params, base_params[0]) if base_params else ""
         seeds = str(len(row.results))
         if row.failures:
             seeds += f" ({len(row.failures)} failed)"
-        ours += [f"{params / 1e6:.3g}", seeds]
-    else:
-        ours = ["failed", "", "", "", f"0 ({len(row.failures)} failed)"]
+        ours = [
+            _mean_and_deviation(ppl, 3),
+            _mean_and_deviation(list(scores(row).values()), 2),
+            gap,
+            *(_best(row, sweep.base, field) for field in sweep.tune),
+            f"{params / 1e6:.3g}" + (f" ({mark})" if mark else ""),
+            seeds,
+        ]
+    if row.name not in reported:
+        return [row.name, values, *ours]
     theirs = reported[row.name]
     gap = "" if row is base else f"{theirs.bleu - reported[base.name].bleu:+.1f}"
-    return [
-        row.name,
-        _values(row, sweep.base, whole=row is base),
-        *ours,
-        f"{theirs.ppl:.2f}",
-        f"{theirs.bleu:.1f}",
-        gap,
-        str(theirs.params or ""),
-    ]
+    paper_cells = [f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", gap, str(theirs.params or "")]
+    return [row.name, values, *ours, *paper_cells]
+
+
+def _best(row: results.Row, base: config_lib.Config, field: str) -> str:
+    """The row's best mean BLEU over the values of the tuned field, and that value."""
+    own = config_lib.get(config_lib.replace(base, row.overrides), field)
+    candidates = {own: row, **row.tuned}
+    means = {
+        value: statistics.mean(scores(variant).values())
+        for value, variant in candidates.items()
+        if variant.results
+    }
+    best = max(means, key=lambda value: means[value])
+    return f"{means[best]:.2f} at {best}"
+
+
+def _by_length(rows: Sequence[results.Row]) -> list[list[str]]:
+    """Mean BLEU by source tokens, and beyond the trained length; heads first."""
+    done = [row for row in rows if row.results]
+    buckets = [bucket["tokens"] for bucket in _any_result(done)["bleu_by_length"]] if done else []
+    lines = [["row", *(f"BLEU, {tokens} tokens" for tokens in buckets), "beyond training"]]
+    for row in done:
+        found = list(row.results.values())
+        cells = [
+            _mean_and_deviation([result["bleu_by_length"][i]["score"] for result in found], 2)
+            for i in range(len(buckets))
+        ]
+        beyond = [claims.beyond_training(r) for r in found if r["bleu_beyond_training"]]
+        lines.append([row.name, *cells, _mean_and_deviation(beyond, 2) if beyond else ""])
+    return lines
+
+
+def _any_result(rows: Sequence[results.Row]) -> Mapping[str, Any]:
+    return next(iter(rows[0].results.values()))
 
 
 def _values(row: results.Row, base: config_lib.Config, whole: bool) -> str:
@@ -167,9 +192,14 @@ def _notes(sweep: results.Sweep) -> list[str]:
             f"Development set of the {data.corpus} corpus, {data.source_language} to "
             f"{data.target_language}; BLEU: {done[0]['bleu'][bleu.MAIN]['signature']}. "
             "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
-            "95% interval (Welch). The paper's columns: WMT14 newstest2013; across corpora only "
-            "signs and ranks of differences compare."
+            "95% interval (Welch)."
         )
+        if sweep.table in paper.TABLES:
+            notes[0] += (
+                " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
+                "differences compare."
+            )
+        notes.append(UNEQUAL_NOTE)
     failed = [f"{row.name} (seed {s}: {e})" for row in sweep.rows for s, e in row.failures.items()]
     if failed:
         notes.append("Failed: " + "; ".join(failed) + ".")
@@ -182,13 +212,15 @@ def _notes(sweep: results.Sweep) -> list[str]:
     return notes
 
 
-def _markdown(lines: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+def _markdown(tables: Sequence[Sequence[Sequence[str]]], notes: Sequence[str]) -> str:
     def row(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    heads = [head.replace("paper", "paper, WMT14:", 1) for head in _HEADS]
-    table = [row(heads), row(["---"] * len(heads)), *map(row, lines)]
-    return "\n".join(table) + "\n\n" + "\n\n".join(notes) + "\n"
+    written = [
+        "\n".join([row(heads), row(["---"] * len(heads)), *map(row, lines)])
+        for heads, *lines in tables
+    ]
+    return "\n\n".join([*written, *notes]) + "\n"
 
 
 def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
@@ -196,8 +228,15 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
-        "row seeds failed ppl ppl_sd bleu bleu_sd bleu_minus_base interval_half_width params "
-        "paper_wmt14_ppl paper_wmt14_bleu paper_wmt14_bleu_minus_base paper_params_millions".split()
+        [
+            *"row seeds failed ppl ppl_sd bleu bleu_sd bleu_minus_base interval_half_width".split(),
+            "params",
+            *(
+                f"paper_{name}"
+                for name in "wmt14_ppl wmt14_bleu wmt14_bleu_minus_base params_millions".split()
+                if reported
+            ),
+        ]
     )
     base = sweep.rows[0]
     for row in sweep.rows:
@@ -210,30 +249,35 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
             params = next(iter(row.results.values()))["params"]
             mean_bleu = statistics.mean(ours)
             numbers = [statistics.mean(ppl), spread[0], mean_bleu, spread[1], *against, params]
-        theirs = reported[row.name]
-        gap = round(theirs.bleu - reported[base.name].bleu, 1)
-        counts = [len(row.results), len(row.failures)]
-        writer.writerow(
-            [row.name, *counts, *numbers, theirs.ppl, theirs.bleu, gap, theirs.params or ""]
-        )
+        in_paper: list[Any] = []
+        if row.name in reported:
+            theirs = reported[row.name]
+            gap = round(theirs.bleu - reported[base.name].bleu, 1)
+            in_paper = [theirs.ppl, theirs.bleu, gap, theirs.params or ""]
+        writer.writerow([row.name, len(row.results), len(row.failures), *numbers, *in_paper])
     return text.getvalue()
 
 
-def _print(lines: Sequence[Sequence[str]], base_values: str, notes: Sequence[str]) -> None:
-    title = f"base: {base_values}"  # too long for its cell
-    table = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False, title=title, title_style="")
-    for head in _HEADS:
-        table.add_column(
-            head.replace("paper", "paper,\nWMT14:", 1),
-            justify="left" if head in ("row", "values") else "right",
-            style="dim" if head.startswith("paper") else "",
-        )
-    for line in lines:
-        table.add_row(*("" if cell == base_values else rich.markup.escape(cell) for cell in line))
+def _print(
+    tables: Sequence[Sequence[Sequence[str]]], base_values: str, notes: Sequence[str]
+) -> None:
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=160)
-    console.print(table)
+    console.print(f"base: {base_values}", highlight=False, markup=False)  # too long for its cell
+    for heads, *lines in tables:
+        table = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False)
+        for head, cells in zip(heads, zip(*lines, strict=True), strict=True):
+            is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
+            table.add_column(
+                head.replace("WMT14: ", "\nWMT14: "),
+                justify="right" if is_number else "left",
+                style="dim" if head.startswith("paper") else "",
+            )
+        for line in lines:
+            cells = ("" if cell == base_values else rich.markup.escape(cell) for cell in line)
+            table.add_row(*cells)
+        console.print(table)
     for note in notes:
         console.print(note, highlight=False, markup=False)
 

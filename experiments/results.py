@@ -20,6 +20,7 @@ class Row:
       results: the contents of result.json by seed.
       failures: the errors of failed runs by seed, each one line.
       stale: seeds whose run on disk is not of this row's present configuration; they do not count.
+      tuned: the row with another value of the tuned field, by value.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Row:
     results: Mapping[int, Mapping[str, Any]]
     failures: Mapping[int, str]
     stale: Sequence[int]
+    tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +39,13 @@ class Sweep:
       table: its name, such as table3.
       base: the base's configuration.
       rows: whether run yet or not.
+      tune: the field that each row is tuned in, and its values; empty if none is.
     """
 
     table: str
     base: config_lib.Config
     rows: list[Row]
+    tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
 
 
 def slug(row: str) -> str:
@@ -52,6 +56,22 @@ def slug(row: str) -> str:
 def cell_folder(workdir: pathlib.Path, row: str, seed: int) -> pathlib.Path:
     """Where one run of a row lies."""
     return workdir / slug(row) / f"seed{seed}"
+
+
+def tuned(
+    row: str,
+    overrides: Mapping[str, Any],
+    base: config_lib.Config,
+    tune: Mapping[str, Sequence[Any]],
+) -> dict[str, dict[str, Any]]:
+    """A row with each value of the tuned field that it does not have anyway, by name."""
+    own = config_lib.replace(base, overrides)
+    return {
+        f"{row} {field.split('.')[-1]}={value}": {**overrides, field: value}
+        for field, values in tune.items()
+        for value in values
+        if value != config_lib.get(own, field)
+    }
 
 
 def read(workdir: pathlib.Path) -> Sweep:
@@ -65,8 +85,17 @@ def read(workdir: pathlib.Path) -> Sweep:
         raise config_lib.UserError(f"{workdir} holds no sweep: it has no sweep.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     base = config_lib.from_mapping(record["base"])
-    rows = [_read_row(workdir, base, name, overrides) for name, overrides in record["rows"].items()]
-    return Sweep(record["table"], base, rows)
+    tune = record["tune"]
+    rows = []
+    for name, overrides in record["rows"].items():
+        variants = {
+            changed[field]: _read_row(workdir, base, variant, changed)
+            for variant, changed in tuned(name, overrides, base, tune).items()
+            for field in tune
+        }
+        row = _read_row(workdir, base, name, overrides)
+        rows.append(dataclasses.replace(row, tuned=variants))
+    return Sweep(record["table"], base, rows, tune)
 
 
 def _read_row(

@@ -38,6 +38,12 @@ _ROWS = flags.DEFINE_string(
     "rows", "*", "Rows to run: names and shell patterns, separated by commas."
 )
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Runs of each row, with seeds 0, 1, …", lower_bound=1)
+_TUNE = flags.DEFINE_string(
+    "tune",
+    "",
+    "A field and values, train.learning_rate_scale:0.5,1,2: runs each row with each value too, and "
+    "reports it at its best on the development set beside the fixed recipe.",
+)
 _LAUNCHER = flags.DEFINE_string("launcher", "local", "Where to run: local, on this machine.")
 _PARALLEL = flags.DEFINE_integer(
     "parallel",
@@ -70,15 +76,15 @@ class Cell:
 
 def main(
     rows_for: Callable[[config_lib.Config], Rows],
-    reported: Mapping[str, paper.Result],
     table: str,
+    least_seeds: Callable[[str], int] = lambda row: 1,
 ) -> int:
     """Runs a table as the flags say, and reports.
 
     Args:
       rows_for: the table's rows for a base.
-      reported: the paper's numbers.
       table: the table's name.
+      least_seeds: runs that a row has even if --seeds says fewer.
 
     Returns:
       Exit code: 1 if a run failed.
@@ -89,8 +95,9 @@ def main(
     rows = rows_for(base)
     chosen = select(rows, _ROWS.value)
     if _DRY_RUN.value:
-        _print_plan(base, {row: rows[row] for row in chosen}, reported)
+        _print_plan(base, {row: rows[row] for row in chosen}, paper.TABLES.get(table, {}))
         return 0
+    tune = parse_tune(_TUNE.value, base)
     workdir = pathlib.Path(_WORKDIR.value)
     cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
     if "train.seed" in flags_lib.overrides():
@@ -103,9 +110,10 @@ def main(
     except OSError as error:
         raise config_lib.UserError(f"cannot make the sweep's folder: {error}") from error
     cells = [
-        _make_cell(base, row, rows[row], seed, workdir, cache_dir)
-        for seed in range(_SEEDS.value)
+        _make_cell(base, name, overrides, seed, workdir, cache_dir)
         for row in chosen
+        for name, overrides in {row: rows[row], **results.tuned(row, rows[row], base, tune)}.items()
+        for seed in range(max(_SEEDS.value, least_seeds(row)))
     ]
     missing = [cell for cell in cells if not _is_done(cell, cache_dir)]
     files.write_json(
@@ -114,6 +122,7 @@ def main(
             "table": table,
             "base": config_lib.to_dict(base),
             "rows": {row: dict(overrides) for row, overrides in rows.items()},
+            "tune": tune,
         },
     )
     failed = _run(missing, len(cells), cache_dir, parallel)
@@ -137,6 +146,28 @@ def select(rows: Rows, patterns: str) -> list[str]:
                 f"--rows: no row matches {pattern!r}; there are {', '.join(rows)}"
             )
     return [row for row in rows if any(fnmatch.fnmatchcase(row, p) for p in wanted)]
+
+
+def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
+    """The field and its values that --tune names; nothing for "".
+
+    Raises:
+      UserError: it names no field, or values that the field cannot have.
+    """
+    if not text:
+        return {}
+    field, _, values = text.partition(":")
+    try:
+        kind = type(config_lib.get(base, field))
+        found = [kind(value) for value in values.split(",")]
+        for value in found:
+            config_lib.replace(base, {field: value})
+    except (AttributeError, ValueError, config_lib.UserError) as error:
+        raise config_lib.UserError(
+            f"--tune={text}: {error}; give a field and its values, as in "
+            "--tune=train.learning_rate_scale:0.5,1,2"
+        ) from error
+    return {field: found}
 
 
 def _make_cell(
@@ -281,16 +312,20 @@ def _failure(cell: Cell, job: local.Job, code: int) -> str:
 
 def _print_plan(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Result]) -> None:
     print(
-        f"{'row':15} {'params':>8} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  overrides\n"
-        f"{'':15} {'×10⁶':>8} {'×10⁶':>6}"
+        f"{'row':22} {'params':>8} {'− base':>7} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  "
+        f"overrides\n{'':22} {'×10⁶':>8} {'':>7} {'×10⁶':>6}"
     )
+    base_params = cost.parameters(base)
     for row, overrides in rows.items():
         config = config_lib.replace(base, overrides)
-        params = cost.parameters(config) / 1e6
+        params = cost.parameters(config)
         warmup = config.train.warmup_steps
         peak = float(optimizer.learning_rate(warmup, config.train, config.model.d_model))
         flops = cost.training_flops(config)
+        in_paper = reported[row].params if row in reported else None
         print(
-            f"{row:15} {params:8.3f} {reported[row].params or '':>6} {peak:10.2e} {flops:8.1e}  "
+            f"{row:22} {params / 1e6:8.3f} {report.unequal(params, base_params):>7} "
+            f"{in_paper or '':>6} {peak:10.2e} {flops:8.1e}  "
             + " ".join(f"{name}={value}" for name, value in overrides.items())
         )
+    print(f"{report.UNEQUAL_NOTE}")

@@ -78,4 +78,4 @@ def rows_for(config: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    flags_lib.run(lambda: sweep.main(rows_for, paper.TABLE3, "table3"))
+    flags_lib.run(lambda: sweep.main(rows_for, "table3"))

@@ -42,6 +42,8 @@ def run(module, *arguments, stdin=""):
         ([*TRAIN, "--config.model.position=learned", "--config.model.max_positions=9"], "of at l"),
         ([*TRAIN, "--no_such_flag"], "no_such_flag"),
         ([*TRAIN, "extra"], "unexpected argument 'extra'"),
+        ([*TRAIN, "--config.train.scheduled_sampling=0.1"], "needs a recurrent model.architecture"),
+        ([*TRAIN, "--config.model.global_every=2"], "needs a model.window"),
         (["transformer_jax.train"], "--config"),
         (["transformer_jax.train", "--config=configs/none.py"], "configs/none.py"),
         (["transformer_jax.translate"], "holds no trained run: it has no config.json"),
@@ -86,6 +88,8 @@ def test_score_refuses_files_of_different_length(tmp_path):
         "transformer_jax.translate",
         "transformer_jax.score",
         "experiments.table3",
+        "experiments.variations",
+        "experiments.eras",
         "experiments.report",
     ],
 )

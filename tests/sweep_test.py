@@ -219,9 +219,9 @@ def test_the_dry_run_prints_rows_and_runs_nothing(tmp_path):
         text=True,
         check=True,
     )
-    lines = {line[:15].strip(): line for line in done.stdout.splitlines()}
-    assert "65.073     65   6.99e-04" in lines["base"]
-    assert "57.995     58" in lines["B d_k=16"]
+    lines = {line[:22].strip(): line for line in done.stdout.splitlines()}
+    assert "65.073             65   6.99e-04" in lines["base"]
+    assert "57.995    -11%     58" in lines["B d_k=16"]
     assert "model.num_heads=1 model.d_k=512 model.d_v=512" in lines["A h=1"]
     assert set(table3.ROWS) <= set(lines)
     assert not os.listdir(tmp_path)

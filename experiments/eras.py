@@ -1,0 +1,79 @@
+"""Why do these not match? The paper's recipe beside those of the toolkits that carry its name.
+
+  python -m experiments.eras --config=configs/base.py --workdir=runs/eras --dry_run
+
+Each row is what one toolkit's "base" changes: where norms stand, dropout, warm-up, learning rate,
+Adam, length penalty. Warm-up and learning rate are in the ratio that the toolkit's have to the
+paper's, so that a shorter base keeps its own. Clipping (Marian, norm 5) and tensor2tensor's
+smoothing over the other V - 1 classes are not reproduced.
+"""
+
+import math
+from typing import Any
+
+from experiments import sweep
+from transformer_jax import config as config_lib
+from transformer_jax import flags as flags_lib
+
+PAPER_WARMUP = 4000
+_PAPER_D_MODEL = 512
+
+
+def _scale_for(peak: float, warmup: int) -> float:
+    """The factor on the paper's schedule that peaks at a learning rate, at the paper's width."""
+    return peak * math.sqrt(_PAPER_D_MODEL * warmup)
+
+
+_V2: dict[str, Any] = {
+    "model.norm_placement": "pre",
+    "model.attention_dropout_rate": 0.1,
+    "model.feed_forward_dropout_rate": 0.1,
+    "train.warmup_steps": 8000,
+    "train.learning_rate_scale": 2.0,
+}
+# With the paper's numbers, as ROWS of table3.py.
+ROWS: dict[str, dict[str, Any]] = {
+    "base": {},  # the paper
+    "tensor2tensor v1": {},  # its code's transformer_base_v1: the same run again
+    "tensor2tensor v2": _V2,
+    "tensor2tensor v3": {**_V2, "train.adam_beta2": 0.997},
+    # fairseq's transformer_wmt_en_de: --lr 0.0007 --warmup-updates 4000; --lenpen 0.6.
+    "fairseq": {
+        "train.warmup_steps": 4000,
+        "train.learning_rate_scale": _scale_for(0.0007, 4000),
+        "decode.penalty": "length",
+    },
+    # Marian's transformer example: --learn-rate 0.0003 --lr-warmup 16000; --normalize 0.6.
+    "Marian": {
+        "train.warmup_steps": 16_000,
+        "train.learning_rate_scale": _scale_for(0.0003, 16_000),
+        "decode.beam_size": 6,
+        "decode.penalty": "length",
+    },
+}
+
+
+def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """The rows for a base of any length.
+
+    Raises:
+      UserError: a warm-up would not be a whole number of steps.
+    """
+    rows = {row: dict(changes) for row, changes in ROWS.items()}
+    for row, changes in rows.items():
+        if "train.warmup_steps" in changes:
+            steps, rest = divmod(
+                changes["train.warmup_steps"] * base.train.warmup_steps, PAPER_WARMUP
+            )
+            if rest:
+                raise config_lib.UserError(
+                    f"row {row!r} cannot be scaled: train.warmup_steps={base.train.warmup_steps} "
+                    f"times {changes['train.warmup_steps'] / PAPER_WARMUP:g} is no whole number"
+                )
+            changes["train.warmup_steps"] = steps
+            changes["train.learning_rate_scale"] *= base.train.learning_rate_scale
+    return rows
+
+
+if __name__ == "__main__":
+    flags_lib.run(lambda: sweep.main(rows_for, "eras"))

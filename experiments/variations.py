@@ -1,0 +1,105 @@
+"""The variations that followed the paper, on one base, under one recipe, in the form of Table 3.
+
+  python -m experiments.variations --config=configs/toy.py --workdir=runs/more
+  python -m experiments.variations --config=configs/toy.py --workdir=runs/more --rows='base,F*'
+
+runs what has no result yet, then prints the table, what papers claim beside what these runs say,
+and BLEU by length. Rows that those claims compare have at least --claim_seeds runs each.
+"""
+
+from typing import Any
+
+from absl import flags
+
+from experiments import claims, sweep
+from transformer_jax import config as config_lib
+from transformer_jax import flags as flags_lib
+
+_CLAIM_SEEDS = flags.DEFINE_integer(
+    "claim_seeds", 3, "Least runs of each row that a published claim compares.", lower_bound=1
+)
+
+POSITIONS = {
+    "none": "none",
+    "sinusoidal": "sinusoidal",
+    "learned": "learned",
+    "T5 bias": "t5",
+    "ALiBi": "alibi",
+    "rotary": "rotary",
+}
+NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
+CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}
+WINDOWS = (2, 4, 8)  # positions to each side
+MULTIPLE = 8  # SwiGLU's d_ff is rounded to one
+
+
+def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """The rows for a configuration taken as base, which keeps the paper's kinds.
+
+    Raises:
+      UserError: the base cannot carry a row.
+    """
+    return {"base": {}, **_parts(base), **_architectures(), **_lengths(base)}
+
+
+def _parts(base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """F positions, G norms, H attention, I feed-forward."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name, kind in POSITIONS.items():
+        if kind != base.model.position:
+            rows[f"F {name}"] = {"model.position": kind}
+    for placement in ("post", "pre"):
+        for name, norm in NORMS.items():
+            if (placement, norm) != (base.model.norm_placement, base.model.norm):
+                changes = {"model.norm_placement": placement, "model.norm": norm}
+                rows[f"G {placement}-norm {name}"] = changes
+    heads = base.model.num_heads
+    if heads % 4 or heads == 4:
+        raise config_lib.UserError(
+            f"rows H need model.num_heads to be a multiple of 4 above 4, but it is {heads}"
+        )
+    rows["H grouped-query half"] = {"model.num_kv_heads": heads // 2}
+    rows["H grouped-query quarter"] = {"model.num_kv_heads": heads // 4}
+    rows["H multi-query"] = {"model.num_kv_heads": 1}
+    for window in WINDOWS:
+        rows[f"H window={window}"] = {"model.window": window}
+    interleaved = {"model.window": WINDOWS[0], "model.global_every": 3}
+    rows[f"H window={WINDOWS[0]} interleaved"] = interleaved
+    rows["I GELU"] = {"model.feed_forward": "gelu"}
+    # Three matrices instead of two: two thirds of d_ff keep the parameters equal.
+    d_ff = MULTIPLE * round(2 / 3 * base.model.d_ff / MULTIPLE)
+    rows["I SwiGLU"] = {"model.feed_forward": "swiglu", "model.d_ff": d_ff}
+    return rows
+
+
+def _architectures() -> dict[str, dict[str, Any]]:
+    """J: what the Transformer replaced. A recurrent model needs no position kind."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name, cell in CELLS.items():
+        recurrent = {"model.architecture": cell, "model.position": "none"}
+        rows[f"J {name}"] = recurrent
+        for attention in ("dot", "additive"):
+            rows[f"J {name} {attention}"] = {**recurrent, "model.recurrent_attention": attention}
+    rows["J GRU additive sampling"] = {
+        **rows["J GRU additive"],
+        "train.scheduled_sampling": 0.25,
+    }
+    rows["J ConvS2S"] = {"model.architecture": "conv"}
+    return rows
+
+
+def _lengths(base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """K: trained on short sentences, scored on all, by position kind."""
+    longest = base.data.target_length // 4
+    return {
+        f"K {name}": {"model.position": kind, "data.train_max_tokens": longest}
+        for name, kind in POSITIONS.items()
+    }
+
+
+def _least_seeds(row: str) -> int:
+    return _CLAIM_SEEDS.value if row in claims.COMPARED else 1
+
+
+if __name__ == "__main__":
+    flags_lib.run(lambda: sweep.main(rows_for, "variations", _least_seeds))
