@@ -1,6 +1,7 @@
 """What the paper reports: its numbers as data, and nowhere else."""
 
 import dataclasses
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,3 +55,30 @@ BASE_SIZES = {
 
 # What reports show beside our numbers, by the name of the table.
 TABLES = {"table3": TABLE3}
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerKind:
+    """A row of Table 1: n is the length, d the width, k the kernel, r the neighbourhood.
+
+    Attributes:
+      complexity: operations of a layer.
+      powers: of n and of d in the complexity.
+      sequential: operations that cannot run at once.
+      sequential_power: of n in them.
+      path: the longest way between two positions through a network of such layers.
+    """
+
+    complexity: str
+    powers: Mapping[str, int]
+    sequential: str
+    sequential_power: int
+    path: str
+
+
+TABLE1 = {
+    "self-attention": LayerKind("O(n² d)", {"n": 2, "d": 1}, "O(1)", 0, "O(1)"),
+    "recurrent": LayerKind("O(n d²)", {"n": 1, "d": 2}, "O(n)", 1, "O(n)"),
+    "convolutional": LayerKind("O(k n d²)", {"n": 1, "d": 2}, "O(1)", 0, "O(log_k n)"),
+    "self-attention, restricted": LayerKind("O(r n d)", {"n": 1, "d": 1}, "O(1)", 0, "O(n / r)"),
+}

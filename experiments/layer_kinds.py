@@ -1,0 +1,136 @@
+"""One layer of each kind that Table 1 of the paper compares, as it counts them.
+
+The dimension key is that of `transformer_jax.models.attention`; T is the paper's length n, D its
+width d. Attention has one head of d_k = d_v = d, and its queries, keys and values are given: the
+paper's n² d leaves out the four d × d projections, with which it would be n² d + n d².
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from transformer_jax.models import attention, masks
+
+Inputs = Float[jax.Array, "B T D"]
+Matrix = Float[jax.Array, "D D"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes of a layer and its input, in Table 1's letters.
+
+    Attributes:
+      batch: sequences.
+      length: n, positions in each.
+      width: d, numbers at each position.
+      kernel: k, positions that a convolution reads for each that it writes.
+      neighbourhood: r, positions that restricted attention sees to each side.
+    """
+
+    batch: int
+    length: int
+    width: int
+    kernel: int
+    neighbourhood: int
+
+
+def self_attention(queries: Inputs, keys: Inputs, values: Inputs) -> Inputs:
+    """softmax(Q Kᵀ / sqrt(d)) V, every position seeing all."""
+    everything = jnp.ones((1, 1, 1, keys.shape[1]), bool)
+    return _attend(queries, keys, values, everything)
+
+
+def projected_self_attention(
+    x: Inputs, query: Matrix, key: Matrix, value: Matrix, output: Matrix
+) -> Inputs:
+    """Self-attention with its four projections, as the model has it: n² d + n d²."""
+    return self_attention(x @ query, x @ key, x @ value) @ output
+
+
+def recurrent(x: Inputs, inner: Matrix, outer: Matrix) -> Inputs:
+    """h_t = tanh(x_t W + h_{t-1} U), h_0 = 0 (Elman 1990).
+
+    The products with W need no earlier state: they are taken at once, outside the loop.
+    """
+
+    def step(state: jax.Array, projected: jax.Array) -> tuple[jax.Array, jax.Array]:
+        state = jnp.tanh(projected + state @ outer)
+        return state, state
+
+    projected = jnp.swapaxes(x @ inner, 0, 1)
+    _, states = jax.lax.scan(step, jnp.zeros_like(projected[0]), projected)
+    return jnp.swapaxes(states, 0, 1)
+
+
+def convolutional(x: Inputs, kernel: Float[jax.Array, "k D D"]) -> Inputs:
+    """y_t = Σ_i x_{t + i - (k - 1) // 2} W_i over i < k, zeros beyond the ends."""
+    numbers = ("NWC", "WIO", "NWC")
+    return jax.lax.conv_general_dilated(x, kernel, (1,), "SAME", dimension_numbers=numbers)
+
+
+def restricted_self_attention(
+    queries: Inputs, keys: Inputs, values: Inputs, neighbourhood: int
+) -> Inputs:
+    """Self-attention to at most `neighbourhood` positions on each side, in O(r n d).
+
+    The sequence is cut into blocks of r positions. What a query may see lies in its own block and
+    the two beside it, so that each block of queries is compared with three blocks of keys.
+    """
+    _, length, width = queries.shape
+    block = min(neighbourhood, length)
+    blocks = -(-length // block)
+    positions = jnp.arange(blocks * block).reshape(blocks, block)
+    key_positions = positions[:, :1] - block + jnp.arange(3 * block)
+    mask = masks.within_window(positions, key_positions, neighbourhood)
+    mask &= ((key_positions >= 0) & (key_positions < length))[:, None, None, :]
+
+    def one_sequence(queries: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
+        after = blocks * block - length  # a query there may see no key; its result is cut off
+        cut = jnp.pad(queries, ((0, after), (0, 0))).reshape(blocks, block, -1)
+
+        def beside(x: jax.Array) -> jax.Array:
+            x = jnp.pad(x, ((block, after + block), (0, 0))).reshape(blocks + 2, block, -1)
+            return jnp.concatenate([x[:-2], x[1:-1], x[2:]], axis=1)
+
+        return _attend(cut, beside(keys), beside(values), mask).reshape(-1, width)[:length]
+
+    return jax.vmap(one_sequence)(queries, keys, values)
+
+
+def _attend(queries: Inputs, keys: Inputs, values: Inputs, mask: jax.Array) -> Inputs:
+    """Attention of one head."""
+    keys_values = attention.KeysValues(keys[:, :, None], values[:, :, None])
+    return attention.attend(queries[:, :, None], keys_values, mask)[:, :, 0]
+
+
+Layer = tuple[Callable[..., jax.Array], Sequence[tuple[int, ...]]]
+
+
+def _make(function: Callable[..., jax.Array], inputs: int, matrices: int, sizes: Sizes) -> Layer:
+    x, matrix = (sizes.batch, sizes.length, sizes.width), (sizes.width, sizes.width)
+    return function, [x] * inputs + [matrix] * matrices
+
+
+def _make_convolutional(sizes: Sizes) -> Layer:
+    function, (x, matrix) = _make(convolutional, 1, 1, sizes)
+    return function, [x, (sizes.kernel, *matrix)]
+
+
+def _make_restricted(sizes: Sizes) -> Layer:
+    function = functools.partial(restricted_self_attention, neighbourhood=sizes.neighbourhood)
+    return _make(function, 3, 0, sizes)
+
+
+PROJECTED = "self-attention, with projections"  # not a row of the paper's
+# From sizes to a layer's function and the shapes of the arrays it takes.
+KINDS: dict[str, Callable[[Sizes], Layer]] = {
+    "self-attention": functools.partial(_make, self_attention, 3, 0),
+    "recurrent": functools.partial(_make, recurrent, 1, 2),
+    "convolutional": _make_convolutional,
+    "self-attention, restricted": _make_restricted,
+    PROJECTED: functools.partial(_make, projected_self_attention, 1, 4),
+}
