@@ -20,6 +20,7 @@ setuptools.setup(
         "grain>=0.2.10",
         "jax>=0.10",
         "jaxtyping>=0.3",
+        "matplotlib>=3.10",
         "ml-collections>=1.1",
         "numpy>=2.0",
         "optax>=0.2.5",
