@@ -37,8 +37,9 @@ def get_config() -> ml_collections.ConfigDict:
     model.norm = "layer_norm"  # layer_norm or rms_norm
     model.norm_placement = "post"  # post: norm(x + f(x)); pre: x + f(norm(x))
     model.feed_forward = "relu"  # relu, gelu or swiglu, which has three matrices instead of two
+    model.attention_pattern = "window"  # window or interleaved, with layers that have none between
     model.window = 0  # self-attention reaches so many positions to each side; 0: all
-    model.global_every = 0  # every so many layers one without window; 0: none
+    model.global_every = 3  # interleaved: every so many layers one without window
     model.recurrent_attention = "none"  # rnn, lstm, gru: none, dot (Luong) or additive (Bahdanau)
     model.kernel_size = 3  # conv: positions that one convolution sees
     model.compute_dtype = "float32"  # float32 or bfloat16; parameters stay float32

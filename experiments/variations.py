@@ -63,7 +63,7 @@ def _parts(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     rows["H multi-query"] = {"model.num_kv_heads": 1}
     for window in WINDOWS:
         rows[f"H window={window}"] = {"model.window": window}
-    interleaved = {"model.window": WINDOWS[0], "model.global_every": 3}
+    interleaved = {"model.window": WINDOWS[0], "model.attention_pattern": "interleaved"}
     rows[f"H window={WINDOWS[0]} interleaved"] = interleaved
     rows["I GELU"] = {"model.feed_forward": "gelu"}
     # Three matrices instead of two: two thirds of d_ff keep the parameters equal.

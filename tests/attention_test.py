@@ -63,6 +63,19 @@ def test_repeated_key_value_heads_are_multi_head_attention():
     )
 
 
+def test_every_third_layer_of_an_interleaved_stack_has_no_window(make_config):
+    config = make_config(
+        {"model.window": 1, "model.attention_pattern": "interleaved", "model.global_every": 3}
+    ).model
+    positions = jnp.arange(5)[None]
+    pattern = masks.PATTERNS[config.attention_pattern]
+    for layer in range(1, 7):
+        found = pattern(config, layer, positions, positions)[0, 0]
+        for t in range(5):
+            for s in range(5):
+                assert found[t, s] == (layer in (3, 6) or abs(s - t) <= 1)
+
+
 def test_masks_are_what_their_names_say():
     segments = np.array([[1, 1, 2, 2, 2, 0]])
     positions = np.array([[0, 1, 0, 1, 2, 0]])

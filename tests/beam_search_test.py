@@ -24,8 +24,8 @@ def random_model(request):
         architecture="transformer", num_layers=1, d_model=8, d_ff=8, num_heads=2, num_kv_heads=0,
         d_k=4, d_v=4, dropout_rate=0.0, attention_dropout_rate=0.0, feed_forward_dropout_rate=0.0,
         position="sinusoidal", max_positions=64, norm="layer_norm", norm_placement="post",
-        feed_forward="relu", window=0, global_every=0, recurrent_attention="none", kernel_size=3,
-        compute_dtype="float32",
+        feed_forward="relu", attention_pattern="window", window=0, global_every=3,
+        recurrent_attention="none", kernel_size=3, compute_dtype="float32",
     )  # fmt: skip
     model = models.build(config, VOCABULARY)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)

@@ -43,7 +43,7 @@ def run(module, *arguments, stdin=""):
         ([*TRAIN, "--no_such_flag"], "no_such_flag"),
         ([*TRAIN, "extra"], "unexpected argument 'extra'"),
         ([*TRAIN, "--config.train.scheduled_sampling=0.1"], "needs a recurrent model.architecture"),
-        ([*TRAIN, "--config.model.global_every=2"], "needs a model.window"),
+        ([*TRAIN, "--config.model.attention_pattern=windows"], "did you mean window?"),
         (["transformer_jax.train"], "--config"),
         (["transformer_jax.train", "--config=configs/none.py"], "configs/none.py"),
         (["transformer_jax.translate"], "holds no trained run: it has no config.json"),

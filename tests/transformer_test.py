@@ -26,7 +26,7 @@ VARIANTS = [
     {"model.position": "t5"},
     {"model.position": "alibi"},
     {"model.window": 3},
-    {"model.window": 2, "model.global_every": 2},
+    {"model.window": 2, "model.attention_pattern": "interleaved", "model.global_every": 2},
     {"model.norm_placement": "pre", "model.norm": "rms_norm"},
     {"model.feed_forward": "gelu"},
     {"model.feed_forward": "swiglu"},

@@ -46,6 +46,7 @@ class ModelConfig:
     norm: str
     norm_placement: str
     feed_forward: str
+    attention_pattern: str
     window: int
     global_every: int
     recurrent_attention: str
@@ -270,11 +271,12 @@ def _check_ranges(config: Config) -> None:
             model.max_positions train.num_steps train.warmup_steps train.batch_tokens
             train.accumulation_steps data.source_length data.target_length data.packing_window
             data.vocab_size decode.beam_size decode.batch_sentences mesh.fsdp mesh.tensor
-            decode.bucket_tokens model.kernel_size checkpoint.every checkpoint.keep log.every
+            decode.bucket_tokens model.kernel_size model.global_every checkpoint.every
+            checkpoint.keep log.every
         """,
         0: """
             model.num_kv_heads model.dropout_rate model.attention_dropout_rate
-            model.feed_forward_dropout_rate model.window model.global_every train.adam_beta2
+            model.feed_forward_dropout_rate model.window train.adam_beta2
             train.scheduled_sampling data.train_max_tokens train.learning_rate_scale
             train.label_smoothing train.seed data.toy_pairs data.toy_held_out_pairs data.toy_seed
             decode.alpha decode.extra_tokens log.dev_every
@@ -304,10 +306,5 @@ def _check_ranges(config: Config) -> None:
     if config.train.scheduled_sampling > 1:
         raise UserError(
             f"train.scheduled_sampling={config.train.scheduled_sampling} should be at most 1"
-        )
-    if config.model.global_every and not config.model.window:
-        raise UserError(
-            f"model.global_every={config.model.global_every} needs a model.window: without one "
-            "all layers are global"
         )
     require_known("model.compute_dtype", config.model.compute_dtype, ("float32", "bfloat16"))

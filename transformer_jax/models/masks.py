@@ -1,8 +1,15 @@
-"""Attention masks: true where a query may look at a key. Shapes broadcast to B 1 T S."""
+"""Attention masks: true where a query may look at a key. Shapes broadcast to B 1 T S.
+
+To add a pattern of self-attention, write its function and its line in `PATTERNS`.
+"""
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Int
+
+from transformer_jax import config as config_lib
 
 
 def same_segment(
@@ -25,3 +32,32 @@ def within_window(
     """A query sees at most `window` positions to each side; 0 means no limit."""
     distance = query_positions[:, None, :, None] - key_positions[:, None, None, :]
     return abs(distance) <= window if window else jnp.ones_like(distance, bool)
+
+
+def interleaved(
+    config: config_lib.ModelConfig,
+    layer: int,
+    query_positions: Int[jax.Array, "#B T"],
+    key_positions: Int[jax.Array, "#B S"],
+) -> Bool[jax.Array, "#B 1 T S"]:
+    """Windows, but for every global_every-th layer, which has none."""
+    window = 0 if layer % config.global_every == 0 else config.window
+    return within_window(query_positions, key_positions, window)
+
+
+def windows(
+    config: config_lib.ModelConfig,
+    layer: int,
+    query_positions: Int[jax.Array, "#B T"],
+    key_positions: Int[jax.Array, "#B S"],
+) -> Bool[jax.Array, "#B 1 T S"]:
+    """The same window in every layer: none, as in the paper, where it is 0."""
+    del layer
+    return within_window(query_positions, key_positions, config.window)
+
+
+# What layer 1, 2, … of either stack may see, besides the decoder's causal mask.
+PATTERNS: dict[str, Callable[..., Bool[jax.Array, "#B 1 T S"]]] = {
+    "window": windows,
+    "interleaved": interleaved,
+}

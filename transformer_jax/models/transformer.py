@@ -84,12 +84,12 @@ class Transformer(nn.Module):
         memory = self.encode(source, rates)
         causal = masks.causal(target.positions, target.positions)
         same = causal & masks.same_segment(target.segments, target.segments)
-        near = self._windows(target.positions, target.positions)
+        patterns = self._patterns(target.positions, target.positions)
         memory_mask = masks.same_segment(target.segments, source.segments)
         x = self._embed(target.tokens, target.positions, rates)
         memories = self._memories(memory, source.positions)
-        for layer, window, keys_values in zip(self.decoder, near, memories, strict=True):
-            mask = same & window
+        for layer, pattern, keys_values in zip(self.decoder, patterns, memories, strict=True):
+            mask = same & pattern
             x = layer(x, mask, target.positions, keys_values, memory_mask, source.positions, rates)
         return self._logits(x)
 
@@ -98,10 +98,10 @@ class Transformer(nn.Module):
     ) -> Float[jax.Array, "B S D"]:
         """The encoder's output."""
         same = masks.same_segment(source.segments, source.segments)
-        near = self._windows(source.positions, source.positions)
+        patterns = self._patterns(source.positions, source.positions)
         x = self._embed(source.tokens, source.positions, rates)
-        for layer, window in zip(self.encoder, near, strict=True):
-            x = layer(x, same & window, source.positions, rates)
+        for layer, pattern in zip(self.encoder, patterns, strict=True):
+            x = layer(x, same & pattern, source.positions, rates)
         return self.encoder_end(x)
 
     def start_decoding(
@@ -130,13 +130,13 @@ class Transformer(nn.Module):
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         places = jnp.arange(state.caches[0].keys.shape[1])[None]
         here = jnp.broadcast_to(index, (1, 1))
-        causal, near = masks.causal(here, places), self._windows(here, places)
+        causal, patterns = masks.causal(here, places), self._patterns(here, places)
         x = self._embed(tokens, here, dropout.NONE)
         caches = []
-        for layer, window, cache, memory in zip(
-            self.decoder, near, state.caches, state.memories, strict=True
+        for layer, pattern, cache, memory in zip(
+            self.decoder, patterns, state.caches, state.memories, strict=True
         ):
-            x, cache = layer.step(x, index, cache, causal & window, memory, state.memory_mask)
+            x, cache = layer.step(x, index, cache, causal & pattern, memory, state.memory_mask)
             caches.append(cache)
         return self._logits(x), state._replace(caches=tuple(caches))
 
@@ -145,19 +145,13 @@ class Transformer(nn.Module):
     ) -> tuple[attention.KeysValues, ...]:
         return tuple(layer.cross_attention.keys_values(memory, positions) for layer in self.decoder)
 
-    def _windows(
+    def _patterns(
         self, query_positions: Int[jax.Array, "#B T"], key_positions: Int[jax.Array, "#B S"]
     ) -> list[Bool[jax.Array, "#B 1 T S"]]:
-        """How far each layer's self-attention reaches: global_every makes every n-th unlimited."""
-        config = self.config
-        local, unlimited = (
-            masks.within_window(query_positions, key_positions, window)
-            for window in (config.window, 0)
-        )
-        return [
-            unlimited if config.global_every and layer % config.global_every == 0 else local
-            for layer in range(1, config.num_layers + 1)
-        ]
+        """What each layer's self-attention may see of the same sentence."""
+        pattern = masks.PATTERNS[self.config.attention_pattern]
+        layers_from_1 = range(1, self.config.num_layers + 1)
+        return [pattern(self.config, n, query_positions, key_positions) for n in layers_from_1]
 
     def _embed(
         self,
