@@ -47,6 +47,8 @@ def run(module, *arguments, stdin=""):
         (["transformer_jax.train"], "--config"),
         (["transformer_jax.train", "--config=configs/none.py"], "configs/none.py"),
         (["transformer_jax.translate"], "holds no trained run: it has no config.json"),
+        (["transformer_jax.attention_maps", "--source=a"], "holds no trained run"),
+        (["transformer_jax.attention_maps"], "--source"),
         (["experiments.report"], "holds no sweep: it has no sweep.json"),
         (["experiments.table3", "--config=configs/toy.py", "--rows=Z"], "no row matches 'Z'"),
         (["experiments.table3", "--config=configs/toy.py", "--launcher=x"], "--launcher='x'"),
@@ -87,6 +89,7 @@ def test_score_refuses_files_of_different_length(tmp_path):
         "transformer_jax.train",
         "transformer_jax.translate",
         "transformer_jax.score",
+        "transformer_jax.attention_maps",
         "experiments.table3",
         "experiments.variations",
         "experiments.eras",
@@ -103,10 +106,10 @@ def test_help_describes_every_flag(module):
 @pytest.mark.parametrize(
     "module", ["transformer_jax.train", "transformer_jax.translate", "experiments.table3"]
 )
-def test_no_command_imports_tensorflow_or_torch(module):
+def test_no_command_imports_what_it_does_not_use(module):
     code = (
         f"import sys, {module};"
-        "print([name for name in ('tensorflow', 'torch') if name in sys.modules])"
+        "print([name for name in ('tensorflow', 'torch', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -17,11 +17,13 @@ ROOMS = [
     "transformer_jax.training",
     "transformer_jax.decoding",
     "transformer_jax.evaluation",
+    "transformer_jax.drawing",
     "transformer_jax.runs",
     "transformer_jax.flags",
     "transformer_jax.train",
     "transformer_jax.translate",
     "transformer_jax.score",
+    "transformer_jax.attention_maps",
 ]
 OURS = ("transformer_jax", "configs", "experiments", "launch")
 

@@ -67,6 +67,10 @@ class Tokenizer:
         """Ids of each sentence's pieces, without start or end token."""
         return self._processor.EncodeAsIds(list(sentences))
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for; U+2581 is a space, `<0x41>` a byte."""
+        return self._processor.IdToPiece(list(map(int, ids)))
+
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; special tokens are left out."""
         return self._processor.DecodeIds([list(map(int, row)) for row in ids])

@@ -19,7 +19,14 @@ ROW_MULTIPLE = 32  # source lengths are rounded up to a multiple, so that few sh
 
 @final
 class Translator:
-    """A trained model, ready to translate."""
+    """A trained model, ready to translate.
+
+    Attributes:
+      model: an architecture.
+      params: its parameters.
+      tokenizer: the one that it was trained with.
+      config: its configuration; `config.decode` says how to search.
+    """
 
     def __init__(
         self,
@@ -32,15 +39,16 @@ class Translator:
         """Gathers what translating needs.
 
         Args:
-          model: an architecture.
+          model: see above, as the next three.
           params: its parameters.
-          tokenizer: the one that it was trained with.
-          config: its configuration; `config.decode` says how to search.
+          tokenizer: its own.
+          config: the run's.
           mesh: the devices that sentences are shared out over.
         """
-        self._params = params
-        self._tokenizer = tokenizer
-        self._config = config
+        self.model = model
+        self.params = params
+        self.tokenizer = tokenizer
+        self.config = config
         self._mesh = mesh
         self._search = beam_search.build(model, config.decode)
 
@@ -56,17 +64,17 @@ class Translator:
         Raises:
           UserError: the positions are learned, and a sentence is too long for them.
         """
-        tokens = self._tokenizer.encode(sentences)
+        tokens = self.tokenizer.encode(sentences)
         places = [place for place, ids in enumerate(tokens) if ids]
         self._check_lengths([len(tokens[place]) for place in places], places)
         translations = [""] * len(tokens)
         done = 0
         parts = self._mesh.shape["data"] * self._mesh.shape["fsdp"]
-        rows = -(-self._config.decode.batch_sentences // parts) * parts
+        rows = -(-self.config.decode.batch_sentences // parts) * parts
         for group in batching.padded_batches(
             [tokens[place] for place in places], None, rows, ROW_MULTIPLE
         ):
-            found = self._search(self._params, sharding.put(group.batch, self._mesh).source)
+            found = self._search(self.params, sharding.put(group.batch, self._mesh).source)
             ids = np.asarray(found.tokens)[: len(group.indices)]
             for index, text in zip(group.indices, self._decode(ids), strict=True):
                 translations[places[index]] = text
@@ -79,18 +87,18 @@ class Translator:
             row.tolist().index(tokenizer_lib.END) if tokenizer_lib.END in row else len(row)
             for row in ids
         ]
-        texts = self._tokenizer.decode(
+        texts = self.tokenizer.decode(
             [row[:end].tolist() for row, end in zip(ids, ends, strict=True)]
         )
         # A line break in a translation would shift all lines after it.
         return [text.replace("\n", " ") for text in texts]
 
     def _check_lengths(self, lengths: list[int], places: list[int]) -> None:
-        model = self._config.model
+        model = self.config.model
         if not positions.KINDS[model.position].bounded:
             return
         # The end token and the translation's extra tokens need positions too.
-        limit = model.max_positions - self._config.decode.extra_tokens - 1
+        limit = model.max_positions - self.config.decode.extra_tokens - 1
         for length, place in zip(lengths, places, strict=True):
             if length > limit:
                 raise config_lib.UserError(

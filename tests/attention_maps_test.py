@@ -1,0 +1,212 @@
+"""Attention weights against NumPy, and the command that shows them."""
+
+import html
+import io
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib import image as image_lib
+
+import transformer_jax
+from configs import toy
+from tests import reference_test, tiny
+from transformer_jax import config as config_lib
+from transformer_jax import files, models
+from transformer_jax.data import batching
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.drawing import heat_maps, page
+from transformer_jax.evaluation import attention_weights
+from transformer_jax.training import checkpoint, sharding
+from transformer_jax.training import step as step_lib
+
+SOURCE = "The <old> dog & a cat."
+TARGET = "Der alte Hund und eine Katze."
+HEADS = 4
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory, cache_dir):
+    """What a trained run leaves for others to read; its parameters are drawn, not trained."""
+    values = toy.get_config()
+    values.update_from_flattened_dict(tiny.OVERRIDES)
+    config = config_lib.from_mapping(values.to_dict())
+    tokenizer = dataset_lib.load(config.data, cache_dir).tokenizer
+    model = models.build(config.model, config.data.vocab_size)
+    state = step_lib.init_state(model, config, sharding.make_mesh(config.mesh))
+    noise = iter(jax.random.split(jax.random.key(2), 1000))
+    params = jax.tree.map(lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), state.params)
+    folder = tmp_path_factory.mktemp("run")
+    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", 1, tokenizer.digest)
+    checkpoints.save(state._replace(params=params), 0.0)
+    checkpoints.close()
+    files.write(folder / "tokenizer.model", tokenizer.model)
+    files.write_json(folder / "config.json", config_lib.to_dict(config))
+    return folder
+
+
+@pytest.fixture
+def translator(workdir):
+    return transformer_jax.load(workdir)
+
+
+class Recording(reference_test.Reference):
+    """The paper's equations in NumPy, with the weights of each attention kept in `weights`."""
+
+    def __init__(self, params, config):
+        super().__init__(params, config, kept=1.0)
+        self.weights = []
+
+    def attention(self, x, memory, p, causal):
+        heads = []
+        for head in range(self.config.num_heads):
+            part = slice(head * self.config.d_k, (head + 1) * self.config.d_k)
+            queries, keys = x @ p["query"]["kernel"][:, part], memory @ p["key"]["kernel"][:, part]
+            weights = np.exp(queries @ keys.T / math.sqrt(self.config.d_k))
+            weights *= np.tri(len(x)) if causal else 1
+            heads.append(weights / weights.sum(-1, keepdims=True))
+        self.weights.append(np.stack(heads))
+        return super().attention(x, memory, p, causal)
+
+
+# A target as long as the source must not be taken for it.
+@pytest.mark.parametrize("target", [TARGET, SOURCE], ids=["longer", "as long"])
+def test_weights_are_those_of_the_papers_equations(translator, target):
+    exact = jax.tree.map(lambda x: np.asarray(x, np.float64), translator.params["params"])
+    reference = Recording(exact, translator.config.model)
+    reference.logits(*translator.tokenizer.encode([SOURCE, target]))
+    encoder, decoder = reference.weights[:2], reference.weights[2:]
+    expected = {"encoder": encoder, "decoder": decoder[0::2], "cross": decoder[1::2]}
+    found = attention_weights.collect(translator, SOURCE, target)
+    assert [maps.kind for maps in found] == list(expected)
+    for maps in found:
+        np.testing.assert_allclose(maps.weights, expected[maps.kind], rtol=1e-3, atol=1e-5)
+
+
+def test_a_row_is_the_token_being_written(translator):
+    encoder, decoder, cross = attention_weights.collect(translator, SOURCE, TARGET)
+    assert "".join(encoder.rows[:2]).startswith("_The")
+    assert encoder.rows == encoder.columns == cross.columns
+    assert decoder.rows == cross.rows
+    assert encoder.rows[-1] == decoder.rows[-1] == "</s>"
+    assert "".join(decoder.rows[:-1]) == "_" + TARGET.replace(" ", "_")
+    assert decoder.columns == ["<s>", *decoder.rows[:-1]]
+
+
+class Attention(nn.Module):
+    number: int
+
+    @nn.compact
+    def __call__(self, shape):
+        self.sow("intermediates", "weights", jnp.full((1, 1, *shape), self.number))
+        self.sow("intermediates", "logits", jnp.zeros((1, 1, *shape)))
+
+
+class Other(nn.Module):
+    """An architecture of which nothing is known but that some modules sow their weights."""
+
+    layers: int
+
+    @nn.compact
+    def __call__(self, source, target, rate):
+        shape = target.tokens.shape[1], source.tokens.shape[1]
+        for n in range(self.layers):
+            Attention(n, name=f"block_{n}")(shape)
+        return jnp.zeros((*target.tokens.shape, 5))
+
+
+def test_any_architecture_that_sows_its_weights_is_shown_in_the_order_of_its_layers(translator):
+    translator.model = Other(12)
+    (maps,) = attention_weights.collect(translator, SOURCE, TARGET)
+    assert maps.kind == "cross"
+    np.testing.assert_array_equal(maps.weights[:, 0, 0, 0], range(12))
+    batch = batching.fill([[([5], [6, 7])]], 2, 3)
+    assert list(attention_weights.sown(Other(2), translator.params, batch)) == [
+        "block_0/0",
+        "block_1/0",
+    ]
+
+
+def test_what_cannot_be_shown_is_named(translator):
+    def complaint(source, target):
+        with pytest.raises(config_lib.UserError) as error:
+            attention_weights.collect(translator, source, target)
+        return str(error.value)
+
+    assert complaint(" ", TARGET) == "the source sentence is empty"
+    assert complaint("a\udcff", TARGET) == "the source sentence is not UTF-8"
+    assert complaint(SOURCE, "") == "the target sentence is empty"
+    translator.translate = lambda sentences: [""]
+    assert complaint(SOURCE, None).endswith("to nothing: give a target")
+    translator.model = Other(0)
+    assert complaint(SOURCE, TARGET) == "model.architecture=transformer has no attention to show"
+    translator.config = config_lib.replace(
+        translator.config, {"model.position": "learned", "model.max_positions": 30}
+    )
+    assert re.search(r"target sentence has \d+ tokens.* at most 29", complaint("a", "x " * 30))
+
+
+def test_pictures_stay_within_bounds_and_take_any_character(monkeypatch):
+    weights = np.full((1, 3, 1, 4), 1 / 4, np.float32)
+    maps = attention_weights.Maps("cross", weights, ["$x$"], ["\u4f60", "$\\a$", "</s>", "\t"])
+
+    def size():
+        return image_lib.imread(io.BytesIO(heat_maps.png(maps))).shape[:2]
+
+    height, width = size()
+    monkeypatch.setattr(heat_maps, "MOST_DOTS", height * width / 4)
+    np.testing.assert_allclose(size(), (height / 2, width / 2), atol=1)
+    monkeypatch.setattr(heat_maps, "LONGEST_SIDE", width / 3)
+    np.testing.assert_allclose(size(), (height / 3, width / 3), atol=1)
+
+
+def test_no_token_can_break_the_page():
+    tokens = ["</script>", "<!--", "&amp;", '"', "$data", "\\"]
+    maps = attention_weights.Maps("encoder", np.full((1, 1, 6, 6), 1 / 6), tokens, tokens)
+    content = page.html([maps])
+    assert content.count("</script>") == 2  # the page's own
+    (kind,) = page_data(content)
+    assert kind["rows"] == kind["columns"] == tokens
+    for token in tokens:
+        assert f"<code>{html.escape(token)}</code>" in content
+
+
+def page_data(content):
+    found = re.search(r'<script type="application/json" id="data">(.*)</script>', content)
+    assert found
+    return json.loads(found[1])
+
+
+def test_the_command_writes_figures_and_a_page_that_needs_nothing_else(workdir, tmp_path):
+    command = [
+        *(sys.executable, "-W", "error"),
+        *("-W", "ignore:the load_module:DeprecationWarning"),  # of ml_collections
+        *("-m", "transformer_jax.attention_maps", f"--workdir={workdir}"),
+        *(f"--source={SOURCE}", f"--output={tmp_path}"),
+    ]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    names = ["encoder.png", "decoder.png", "cross.png", "attention.html"]
+    assert done.stdout.splitlines() == [str(tmp_path / name) for name in names]
+    for name in names[:3]:
+        picture = image_lib.imread(tmp_path / name)
+        assert picture.min() < 0.3 < picture.max()
+    content = (tmp_path / "attention.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"\w+://[^\s\"]+", content)) == {"http://www.w3.org/2000/svg"}  # a name
+    kinds = page_data(content)
+    for kind in kinds:
+        weights = np.array(kind["weights"])
+        assert weights.shape == (2, HEADS, len(kind["rows"]), len(kind["columns"]))
+        np.testing.assert_allclose(weights.sum(-1), 1000, atol=len(kind["columns"]) / 2)
+        for token in kind["rows"]:
+            assert f"<code>{html.escape(token)}</code>" in content
+    assert {"<0x3C>", "<0x26>", "</s>"} <= set(kinds[0]["rows"])  # "<" and "&", as bytes

@@ -1,0 +1,40 @@
+"""Shows where a trained model attends, for one sentence pair, as the paper's appendix does.
+
+python -m transformer_jax.attention_maps --workdir=runs/one --source="The dog sleeps."
+
+Writes encoder.png, decoder.png and cross.png, a heat map for each layer and head, and
+attention.html, the same to explore in a browser, and prints their paths. In the decoder a row is
+named by the token being written there; the tokens that it reads begin with the start token.
+"""
+
+import pathlib
+
+from absl import flags
+
+from transformer_jax import files, runs
+from transformer_jax import flags as flags_lib
+from transformer_jax.drawing import heat_maps, page
+from transformer_jax.evaluation import attention_weights
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+_SOURCE = flags.DEFINE_string("source", None, "A sentence.", required=True)
+_TARGET = flags.DEFINE_string("target", None, "Its translation; by default the model's own.")
+_OUTPUT = flags.DEFINE_string("output", None, "Where to write; by default WORKDIR/attention_maps.")
+
+
+def main() -> None:
+    """Prints one path a line."""
+    workdir = pathlib.Path(_WORKDIR.value)
+    output = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else workdir / "attention_maps"
+    all_maps = attention_weights.collect(runs.load(workdir), _SOURCE.value, _TARGET.value)
+    for maps in all_maps:
+        path = output / f"{maps.kind}.png"
+        files.write(path, heat_maps.png(maps))
+        print(path)
+    path = output / "attention.html"
+    files.write(path, page.html(all_maps).encode())
+    print(path)
+
+
+if __name__ == "__main__":
+    flags_lib.run(main)

@@ -1,0 +1,198 @@
+"""Attention as a page that needs no network: one file, read by any browser.
+
+All heads are shown small. The chosen one is shown large: as in the paper's appendix, with lines
+between two columns of tokens whose strength is the weight, and as a heat map.
+"""
+
+import html as html_lib
+import json
+import string
+from collections.abc import Sequence
+
+import numpy as np
+
+from transformer_jax.drawing import heat_maps
+from transformer_jax.evaluation import attention_weights
+
+_TEMPLATE = string.Template("""<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<title>Attention</title>
+<style>
+  body { font: 15px/1.5 sans-serif; margin: 2em; color: #222; }
+  code { background: #eef3fa; border-radius: 3px; padding: 0 3px; margin-right: 2px; }
+  button { font: inherit; background: none; border: 1px solid #ccc; padding: 2px; cursor: pointer; }
+  button[aria-pressed=true] { border-color: #08306b; box-shadow: 0 0 0 1px #08306b; }
+  #kinds button { padding: 4px 12px; }
+  #heads td { padding: 2px; }
+  #heads th { font-weight: normal; color: #666; }
+  #heads canvas { width: 64px; height: 64px; image-rendering: pixelated; display: block; }
+  #chosen { display: flex; flex-wrap: wrap; gap: 3em; }
+  svg text { font-size: 13px; }
+  svg [tabindex] { cursor: pointer; outline: none; }
+  svg [tabindex]:focus text { font-weight: bold; }
+</style>
+<h1>Attention</h1>
+$sentences
+<p id="kinds"></p>
+<p id="reading"></p>
+<table id="heads"></table>
+<h2 id="name"></h2>
+<p>Point at a token, or go to it with the tab key, to see its lines alone; click to keep them.</p>
+<div id="chosen"></div>
+<script type="application/json" id="data">$data</script>
+<script>
+"use strict";
+const kinds = JSON.parse(document.getElementById("data").textContent);
+const BLUE = "#08306b", PITCH = 20, LETTER = 8;
+let kind = kinds[0], layer = 0, head = 0, pinned = null;
+
+function add(parent, tag, attributes, text) {
+  const space = parent.namespaceURI;
+  const svg = tag === "svg" ? "http://www.w3.org/2000/svg" : space;
+  const element = document.createElementNS(svg, tag);
+  for (const name in attributes || {}) element.setAttribute(name, attributes[name]);
+  if (text !== undefined) element.textContent = text;
+  return parent.appendChild(element);
+}
+
+function clear(id) {
+  const element = document.getElementById(id);
+  element.replaceChildren();
+  return element;
+}
+
+function button(parent, pressed, choose, text) {
+  const element = add(parent, "button", {"aria-pressed": pressed}, text);
+  element.onclick = choose;
+  return element;
+}
+
+const width = labels => LETTER * Math.max(...labels.map(label => label.length)) + 10;
+const percent = weight => (weight / 10).toFixed(1) + "%";
+
+// Two columns of tokens, and a line for each weight, as strong as the weight.
+function drawLines(parent, weights) {
+  const left = width(kind.rows), right = left + 220;
+  const svg = add(parent, "svg", {
+    width: right + width(kind.columns),
+    height: PITCH * Math.max(kind.rows.length, kind.columns.length) + 10,
+  });
+  const y = i => PITCH * (i + 0.5) + 5;
+  const lines = add(svg, "g", {stroke: BLUE}), sides = [[], []];
+  const all = weights.map((row, t) => row.map((weight, s) => add(lines, "line", {
+    x1: left, y1: y(t), x2: right, y2: y(s), "stroke-width": 1 + weight / 400,
+  })));
+  function show(side, token) {
+    const only = side !== undefined;
+    weights.forEach((row, t) => row.forEach((weight, s) => all[t][s].setAttribute(
+      "opacity", only && token !== [t, s][side] ? 0 : weight / 1000)));
+    sides.forEach((marks, other) => marks.forEach((mark, i) => mark.setAttribute(
+      "opacity", !only ? 0 : other === side ? Number(i === token) / 4
+        : (side === 0 ? weights[token][i] : weights[i][token]) / 2500)));
+  }
+  const rest = () => pinned ? show(...pinned) : show();
+  [kind.rows, kind.columns].forEach((labels, side) => labels.forEach((label, i) => {
+    const group = add(svg, "g", {tabindex: 0}), x = side ? right : 0;
+    sides[side].push(add(group, "rect", {
+      x: x, y: y(i) - PITCH / 2, width: width(labels), height: PITCH, fill: BLUE,
+    }));
+    add(group, "text", {
+      x: side ? right + 5 : left - 5, y: y(i) + 4, "text-anchor": side ? "start" : "end",
+    }, label);
+    group.onmouseenter = group.onfocus = () => show(side, i);
+    group.onmouseleave = group.onblur = rest;
+    group.onclick = () => {
+      pinned = pinned && pinned[0] === side && pinned[1] === i ? null : [side, i];
+      rest();
+    };
+  }));
+  rest();
+}
+
+function drawMap(parent, weights) {
+  const left = width(kind.rows), top = width(kind.columns);
+  const svg = add(parent, "svg", {
+    width: left + PITCH * kind.columns.length + 5, height: top + PITCH * kind.rows.length + 5,
+  });
+  kind.rows.forEach((label, t) => add(svg, "text", {
+    x: left - 5, y: top + PITCH * t + 14, "text-anchor": "end",
+  }, label));
+  kind.columns.forEach((label, s) => add(svg, "text", {
+    transform: "translate(" + (left + PITCH * s + 14) + " " + (top - 5) + ") rotate(-90)",
+  }, label));
+  weights.forEach((row, t) => row.forEach((weight, s) => {
+    const cell = add(svg, "rect", {
+      x: left + PITCH * s, y: top + PITCH * t, width: PITCH, height: PITCH, fill: BLUE,
+      "fill-opacity": weight / 1000, stroke: "#ddd", "stroke-width": 0.5,
+    });
+    add(cell, "title", {}, kind.rows[t] + " → " + kind.columns[s] + ": " + percent(weight));
+  }));
+}
+
+function drawSmall(parent, weights) {
+  const canvas = add(parent, "canvas", {width: weights[0].length, height: weights.length});
+  const context = canvas.getContext("2d");
+  context.fillStyle = BLUE;
+  weights.forEach((row, t) => row.forEach((weight, s) => {
+    context.globalAlpha = weight / 1000;
+    context.fillRect(s, t, 1, 1);
+  }));
+}
+
+function draw() {
+  const choices = clear("kinds"), table = clear("heads"), chosen = clear("chosen");
+  kinds.forEach(one => button(choices, one === kind, () => {
+    [kind, layer, head, pinned] = [one, 0, 0, null];
+    draw();
+  }, one.title));
+  document.getElementById("reading").textContent = kind.reading;
+  const top = add(table, "tr");
+  add(top, "th");
+  kind.weights[0].forEach((_, h) => add(top, "th", {}, "head " + (h + 1)));
+  kind.weights.forEach((heads, n) => {
+    const line = add(table, "tr");
+    add(line, "th", {}, "layer " + (n + 1));
+    heads.forEach((weights, h) => drawSmall(button(
+      add(line, "td"), n === layer && h === head,
+      () => { [layer, head] = [n, h]; draw(); }), weights));
+  });
+  document.getElementById("name").textContent =
+    kind.title + ": layer " + (layer + 1) + ", head " + (head + 1);
+  drawLines(chosen, kind.weights[layer][head]);
+  drawMap(chosen, kind.weights[layer][head]);
+}
+
+draw();
+</script>
+</html>
+""")
+
+
+def html(all_maps: Sequence[attention_weights.Maps]) -> str:
+    """The page of a sentence pair; it holds the weights in thousandths.
+
+    Args:
+      all_maps: every kind of attention, each a button on the page.
+    """
+    kinds = [
+        {
+            "title": heat_maps.CAPTIONS[maps.kind][0],
+            "reading": heat_maps.CAPTIONS[maps.kind][1],
+            "rows": maps.rows,
+            "columns": maps.columns,
+            "weights": np.rint(1000 * maps.weights).astype(int).tolist(),
+        }
+        for maps in all_maps
+    ]
+    # Nothing in a token may end the script element: JSON may spell "<" as an escape.
+    data = json.dumps(kinds, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    sentences = {tuple(maps.rows): None for maps in all_maps}  # each once, in order
+    paragraphs = [
+        "<p>" + "".join(f"<code>{html_lib.escape(token)}</code>" for token in tokens) + "</p>"
+        for tokens in sentences
+    ]
+    return _TEMPLATE.substitute(sentences="\n".join(paragraphs), data=data)
