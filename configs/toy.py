@@ -27,10 +27,11 @@ def get_config() -> ml_collections.ConfigDict:
     config.data.toy_pairs = 24_000
     config.data.toy_held_out_pairs = 500
     config.data.vocab_size = 800
-    config.data.source_length = 48
+    config.data.source_length = 40
     config.data.target_length = 48
 
     config.decode.batch_sentences = 100
+    config.decode.extra_tokens = 15
 
     config.checkpoint.every = 700
     config.log.every = 100

@@ -116,7 +116,7 @@ class Other(nn.Module):
     layers: int
 
     @nn.compact
-    def __call__(self, source, target, rate):
+    def __call__(self, source, target):
         shape = target.tokens.shape[1], source.tokens.shape[1]
         for n in range(self.layers):
             Attention(n, name=f"block_{n}")(shape)

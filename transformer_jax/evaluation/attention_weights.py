@@ -101,7 +101,7 @@ def sown(
 
     @jax.jit
     def forward(params: Any, batch: sequences.Batch) -> Any:
-        _, found = model.apply(params, batch.source, batch.target, None, mutable=["intermediates"])
+        _, found = model.apply(params, batch.source, batch.target, mutable=["intermediates"])
         return found
 
     found: dict[str, Any] = traverse_util.flatten_dict(

@@ -3,7 +3,7 @@
 One dimension key for the whole package:
 
   B batch   T query length   S key length   D d_model   H heads   K key–value heads
-  G query heads for each key–value head (H = K G)   C d_k or d_v   F d_ff   V vocabulary
+  G query heads for each key–value head (H = K G)   N = G T   C d_k or d_v   F d_ff   V vocabulary
   W hypotheses kept for each sentence in beam search   L length of a decoding cache
 
 Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V
@@ -50,17 +50,17 @@ def weigh(
     """
     batch, length, heads, d_k = queries.shape
     kv_heads = keys.shape[2]
-    grouped = queries.reshape(batch, length, kv_heads, heads // kv_heads, d_k)
+    # The G queries of a group stand one after another, so that this is one plain batched product.
+    grouped = queries.reshape(batch, length, kv_heads, -1, d_k).transpose(0, 3, 1, 2, 4)
     logits = jnp.einsum(
-        "BTKGC,BSKC->BKGTS",
-        grouped / math.sqrt(d_k),
+        "BNKC,BSKC->BKNS",
+        grouped.reshape(batch, -1, kv_heads, d_k) / math.sqrt(d_k),
         keys,
         preferred_element_type=jnp.float32,
-    )
+    ).reshape(batch, heads, length, -1)
     if bias is not None:
-        logits += bias.reshape(bias.shape[0], kv_heads, -1, *bias.shape[2:])
-    logits = jnp.where(mask[:, :, None], logits, jnp.finfo(jnp.float32).min)
-    return jax.nn.softmax(logits).reshape(batch, heads, length, -1)
+        logits += bias
+    return jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min))
 
 
 def mix(
@@ -68,9 +68,11 @@ def mix(
 ) -> Float[jax.Array, "B T H d_v"]:
     """For each query and head the weighted mean of the values of its key–value head."""
     batch, heads, length, keys = weights.shape
-    grouped = weights.astype(values.dtype).reshape(batch, values.shape[2], -1, length, keys)
-    mixed = jnp.einsum("BKGTS,BSKC->BTKGC", grouped, values)
-    return mixed.reshape(batch, length, heads, values.shape[-1])
+    kv_heads, d_v = values.shape[2:]
+    grouped = weights.astype(values.dtype).reshape(batch, kv_heads, -1, keys)
+    mixed = jnp.einsum("BKNS,BSKC->BNKC", grouped, values)
+    split = mixed.reshape(batch, -1, length, kv_heads, d_v).transpose(0, 2, 3, 1, 4)
+    return split.reshape(batch, length, heads, d_v)
 
 
 def attend(
