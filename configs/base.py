@@ -77,7 +77,6 @@ def get_config() -> ml_collections.ConfigDict:
     decode.penalty = "gnmt"  # gnmt: ((5 + length) / 6)^alpha; length: length^alpha
     decode.extra_tokens = 50  # a translation has at most this many tokens more than its source
     decode.batch_sentences = 64  # sentences decoded together
-    decode.bucket_tokens = 20  # BLEU by length is taken over buckets of so many source tokens
 
     config.mesh = mesh = ml_collections.ConfigDict()
     mesh.data = -1  # devices that share out the batch; -1: all that the others leave
@@ -91,4 +90,5 @@ def get_config() -> ml_collections.ConfigDict:
     config.log = log = ml_collections.ConfigDict()
     log.every = 100  # steps between lines of metrics.jsonl
     log.dev_every = 5000  # steps between measurements of development perplexity; 0: never
+    log.bucket_tokens = 20  # BLEU by length is taken over buckets of so many source tokens
     return config

@@ -18,22 +18,23 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 16
     config.model.max_positions = 256
 
-    config.train.num_steps = 1400
+    config.train.num_steps = 1450
     config.train.warmup_steps = 400
     config.train.learning_rate_scale = 0.5
-    config.train.batch_tokens = 384
+    config.train.batch_tokens = 320
 
     config.data.corpus = "toy"
     config.data.toy_pairs = 24_000
     config.data.toy_held_out_pairs = 500
     config.data.vocab_size = 800
-    config.data.source_length = 40
-    config.data.target_length = 48
+    config.data.source_length = 34
+    config.data.target_length = 40
 
     config.decode.batch_sentences = 100
     config.decode.extra_tokens = 15
 
-    config.checkpoint.every = 700
+    config.checkpoint.every = 725
     config.log.every = 100
     config.log.dev_every = 0
+    config.log.bucket_tokens = 6
     return config

@@ -1,13 +1,11 @@
 """What a run will cost: its parameters and its floating-point operations, without running it."""
 
 import functools
-import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
+from experiments import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.training import sharding
@@ -37,17 +35,4 @@ def training_flops(config: config_lib.Config) -> float:
     params = jax.eval_shape(model.init, jax.random.key(0), source, target)
     forward = jax.make_jaxpr(functools.partial(models.logits, model))(params, example)
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
-    return 3.0 * rows * _products(forward.jaxpr)
-
-
-def _products(jaxpr: Any) -> float:
-    """Operations of a program's matrix products, loops counted as often as they run."""
-    total = 0.0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            shared = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
-            total += 2.0 * shared * equation.outvars[0].aval.size
-        times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        total += times * sum(map(_products, core.jaxprs_in_params(equation.params)))
-    return total
+    return 3.0 * rows * measuring.matrix_flops(forward.jaxpr)

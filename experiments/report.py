@@ -54,6 +54,7 @@ def write(workdir: pathlib.Path) -> None:
     tables = [[_heads(sweep, reported), *(_line(row, sweep, reported) for row in rows)]]
     if sweep.table == "variations":
         tables += [claims.table(sweep), _by_length(rows)]
+    tables = [table for table in tables if len(table) > 1]
     notes = _notes(sweep)
     files.write(workdir / f"{sweep.table}.md", _markdown(tables, notes).encode())
     files.write(workdir / f"{sweep.table}.csv", _csv(sweep, reported).encode())
@@ -109,7 +110,8 @@ def _line(
 ) -> list[str]:
     base = sweep.rows[0]
     values = _values(row, sweep.base, whole=row is base)
-    ours = ["failed", "", "", *[""] * len(sweep.tune), "", f"0 ({len(row.failures)} failed)"]
+    tuned = [_best(row, sweep.base, field) for field in sweep.tune]
+    ours = ["failed", "", "", *tuned, "", f"0 ({len(row.failures)} failed)"]
     if row.results:
         ppl = [result["ppl"] for result in row.results.values()]
         gap = "" if row is base else intervals.written(*difference(row, base))
@@ -123,7 +125,7 @@ def _line(
             _mean_and_deviation(ppl, 3),
             _mean_and_deviation(list(scores(row).values()), 2),
             gap,
-            *(_best(row, sweep.base, field) for field in sweep.tune),
+            *tuned,
             f"{params / 1e6:.3g}" + (f" ({mark})" if mark else ""),
             seeds,
         ]
@@ -135,32 +137,45 @@ def _line(
     return [row.name, values, *ours, *paper_cells]
 
 
-def _best(row: results.Row, base: config_lib.Config, field: str) -> str:
-    """The row's best mean BLEU over the values of the tuned field, and that value."""
+def best(row: results.Row, base: config_lib.Config, field: str) -> tuple[Any, float, int] | None:
+    """The value of the tuned field with the row's best mean BLEU, that mean, and its runs."""
     own = config_lib.get(config_lib.replace(base, row.overrides), field)
-    candidates = {own: row, **row.tuned}
-    means = {
-        value: statistics.mean(scores(variant).values())
-        for value, variant in candidates.items()
+    found = [
+        (value, statistics.mean(scores(variant).values()), len(variant.results))
+        for value, variant in {own: row, **row.tuned}.items()
         if variant.results
-    }
-    best = max(means, key=lambda value: means[value])
-    return f"{means[best]:.2f} at {best}"
+    ]
+    return max(found, key=lambda candidate: candidate[1], default=None)
+
+
+def _best(row: results.Row, base: config_lib.Config, field: str) -> str:
+    found = best(row, base, field)
+    if found is None:
+        return ""
+    value, mean, runs = found
+    return f"{mean:.2f} at {value}" + (f" ({runs} runs)" if runs != len(row.results) else "")
 
 
 def _by_length(rows: Sequence[results.Row]) -> list[list[str]]:
-    """Mean BLEU by source tokens, and beyond the trained length; heads first."""
+    """Mean BLEU by source tokens, and, of rows trained on short ones, beyond; heads first."""
     done = [row for row in rows if row.results]
-    buckets = [bucket["tokens"] for bucket in _any_result(done)["bleu_by_length"]] if done else []
-    lines = [["row", *(f"BLEU, {tokens} tokens" for tokens in buckets), "beyond training"]]
+    if not done:
+        return []
+    buckets = _any_result(done)["bleu_by_length"]
+    heads = [f"BLEU, {b['tokens']} tokens ({b['sentences']})" for b in buckets]
+    lines = [["row", *heads, "beyond training"]]
     for row in done:
         found = list(row.results.values())
         cells = [
             _mean_and_deviation([result["bleu_by_length"][i]["score"] for result in found], 2)
             for i in range(len(buckets))
         ]
-        beyond = [claims.beyond_training(r) for r in found if r["bleu_beyond_training"]]
-        lines.append([row.name, *cells, _mean_and_deviation(beyond, 2) if beyond else ""])
+        beyond = [result["bleu_beyond_training"] for result in found]
+        last = ""
+        if "data.train_max_tokens" in row.overrides and all(beyond):
+            last = _mean_and_deviation([part["score"] for part in beyond], 2)
+            last += f" ({beyond[0]['tokens']} tokens, {beyond[0]['sentences']})"
+        lines.append([row.name, *cells, last])
     return lines
 
 
@@ -200,13 +215,14 @@ def _notes(sweep: results.Sweep) -> list[str]:
                 "differences compare."
             )
         notes.append(UNEQUAL_NOTE)
-    failed = [f"{row.name} (seed {s}: {e})" for row in sweep.rows for s, e in row.failures.items()]
+    rows = [row for own in sweep.rows for row in (own, *own.tuned.values())]
+    failed = [f"{row.name} (seed {s}: {e})" for row in rows for s, e in row.failures.items()]
     if failed:
         notes.append("Failed: " + "; ".join(failed) + ".")
-    stale = [f"{row.name} (seed {seed})" for row in sweep.rows for seed in row.stale]
+    stale = [f"{row.name} (seed {seed})" for row in rows for seed in row.stale]
     if stale:
         notes.append("Left out, being of another configuration: " + ", ".join(stale) + ".")
-    missing = [row.name for row in sweep.rows if not (row.results or row.failures or row.stale)]
+    missing = [row.name for row in rows if not (row.results or row.failures or row.stale)]
     if missing:
         notes.append("Not run: " + ", ".join(missing) + ".")
     return notes
@@ -231,6 +247,7 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
         [
             *"row seeds failed ppl ppl_sd bleu bleu_sd bleu_minus_base interval_half_width".split(),
             "params",
+            *(f"best_{field}_{part}" for field in sweep.tune for part in ("value", "bleu")),
             *(
                 f"paper_{name}"
                 for name in "wmt14_ppl wmt14_bleu wmt14_bleu_minus_base params_millions".split()
@@ -254,7 +271,10 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
             theirs = reported[row.name]
             gap = round(theirs.bleu - reported[base.name].bleu, 1)
             in_paper = [theirs.ppl, theirs.bleu, gap, theirs.params or ""]
-        writer.writerow([row.name, len(row.results), len(row.failures), *numbers, *in_paper])
+        tuned = [(best(row, sweep.base, field) or ("", ""))[:2] for field in sweep.tune]
+        flat = [part for pair in tuned for part in pair]
+        counts = [len(row.results), len(row.failures)]
+        writer.writerow([row.name, *counts, *numbers, *flat, *in_paper])
     return text.getvalue()
 
 

@@ -94,10 +94,14 @@ def main(
     base = flags_lib.read_config(_CONFIG)
     rows = rows_for(base)
     chosen = select(rows, _ROWS.value)
-    if _DRY_RUN.value:
-        _print_plan(base, {row: rows[row] for row in chosen}, paper.TABLES.get(table, {}))
-        return 0
     tune = parse_tune(_TUNE.value, base)
+    variants = {
+        row: {row: rows[row], **results.tuned(row, rows[row], base, tune)} for row in chosen
+    }
+    if _DRY_RUN.value:
+        planned = {name: o for group in variants.values() for name, o in group.items()}
+        _print_plan(base, planned, paper.TABLES.get(table, {}))
+        return 0
     workdir = pathlib.Path(_WORKDIR.value)
     cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
     if "train.seed" in flags_lib.overrides():
@@ -112,7 +116,7 @@ def main(
     cells = [
         _make_cell(base, name, overrides, seed, workdir, cache_dir)
         for row in chosen
-        for name, overrides in {row: rows[row], **results.tuned(row, rows[row], base, tune)}.items()
+        for name, overrides in variants[row].items()
         for seed in range(max(_SEEDS.value, least_seeds(row)))
     ]
     missing = [cell for cell in cells if not _is_done(cell, cache_dir)]
@@ -126,10 +130,10 @@ def main(
         },
     )
     failed = _run(missing, len(cells), cache_dir, parallel)
-    report.write(workdir)
-    _log.info("the table lies in %s", workdir / f"{table}.md")
     for line in failed:
         print(f"failed: {line}", file=sys.stderr)
+    report.write(workdir)
+    _log.info("the table lies in %s", workdir / f"{table}.md")
     return 1 if failed else 0
 
 
@@ -157,6 +161,11 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
     if not text:
         return {}
     field, _, values = text.partition(":")
+    if field.split(".")[0] not in ("model", "train", "data", "decode") or field == "train.seed":
+        raise config_lib.UserError(
+            f"--tune={text}: only fields of model, train, data and decode that are no seed change "
+            "a result"
+        )
     try:
         kind = type(config_lib.get(base, field))
         found = [kind(value) for value in values.split(",")]

@@ -14,6 +14,7 @@ from absl import flags
 from experiments import claims, sweep
 from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
+from transformer_jax import recipe
 
 _CLAIM_SEEDS = flags.DEFINE_integer(
     "claim_seeds", 3, "Least runs of each row that a published claim compares.", lower_bound=1
@@ -30,15 +31,31 @@ POSITIONS = {
 NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}
 WINDOWS = (2, 4, 8)  # positions to each side
+VARIED = (
+    "model.architecture",
+    "model.position",
+    "model.norm",
+    "model.norm_placement",
+    "model.feed_forward",
+    "model.window",
+    "train.scheduled_sampling",
+    "data.train_max_tokens",
+)
 MULTIPLE = 8  # SwiGLU's d_ff is rounded to one
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The rows for a configuration taken as base, which keeps the paper's kinds.
+    """The rows for a configuration taken as base.
 
     Raises:
-      UserError: the base cannot carry a row.
+      UserError: the base has not the paper's kinds, from which rows differ, or too few heads.
     """
+    for field in VARIED:
+        found, allowed = config_lib.get(base, field), recipe.PAPER[field][0]
+        if found != allowed:
+            raise config_lib.UserError(
+                f"the rows vary {field}: in base it should be the paper's, {allowed}, not {found}"
+            )
     return {"base": {}, **_parts(base), **_architectures(), **_lengths(base)}
 
 

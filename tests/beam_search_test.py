@@ -55,7 +55,7 @@ def penalty(length, alpha, kind):
 
 
 def decode_config(beam_size, alpha=0.6, kind="gnmt"):
-    return config_lib.DecodeConfig(beam_size, alpha, kind, EXTRA, 1, 20)
+    return config_lib.DecodeConfig(beam_size, alpha, kind, EXTRA, 1)
 
 
 def run(model, params, config):

@@ -51,7 +51,9 @@ def test_sampling_with_chance_1_never_reads_the_target(sampled):
     [
         ({"model.architecture": "lstm"}, r"has no use for model\.position=sinusoidal"),
         ({**LSTM, "model.d_model": 15}, r"needs an even d_model"),
-        ({"model.recurrent_attention": "dot"}, r"needs a recurrent model\.architecture \(rnn, "),
+        ({"model.recurrent_attention": "dot"}, r"=transformer has no use for model\.recurrent_att"),
+        ({**LSTM, "model.window": 3}, r"=lstm has no use for model\.window=3: set model\.window=0"),
+        ({"model.architecture": "conv", "model.norm": "rms_norm"}, r"no use for model\.norm=rms"),
         ({**LSTM, "model.recurrent_attention": "dto"}, r"'dto' is unknown.*did you mean dot\?"),
         ({"model.architecture": "conv", "model.position": "rotary"}, r"no self-attention"),
         ({"model.architecture": "conv", "model.position": "t5"}, r"no self-attention"),

@@ -57,6 +57,7 @@ def test_the_papers_config_departs_from_it_nowhere():
     changed = config_lib.replace(base, eras.rows_for(base)["tensor2tensor v3"])
     lines = recipe.deviations(changed)
     assert len(lines) == 6
+    assert recipe.deviations(config_lib.replace(base, {"model.num_kv_heads": 8})) == []
     assert "model.norm_placement=pre, where the paper has post" in lines
 
 
@@ -84,9 +85,9 @@ def test_eras_have_their_toolkits_peak_rates():
 def row(name, *scores):
     found = {
         seed: {
+            "bleu_beyond_training": None if score is None else {"score": score},
             "bleu": {"sacrebleu_13a": {"score": score}},
-            "bleu_beyond_training": {"score": score},
-            "bleu_by_length": [{"score": 90.0}, {"score": 90.0 - score}],
+            "bleu_by_length": [{"score": 50.0}, {"score": 50.0 - (score or 0) / 2}],
         }
         for seed, score in enumerate(scores)
     }
@@ -101,12 +102,34 @@ def row(name, *scores):
         ((70, 80, 90), (69, 79, 89), "undecided"),
         ((80,), (40, 41, 42), "undecided"),
         ((), (40, 41, 42), "not run"),
+        ((None, None), (40, 41, 42), "not run"),
     ],
 )
 def test_a_verdict_needs_an_interval_on_one_side_of_0(higher, lower, expected):
-    claim = claims.Claim("", "", [claims.Comparison("a", "b")])
+    claim = claims.Claim("", "", [claims.Comparison("a", "b", claims.beyond_training)])
     found = results.Sweep("variations", base_of(toy_config), [row("a", *higher), row("b", *lower)])
     assert claims.judge(claim, found)[0] == expected
+
+
+def test_no_lower_is_refuted_by_lower_only():
+    pairs = {(70, 80, 90): "agrees", (10, 11, 12): "disagrees", (79,): "undecided"}
+    claim = claims.Claim("", "", [claims.Comparison("a", "b", strictly=False)])
+    for higher, expected in pairs.items():
+        rows = [row("a", *higher), row("b", 78, 79, 89)]
+        found = results.Sweep("variations", base_of(toy_config), rows)
+        assert claims.judge(claim, found)[0] == expected
+
+
+def test_what_is_lost_on_long_sentences_is_a_share():
+    buckets = [{"score": 80.0}, {"score": 70.0}, {"score": 60.0}]
+    assert claims.lost_on_long({"bleu_by_length": buckets}) == pytest.approx(25)
+    assert claims.lost_on_long({"bleu_by_length": buckets[:1]}) is None
+
+
+def test_a_base_of_other_kinds_is_refused():
+    base = config_lib.replace(base_of(toy_config), {"model.position": "none"})
+    with pytest.raises(config_lib.UserError, match=r"the rows vary model\.position"):
+        variations.rows_for(base)
 
 
 def test_a_chain_agrees_only_if_every_link_does():
@@ -128,6 +151,8 @@ def test_a_chain_agrees_only_if_every_link_does():
         ("train.learning_rate_scale", "--tune=train.learning_rate_scale: "),
         ("train.learning_rate_scale:1,fast", "fast"),
         ("model.dropout_rate:0.1,1.5", "should be below 1"),
+        ("train.seed:1,2", "no seed"),
+        ("mesh.data:1,2", "only fields of model"),
     ],
 )
 def test_a_bad_tune_is_named(text, message):
@@ -140,7 +165,7 @@ def swept(tmp_path_factory):
     """Two rows, each with a second learning rate."""
     workdir = tmp_path_factory.mktemp("variations")
     values = {**tiny.OVERRIDES, "model.num_heads": 8, "model.position": "sinusoidal",
-              "train.num_steps": 4, "decode.bucket_tokens": 8}  # fmt: skip
+              "train.num_steps": 4, "log.bucket_tokens": 8}  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "experiments.variations", "--config=configs/toy.py",
          *(f"--config.{name}={value}" for name, value in values.items()),

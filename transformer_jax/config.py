@@ -108,7 +108,6 @@ class DecodeConfig:
     penalty: str
     extra_tokens: int
     batch_sentences: int
-    bucket_tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +129,11 @@ class CheckpointConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """How often to measure."""
+    """How often to measure, and in what."""
 
     every: int
     dev_every: int
+    bucket_tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +271,7 @@ def _check_ranges(config: Config) -> None:
             model.max_positions train.num_steps train.warmup_steps train.batch_tokens
             train.accumulation_steps data.source_length data.target_length data.packing_window
             data.vocab_size decode.beam_size decode.batch_sentences mesh.fsdp mesh.tensor
-            decode.bucket_tokens model.kernel_size model.global_every checkpoint.every
+            log.bucket_tokens model.kernel_size model.global_every checkpoint.every
             checkpoint.keep log.every
         """,
         0: """

@@ -8,7 +8,6 @@ from transformer_jax import config as config_lib
 
 PAPER: dict[str, tuple[object, ...]] = {
     "model.architecture": ("transformer",),
-    "model.num_kv_heads": (0,),
     "model.attention_dropout_rate": (0,),
     "model.feed_forward_dropout_rate": (0,),
     "model.position": ("sinusoidal", "learned"),  # learned: row E
@@ -16,6 +15,7 @@ PAPER: dict[str, tuple[object, ...]] = {
     "model.norm_placement": ("post",),
     "model.feed_forward": ("relu",),
     "model.window": (0,),
+    "train.batch_tokens": (24_576, 25_000),  # "approximately 25000"
     "train.warmup_steps": (4000,),
     "train.learning_rate_scale": (1,),
     "train.adam_beta2": (0.98,),
@@ -30,9 +30,14 @@ PAPER: dict[str, tuple[object, ...]] = {
 
 def deviations(config: config_lib.Config) -> list[str]:
     """One line for each field in which a run departs from the paper; none for the paper's own."""
-    return [
+    found = [
         f"{name}={config_lib.get(config, name)}, where the paper has "
         f"{' or '.join(map(str, allowed))}"
         for name, allowed in PAPER.items()
         if config_lib.get(config, name) not in allowed
     ]
+    if config.model.key_value_heads != config.model.num_heads:
+        found.append(
+            f"model.num_kv_heads={config.model.num_kv_heads}, where the paper has as many as heads"
+        )
+    return found

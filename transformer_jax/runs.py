@@ -20,7 +20,7 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import bleu, perplexity
-from transformer_jax.models import positions, recurrent
+from transformer_jax.models import cells, positions
 from transformer_jax.training import checkpoint, loop, metrics, sharding
 from transformer_jax.training import step as step_lib
 
@@ -93,10 +93,10 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
     """
     model = models.build(config.model, config.data.vocab_size)
     config_lib.require_known("decode.penalty", config.decode.penalty, beam_search.PENALTIES)
-    if config.train.scheduled_sampling and config.model.architecture not in recurrent.CELLS:
+    if config.train.scheduled_sampling and config.model.architecture not in cells.CELLS:
         raise config_lib.UserError(
             f"train.scheduled_sampling={config.train.scheduled_sampling} needs a recurrent "
-            f"model.architecture ({', '.join(recurrent.CELLS)}), not {config.model.architecture}"
+            f"model.architecture ({', '.join(cells.CELLS)}), not {config.model.architecture}"
         )
     loop.make_batches(dataset, config, mesh)
     step_lib.state_shapes_and_shardings(model, config, mesh)
@@ -140,7 +140,7 @@ def _train_and_evaluate(
         "steps": config.train.num_steps,
         "ppl": ppl,
         "bleu": scores,
-        **_by_length(hypotheses, dataset, config.decode.bucket_tokens),
+        **_by_length(hypotheses, dataset, config.log.bucket_tokens),
         "tokens_per_second": metrics.tokens_per_second(workdir),
         "wall_seconds": wall_seconds + eval_seconds,
         "eval_seconds": eval_seconds,
@@ -164,7 +164,7 @@ def _by_length(
 
     trained = int(dataset.source.lengths[dataset.usable].max())
     return {
-        "bleu_by_length": score(range(width, max(lengths), width)),
+        "bleu_by_length": score(bleu.bounds(lengths, width)),
         "bleu_beyond_training": score([trained])[-1] if max(lengths) > trained else None,
     }
 

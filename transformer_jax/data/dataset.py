@@ -120,15 +120,19 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     }
     _log.info(
         "%s training pairs; dropped: %s empty, %s longer than data.source_length=%d or "
-        "data.target_length=%d, %s longer than data.train_max_tokens=%d",
+        "data.target_length=%d",
         f"{len(usable):,}",
         f"{dropped['empty']:,}",
         f"{dropped['too_long']:,}",
         config.source_length,
         config.target_length,
-        f"{dropped['left_out']:,}",
-        config.train_max_tokens,
     )
+    if config.train_max_tokens:
+        _log.info(
+            "left out: %s longer than data.train_max_tokens=%d",
+            f"{dropped['left_out']:,}",
+            config.train_max_tokens,
+        )
     if not len(usable):
         raise config_lib.UserError("no training pair is left once empty and long ones are dropped")
     return Dataset(

@@ -145,7 +145,7 @@ class _Writer:
         )
 
     def _about_thing(self) -> clauses.Clause:
-        """A person does something to a thing, the only noun that "it" can mean."""
+        """A person does something to a thing, which a later "it" means."""
         verb = self._random.choice(grammar.TRANSITIVE)
         return clauses.Clause(
             verb,

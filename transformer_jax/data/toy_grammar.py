@@ -147,12 +147,8 @@ ADJECTIVES = {
     "tired": "müd",
 }
 ADJECTIVES_OF: dict[Kind, list[str]] = {
-    "person": [
-        en
-        for en in ADJECTIVES
-        if en not in ("new", "cheap", "green", "red", "white", "black", "heavy")
-    ],
-    "animal": [en for en in ADJECTIVES if en not in ("new", "cheap", "green")],
+    "person": [en for en in ADJECTIVES if en not in ("new", "green", "red", "heavy")],
+    "animal": [en for en in ADJECTIVES if en not in ("new", "green")],
     "thing": [en for en in ADJECTIVES if en not in ("young", "tired")],
 }
 KINDS: tuple[Kind, ...] = ("person", "animal", "thing")
@@ -276,7 +272,7 @@ class NounPhrase:
     Attributes:
       noun: the head.
       plural: its number.
-      determiner: "the", "a", "no", "his", "her", or "" before a number.
+      determiner: "the", "a", "no", "his", "her", or "" before a number and for a name.
       adjective: English, or "".
       modifier: English first part of a compound, or "".
       count: a number in figures, or 0.

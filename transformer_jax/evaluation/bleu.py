@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from sacrebleu.metrics import bleu as sacrebleu
 
+FEWEST = 20  # sentences in the last bucket of lengths, if there are so many
 MAIN = "sacrebleu_13a"  # the variant that tables show
 
 _VARIANTS = {
@@ -29,6 +30,17 @@ class Bucket(TypedDict):
     tokens: str
     sentences: int
     score: float
+
+
+def bounds(source_lengths: Sequence[int], width: int) -> list[int]:
+    """Where buckets of so many tokens end, but the last, which holds at least `FEWEST` sentences.
+
+    Args:
+      source_lengths: tokens of each sentence.
+      width: tokens of a bucket.
+    """
+    ends = range(width, max(source_lengths), width)
+    return [end for end in ends if sum(length > end for length in source_lengths) >= FEWEST]
 
 
 def score_by_length(

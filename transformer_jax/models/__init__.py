@@ -1,6 +1,5 @@
 """Models: what turns source and target tokens into logits."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ from jaxtyping import Float, PRNGKeyArray
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.models import (
+    cells,
     convolutional,
     dropout,
     layers,
@@ -20,9 +20,9 @@ from transformer_jax.models import (
     transformer,
 )
 
-ARCHITECTURES: dict[str, Callable[[config_lib.ModelConfig, int], nn.Module]] = {
+ARCHITECTURES: dict[str, Any] = {
     "transformer": transformer.Transformer,
-    **dict.fromkeys(recurrent.CELLS, recurrent.Recurrent),
+    **dict.fromkeys(cells.CELLS, recurrent.Recurrent),
     "conv": convolutional.Convolutional,
 }
 
@@ -54,27 +54,24 @@ def build(config: config_lib.ModelConfig, vocab_size: int) -> nn.Module:
 
 def _check_parts(config: config_lib.ModelConfig, position: type[positions.Position]) -> None:
     """Raises UserError where the config asks for a part that its architecture does not have."""
-    is_recurrent = config.architecture in recurrent.CELLS
-    if config.recurrent_attention != "none" and not is_recurrent:
+    kind = config.architecture
+    for field, value in ARCHITECTURES[kind].unused.items():
+        found = getattr(config, field)
+        if found != value:
+            raise config_lib.UserError(
+                f"model.architecture={kind} has no use for model.{field}={found}: "
+                f"set model.{field}={value}"
+            )
+    if kind in cells.CELLS and config.d_model % 2:
         raise config_lib.UserError(
-            f"model.recurrent_attention={config.recurrent_attention} needs a recurrent "
-            f"model.architecture ({', '.join(recurrent.CELLS)}), not {config.architecture}"
-        )
-    if is_recurrent and config.position != "none":
-        raise config_lib.UserError(
-            f"model.architecture={config.architecture} has no use for "
-            f"model.position={config.position}: set model.position=none"
-        )
-    if is_recurrent and config.d_model % 2:
-        raise config_lib.UserError(
-            f"model.architecture={config.architecture} needs an even d_model, one half for each "
-            f"direction, but model.d_model={config.d_model}"
+            f"model.architecture={kind} needs an even d_model, one half for each direction, but "
+            f"model.d_model={config.d_model}"
         )
     acts_on_attention = (
         position.rotate is not positions.Position.rotate
         or position.bias is not positions.Position.bias
     )
-    if config.architecture == "conv" and acts_on_attention:
+    if kind == "conv" and acts_on_attention:
         raise config_lib.UserError(
             f"model.architecture=conv has no self-attention for model.position={config.position} "
             "to act on: choose none, sinusoidal or learned"

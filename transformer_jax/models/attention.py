@@ -4,7 +4,7 @@ One dimension key for the whole package:
 
   B batch   T query length   S key length   D d_model   H heads   K key–value heads
   G query heads for each key–value head (H = K G)   N = G T   C d_k or d_v   F d_ff   V vocabulary
-  W hypotheses kept for each sentence in beam search   L length of a decoding cache
+  I input width   W hypotheses kept for each sentence in beam search   L length of a decoding cache
 
 Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V
 MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)

@@ -2,12 +2,15 @@
 
 Each layer is a convolution over kernel_size positions whose output is half value, half gate,
 v ⊙ sigmoid(g), added to its input; each decoder layer attends to the encoder besides. Sums are
-multiplied by sqrt(0.5), as there. Embeddings, their sharing, positions, dropout, data and decoding
-are the Transformer's; the weight normalisation of ConvS2S is left out.
+multiplied by sqrt(0.5), and what attention finds among m source positions by sqrt(m), as there.
+Embeddings, their sharing, positions, dropout, initial weights, data and decoding are the
+Transformer's; ConvS2S's weight normalisation, its scaling of the encoder's gradient and its
+projections between embeddings and layers are left out.
 """
 
 import math
-from typing import NamedTuple, final
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, final
 
 import flax.linen as nn
 import jax
@@ -16,10 +19,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import dropout, masks
+from transformer_jax.models import dropout, embedding, masks
 from transformer_jax.models import positions as positions_lib
 
-_HALF = math.sqrt(0.5)
+_SCALE = math.sqrt(0.5)
 
 
 class Memory(NamedTuple):
@@ -79,12 +82,13 @@ class StepAttention(nn.Module):
         memory: Memory,
         mask: Bool[Array, "B #T S"],
     ) -> Float[Array, "B T D"]:
-        query = (self._projection("query")(x) + embedded) * _HALF
+        query = (self._projection("query")(x) + embedded) * _SCALE
         scores = jnp.einsum("BTD,BSD->BTS", query, memory.keys, preferred_element_type=jnp.float32)
         weights = jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
         self.sow("intermediates", "weights", weights[:, None])
         context = jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), memory.values)
-        return (x + self._projection("output")(context)) * _HALF
+        context *= jnp.sqrt(mask.sum(axis=-1, keepdims=True)).astype(x.dtype)
+        return (x + self._projection("output")(context)) * _SCALE
 
     def _projection(self, name: str) -> nn.Dense:
         return nn.Dense(
@@ -106,15 +110,21 @@ class Convolutional(nn.Module):
     config: config_lib.ModelConfig
     vocab_size: int
 
+    unused: ClassVar[Mapping[str, Any]] = {
+        "num_kv_heads": 0,
+        "attention_dropout_rate": 0,
+        "feed_forward_dropout_rate": 0,
+        "norm": "layer_norm",
+        "norm_placement": "post",
+        "feed_forward": "relu",
+        "attention_pattern": "window",
+        "window": 0,
+        "recurrent_attention": "none",
+    }
+
     def setup(self) -> None:
         config = self.config
-        self.embedding = self.param(
-            "embedding",
-            nn.with_logical_partitioning(
-                nn.initializers.normal(1 / math.sqrt(config.d_model)), ("vocab", "embed")
-            ),
-            (self.vocab_size, config.d_model),
-        )
+        self.embedding = embedding.make(self, config, self.vocab_size)
         self.position = positions_lib.KINDS[config.position](config)
         layers = range(config.num_layers)
         self.encoder = [GatedConvolution(config) for _ in layers]
@@ -137,8 +147,8 @@ class Convolutional(nn.Module):
                 target.segments,
                 range(1 - self.config.kernel_size, 1),
             )
-            x = (attend(convolve(seen), embedded, memory, mask) + x) * _HALF
-        return self._logits(x)
+            x = (attend(convolve(seen), embedded, memory, mask) + x) * _SCALE
+        return embedding.logits(self.embedding, x)
 
     def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Memory:
         """What the decoder attends to."""
@@ -150,8 +160,8 @@ class Convolutional(nn.Module):
                 source.segments,
                 range(-before, self.config.kernel_size - before),
             )
-            x = (convolve(seen) + x) * _HALF
-        return Memory(x, (x + embedded) * _HALF)
+            x = (convolve(seen) + x) * _SCALE
+        return Memory(x, (x + embedded) * _SCALE)
 
     def start_decoding(
         self, source: sequences.Sequences, width: int, max_length: int
@@ -176,18 +186,14 @@ class Convolutional(nn.Module):
             seen = jnp.concatenate([cache, x.reshape(-1, 1, x.shape[-1])], axis=1)
             caches.append(seen[:, 1:])
             y = convolve(seen.reshape(*tokens.shape, -1))
-            x = (attend(y, embedded, state.memory, state.memory_mask) + x) * _HALF
-        return self._logits(x), state._replace(caches=caches)
+            x = (attend(y, embedded, state.memory, state.memory_mask) + x) * _SCALE
+        return embedding.logits(self.embedding, x), state._replace(caches=caches)
 
     def _embed(
         self, tokens: Int[Array, "B T"], positions: Int[Array, "#B #T"], rates: dropout.Rates
     ) -> Float[Array, "B T D"]:
-        x = jnp.asarray(self.embedding, self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
+        x = embedding.embed(self.embedding, tokens, self.config.dtype)
         return dropout.drop(self.position.embed(x, positions), rates.residual, self)
-
-    def _logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        embedding = jnp.asarray(self.embedding, x.dtype)
-        return jnp.einsum("BTD,VD->BTV", x, embedding, preferred_element_type=jnp.float32)
 
 
 def _taps(

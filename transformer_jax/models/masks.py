@@ -40,7 +40,17 @@ def interleaved(
     query_positions: Int[jax.Array, "#B T"],
     key_positions: Int[jax.Array, "#B S"],
 ) -> Bool[jax.Array, "#B 1 T S"]:
-    """Windows, but for every global_every-th layer, which has none."""
+    """Windows, but for every global_every-th layer, which has none.
+
+    Raises:
+      UserError: no layer would have a window, or all would.
+    """
+    if not config.window or not 2 <= config.global_every <= config.num_layers:
+        raise config_lib.UserError(
+            "model.attention_pattern=interleaved needs a model.window of at least 1 and a "
+            f"model.global_every from 2 to num_layers={config.num_layers}, but they are "
+            f"{config.window} and {config.global_every}"
+        )
     window = 0 if layer % config.global_every == 0 else config.window
     return within_window(query_positions, key_positions, window)
 

@@ -116,6 +116,7 @@ class T5Bias(Position):
 
     Half of the buckets hold one distance each; the others grow geometrically up to `FARTHEST`,
     and the last holds all that is farther. The encoder gives each direction half of the buckets.
+    Initial values are those of Hugging Face's T5.
     """
 
     BUCKETS: ClassVar[int] = 32
@@ -129,7 +130,9 @@ class T5Bias(Position):
     ) -> Float[jax.Array, "#B H T S"]:
         table = self.param(
             "table",
-            nn.with_logical_partitioning(nn.initializers.normal(1.0), (None, "heads")),
+            nn.with_logical_partitioning(
+                nn.initializers.normal(1 / math.sqrt(self.config.d_model)), (None, "heads")
+            ),
             (self.BUCKETS, self.config.num_heads),
         )
         buckets = self._bucket(key_positions[:, None, :] - query_positions[:, :, None])

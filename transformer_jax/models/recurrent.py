@@ -8,7 +8,7 @@ Rows hold several sentences: the encoder forgets all at each sentence's start (b
 the decoder begins each sentence from what the encoder knows at that sentence's ends.
 """
 
-import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, final
 
 import flax.linen as nn
@@ -18,91 +18,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import dropout, masks
-
-State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
+from transformer_jax.models import cells, dropout, embedding, masks
 
 
 def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> nn.Dense:
     options.setdefault("kernel_init", nn.initializers.glorot_uniform())
     return nn.Dense(features, use_bias=use_bias, name=name, **options)
-
-
-class Cell(nn.Module):
-    """One step of a recurrence over vectors of `width` features.
-
-    Attributes:
-      width: of the state and of the output.
-      dtype: that it is computed in.
-    """
-
-    width: int
-    dtype: jnp.dtype
-
-    gates: ClassVar[int] = 1  # vectors that one step computes
-    parts: ClassVar[int] = 1  # vectors that it remembers; the first is its output
-
-    def setup(self) -> None:
-        self.from_input = nn.Dense(
-            self.gates * self.width,
-            dtype=self.dtype,
-            kernel_init=nn.initializers.glorot_uniform(),
-        )
-        self.from_state = nn.Dense(
-            self.gates * self.width,
-            use_bias=False,
-            dtype=self.dtype,
-            kernel_init=nn.initializers.orthogonal(),
-        )
-
-    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B G"]:
-        """W x + b, which needs no state and is done for all positions at once."""
-        return self.from_input(x)
-
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
-        """The next state, whose first part is the output."""
-        raise NotImplementedError
-
-
-@final
-class Tanh(Cell):
-    """Elman 1990: h' = tanh(W x + U h + b)."""
-
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
-        return (jnp.tanh(projected + self.from_state(state[0])),)
-
-
-@final
-class Lstm(Cell):
-    """Hochreiter & Schmidhuber 1997, with a forget gate f: c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c').
-
-    The forget gate's bias is 1 more than its parameter (Jozefowicz et al. 2015).
-    """
-
-    gates: ClassVar[int] = 4
-    parts: ClassVar[int] = 2
-
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
-        h, c = state
-        i, f, g, o = jnp.split(projected + self.from_state(h), 4, axis=-1)
-        c = nn.sigmoid(f + 1) * c + nn.sigmoid(i) * jnp.tanh(g)
-        return nn.sigmoid(o) * jnp.tanh(c), c
-
-
-@final
-class Gru(Cell):
-    """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset after U."""
-
-    gates: ClassVar[int] = 3
-
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
-        x_z, x_r, x_n = jnp.split(projected, 3, axis=-1)
-        h_z, h_r, h_n = jnp.split(self.from_state(state[0]), 3, axis=-1)
-        z, r = nn.sigmoid(x_z + h_z), nn.sigmoid(x_r + h_r)
-        return (z * state[0] + (1 - z) * jnp.tanh(x_n + r * h_n),)
-
-
-CELLS: dict[str, type[Cell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}
 
 
 class Attention(nn.Module):
@@ -144,7 +65,10 @@ class NoAttention(Attention):
 
 @final
 class DotAttention(Attention):
-    """Luong et al. 2015: c = Σ softmax(h · m) m over memory m; output tanh(W [c; h])."""
+    """Luong et al. 2015: c = Σ softmax(h · m) m over memory m; output tanh(W [c; h]).
+
+    The output is not fed into the next step.
+    """
 
     def setup(self) -> None:
         self.combine = _matrix(self.config.d_model, "combine", dtype=self.config.dtype)
@@ -156,7 +80,8 @@ class DotAttention(Attention):
         memory: Float[Array, "B S D"],
         mask: Bool[Array, "B #T S"],
     ) -> Float[Array, "B T D"]:
-        weights = _softmax(jnp.einsum("BTD,BSD->BTS", output, keys), mask)
+        scores = jnp.einsum("BTD,BSD->BTS", output, keys, preferred_element_type=jnp.float32)
+        weights = _softmax(scores, mask)
         self.sow("intermediates", "weights", weights[:, None])
         context = jnp.einsum("BTS,BSD->BTD", weights.astype(memory.dtype), memory)
         return jnp.tanh(self.combine(jnp.concatenate([context, output], axis=-1)))
@@ -164,7 +89,10 @@ class DotAttention(Attention):
 
 @final
 class AdditiveAttention(Attention):
-    """Bahdanau et al. 2015: c = Σ softmax(vᵀ tanh(W s + U m)) m, s the state before the step."""
+    """Bahdanau et al. 2015: c = Σ softmax(vᵀ tanh(W s + U m)) m, s the state before the step.
+
+    c joins the first layer's input; the output sees it through the layers only.
+    """
 
     def setup(self) -> None:
         width, dtype = self.config.d_model, self.config.dtype
@@ -184,6 +112,7 @@ class AdditiveAttention(Attention):
     ) -> Float[Array, "B W C"]:
         sums = jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])
         weights = _softmax(self.score(sums)[..., 0], mask)
+        self.sow("intermediates", "weights", weights)  # B 1 S here; B 1 T S out of the loop
         return jnp.einsum("BWS,BSD->BWD", weights.astype(memory.dtype), memory)
 
 
@@ -209,7 +138,7 @@ class Encoded(NamedTuple):
     """
 
     memory: Float[Array, "B S D"]
-    states: list[State]
+    states: list[cells.State]
 
 
 class DecodingState(NamedTuple):
@@ -222,7 +151,7 @@ class DecodingState(NamedTuple):
       memory_mask: true at the source's real positions.
     """
 
-    caches: list[State]
+    caches: list[cells.State]
     memory: Float[Array, "B S D"]
     keys: Float[Array, "B S D"]
     memory_mask: Bool[Array, "B 1 S"]
@@ -239,16 +168,22 @@ class Recurrent(nn.Module):
     config: config_lib.ModelConfig
     vocab_size: int
 
+    unused: ClassVar[Mapping[str, Any]] = {
+        "num_kv_heads": 0,
+        "attention_dropout_rate": 0,
+        "feed_forward_dropout_rate": 0,
+        "position": "none",
+        "norm": "layer_norm",
+        "norm_placement": "post",
+        "feed_forward": "relu",
+        "attention_pattern": "window",
+        "window": 0,
+    }
+
     def setup(self) -> None:
         config = self.config
-        self.embedding = self.param(
-            "embedding",
-            nn.with_logical_partitioning(
-                nn.initializers.normal(1 / math.sqrt(config.d_model)), ("vocab", "embed")
-            ),
-            (self.vocab_size, config.d_model),
-        )
-        cell, layers = CELLS[config.architecture], range(config.num_layers)
+        self.embedding = embedding.make(self, config, self.vocab_size)
+        cell, layers = cells.CELLS[config.architecture], range(config.num_layers)
         half = config.d_model // 2
         self.forwards = [cell(half, config.dtype) for _ in layers]
         self.backwards = [cell(half, config.dtype) for _ in layers]
@@ -295,13 +230,16 @@ class Recurrent(nn.Module):
             x = module._embed(token[:, None], rates)
             x, state = module._step(x, state, keys, memory, visible[:, None], rates)
             if sampling is not None:
-                logits = module._logits(module.attention.after(x, keys, memory, visible[:, None]))
+                logits = embedding.logits(
+                    module.embedding, module.attention.after(x, keys, memory, visible[:, None])
+                )
                 said = jax.random.categorical(module.make_rng("sampling"), logits[:, 0])
             return (state, said), x[:, 0]
 
         scan = nn.scan(
             read,
             variable_broadcast="params",
+            variable_axes={"intermediates": 2},
             split_rngs={"params": False, "dropout": True, "sampling": True},
             in_axes=1,
             out_axes=1,
@@ -309,7 +247,7 @@ class Recurrent(nn.Module):
         empty = jax.tree.map(lambda x: jnp.zeros_like(x[:, :1]), starts)
         begins = target.positions == 0
         (_, _), x = scan(self, (empty, target.tokens[:, 0]), (target.tokens, begins, starts, mask))
-        return self._logits(self.attention.after(x, keys, memory, mask))
+        return embedding.logits(self.embedding, self.attention.after(x, keys, memory, mask))
 
     def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Encoded:
         """Reads the source in both directions."""
@@ -356,17 +294,19 @@ class Recurrent(nn.Module):
         rest = (state.keys, state.memory, state.memory_mask)
         x, split = self._step(x, split, *rest, dropout.NONE)
         caches = jax.tree.map(lambda x: x.reshape(tokens.size, -1), split)
-        return self._logits(self.attention.after(x, *rest)), state._replace(caches=caches)
+        return embedding.logits(self.embedding, self.attention.after(x, *rest)), state._replace(
+            caches=caches
+        )
 
     def _step(
         self,
         x: Float[Array, "B W D"],
-        states: list[State],
+        states: list[cells.State],
         keys: Float[Array, "B S D"],
         memory: Float[Array, "B S D"],
         mask: Bool[Array, "B #W S"],
         rates: dropout.Rates,
-    ) -> tuple[Float[Array, "B W D"], list[State]]:
+    ) -> tuple[Float[Array, "B W D"], list[cells.State]]:
         """All decoder layers at one position of W separate hypotheses."""
         context = self.attention.before(states[-1][0], keys, memory, mask)
         x, after = jnp.concatenate([x, context], axis=-1), []
@@ -380,10 +320,10 @@ class Recurrent(nn.Module):
     def _bridge(
         self,
         layer: int,
-        state: State,
+        state: cells.State,
         first: Int[Array, "B T"],
         last: Int[Array, "B T"],
-    ) -> State:
+    ) -> cells.State:
         """tanh(W [forwards at the sentence's end; backwards at its start] + b), for each part."""
         half = self.config.d_model // 2
         parts = []
@@ -394,18 +334,16 @@ class Recurrent(nn.Module):
         return tuple(parts)
 
     def _embed(self, tokens: Int[Array, "B T"], rates: dropout.Rates) -> Float[Array, "B T D"]:
-        x = jnp.asarray(self.embedding, self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
+        x = embedding.embed(self.embedding, tokens, self.config.dtype)
         return dropout.drop(x, rates.residual, self)
 
-    def _logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        embedding = jnp.asarray(self.embedding, x.dtype)
-        return jnp.einsum("BTD,VD->BTV", x, embedding, preferred_element_type=jnp.float32)
 
-
-def _run(cell: Cell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool) -> State:
+def _run(
+    cell: cells.Cell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
+) -> cells.State:
     """A cell's state after each position, from an empty one wherever `fresh` is true."""
 
-    def step(cell: Cell, state: State, here: Any) -> tuple[State, State]:
+    def step(cell: cells.Cell, state: cells.State, here: Any) -> tuple[cells.State, cells.State]:
         projected, begins = here
         state = cell.advance(
             tuple(jnp.where(begins[:, None], 0, part) for part in state), projected

@@ -4,8 +4,8 @@ Every architecture offers the same four methods, so that training and decoding k
 `__call__` (logits under teacher forcing), `encode`, `start_decoding` and `decode_step`.
 """
 
-import math
-from typing import NamedTuple, final
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, final
 
 import flax.linen as nn
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import attention, dropout, layers, masks
+from transformer_jax.models import attention, dropout, embedding, layers, masks
 from transformer_jax.models import positions as positions_lib
 
 
@@ -44,15 +44,11 @@ class Transformer(nn.Module):
     config: config_lib.ModelConfig
     vocab_size: int
 
+    unused: ClassVar[Mapping[str, Any]] = {"recurrent_attention": "none"}
+
     def setup(self) -> None:
         config = self.config
-        self.embedding = self.param(
-            "embedding",
-            nn.with_logical_partitioning(
-                nn.initializers.normal(1 / math.sqrt(config.d_model)), ("vocab", "embed")
-            ),
-            (self.vocab_size, config.d_model),
-        )
+        self.embedding = embedding.make(self, config, self.vocab_size)
         self.position = positions_lib.KINDS[config.position](config)
         # One with parameters of its own, if its kind acts on attention; it never embeds.
         self.decoder_position = positions_lib.KINDS[config.position](config, causal=True)
@@ -159,13 +155,8 @@ class Transformer(nn.Module):
         positions: Int[jax.Array, "#B #T"],
         rates: dropout.Rates,
     ) -> Float[jax.Array, "B T D"]:
-        """sqrt(d_model) times the tokens' embeddings, with positions, under dropout."""
-        x = jnp.asarray(self.embedding, self.config.dtype)[tokens] * math.sqrt(self.config.d_model)
+        x = embedding.embed(self.embedding, tokens, self.config.dtype)
         return dropout.drop(self.position.embed(x, positions), rates.residual, self)
 
     def _logits(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T V"]:
-        """Float32, whatever x is computed in: they are about to be exponentiated."""
-        embedding = jnp.asarray(self.embedding, x.dtype)
-        return jnp.einsum(
-            "BTD,VD->BTV", self.decoder_end(x), embedding, preferred_element_type=jnp.float32
-        )
+        return embedding.logits(self.embedding, self.decoder_end(x))

@@ -1,0 +1,89 @@
+"""The cells of recurrent models: one step of a recurrence each.
+
+To add a cell, write its class and its line in `CELLS`.
+"""
+
+from typing import ClassVar, final
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
+
+
+class Cell(nn.Module):
+    """One step of a recurrence over vectors of `width` features.
+
+    Attributes:
+      width: of the state and of the output.
+      dtype: that it is computed in.
+    """
+
+    width: int
+    dtype: jnp.dtype
+
+    gates: ClassVar[int] = 1  # vectors that one step computes
+    parts: ClassVar[int] = 1  # vectors that it remembers; the first is its output
+
+    def setup(self) -> None:
+        self.from_input = nn.Dense(
+            self.gates * self.width,
+            dtype=self.dtype,
+            kernel_init=nn.initializers.glorot_uniform(),
+        )
+        self.from_state = nn.Dense(
+            self.gates * self.width,
+            use_bias=False,
+            dtype=self.dtype,
+            kernel_init=nn.initializers.orthogonal(),
+        )
+
+    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B G"]:
+        """W x + b, which needs no state and is done for all positions at once."""
+        return self.from_input(x)
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        """The next state, whose first part is the output."""
+        raise NotImplementedError
+
+
+@final
+class Tanh(Cell):
+    """Elman 1990: h' = tanh(W x + U h + b)."""
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        return (jnp.tanh(projected + self.from_state(state[0])),)
+
+
+@final
+class Lstm(Cell):
+    """Hochreiter & Schmidhuber 1997, with a forget gate f: c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c').
+
+    The forget gate's bias is 1 more than its parameter (Jozefowicz et al. 2015).
+    """
+
+    gates: ClassVar[int] = 4
+    parts: ClassVar[int] = 2
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        h, c = state
+        i, f, g, o = jnp.split(projected + self.from_state(h), 4, axis=-1)
+        c = nn.sigmoid(f + 1) * c + nn.sigmoid(i) * jnp.tanh(g)
+        return nn.sigmoid(o) * jnp.tanh(c), c
+
+
+@final
+class Gru(Cell):
+    """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset after U."""
+
+    gates: ClassVar[int] = 3
+
+    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+        x_z, x_r, x_n = jnp.split(projected, 3, axis=-1)
+        h_z, h_r, h_n = jnp.split(self.from_state(state[0]), 3, axis=-1)
+        z, r = nn.sigmoid(x_z + h_z), nn.sigmoid(x_r + h_r)
+        return (z * state[0] + (1 - z) * jnp.tanh(x_n + r * h_n),)
+
+
+CELLS: dict[str, type[Cell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}

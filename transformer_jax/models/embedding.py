@@ -1,0 +1,38 @@
+"""One matrix for source, target and output (section 3.4 of the paper), which every model shares."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Int
+
+from transformer_jax import config as config_lib
+
+
+def make(
+    module: nn.Module, config: config_lib.ModelConfig, vocab_size: int
+) -> Float[jax.Array, "V D"]:
+    """Declares a module's parameter "embedding", from N(0, 1 / d_model) as the paper's code."""
+    initialiser = nn.initializers.normal(1 / math.sqrt(config.d_model))
+    return module.param(
+        "embedding",
+        nn.with_logical_partitioning(initialiser, ("vocab", "embed")),
+        (vocab_size, config.d_model),
+    )
+
+
+def embed(
+    embedding: Float[jax.Array, "V D"], tokens: Int[jax.Array, "B T"], dtype: jnp.dtype
+) -> Float[jax.Array, "B T D"]:
+    """sqrt(d_model) times the tokens' embeddings."""
+    return jnp.asarray(embedding, dtype)[tokens] * math.sqrt(embedding.shape[-1])
+
+
+def logits(
+    embedding: Float[jax.Array, "V D"], x: Float[jax.Array, "B T D"]
+) -> Float[jax.Array, "B T V"]:
+    """Float32, whatever x is computed in: they are about to be exponentiated."""
+    return jnp.einsum(
+        "BTD,VD->BTV", x, jnp.asarray(embedding, x.dtype), preferred_element_type=jnp.float32
+    )
