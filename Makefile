@@ -1,10 +1,11 @@
 # make table3: fresh machine to finished Table 3 on the embedded corpus.
 # make test:   fresh machine to passed lint, types and tests.
+# make parity: the tests that compare with PyTorch, which it installs.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
 BIN := .venv/bin
 
-.PHONY: table3 test lint types tests lock clean
+.PHONY: table3 test lint types tests parity lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
@@ -20,6 +21,14 @@ types: .venv/.installed
 
 tests: .venv/.installed
 	$(BIN)/python -m pytest
+
+parity: .venv/.parity
+	$(BIN)/python -m pytest tests/parity_*_test.py
+
+# Not from a lock with hashes: PyTorch's file of one version differs from index to index.
+.venv/.parity: .venv/.installed
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[parity]'
+	touch $@
 
 .venv/.installed: requirements-build.lock requirements.lock setup.py
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; name one with: make PYTHON=python3.12")'

@@ -34,6 +34,7 @@ setuptools.setup(
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10"],
+        "parity": ["torch==2.13.0", "transformers>=5.23"],  # what the parity tests compare with
         "tpu": ["jax[tpu]>=0.10"],
         "test": [
             "basedpyright>=1.31",

@@ -10,8 +10,9 @@ import pytest
 from transformer_jax.models import attention, masks
 
 
-def attend_in_loops(queries, keys, values, mask, bias):
-    """Section 3.2.1, one query, one head and one key at a time."""
+def attend_in_loops(arrays, mask, window):
+    """Section 3.2.1, one query, one head and one key at a time; the window counts in places."""
+    queries, keys, values, bias = arrays
     batch, length, heads, d_k = queries.shape
     group = heads // keys.shape[2]
     out = np.zeros((batch, length, heads, values.shape[-1]))
@@ -21,7 +22,7 @@ def attend_in_loops(queries, keys, values, mask, bias):
             for t in range(length):
                 weights = {}
                 for s in range(keys.shape[1]):
-                    if mask[b, 0, t, s]:
+                    if mask[b, 0, t, s] and (not window or abs(t - s) <= window):
                         product = sum(queries[b, t, h, c] * keys[b, s, k, c] for c in range(d_k))
                         weights[s] = math.exp(product / math.sqrt(d_k) + bias[0, h, t, s])
                 for s, weight in weights.items():
@@ -29,25 +30,53 @@ def attend_in_loops(queries, keys, values, mask, bias):
     return out
 
 
+def attend(arrays, mask, window):
+    queries, keys, values, bias = map(jnp.asarray, arrays)
+    places, there = (jnp.arange(x.shape[1])[None] for x in (queries, keys))
+    seen = jnp.asarray(mask) & masks.within_window(places, there, window)
+    return attention.attend(queries, attention.KeysValues(keys, values), seen, bias)
+
+
+def example(batch, heads, kv_heads, d_k, d_v):
+    """Queries, keys, values and bias of 5 queries and 7 keys, and a mask."""
+    rng = np.random.default_rng(0)
+    shapes = [(5, heads, d_k), (7, kv_heads, d_k), (7, kv_heads, d_v)]
+    arrays = [*(rng.normal(size=(batch, *s)) for s in shapes), rng.normal(size=(1, heads, 5, 7))]
+    mask = rng.random((batch, 1, 5, 7)) < 0.6
+    mask[:, :, range(5), range(5)] = True  # a query must see something
+    return arrays, mask
+
+
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (4, 1), (1, 1)])
 @pytest.mark.parametrize(("d_k", "d_v"), [(3, 3), (5, 2)])
-def test_equals_loops(heads, kv_heads, d_k, d_v):
-    rng = np.random.default_rng(0)
-    queries = rng.normal(size=(2, 5, heads, d_k))
-    keys = rng.normal(size=(2, 7, kv_heads, d_k))
-    values = rng.normal(size=(2, 7, kv_heads, d_v))
-    bias = rng.normal(size=(1, heads, 5, 7))
-    mask = rng.random((2, 1, 5, 7)) < 0.6
-    mask[..., 3] = True
-    found = attention.attend(
-        jnp.asarray(queries),
-        attention.KeysValues(jnp.asarray(keys), jnp.asarray(values)),
-        jnp.asarray(mask),
-        jnp.asarray(bias),
+@pytest.mark.parametrize("window", [0, 2])
+def test_equals_loops(heads, kv_heads, d_k, d_v, window):
+    arrays, mask = example(2, heads, kv_heads, d_k, d_v)
+    found = attend(arrays, mask, window)
+    expected = attend_in_loops(arrays, mask, window)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_gradients_are_those_of_the_loops():
+    arrays, mask = example(1, 4, 2, 3, 2)
+    weights = np.random.default_rng(1).normal(size=(1, 5, 4, 2))
+
+    def total(arrays):
+        return (attend_in_loops(arrays, mask, 2) * weights).sum()
+
+    found = jax.grad(lambda arrays: (attend(arrays, mask, 2) * weights).sum())(
+        [jnp.asarray(array) for array in arrays]
     )
-    np.testing.assert_allclose(
-        found, attend_in_loops(queries, keys, values, mask, bias), rtol=1e-4, atol=1e-5
-    )
+    for array, gradient in zip(arrays, found, strict=True):
+        expected = np.zeros_like(array)
+        for place in np.ndindex(array.shape):
+            kept, ends = array[place], []
+            for step in (1e-5, -1e-5):
+                array[place] = kept + step
+                ends.append(total(arrays))
+            array[place] = kept
+            expected[place] = (ends[0] - ends[1]) / 2e-5
+        assert np.abs(gradient - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
 def test_repeated_key_value_heads_are_multi_head_attention():

@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from configs import base as base_config
 from transformer_jax import config as config_lib
@@ -62,6 +63,11 @@ def test_learned_positions_never_read_beyond_their_table():
     found = kind.apply(variables, x, places, method="embed")
     assert np.isfinite(np.asarray(found)[0, :3]).all()
     assert np.isnan(np.asarray(found)[0, 3]).all()
+
+
+def test_alibi_slopes_are_the_published_ones():
+    assert positions.alibi_slopes(8) == [1 / 2**i for i in range(1, 9)]
+    assert positions.alibi_slopes(16) == pytest.approx([2 ** (-i / 2) for i in range(1, 17)])
 
 
 def test_no_position_changes_nothing():

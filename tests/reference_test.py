@@ -11,6 +11,7 @@ import pytest
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
 from transformer_jax.models import dropout
+from transformer_jax.training import losses
 
 VOCABULARY = 40
 SOURCE, TARGET = [5, 9, 31, 7], [12, 8, 33]
@@ -33,16 +34,18 @@ class Reference:
         mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
         return (x - mean) / np.sqrt(variance + 1e-6) * p["scale"] + p["bias"]
 
-    def attention(self, x, memory, p, causal):
+    def attention(self, x, memory, p, causal=False, window=0):
         config, heads = self.config, []
+        distance = np.arange(len(x))[:, None] - np.arange(len(memory))
+        hidden = (causal & (distance < 0)) | ((window > 0) & (abs(distance) > window))
         for head in range(config.num_heads):
-            k = slice(head * config.d_k, (head + 1) * config.d_k)
-            v = slice(head * config.d_v, (head + 1) * config.d_v)
-            queries = self.dense(x, p["query"])[:, k]
+            shared = head * config.key_value_heads // config.num_heads
+            q, k = (slice(i * config.d_k, (i + 1) * config.d_k) for i in (head, shared))
+            v = slice(shared * config.d_v, (shared + 1) * config.d_v)
+            queries = self.dense(x, p["query"])[:, q]
             keys = self.dense(memory, p["key"])[:, k]
             logits = queries @ keys.T / math.sqrt(config.d_k)
-            if causal:
-                logits[np.triu_indices(len(x), 1)] = -np.inf
+            logits[hidden] = -np.inf
             weights = np.exp(logits - logits.max(-1, keepdims=True))
             weights /= weights.sum(-1, keepdims=True)
             heads.append(weights @ self.dense(memory, p["value"])[:, v])
@@ -65,28 +68,38 @@ class Reference:
         return self.norm(x + self.kept * y, p)
 
     def logits(self, source, target):
+        window = self.config.window
         memory = self.embed([*source, 2])
         for n in range(self.config.num_layers):
             p = self.params[f"encoder_{n}"]
-            y = self.attention(memory, memory, p["attention"], causal=False)
+            y = self.attention(memory, memory, p["attention"], window=window)
             memory = self.add(memory, y, p["attention_residual"])
             y = self.feed_forward(memory, p["feed_forward"])
             memory = self.add(memory, y, p["feed_forward_residual"])
         x = self.embed([1, *target])
         for n in range(self.config.num_layers):
             p = self.params[f"decoder_{n}"]
-            y = self.attention(x, x, p["self_attention"], causal=True)
+            y = self.attention(x, x, p["self_attention"], causal=True, window=window)
             x = self.add(x, y, p["self_attention_residual"])
-            y = self.attention(x, memory, p["cross_attention"], causal=False)
+            y = self.attention(x, memory, p["cross_attention"])
             x = self.add(x, y, p["cross_attention_residual"])
             y = self.feed_forward(x, p["feed_forward"])
             x = self.add(x, y, p["feed_forward_residual"])
         return x @ self.params["embedding"].T
 
+    def loss(self, source, target):
+        logits = self.logits(source, target)
+        normalisers = np.log(np.exp(logits).sum(-1))
+        return sum(normalisers) - sum(logits[range(len(logits)), [*target, 2]])
 
-@pytest.mark.parametrize("kept", [1.0, 0.7])
-def test_logits_are_the_papers_equations(make_config, monkeypatch, kept):
-    config = make_config().model
+
+@pytest.mark.parametrize(
+    ("overrides", "kept"),
+    [({}, 1.0), ({}, 0.7), ({"model.num_kv_heads": 2}, 1.0), ({"model.window": 1}, 1.0)],
+    ids=str,
+)
+def test_logits_and_gradients_are_the_papers_equations(make_config, monkeypatch, overrides, kept):
+    config = make_config(overrides).model
     model = models.build(config, VOCABULARY)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
     init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
@@ -97,11 +110,38 @@ def test_logits_are_the_papers_equations(make_config, monkeypatch, kept):
     # Dropout replaced by a factor: where it acts then shows in the numbers.
     monkeypatch.setattr(dropout, "drop", lambda x, rate, module: x if rate is None else kept * x)
     batch = batching.fill([[(SOURCE, TARGET)]], len(SOURCE) + 1, len(TARGET) + 1)
-    batch = jax.tree.map(jnp.asarray, batch)
-    found = models.logits(model, params, batch, dropout.Rates(jnp.float32(0.5)), jax.random.key(0))
-    exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
-    expected = Reference(exact, config, kept).logits(SOURCE, TARGET)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+    rates = dropout.Rates(jnp.float32(0.5))
+
+    def loss(params, batch):
+        logits = models.logits(model, params, batch, rates, jax.random.key(0))
+        return losses.cross_entropy(logits, batch.labels, batch.target.segments, 0.0).true, logits
+
+    compare = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (total, logits), gradients = compare(params, batch)
+    exact = jax.tree.map(lambda x: np.array(x, np.float64), params["params"])
+    reference = Reference(exact, config, kept)
+    assert_close(logits[0], reference.logits(SOURCE, TARGET))
+    assert_close(total, reference.loss(SOURCE, TARGET))
+    rng = np.random.default_rng(0)
+    for parameter, gradient in zip(*map(jax.tree.leaves, (exact, gradients)), strict=True):
+        directions = [rng.choice([-1.0, 1.0], parameter.shape) for _ in range(4)]
+        slopes = [slope(reference, parameter, direction) for direction in directions]
+        assert_close([(gradient * direction).sum() for direction in directions], slopes)
+
+
+def slope(reference, parameter, direction, step=1e-5):
+    """The loss's derivative along a direction of one parameter, by central difference."""
+    ends, kept = [], parameter.copy()
+    for sign in (1, -1):
+        parameter[...] = kept + sign * step * direction
+        ends.append(reference.loss(SOURCE, TARGET))
+    parameter[...] = kept
+    return (ends[0] - ends[1]) / (2 * step)
+
+
+def assert_close(found, expected):
+    difference = np.abs(np.asarray(found) - expected).max()
+    assert difference <= 1e-4 * np.abs(expected).max()
 
 
 def test_weights_start_as_in_the_papers_code(make_config):
