@@ -70,6 +70,38 @@ def test_alibi_slopes_are_the_published_ones():
     assert positions.alibi_slopes(16) == pytest.approx([2 ** (-i / 2) for i in range(1, 17)])
 
 
+def test_alibi_subtracts_slope_times_distance():
+    places = jnp.array([[0, 1, 5]])
+    found = positions.Alibi(sizes(num_heads=8)).bias(places, places)
+    for h in range(8):
+        for t, query in enumerate((0, 1, 5)):
+            for s, key in enumerate((0, 1, 5)):
+                assert found[0, h, t, s] == -(2.0 ** -(h + 1)) * abs(key - query)
+
+
+def t5_bucket(offset, causal):
+    """The bucket of a key that stands `offset` after its query."""
+    table = jnp.tile(jnp.arange(32.0)[:, None], (1, 4))
+    query, key = (jnp.array([[place]]) for place in (max(-offset, 0), max(offset, 0)))
+    kind = positions.T5Bias(sizes(), causal=causal)
+    return int(kind.apply({"params": {"table": table}}, query, key, method="bias")[0, 0, 0, 0])
+
+
+def test_t5_buckets_of_an_encoder_tell_before_from_after():
+    assert [t5_bucket(-distance, False) for distance in range(8)] == list(range(8))
+    assert [t5_bucket(distance, False) for distance in range(1, 8)] == list(range(17, 24))
+    # From 8 to 128 the others grow by 16^(1/8) = sqrt(2).
+    assert [t5_bucket(-d, False) for d in (8, 11, 12, 17, 23, 33, 127, 500)] == [
+        8, 8, 9, 10, 11, 12, 15, 15,
+    ]  # fmt: skip
+
+
+def test_t5_buckets_of_a_decoder_are_all_before():
+    assert [t5_bucket(-distance, True) for distance in range(16)] == list(range(16))
+    assert [t5_bucket(-d, True) for d in (16, 19, 127, 500)] == [16, 17, 31, 31]
+    assert t5_bucket(3, True) == 0
+
+
 def test_no_position_changes_nothing():
     kind = positions.NoPosition(sizes(d_model=4, max_positions=3))
     x = jnp.ones((1, 2, 4))

@@ -111,6 +111,14 @@ def test_cached_decoding_equals_the_full_forward_pass(make_model, overrides):
         np.testing.assert_allclose(step[0], full[:, index], rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize(("kind", "tables"), [("learned", 1), ("t5", 2), ("alibi", 0)])
+def test_a_position_kinds_parameters_stand_once_in_a_stack(make_model, kind, tables):
+    _, params = make_model({"model.position": kind})
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(params)]
+    # Embeddings of both stacks share one; what acts on attention has one in each stack.
+    assert sum("table" in path for path in paths) == tables
+
+
 def test_word_order_is_invisible_to_an_encoder_without_positions(make_model):
     source, target = PAIRS[0]
     shuffled = [source[i] for i in (3, 1, 4, 0, 2)]

@@ -1,0 +1,43 @@
+"""What one step draws: its dropout is no other step's, and no other part's of the same step."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer_jax import models
+from transformer_jax.data import batching
+from transformer_jax.models import dropout
+from transformer_jax.training import sharding
+from transformer_jax.training import step as step_lib
+
+PAIR = ([5, 9, 7], [8, 6, 4, 9])
+
+
+@pytest.fixture
+def loss_of(make_config):
+    """A function from step, rows and dropout rate to the loss of a step of two parts."""
+    config = make_config({"train.accumulation_steps": 2})
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    model = models.build(config.model, 20)
+    advance = step_lib.make_step(model, config, mesh)
+
+    def measure(step, rows, rate):
+        state = step_lib.init_state(model, config, mesh)._replace(step=jnp.int32(step))
+        hyper = step_lib.hyperparameters(config)
+        hyper = hyper._replace(rates=dropout.Rates(jnp.float32(rate)))
+        batch = sharding.put(batching.fill(rows, 4, 5), mesh)
+        return float(advance(state, batch, hyper, jax.random.key(0))[1].smoothed_loss)
+
+    return measure
+
+
+def test_each_step_drops_other_elements(loss_of):
+    rows = [[PAIR], [PAIR]]
+    assert loss_of(3, rows, 0.5) == loss_of(3, rows, 0.5) != loss_of(4, rows, 0.5)
+    assert loss_of(3, rows, 0.0) == loss_of(4, rows, 0.0)
+
+
+def test_each_part_of_a_step_drops_other_elements(loss_of):
+    first, second = [[PAIR], []], [[], [PAIR]]
+    assert loss_of(3, first, 0.5) != loss_of(3, second, 0.5)
+    assert loss_of(3, first, 0.0) == loss_of(3, second, 0.0)
