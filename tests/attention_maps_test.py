@@ -65,7 +65,7 @@ class Recording(reference_test.Reference):
         super().__init__(params, config, kept=1.0)
         self.weights = []
 
-    def attention(self, x, memory, p, causal):
+    def attention(self, x, memory, p, causal=False, window=0):
         heads = []
         for head in range(self.config.num_heads):
             part = slice(head * self.config.d_k, (head + 1) * self.config.d_k)
@@ -74,7 +74,7 @@ class Recording(reference_test.Reference):
             weights *= np.tri(len(x)) if causal else 1
             heads.append(weights / weights.sum(-1, keepdims=True))
         self.weights.append(np.stack(heads))
-        return super().attention(x, memory, p, causal)
+        return super().attention(x, memory, p, causal, window)
 
 
 # A target as long as the source must not be taken for it.

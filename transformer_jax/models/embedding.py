@@ -15,11 +15,12 @@ def make(
 ) -> Float[jax.Array, "V D"]:
     """Declares a module's parameter "embedding", from N(0, 1 / d_model) as the paper's code."""
     initialiser = nn.initializers.normal(1 / math.sqrt(config.d_model))
-    return module.param(
+    found = module.param(
         "embedding",
         nn.with_logical_partitioning(initialiser, ("vocab", "embed")),
         (vocab_size, config.d_model),
     )
+    return jnp.asarray(found)
 
 
 def embed(
