@@ -1,4 +1,4 @@
-"""The embedded grammar on a laptop: all 20 rows of Table 3 in about 20 minutes on two cores.
+"""The embedded grammar on a laptop: all 20 rows of Table 3 in about 22 minutes on two cores.
 
 python -m transformer_jax.train --config=configs/toy.py --workdir=runs/toy-base
 """

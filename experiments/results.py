@@ -65,12 +65,11 @@ def tuned(
     tune: Mapping[str, Sequence[Any]],
 ) -> dict[str, dict[str, Any]]:
     """A row with each value of the tuned field that it does not have anyway, by name."""
-    own = config_lib.replace(base, overrides)
     return {
         f"{row} {field.split('.')[-1]}={value}": {**overrides, field: value}
         for field, values in tune.items()
         for value in values
-        if value != config_lib.get(own, field)
+        if value != overrides.get(field, config_lib.get(base, field))
     }
 
 

@@ -7,7 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer_jax import config as config_lib
+from transformer_jax import models
 from transformer_jax.models import attention, masks
+from transformer_jax.training import sharding
+from transformer_jax.training import step as step_lib
 
 
 def attend_in_loops(arrays, mask, window):
@@ -94,7 +98,12 @@ def test_repeated_key_value_heads_are_multi_head_attention():
 
 def test_every_third_layer_of_an_interleaved_stack_has_no_window(make_config):
     config = make_config(
-        {"model.window": 1, "model.attention_pattern": "interleaved", "model.global_every": 3}
+        {
+            "model.num_layers": 6,
+            "model.window": 1,
+            "model.attention_pattern": "interleaved",
+            "model.global_every": 3,
+        }
     ).model
     positions = jnp.arange(5)[None]
     pattern = masks.PATTERNS[config.attention_pattern]
@@ -103,6 +112,18 @@ def test_every_third_layer_of_an_interleaved_stack_has_no_window(make_config):
         for t in range(5):
             for s in range(5):
                 assert found[t, s] == (layer in (3, 6) or abs(s - t) <= 1)
+
+
+@pytest.mark.parametrize("changes", [{"model.window": 0}, {"model.global_every": 9}])
+def test_an_interleaved_stack_without_both_kinds_of_layer_is_refused(make_config, changes):
+    config = make_config(
+        {"model.window": 1, "model.attention_pattern": "interleaved", "model.global_every": 2}
+        | changes
+    )
+    with pytest.raises(config_lib.UserError, match=r"attention_pattern=interleaved needs"):
+        step_lib.state_shapes_and_shardings(
+            models.build(config.model, 9), config, sharding.make_mesh(config.mesh)
+        )
 
 
 def test_masks_are_what_their_names_say():
