@@ -18,10 +18,10 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 16
     config.model.max_positions = 256
 
-    config.train.num_steps = 1450
-    config.train.warmup_steps = 400
+    config.train.num_steps = 1400
+    config.train.warmup_steps = 600
     config.train.learning_rate_scale = 0.5
-    config.train.batch_tokens = 320
+    config.train.batch_tokens = 400
 
     config.data.corpus = "toy"
     config.data.toy_pairs = 24_000
@@ -33,7 +33,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.decode.batch_sentences = 100
     config.decode.extra_tokens = 15
 
-    config.checkpoint.every = 725
+    config.checkpoint.every = 700
     config.log.every = 100
     config.log.dev_every = 0
     config.log.bucket_tokens = 6
