@@ -93,6 +93,7 @@ def test_score_refuses_files_of_different_length(tmp_path):
         "experiments.table3",
         "experiments.variations",
         "experiments.eras",
+        "experiments.table1",
         "experiments.report",
     ],
 )
@@ -113,3 +114,19 @@ def test_no_command_imports_what_it_does_not_use(module):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_reader_that_leaves_early_ends_a_command_quietly(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("ein Hund\n", encoding="utf-8")
+    read, write = os.pipe()
+    os.close(read)
+    arguments = [f"--references={tmp_path}/a", f"--hypotheses={tmp_path}/b"]
+    done = subprocess.run(
+        [sys.executable, "-m", "transformer_jax.score", *arguments],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -43,6 +43,23 @@ def test_unequal_numbers_of_lines_are_an_error():
         bleu.score(["a"], ["a", "b"])
 
 
+def test_buckets_end_where_the_last_still_has_enough_sentences():
+    lengths = [1] * 30 + [7] * 30 + [13] * 19 + [20]
+    assert bleu.bounds(lengths, 6) == [6, 12]  # 20 sentences are longer than 12, 1 than 18
+    assert bleu.bounds([*lengths[:-2], 5], 6) == [6]
+    assert bleu.bounds([5] * 100, 6) == []
+
+
+def test_bleu_by_length_scores_each_bucket_as_a_corpus_of_its_own():
+    references = ["a b c d e", "f g h i j", "k l m n o p", "q r s t u v"]
+    hypotheses = ["a b c d e", "f g h x j", "k l m n o p", "q r x t u v"]
+    found = bleu.score_by_length(hypotheses, references, [6, 7, 6, 30], [6, 12, 20])
+    assert [(b["tokens"], b["sentences"]) for b in found] == [("1-6", 2), ("7-12", 1), ("21-30", 1)]
+    alone = bleu.score(hypotheses[3:], references[3:])["sacrebleu_13a"]["score"]
+    assert [b["score"] for b in found][::2] == [pytest.approx(100), pytest.approx(alone)]
+    assert 0 < found[1]["score"] < 100
+
+
 def test_perplexity_counts_every_token_of_every_sentence(make_config):
     config = make_config({"data.source_length": 8, "data.target_length": 8})
     model = models.build(config.model, 50)

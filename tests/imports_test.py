@@ -19,6 +19,7 @@ ROOMS = [
     "transformer_jax.evaluation",
     "transformer_jax.drawing",
     "transformer_jax.runs",
+    "transformer_jax.allocator",
     "transformer_jax.flags",
     "transformer_jax.train",
     "transformer_jax.translate",

@@ -15,16 +15,19 @@ from transformer_jax.training import losses
 
 VOCABULARY = 40
 SOURCE, TARGET = [5, 9, 31, 7], [12, 8, 33]
+ALL = (1.0, 1.0, 1.0)
 
 
 class Reference:
     """Section 3 of the paper for one sentence pair, in float64, from our parameters by name.
 
-    `kept` stands for dropout: wherever the paper has it, the values are multiplied by it.
+    `kept` stands for dropout of sub-layers, attention weights and feed-forwards: where it has its
+    place, the values are multiplied by one less the rate.
     """
 
     def __init__(self, params, config, kept):
-        self.params, self.config, self.kept = params, config, kept
+        self.params, self.config = params, config
+        self.kept, self.kept_weights, self.kept_features = kept
 
     def dense(self, x, p):
         return x @ p["kernel"] + p.get("bias", 0)
@@ -48,11 +51,20 @@ class Reference:
             logits[hidden] = -np.inf
             weights = np.exp(logits - logits.max(-1, keepdims=True))
             weights /= weights.sum(-1, keepdims=True)
+            weights *= self.kept_weights
             heads.append(weights @ self.dense(memory, p["value"])[:, v])
         return self.dense(np.concatenate(heads, -1), p["output"])
 
     def feed_forward(self, x, p):
-        return self.dense(np.maximum(0, self.dense(x, p["inner"])), p["outer"])
+        inner = self.dense(x, p["inner"])
+        if self.config.feed_forward == "relu":
+            inner = np.maximum(0, inner)
+        elif self.config.feed_forward == "gelu":
+            inner *= (1 + np.vectorize(math.erf)(inner / math.sqrt(2))) / 2
+        else:
+            gate = self.dense(x, p["gate"])
+            inner *= gate / (1 + np.exp(-gate))
+        return self.dense(self.kept_features * inner, p["outer"])
 
     def embed(self, tokens):
         d_model = self.config.d_model
@@ -95,7 +107,14 @@ class Reference:
 
 @pytest.mark.parametrize(
     ("overrides", "kept"),
-    [({}, 1.0), ({}, 0.7), ({"model.num_kv_heads": 2}, 1.0), ({"model.window": 1}, 1.0)],
+    [
+        ({}, ALL),
+        ({}, (0.7, 0.8, 0.9)),
+        ({"model.num_kv_heads": 2}, ALL),
+        ({"model.window": 1}, ALL),
+        ({"model.feed_forward": "gelu"}, ALL),
+        ({"model.feed_forward": "swiglu"}, (0.7, 0.8, 0.9)),
+    ],
     ids=str,
 )
 def test_logits_and_gradients_are_the_papers_equations(make_config, monkeypatch, overrides, kept):
@@ -108,9 +127,9 @@ def test_logits_and_gradients_are_the_papers_equations(make_config, monkeypatch,
         lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), init(jax.random.key(0))
     )
     # Dropout replaced by a factor: where it acts then shows in the numbers.
-    monkeypatch.setattr(dropout, "drop", lambda x, rate, module: x if rate is None else kept * x)
+    monkeypatch.setattr(dropout, "drop", lambda x, rate, module: (1 - rate) * x)
     batch = batching.fill([[(SOURCE, TARGET)]], len(SOURCE) + 1, len(TARGET) + 1)
-    rates = dropout.Rates(jnp.float32(0.5))
+    rates = dropout.Rates(*[jnp.float32(1 - factor) for factor in kept])
 
     def loss(params, batch):
         logits = models.logits(model, params, batch, rates, jax.random.key(0))

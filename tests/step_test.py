@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from transformer_jax import models
@@ -41,3 +42,32 @@ def test_each_part_of_a_step_drops_other_elements(loss_of):
     first, second = [[PAIR], []], [[], [PAIR]]
     assert loss_of(3, first, 0.5) != loss_of(3, second, 0.5)
     assert loss_of(3, first, 0.0) == loss_of(3, second, 0.0)
+
+
+def test_scheduled_sampling_grows_evenly_from_none(make_config):
+    overrides = {
+        "model.architecture": "lstm",
+        "model.position": "none",
+        "train.num_steps": 100,
+        "train.scheduled_sampling": 1.0,
+        "model.dropout_rate": 0.0,
+    }
+    config = make_config(overrides)
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    model = models.build(config.model, 20)
+    advance = step_lib.make_step(model, config, mesh)
+    hyper = step_lib.hyperparameters(config)
+    # Far targets: a word of the model's own then shows in the loss.
+    rows = [[([5], [9, 4] * 100)]] * 4
+
+    def share_read_anew(step):
+        """How much of the way the loss has gone from teacher forcing to its own words."""
+        batch = sharding.put(batching.fill(rows, 4, 201), mesh)
+        state = step_lib.init_state(model, config, mesh)
+        params = jax.tree.map(lambda x: 8 * x, state.params)
+        state = state._replace(step=jnp.int32(step), params=params)
+        return float(advance(state, batch, hyper, jax.random.key(0))[1].true_loss)
+
+    forced, half, own = (share_read_anew(step) for step in (0, 50, 100))
+    assert forced < own
+    np.testing.assert_allclose((half - forced) / (own - forced), 0.5, atol=0.15)

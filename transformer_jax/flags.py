@@ -1,6 +1,7 @@
 """One way to start a command: flag and config errors are one line on stderr and exit code 2."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -9,11 +10,13 @@ from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
 
+from transformer_jax import allocator
 from transformer_jax import config as config_lib
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Parses the command line, calls `main` and exits with what it returns."""
+    allocator.keep_freed_memory()
     app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
     raise AssertionError("app.run exits")
 
@@ -51,7 +54,12 @@ def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
         return _complain(f"unexpected argument {argv[1]!r}: flags begin with --")
     _show_log()
     try:
-        return main()
+        status = main()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who read what was printed, as `head` does, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return 1
     except config_lib.UserError as error:
         return _complain(str(error))
     except config_lib.RunError as error:
