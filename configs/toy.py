@@ -30,7 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.data.source_length = 34
     config.data.target_length = 40
 
-    config.decode.batch_sentences = 100
+    config.decode.batch_sentences = 32
     config.decode.extra_tokens = 15
 
     config.checkpoint.every = 700

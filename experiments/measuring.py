@@ -1,7 +1,9 @@
 """What is measured of a compiled program: time, memory, operations and sequential operations."""
 
 import dataclasses
+import datetime
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -118,6 +120,13 @@ def time_interleaved(
             found.append(_seconds(program, number))
         on_round(done)
     return samples
+
+
+def describe_machine() -> str:
+    """Device, JAX version and date, which stand beside whatever was measured."""
+    device = jax.devices()[0]
+    kind = f"{os.cpu_count()} CPU cores" if device.platform == "cpu" else device.device_kind
+    return f"{kind}, JAX {jax.__version__}, {datetime.date.today()}"
 
 
 def _seconds(program: Program, calls: int) -> float:

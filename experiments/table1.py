@@ -8,14 +8,11 @@ table1.csv and table1.png, in one to three minutes on 2 CPU cores.
 """
 
 import dataclasses
-import datetime
 import logging
-import os
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
 
-import jax
 from absl import flags
 
 from experiments import layer_kinds, measuring, table1_plot, table1_report
@@ -74,13 +71,6 @@ def parse_sizes(name: str, texts: Sequence[str]) -> list[int]:
     return sizes
 
 
-def describe_machine() -> str:
-    """Device, JAX version and date, which stand beside whatever was measured."""
-    device = jax.devices()[0]
-    kind = f"{os.cpu_count()} CPU cores" if device.platform == "cpu" else device.device_kind
-    return f"{kind}, JAX {jax.__version__}, {datetime.date.today()}"
-
-
 def _main() -> None:
     workdir = pathlib.Path(_WORKDIR.value)
     lengths = parse_sizes("lengths", _LENGTHS.value)
@@ -97,7 +87,7 @@ def _main() -> None:
     except OSError as error:
         raise config_lib.UserError(f"cannot make the folder of the table: {error}") from error
     sweeps = measure(axes, _REPEATS.value)
-    machine = describe_machine()
+    machine = measuring.describe_machine()
     table1_plot.write(workdir, sweeps, machine)
     table1_report.write(workdir, sweeps, machine)
     _log.info("the table lies in %s", workdir / "table1.md")

@@ -5,16 +5,21 @@ a finished hypothesis Y by log P(Y) / penalty(|Y|), where |Y| counts the end tok
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.data import tokenizer
+
+STEPS_AT_A_TIME = 8
+# Each number of rows is compiled for, so that there should be few.
+SHRINK, FEWEST_ROWS = 4, 8
 
 Penalty = Callable[[Float[Array, "..."], float], Float[Array, "..."]]
 
@@ -35,18 +40,23 @@ class Translations(NamedTuple):
         the search met no end token, the log-probability so far, penalised in the same way.
     """
 
-    tokens: Int[Array, "B L"]
-    scores: Float[Array, "B"]
+    tokens: Int[Any, "B L"]
+    scores: Float[Any, "B"]
 
 
 Search = Callable[[Any, sequences.Sequences], Translations]
 
 
-def build(model: nn.Module, config: config_lib.DecodeConfig) -> Search:
+def build(model: nn.Module, config: config_lib.DecodeConfig, parts: int = 1) -> Search:
     """A search as a function of the model's parameters and of source sentences, one to a row.
 
     It compiles once for each shape of the source. A translation has at most config.extra_tokens
     more tokens than its source.
+
+    Args:
+      model: an architecture.
+      config: how to search.
+      parts: devices that sentences are shared out over.
 
     Raises:
       UserError: the length penalty is unknown.
@@ -54,13 +64,14 @@ def build(model: nn.Module, config: config_lib.DecodeConfig) -> Search:
     penalty = config_lib.lookup("decode.penalty", config.penalty, PENALTIES)
     if config.beam_size == 1:
         return jax.jit(lambda params, source: _greedy(model, config, penalty, params, source))
-    return jax.jit(lambda params, source: _beam(model, config, penalty, params, source))
+    return _BeamSearch(model, config, penalty, parts)
 
 
 class _Beam(NamedTuple):
     """Open hypotheses, best first, and the best finished one, of each sentence."""
 
     step: Int[Array, ""]  # tokens that each open hypothesis has
+    limits: Int[Array, "B"]  # most tokens of a hypothesis, the end token included
     tokens: Int[Array, "B W L"]
     scores: Float[Array, "B W"]  # log-probabilities, not penalised
     best_tokens: Int[Array, "B L"]
@@ -68,41 +79,97 @@ class _Beam(NamedTuple):
     model_state: Any
 
 
-def _beam(
-    model: nn.Module,
-    config: config_lib.DecodeConfig,
-    penalty: Penalty,
-    params: Any,
-    source: sequences.Sequences,
-) -> Translations:
-    batch, source_length = source.tokens.shape
-    width, length = config.beam_size, source_length + config.extra_tokens
-    limits = (source.segments > 0).sum(axis=1) + config.extra_tokens  # counts the end token
-    longest_penalty = penalty(limits.astype(jnp.float32), config.alpha)
+@final
+class _BeamSearch:
+    """Beam search in runs of a few steps, after which sentences that are decided leave."""
 
-    def searching(beam: _Beam) -> Bool[Array, "B"]:
+    def __init__(
+        self, model: nn.Module, config: config_lib.DecodeConfig, penalty: Penalty, parts: int
+    ) -> None:
+        self._model, self._config, self._penalty, self._parts = model, config, penalty, parts
+        self._start = jax.jit(self._first)
+        self._run = jax.jit(self._several_steps, donate_argnums=1)
+        self._keep = jax.jit(_rows)
+
+    def __call__(self, params: Any, source: sequences.Sequences) -> Translations:
+        beam = self._start(params, source)
+        batch, _, length = beam.tokens.shape
+        found = Translations(np.zeros((batch, length), np.int32), np.zeros(batch, np.float32))
+        sentences = np.arange(batch)  # of each row of the beam; a row that repeats one has none: -1
+        while True:
+            beam, is_open, best = self._run(params, beam)
+            done = ~np.asarray(is_open) & (sentences >= 0)
+            for all_rows, rows in zip(found, best, strict=True):
+                all_rows[sentences[done]] = np.asarray(rows)[done]
+            sentences = np.where(done, -1, sentences)
+            left = np.flatnonzero(sentences >= 0)
+            if not len(left):
+                return found
+            fewer = max(FEWEST_ROWS, -(-len(sentences) // SHRINK))
+            fewer = -(-fewer // self._parts) * self._parts
+            if len(left) <= fewer < len(sentences):
+                rows = np.resize(left, fewer)
+                sentences = np.where(np.arange(fewer) < len(left), sentences[rows], -1)
+                beam = self._keep(beam, rows)
+
+    def _first(self, params: Any, source: sequences.Sequences) -> _Beam:
+        batch, source_length = source.tokens.shape
+        width, length = self._config.beam_size, source_length + self._config.extra_tokens
+        return _Beam(
+            jnp.zeros((), jnp.int32),
+            (source.segments > 0).sum(axis=1) + self._config.extra_tokens,
+            jnp.zeros((batch, width, length), jnp.int32),
+            jnp.full((batch, width), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
+            jnp.zeros((batch, length), jnp.int32),
+            jnp.full(batch, -jnp.inf, jnp.float32),
+            self._model.apply(params, source, width, length, method="start_decoding"),
+        )
+
+    def _penalised(
+        self, scores: Float[Array, "*B"], lengths: Int[Array, "*#B"]
+    ) -> Float[Array, "*B"]:
+        return scores / self._penalty(lengths.astype(jnp.float32), self._config.alpha)
+
+    def _searching(self, beam: _Beam) -> Bool[Array, "B"]:
         # Log-probabilities only fall, and the penalty grows with length, so an open hypothesis can
         # at best keep its log-probability and end at the limit.
-        bound = beam.scores[:, 0] / longest_penalty
-        return (beam.step < limits) & (bound > beam.best_score)
+        bound = self._penalised(beam.scores[:, 0], beam.limits)
+        return (beam.step < beam.limits) & (bound > beam.best_score)
 
-    def advance(beam: _Beam) -> _Beam:
+    def _several_steps(
+        self, params: Any, beam: _Beam
+    ) -> tuple[_Beam, Bool[Array, "B"], Translations]:
+        """The beam some steps on, which sentences still search, and the best of each so far."""
+        end = beam.step + STEPS_AT_A_TIME
+        beam = jax.lax.while_loop(
+            lambda beam: (beam.step < end) & jnp.any(self._searching(beam)),
+            lambda beam: self._one_step(params, beam),
+            beam,
+        )
+        none_ended = jnp.isneginf(beam.best_score)
+        cut_off = self._penalised(beam.scores[:, 0], beam.limits)
+        best = Translations(
+            jnp.where(none_ended[:, None], beam.tokens[:, 0], beam.best_tokens),
+            jnp.where(none_ended, cut_off, beam.best_score),
+        )
+        return beam, self._searching(beam), best
+
+    def _one_step(self, params: Any, beam: _Beam) -> _Beam:
+        width = beam.scores.shape[1]
         last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.START)
-        logits, model_state = model.apply(
+        logits, model_state = self._model.apply(
             params, last, beam.step, beam.model_state, method="decode_step"
         )
-        scores = beam.scores[:, :, None] + jax.nn.log_softmax(logits.astype(jnp.float32))
-        vocabulary = scores.shape[-1]
         # Of 2W continuations at most W end here, so W stay open.
-        top_scores, top = jax.lax.top_k(scores.reshape(batch, -1), 2 * width)
-        parents, words = top // vocabulary, top % vocabulary
+        top_scores, parents, words = _continuations(beam.scores, logits, 2 * width)
         hypotheses = jnp.take_along_axis(beam.tokens, parents[:, :, None], axis=1)
         hypotheses = hypotheses.at[:, :, beam.step].set(words)
         ended = words == tokenizer.END
 
-        still = searching(beam)
-        penalised = top_scores / penalty((beam.step + 1).astype(jnp.float32), config.alpha)
-        finished = jnp.where(ended & still[:, None], penalised, -jnp.inf)
+        still = self._searching(beam)
+        finished = jnp.where(
+            ended & still[:, None], self._penalised(top_scores, beam.step + 1), -jnp.inf
+        )
         winner = finished.argmax(axis=1)
         score = jnp.take_along_axis(finished, winner[:, None], axis=1)[:, 0]
         better = score > beam.best_score
@@ -110,37 +177,39 @@ def _beam(
 
         open_scores, chosen = jax.lax.top_k(jnp.where(ended, -jnp.inf, top_scores), width)
         # A sentence that is decided or at its limit keeps the hypotheses it has.
-        scores = jnp.where(still[:, None], open_scores, beam.scores)
         open_tokens = jnp.take_along_axis(hypotheses, chosen[:, :, None], axis=1)
-        rows = jnp.take_along_axis(parents, chosen, axis=1) + width * jnp.arange(batch)[:, None]
         return _Beam(
             beam.step + 1,
+            beam.limits,
             jnp.where(still[:, None, None], open_tokens, beam.tokens),
-            scores,
+            jnp.where(still[:, None], open_scores, beam.scores),
             jnp.where(better[:, None], winner_tokens, beam.best_tokens),
             jnp.where(better, score, beam.best_score),
-            _select(model_state, rows.reshape(-1)),
+            model_state.select(jnp.take_along_axis(parents, chosen, axis=1)),
         )
 
-    start = _Beam(
-        jnp.zeros((), jnp.int32),
-        jnp.zeros((batch, width, length), jnp.int32),
-        jnp.full((batch, width), -jnp.inf).at[:, 0].set(0.0),
-        jnp.zeros((batch, length), jnp.int32),
-        jnp.full(batch, -jnp.inf),
-        model.apply(params, source, width, length, method="start_decoding"),
-    )
-    beam = jax.lax.while_loop(lambda b: jnp.any(searching(b)), advance, start)
-    none_ended = jnp.isneginf(beam.best_score)
-    return Translations(
-        jnp.where(none_ended[:, None], beam.tokens[:, 0], beam.best_tokens),
-        jnp.where(none_ended, beam.scores[:, 0] / longest_penalty, beam.best_score),
-    )
+
+def _continuations(
+    scores: Float[Array, "B W"], logits: Float[Array, "B W V"], number: int
+) -> tuple[Float[Array, "B N"], Int[Array, "B N"], Int[Array, "B N"]]:
+    """The best continuations of all hypotheses of a sentence: scores, hypotheses, words.
+
+    They are among the best of each hypothesis, and those need no log-probabilities to be told.
+    """
+    logits = logits.astype(jnp.float32)
+    each = min(number, logits.shape[-1])
+    best, words = jax.lax.top_k(logits, each)
+    normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    all_scores = (scores[:, :, None] + best - normaliser).reshape(len(scores), -1)
+    top, places = jax.lax.top_k(all_scores, number)
+    words = jnp.take_along_axis(words.reshape(len(scores), -1), places, axis=1)
+    return top, places // each, words
 
 
-def _select(state: Any, rows: Int[Array, "N"]) -> Any:
-    """The caches of chosen hypotheses; what belongs to a sentence stays as it is."""
-    return state._replace(caches=jax.tree.map(lambda cache: cache[rows], state.caches))
+def _rows(beam: _Beam, rows: Int[Array, "B"]) -> _Beam:
+    """Some sentences of a beam."""
+    step, others = beam.step, beam._replace(step=None)
+    return jax.tree.map(lambda x: x[rows], others)._replace(step=step)
 
 
 def _greedy(

@@ -36,14 +36,21 @@ class DecodingState(NamedTuple):
     """What decoding one position needs of the positions before it and of the source.
 
     Attributes:
-      caches: each layer's last kernel_size - 1 inputs, a row for each hypothesis.
-      memory: a row for each sentence.
+      caches: each layer's last kernel_size - 1 inputs, side by side.
+      memory: the encoder's output.
       memory_mask: true at the source's real positions.
     """
 
-    caches: list[Float[Array, "N K D"]]
+    caches: list[Float[Array, "B W taps"]]
     memory: Memory
     memory_mask: Bool[Array, "B 1 S"]
+
+    def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
+        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
+        rows = parents[:, :, None]
+        return self._replace(
+            caches=jax.tree.map(lambda x: jnp.take_along_axis(x, rows, axis=1), self.caches)
+        )
 
 
 @final
@@ -169,8 +176,8 @@ class Convolutional(nn.Module):
         """Encodes one sentence per row; the caches need no room for max_length positions."""
         del max_length
         config = self.config
-        rows = source.tokens.shape[0] * width
-        cache = jnp.zeros((rows, config.kernel_size - 1, config.d_model), config.dtype)
+        shape = (source.tokens.shape[0], width, (config.kernel_size - 1) * config.d_model)
+        cache = jnp.zeros(shape, config.dtype)
         return DecodingState(
             [cache] * config.num_layers, self.encode(source), (source.segments > 0)[:, None]
         )
@@ -183,9 +190,9 @@ class Convolutional(nn.Module):
         x = embedded = self._embed(tokens, here, dropout.NONE)
         caches = []
         for convolve, attend, cache in zip(self.decoder, self.attention, state.caches, strict=True):
-            seen = jnp.concatenate([cache, x.reshape(-1, 1, x.shape[-1])], axis=1)
-            caches.append(seen[:, 1:])
-            y = convolve(seen.reshape(*tokens.shape, -1))
+            seen = jnp.concatenate([cache, x], axis=-1)
+            caches.append(seen[..., x.shape[-1] :])
+            y = convolve(seen)
             x = (attend(y, embedded, state.memory, state.memory_mask) + x) * _SCALE
         return embedding.logits(self.embedding, x), state._replace(caches=caches)
 

@@ -223,36 +223,44 @@ class DecoderLayer(nn.Module):
     def step(
         self,
         x: Float[jax.Array, "B W D"],
-        index: Int[jax.Array, ""],
+        positions: Int[jax.Array, "1 W"],
+        places: Int[jax.Array, "1 L"],
         cache: attention.KeysValues,
-        mask: Bool[jax.Array, "1 1 1 L"],
+        mask: Bool[jax.Array, "B 1 W L"],
         memory: attention.KeysValues,
         memory_mask: Bool[jax.Array, "B 1 1 S"],
     ) -> tuple[Float[jax.Array, "B W D"], attention.KeysValues]:
-        """One layer for the tokens at position `index` of W hypotheses per sentence.
+        """One layer for one token of each of W hypotheses per sentence.
 
-        The hypotheses of a sentence are separate in self-attention, each with its own cache, and
-        stand as queries side by side in cross-attention, so that they share its keys and values.
+        They stand as queries side by side, so that they share the source's keys and values; the
+        mask keeps them apart in the cache.
+
+        Args:
+          x: the tokens.
+          positions: theirs, all the same.
+          places: positions of what is in the cache, W slots for each.
+          cache: keys and values so far.
+          mask: true where a hypothesis may look, its own slot included.
+          memory: the source's keys and values.
+          memory_mask: true at the source's real positions.
 
         Returns:
           The layer's output, and the cache with this position's keys and values written into it.
         """
-        batch, width, d_model = x.shape
-        position = jnp.broadcast_to(index, (1, 1))
-        y = self.self_attention_residual.before(x).reshape(batch * width, 1, d_model)
-        new = self.self_attention.keys_values(y, position)
+        y = self.self_attention_residual.before(x)
+        new = self.self_attention.keys_values(y, positions)
+        start = positions[0, 0] * x.shape[1]
         cache = attention.KeysValues(
             *(
-                jax.lax.dynamic_update_slice_in_dim(old, part, index, axis=1)
+                jax.lax.dynamic_update_slice_in_dim(old, part, start, axis=1)
                 for old, part in zip(cache, new, strict=True)
             )
         )
-        y = self.self_attention(y, cache, mask, position, jnp.arange(mask.shape[-1])[None])
-        x = self.self_attention_residual.after(x, y.reshape(batch, width, d_model), None)
+        y = self.self_attention(y, cache, mask, positions, places)
+        x = self.self_attention_residual.after(x, y, None)
         y = self.cross_attention_residual.before(x)
-        query_positions = jnp.broadcast_to(index, (1, width))
         memory_positions = jnp.arange(memory_mask.shape[-1])[None]
-        y = self.cross_attention(y, memory, memory_mask, query_positions, memory_positions)
+        y = self.cross_attention(y, memory, memory_mask, positions, memory_positions)
         x = self.cross_attention_residual.after(x, y, None)
         return self._feed_forward(x, dropout.NONE), cache
 

@@ -145,9 +145,9 @@ class DecodingState(NamedTuple):
     """What decoding one position needs of the positions before it and of the source.
 
     Attributes:
-      caches: each layer's state, a row for each hypothesis.
-      memory: the encoder's output, a row for each sentence.
-      keys: what attention compares with, likewise.
+      caches: each layer's state.
+      memory: the encoder's output.
+      keys: what attention compares with.
       memory_mask: true at the source's real positions.
     """
 
@@ -155,6 +155,13 @@ class DecodingState(NamedTuple):
     memory: Float[Array, "B S D"]
     keys: Float[Array, "B S D"]
     memory_mask: Bool[Array, "B 1 S"]
+
+    def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
+        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
+        rows = parents[:, :, None]
+        return self._replace(
+            caches=jax.tree.map(lambda x: jnp.take_along_axis(x, rows, axis=1), self.caches)
+        )
 
 
 @final
@@ -279,9 +286,9 @@ class Recurrent(nn.Module):
             self._bridge(layer, state, jnp.zeros_like(last), last)
             for layer, state in enumerate(states)
         ]
-        rows = jax.tree.map(lambda x: jnp.repeat(x[:, 0], width, axis=0), starts)
+        caches = jax.tree.map(lambda x: jnp.repeat(x, width, axis=1), starts)
         return DecodingState(
-            rows, memory, self.attention.keys(memory), (source.segments > 0)[:, None]
+            caches, memory, self.attention.keys(memory), (source.segments > 0)[:, None]
         )
 
     def decode_step(
@@ -289,14 +296,11 @@ class Recurrent(nn.Module):
     ) -> tuple[Float[Array, "B W V"], DecodingState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         del index
-        split = jax.tree.map(lambda x: x.reshape(*tokens.shape, -1), state.caches)
         x = self._embed(tokens, dropout.NONE)
         rest = (state.keys, state.memory, state.memory_mask)
-        x, split = self._step(x, split, *rest, dropout.NONE)
-        caches = jax.tree.map(lambda x: x.reshape(tokens.size, -1), split)
-        return embedding.logits(self.embedding, self.attention.after(x, *rest)), state._replace(
-            caches=caches
-        )
+        x, caches = self._step(x, state.caches, *rest, dropout.NONE)
+        logits = embedding.logits(self.embedding, self.attention.after(x, *rest))
+        return logits, state._replace(caches=caches)
 
     def _step(
         self,

@@ -21,15 +21,25 @@ from transformer_jax.models import positions as positions_lib
 class DecodingState(NamedTuple):
     """What decoding one position needs of the positions before it and of the source.
 
+    Hypotheses stay where they were written. What a hypothesis w has at position l stands in slot
+    ancestors[w, l] of that position, so that keeping, dropping or doubling one moves no keys.
+
     Attributes:
-      caches: for each layer the keys and values so far, a row for each hypothesis.
-      memories: for each layer the source's keys and values, a row for each sentence.
+      caches: for each layer the keys and values so far, the W slots of a position side by side.
+      ancestors: see above.
+      memories: for each layer the source's keys and values.
       memory_mask: true at the source's real positions.
     """
 
     caches: tuple[attention.KeysValues, ...]
+    ancestors: Int[jax.Array, "B W L"]
     memories: tuple[attention.KeysValues, ...]
     memory_mask: Bool[jax.Array, "B 1 1 S"]
+
+    def select(self, parents: Int[jax.Array, "B W"]) -> "DecodingState":
+        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
+        ancestors = jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
+        return self._replace(ancestors=ancestors)
 
 
 @final
@@ -111,30 +121,38 @@ class Transformer(nn.Module):
           max_length: target positions that the caches hold.
         """
         memories = self._memories(self.encode(source), source.positions)
-        config, rows = self.config, source.tokens.shape[0] * width
-        shape = (rows, max_length, config.key_value_heads)
+        config, batch = self.config, source.tokens.shape[0]
+        shape = (batch, max_length * width, config.key_value_heads)
         cache = attention.KeysValues(
             jnp.zeros((*shape, config.d_k), config.dtype),
             jnp.zeros((*shape, config.d_v), config.dtype),
         )
-        memory_mask = (source.segments > 0)[:, None, None, :]
-        return DecodingState((cache,) * config.num_layers, memories, memory_mask)
+        return DecodingState(
+            (cache,) * config.num_layers,
+            jnp.zeros((batch, width, max_length), jnp.int32),
+            memories,
+            (source.segments > 0)[:, None, None, :],
+        )
 
     def decode_step(
         self, tokens: Int[jax.Array, "B W"], index: Int[jax.Array, ""], state: DecodingState
     ) -> tuple[Float[jax.Array, "B W V"], DecodingState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
-        places = jnp.arange(state.caches[0].keys.shape[1])[None]
-        here = jnp.broadcast_to(index, (1, 1))
-        causal, patterns = masks.causal(here, places), self._patterns(here, places)
+        batch, width, length = state.ancestors.shape
+        slots = jnp.arange(width)
+        ancestors = state.ancestors.at[:, :, index].set(slots)
+        own = (ancestors[..., None] == slots).reshape(batch, 1, width, length * width)
+        here = jnp.broadcast_to(index, (1, width))
+        places = jnp.repeat(jnp.arange(length), width)[None]
+        mask, patterns = own & masks.causal(here, places), self._patterns(here, places)
         x = self._embed(tokens, here, dropout.NONE)
         caches = []
         for layer, pattern, cache, memory in zip(
             self.decoder, patterns, state.caches, state.memories, strict=True
         ):
-            x, cache = layer.step(x, index, cache, causal & pattern, memory, state.memory_mask)
+            x, cache = layer.step(x, here, places, cache, mask & pattern, memory, state.memory_mask)
             caches.append(cache)
-        return self._logits(x), state._replace(caches=tuple(caches))
+        return self._logits(x), state._replace(caches=tuple(caches), ancestors=ancestors)
 
     def _memories(
         self, memory: Float[jax.Array, "B S D"], positions: Int[jax.Array, "B S"]
