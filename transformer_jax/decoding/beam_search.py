@@ -19,7 +19,7 @@ from transformer_jax.data import tokenizer
 
 STEPS_AT_A_TIME = 8
 # Each number of rows is compiled for, so that there should be few.
-SHRINK, FEWEST_ROWS = 4, 8
+SHRINK, FEWEST_ROWS = 4, 32
 
 Penalty = Callable[[Float[Array, "..."], float], Float[Array, "..."]]
 
