@@ -100,6 +100,22 @@ def test_the_early_stop_changes_nothing(random_model, beam_size):
         np.testing.assert_allclose(scores[place], score, rtol=1e-4)
 
 
+def test_sentences_that_leave_the_batch_change_nothing(random_model, monkeypatch):
+    model, params = random_model
+    tokens, scores = run(model, params, decode_config(2))
+    for name, value in {"STEPS_AT_A_TIME": 1, "SHRINK": 2, "FEWEST_ROWS": 1}.items():
+        monkeypatch.setattr(beam_search, name, value)
+    kept = []
+    rows_of = beam_search._rows
+    monkeypatch.setattr(
+        beam_search, "_rows", lambda beam, rows: kept.append(len(rows)) or rows_of(beam, rows)
+    )
+    again, scores_again = run(model, params, decode_config(2))
+    assert again == tokens
+    np.testing.assert_allclose(scores_again, scores, rtol=1e-5)
+    assert kept, "no sentence left"
+
+
 def plain_beam_search(model, params, source, beam_size, alpha):
     """Beam search to the length limit, in loops, with lists and full forward passes."""
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]

@@ -69,6 +69,12 @@ FAULTS: dict[str, list[Fault]] = {
     ],
     "transformer_jax/models/transformer.py": [
         Fault(
+            "hypotheses keep their own past when they change places",
+            "return self._replace(ancestors=ancestors)",
+            "return self",
+            CACHE + "[{}]",
+        ),
+        Fault(
             "encoder sees a row's other sentences",
             "x = layer(x, same & pattern, source.positions, rates)",
             "x = layer(x, pattern, source.positions, rates)",
@@ -102,14 +108,14 @@ FAULTS: dict[str, list[Fault]] = {
     "transformer_jax/models/layers.py": [
         Fault(
             "cache position off by one",
-            "dynamic_update_slice_in_dim(old, part, index, axis=1)",
-            "dynamic_update_slice_in_dim(old, part, index + 1, axis=1)",
+            "start = positions[0, 0] * x.shape[1]",
+            "start = (positions[0, 0] + 1) * x.shape[1]",
             CACHE + "[{}]",
         ),
         Fault(
             "decoded token's position off by one",
-            "position = jnp.broadcast_to(index, (1, 1))",
-            "position = jnp.broadcast_to(index + 1, (1, 1))",
+            "cache, mask, positions, places)",
+            "cache, mask, positions + 1, places)",
             CACHE + "[{'model.position': 't5'}]",
         ),
     ],
@@ -190,15 +196,21 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "end token not counted in a hypothesis's length",
-            "penalty((beam.step + 1).astype(jnp.float32)",
-            "penalty(beam.step.astype(jnp.float32)",
+            "self._penalised(top_scores, beam.step + 1)",
+            "self._penalised(top_scores, beam.step)",
             BEAM,
         ),
         Fault(
             "beam search stops too early",
-            "bound = beam.scores[:, 0] / longest_penalty",
+            "bound = self._penalised(beam.scores[:, 0], beam.limits)",
             "bound = beam.scores[:, 0]",
             BEAM,
+        ),
+        Fault(
+            "sentences that leave take each other's places",
+            "all_rows[sentences[done]] = np.asarray(rows)[done]",
+            "all_rows[done] = np.asarray(rows)[done]",
+            "tests/beam_search_test.py::test_sentences_that_leave_the_batch_change_nothing",
         ),
     ],
 }

@@ -17,8 +17,9 @@ from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.data import tokenizer
 
-STEPS_AT_A_TIME = 8
-# Each number of rows is compiled for, so that there should be few.
+STEPS_AT_A_TIME = 8  # between two looks at which sentences are decided
+# When one row in SHRINK or fewer still searches, the others leave, but never below FEWEST_ROWS:
+# each number of rows is a program to compile.
 SHRINK, FEWEST_ROWS = 4, 32
 
 Penalty = Callable[[Float[Array, "..."], float], Float[Array, "..."]]
