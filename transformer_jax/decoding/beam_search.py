@@ -158,9 +158,10 @@ class _BeamSearch:
     def _one_step(self, params: Any, beam: _Beam) -> _Beam:
         width = beam.scores.shape[1]
         last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.START)
-        logits, model_state = self._model.apply(
+        found: Any = self._model.apply(
             params, last, beam.step, beam.model_state, method="decode_step"
         )
+        logits, model_state = found
         # Of 2W continuations at most W end here, so W stay open.
         top_scores, parents, words = _continuations(beam.scores, logits, 2 * width)
         hypotheses = jnp.take_along_axis(beam.tokens, parents[:, :, None], axis=1)
