@@ -1,12 +1,13 @@
 # make table3: fresh machine to finished Table 3 on the embedded corpus.
 # make test:   fresh machine to passed lint, types and tests.
 # make parity: the tests that compare with PyTorch, which it installs.
+# make bench:  speed beside PyTorch and CTranslate2, which it installs.
 # make mutants: whether each of a list of faults fails some test.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
 BIN := .venv/bin
 
-.PHONY: table3 test lint types tests parity mutants lock clean
+.PHONY: table3 test lint types tests parity bench mutants lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
@@ -26,12 +27,15 @@ tests: .venv/.installed
 parity: .venv/.parity
 	$(BIN)/python -m pytest tests/parity_*_test.py
 
+bench: .venv/.bench
+	$(BIN)/python -m experiments.benchmark --workdir=runs/bench
+
 mutants: .venv/.installed
 	$(BIN)/python -m tests.mutants
 
 # Not from a lock with hashes: PyTorch's file of one version differs from index to index.
-.venv/.parity: .venv/.installed
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[parity]'
+.venv/.parity .venv/.bench: .venv/.%: .venv/.installed
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[$*]'
 	touch $@
 
 .venv/.installed: requirements-build.lock requirements.lock setup.py

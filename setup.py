@@ -33,6 +33,7 @@ setuptools.setup(
         "tensorflow-datasets>=4.9.9",
     ],
     extras_require={
+        "bench": ["ctranslate2>=4.6", "torch==2.13.0"],  # what the benchmark compares with
         "cuda": ["jax[cuda13]>=0.10"],
         "parity": ["torch==2.13.0", "transformers>=5.23"],  # what the parity tests compare with
         "tpu": ["jax[tpu]>=0.10"],

@@ -49,6 +49,9 @@ def run(module, *arguments, stdin=""):
         (["transformer_jax.translate"], "holds no trained run: it has no config.json"),
         (["transformer_jax.attention_maps", "--source=a"], "holds no trained run"),
         (["transformer_jax.attention_maps"], "--source"),
+        (["experiments.benchmark", "--workloads=tiny"], "--workloads='tiny' is unknown"),
+        (["experiments.benchmark", "--workloads="], "neither --workloads nor --run"),
+        (["experiments.benchmark", "--train=a"], "--train and --dev go together"),
         (["experiments.report"], "holds no sweep: it has no sweep.json"),
         (["experiments.table3", "--config=configs/toy.py", "--rows=Z"], "no row matches 'Z'"),
         (["experiments.table3", "--config=configs/toy.py", "--launcher=x"], "--launcher='x'"),
@@ -94,6 +97,7 @@ def test_score_refuses_files_of_different_length(tmp_path):
         "experiments.variations",
         "experiments.eras",
         "experiments.table1",
+        "experiments.benchmark",
         "experiments.report",
     ],
 )

@@ -1,0 +1,42 @@
+"""What translating is timed on: a trained run, sentences of it, and how long translations get."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from transformer_jax import runs
+from transformer_jax.decoding import translator
+
+BATCH = 32  # sentences decoded together
+FORCED_SOURCE, FORCED_LENGTH = 16, 48  # tokens, each with its end token, where ends are forced
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Sentences to translate with beam 4 and alpha 0.6, the length penalty being length^alpha.
+
+    Attributes:
+      translator: the trained run.
+      sources: token lists without end tokens.
+      forced: whether every translation has `FORCED_LENGTH` tokens, whatever the model says.
+    """
+
+    translator: translator.Translator
+    sources: Sequence[Sequence[int]]
+    forced: bool
+
+
+def load(run: str, sentences: Sequence[str], forced: bool) -> Case:
+    """The case of a run.
+
+    Args:
+      run: its folder.
+      sentences: in the source language.
+      forced: see `Case`; then all sources are cut to the same length.
+    """
+    loaded = runs.load(pathlib.Path(run))
+    sources = [tokens for tokens in loaded.tokenizer.encode(sentences) if tokens]
+    if forced:
+        length = FORCED_SOURCE - 1
+        sources = [tokens[:length] for tokens in sources if len(tokens) >= length][:BATCH]
+    return Case(loaded, sources, forced)

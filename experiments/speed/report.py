@@ -1,0 +1,205 @@
+"""The benchmark's tables and its JSON lines."""
+
+import dataclasses
+import json
+import pathlib
+import statistics
+from collections.abc import Sequence
+
+import rich.box
+import rich.console
+import rich.table
+
+from transformer_jax import files
+
+TRAINING_HEADS = (
+    "workload", "row", "ms a step", "real tokens/s", "× torch", "positions/s", "× torch",
+    "GFLOP/s", "of ceiling", "compile s", "first step s", "peak GB",
+)  # fmt: skip
+DECODING_HEADS = ("ends", "row", "sentences/s", "× CTranslate2", "same translations")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What one step does.
+
+    Attributes:
+      flops: of its matrix products, padding included; 0 where they are not counted.
+      positions: target positions that it trains on.
+      tokens: real target tokens among them.
+      sentences: that it translates.
+    """
+
+    flops: float = 0.0
+    positions: int = 0
+    tokens: float = 0.0
+    sentences: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What was measured of one contender on one workload.
+
+    Attributes:
+      workload: its name.
+      name: the contender's.
+      dtype: what it computes in.
+      seconds: a step, in each round.
+      work: of one step.
+      compile_seconds: of the step.
+      first_step_seconds: from the start of the process to the end of the first step.
+      peak_bytes: most memory in use; on a CPU, of the whole process.
+      translations: what it made of the sentences, as token lists.
+    """
+
+    workload: str
+    name: str
+    dtype: str
+    seconds: Sequence[float]
+    work: Work
+    compile_seconds: float
+    first_step_seconds: float
+    peak_bytes: int
+    translations: Sequence[Sequence[int]] = ()
+
+    def rate(self, measure: str) -> float:
+        """How much of a field of `work` is done in a second, at the median."""
+        return getattr(self.work, measure) / statistics.median(self.seconds)
+
+
+def ratios(row: Row, peer: Row, measure: str) -> tuple[float, float, float]:
+    """Median, least and most of a row's speed over a peer's in the same round.
+
+    Args:
+      row: the faster one, we hope.
+      peer: timed in the same rounds.
+      measure: the field of `work` that counts.
+    """
+    done, theirs = (getattr(each.work, measure) for each in (row, peer))
+    found = [
+        (done / seconds) / (theirs / other)
+        for seconds, other in zip(row.seconds, peer.seconds, strict=True)
+    ]
+    return statistics.median(found), min(found), max(found)
+
+
+def write(workdir: pathlib.Path, rows: Sequence[Row], peers: Sequence[str], machine: str) -> None:
+    """Writes benchmark.jsonl and benchmark.md, and prints the tables.
+
+    Args:
+      workdir: where.
+      rows: all of them.
+      peers: names of the rows that others of their workload are compared with.
+      machine: where and when they were timed.
+    """
+    compared = [(row, _peer(row, rows, peers)) for row in rows]
+    lines = [json.dumps(_record(row, peer, rows, machine)) for row, peer in compared]
+    files.write_lines(workdir / "benchmark.jsonl", lines)
+    training = [
+        _training_cells(row, peer, rows) for row, peer in compared if not row.work.sentences
+    ]
+    decoding = [_decoding_cells(row, peer) for row, peer in compared if row.work.sentences]
+    tables = [(TRAINING_HEADS, training), (DECODING_HEADS, decoding)]
+    note = (
+        f"{machine}; medians of {len(rows[0].seconds)} rounds in which the rows took turns; ×: the "
+        f"median ratio to {' or '.join(f'“{name}”' for name in peers)} in the same round, with its "
+        "range. GFLOP/s: matrix products, padding included; the ceiling is a product of two square "
+        "matrices of the same type, timed in turn with the rest. Decoding: beam 4, batches of 32, "
+        "score / length^0.6, the same trained weights."
+    )
+    parts: list[str] = []
+    console = rich.console.Console()
+    if not console.is_terminal:
+        console = rich.console.Console(width=160)
+    for heads, cells in tables:
+        if not cells:
+            continue
+        parts += ["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *cells)]
+        parts.append("")
+        shown = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False)
+        for i, head in enumerate(heads):
+            shown.add_column(head, justify="left" if i < 2 else "right", no_wrap=i < 2)
+        for line in cells:
+            shown.add_row(*line)
+        console.print(shown)
+    console.print(note, highlight=False, markup=False)
+    files.write_lines(workdir / "benchmark.md", [*parts, note])
+
+
+def _peer(row: Row, rows: Sequence[Row], peers: Sequence[str]) -> Row | None:
+    """Whom a row is compared with, if it is there."""
+    return next(
+        (peer for peer in rows if peer.name in peers and peer.workload == row.workload), None
+    )
+
+
+def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float:
+    """Of the operations a second that a matrix product of the row's type reaches beside it."""
+    ceiling = next(
+        other
+        for other in rows
+        if (other.workload, other.dtype) == (row.workload, row.dtype) and not other.work.positions
+    )
+    return row.rate("flops") / ceiling.rate("flops")
+
+
+def _same(row: Row, peer: Row) -> float:
+    """Share of sentences that two rows translate alike."""
+    pairs = list(zip(row.translations, peer.translations, strict=True))
+    return sum(one == other for one, other in pairs) / len(pairs)
+
+
+def _record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dict[str, object]:
+    record: dict[str, object] = {
+        "workload": row.workload,
+        "row": row.name,
+        "machine": machine,
+        "seconds": list(row.seconds),
+        "compile_seconds": row.compile_seconds,
+        "first_step_seconds": row.first_step_seconds,
+        "peak_bytes": row.peak_bytes,
+    }
+    for measure in ("flops", "positions", "tokens", "sentences"):
+        if getattr(row.work, measure):
+            record[f"{measure}_per_second"] = row.rate(measure)
+            if peer and measure != "flops" and getattr(peer.work, measure):
+                record[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
+    if row.work.positions:
+        record["share_of_ceiling"] = _share_of_ceiling(row, rows)
+    if row.work.sentences and peer:
+        record["same_translations"] = _same(row, peer)
+    return record
+
+
+def _ratio(row: Row, peer: Row | None, measure: str) -> str:
+    if peer is None or peer is row or not getattr(row.work, measure):
+        return ""
+    return "{:.2f} ({:.2f}–{:.2f})".format(*ratios(row, peer, measure))
+
+
+def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str]:
+    trains = bool(row.work.positions)
+    return [
+        row.workload,
+        row.name,
+        f"{statistics.median(row.seconds) * 1e3:,.0f}",
+        f"{row.rate('tokens'):,.0f}" if trains else "",
+        _ratio(row, peer, "tokens"),
+        f"{row.rate('positions'):,.0f}" if trains else "",
+        _ratio(row, peer, "positions"),
+        f"{row.rate('flops') / 1e9:,.0f}",
+        f"{_share_of_ceiling(row, rows):.0%}" if trains else "",
+        f"{row.compile_seconds:.1f}" if row.compile_seconds else "",
+        f"{row.first_step_seconds:.1f}" if trains else "",
+        f"{row.peak_bytes / 1e9:.2f}" if trains else "",
+    ]
+
+
+def _decoding_cells(row: Row, peer: Row | None) -> list[str]:
+    return [
+        row.workload,
+        row.name,
+        f"{row.rate('sentences'):,.1f}",
+        _ratio(row, peer, "sentences"),
+        f"{_same(row, peer):.1%}" if peer and peer is not row else "",
+    ]

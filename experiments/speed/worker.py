@@ -1,0 +1,111 @@
+"""One row of the benchmark in a process of its own, which works whenever it is told to.
+
+The process reads numbers of steps from standard input, a line each, and answers on standard output
+with one JSON object each: seconds, and the most memory in use so far.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO, final
+
+from experiments.speed import workloads
+from transformer_jax import allocator
+from transformer_jax import config as config_lib
+
+
+@final
+class Worker:
+    """The process, seen from the benchmark.
+
+    Attributes:
+      compile_seconds: as the contender says.
+      first_step_seconds: from the start of the process to the end of the first step.
+      ready: what else the contender says of itself: flops of a ceiling's step, translations.
+    """
+
+    def __init__(
+        self, contender: str, workload: str, batches: pathlib.Path, options: Mapping[str, Any]
+    ) -> None:
+        """Starts it and waits for its first step.
+
+        Args:
+          contender: a class, as "experiments.speed.ours:Training".
+          workload: its name.
+          batches: the file that it reads: batches or sentences.
+          options: further arguments of the class.
+
+        Raises:
+          RunError: the process ended; what it said is on stderr.
+        """
+        self._name = f"{contender} of the benchmark"
+        start = time.perf_counter()
+        arguments = [contender, workload, str(batches), json.dumps(dict(options))]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.speed.worker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        )
+        self.ready = self._answer()
+        self.compile_seconds: float = self.ready["compile_seconds"]
+        self.first_step_seconds = time.perf_counter() - start
+
+    def run(self, steps: int) -> tuple[float, int]:
+        """Seconds that so many steps took, and the most bytes in use so far."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        return answer["seconds"], answer["peak_bytes"]
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.communicate()
+            raise config_lib.RunError(f"{self._name} ended without an answer: see above")
+        return json.loads(line)
+
+
+def _serve(answers: TextIO) -> None:
+    contender, workload, batches, options = sys.argv[1:]
+    module, name = contender.split(":")
+    made = getattr(importlib.import_module(module), name)(
+        workloads.all_workloads().get(workload), pathlib.Path(batches), **json.loads(options)
+    )
+    made.run(1)
+    ready = {
+        name: getattr(made, name)
+        for name in ("compile_seconds", "flops", "translations")
+        if hasattr(made, name)
+    }
+    print(json.dumps(ready), file=answers, flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        made.run(int(line))
+        seconds = time.perf_counter() - start
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = made.peak_bytes()
+        answer = {"seconds": seconds, "peak_bytes": resident if peak is None else peak}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    # What libraries print goes to stderr; standard output is for answers alone.
+    allocator.keep_freed_memory()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
+        os.dup2(2, 1)
+        _serve(stream)

@@ -1,0 +1,91 @@
+"""The benchmark: what it times is what it says it times."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from experiments.speed import report, worker, workloads
+from transformer_jax import config as config_lib
+from transformer_jax.data import dataset as dataset_lib
+
+
+@pytest.fixture
+def dataset(make_config, cache_dir):
+    config = make_config({"data.toy_pairs": 3000})
+    return dataset_lib.load(config.data, cache_dir)
+
+
+def test_padded_and_packed_batches_hold_whole_sentence_pairs(dataset, tmp_path):
+    workload = workloads.all_workloads()["base"]
+    workloads.write(tmp_path / "batches.npz", dataset, workload)
+    pairs = {
+        (tuple(dataset.source[i].tolist()), tuple(dataset.target[i].tolist()))
+        for i in range(len(dataset.source))
+    }
+    for kind, length in workloads.LENGTHS.items():
+        batches = workloads.read(tmp_path / "batches.npz", kind)
+        assert len(batches) == workloads.BATCHES
+        for batch in batches:
+            assert batch.labels.shape == (workload.positions // length, length)
+            for row in range(len(batch.labels)):
+                segments = range(1, batch.target.segments[row].max() + 1)
+                assert len(segments) == 1 or kind == "packed"
+                for segment in segments:
+                    source = batch.source.tokens[row][batch.source.segments[row] == segment]
+                    target = batch.labels[row][batch.target.segments[row] == segment]
+                    assert (tuple(source[:-1].tolist()), tuple(target[:-1].tolist())) in pairs
+    padded, packed = (
+        workloads.real_tokens(workloads.read(tmp_path / "batches.npz", kind))
+        for kind in ("padded", "packed")
+    )
+    assert padded < packed <= workload.positions
+
+
+def row(name, seconds, tokens, positions):
+    work = report.Work(flops=1e9, positions=positions, tokens=tokens)
+    return report.Row("small", name, "float32", seconds, work, 0.0, 1.0, 10**9)
+
+
+def test_ratios_are_taken_round_by_round():
+    ours, peer = row("ours", [1.0, 4.0, 1.0], 60, 100), row("torch", [2.0, 4.0, 6.0], 30, 100)
+    assert report.ratios(ours, peer, "tokens") == (4.0, 2.0, 12.0)
+    assert report.ratios(ours, peer, "positions") == (2.0, 1.0, 6.0)
+
+
+def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
+    ceiling = report.Row(
+        "small", "product", "float32", [0.5, 0.5], report.Work(2e9), 0.0, 1.0, 10**9
+    )
+    rows = [ceiling, row("ours", [1.0, 1.0], 60, 100), row("torch", [2.0, 2.0], 30, 100)]
+    report.write(tmp_path, rows, ["torch"], "this machine")
+    records = [json.loads(line) for line in (tmp_path / "benchmark.jsonl").read_text().splitlines()]
+    ours = records[1]
+    assert ours["share_of_ceiling"] == 0.25
+    assert ours["tokens_per_second"] == 60
+    assert ours["tokens_ratio_to_torch"] == [4.0, 4.0, 4.0]
+    assert "| small | ours | 1,000 | 60 | 4.00 (4.00–4.00) |" in (
+        tmp_path / "benchmark.md"
+    ).read_text(encoding="utf-8")
+    assert "this machine" in capsys.readouterr().out
+
+
+def test_a_worker_answers_with_seconds_and_memory():
+    started = worker.Worker(
+        "experiments.speed.ours:Ceiling", "small", pathlib.Path("none"), {"dtype": "float32"}
+    )
+    try:
+        assert started.ready["flops"] == 2 * 2048**3
+        one, peak = started.run(1)
+        many, _ = started.run(8)
+        assert 0 < one < many < 600
+        assert peak > 2048**2 * 4
+        assert np.isfinite(started.first_step_seconds)
+    finally:
+        started.close()
+
+
+def test_a_worker_that_fails_says_so():
+    with pytest.raises(config_lib.RunError, match="ended without"):
+        worker.Worker("experiments.speed.ours:None", "small", pathlib.Path("none"), {})
