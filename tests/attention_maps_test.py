@@ -62,7 +62,7 @@ class Recording(reference_test.Reference):
     """The paper's equations in NumPy, with the weights of each attention kept in `weights`."""
 
     def __init__(self, params, config):
-        super().__init__(params, config, kept=1.0)
+        super().__init__(params, config, reference_test.ALL)
         self.weights = []
 
     def attention(self, x, memory, p, causal=False, window=0):
