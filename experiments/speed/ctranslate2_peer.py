@@ -15,21 +15,18 @@ from transformer_jax.models import positions
 ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are checked without
 
 
-class Decoding:
+class Decoding(decoding.Contender):
     """Beam search of CTranslate2 in float32."""
-
-    compile_seconds = 0.0
 
     def __init__(
         self,
-        workload: workloads.Workload,
+        workload: workloads.Workload | None,
         path: pathlib.Path,
         run: str,
         forced: bool,
         workers: int,
-        dtype: str = "float32",
     ) -> None:
-        """Converts the run.
+        """As `decoding.Contender`.
 
         Args:
           workload: not used.
@@ -37,48 +34,41 @@ class Decoding:
           run: a trained run's folder.
           forced: whether translations have a fixed length.
           workers: translators beside each other; the machine's two cores are shared out over them.
-          dtype: what it computes in.
         """
         del workload
-        sentences = path.read_text(encoding="utf-8").splitlines()
-        case = decoding.load(run, sentences, forced)
-        model = case.translator.config.model
-        params = jax.tree.map(np.asarray, case.translator.params["params"])
+        self._workers = workers
+        super().__init__(path, run, forced)
+
+    def prepare(self) -> None:
+        """Converts the run."""
+        model = self.case.translator.config.model
+        params = jax.tree.map(np.asarray, self.case.translator.params["params"])
         words = [f"<{i}>" for i in range(len(params["embedding"]))]
         words[:4] = ["<blank>", "<s>", "</s>", "<unk>"]
-        self._sources = [[words[i] for i in tokens] + ["</s>"] for tokens in case.sources]
+        self._ids = {word: i for i, word in enumerate(words)}
+        self._sources = [[words[i] for i in tokens] + ["</s>"] for tokens in self.case.sources]
         self._options: dict[str, Any] = {
             "beam_size": 4,
             "length_penalty": 0.6,
             "max_batch_size": decoding.BATCH,
             "batch_type": "examples",
         }
-        if forced:
+        if self.case.forced:
             length = decoding.FORCED_LENGTH
             self._options |= {"min_decoding_length": length, "max_decoding_length": length}
         with tempfile.TemporaryDirectory() as folder:
             _specification(model, params, words).save(folder)
             self._translator = ctranslate2.Translator(
                 folder,
-                inter_threads=workers,
-                intra_threads=2 // workers,
-                compute_type=dtype,
+                inter_threads=self._workers,
+                intra_threads=2 // self._workers,
+                compute_type="float32",
             )
-        self.sentences = len(self._sources)
-        self.translations = self._translate()
 
-    def _translate(self) -> list[list[int]]:
+    def translate(self) -> list[list[int]]:
+        """Translates all sentences."""
         found = self._translator.translate_batch(self._sources, **self._options)
-        return [[int(word[1:-1]) for word in each.hypotheses[0]] for each in found]
-
-    def run(self, steps: int) -> None:
-        """Translates all sentences so many times."""
-        for _ in range(steps):
-            self._translate()
-
-    def peak_bytes(self) -> int | None:
-        """Not known."""
-        return None
+        return [[self._ids[word] for word in each.hypotheses[0]] for each in found]
 
 
 def _specification(model: Any, params: Any, words: list[str]) -> Any:

@@ -40,3 +40,37 @@ def load(run: str, sentences: Sequence[str], forced: bool) -> Case:
         length = FORCED_SOURCE - 1
         sources = [tokens[:length] for tokens in sources if len(tokens) >= length][:BATCH]
     return Case(loaded, sources, forced)
+
+
+class Contender:
+    """Translates all sentences of a case at every step.
+
+    Attributes:
+      case: what is translated.
+      translations: of each sentence, without its end token.
+    """
+
+    compile_seconds = 0.0
+
+    def __init__(self, path: pathlib.Path, run: str, forced: bool) -> None:
+        """Loads a trained run and a file of sentences, one a line."""
+        self.case = load(run, path.read_text(encoding="utf-8").splitlines(), forced)
+        self.prepare()
+        self.translations = self.translate()
+
+    def prepare(self) -> None:
+        """Makes what `translate` needs."""
+        raise NotImplementedError
+
+    def translate(self) -> list[list[int]]:
+        """Translates all sentences."""
+        raise NotImplementedError
+
+    def run(self, steps: int) -> None:
+        """Translates all sentences so many times."""
+        for _ in range(steps):
+            self.translate()
+
+    def peak_bytes(self) -> int | None:
+        """Not of interest."""
+        return None

@@ -108,57 +108,32 @@ class _Endless:
         return logits.at[..., tokenizer.END].set(-jnp.inf), state
 
 
-class Decoding:
+class Decoding(decoding.Contender):
     """Beam search of ours."""
 
-    compile_seconds = 0.0
-
     def __init__(
-        self,
-        workload: workloads.Workload,
-        path: pathlib.Path,
-        run: str,
-        forced: bool,
-        dtype: str = "float32",
+        self, workload: workloads.Workload | None, path: pathlib.Path, run: str, forced: bool
     ) -> None:
-        """Loads the run.
+        """As `decoding.Contender`; the workload is not used."""
+        del workload
+        super().__init__(path, run, forced)
 
-        Args:
-          workload: not used.
-          path: a file of sentences.
-          run: a trained run's folder.
-          forced: whether translations have a fixed length.
-          dtype: what it computes in.
-        """
-        del workload, dtype
-        sentences = path.read_text(encoding="utf-8").splitlines()
-        case = decoding.load(run, sentences, forced)
+    def prepare(self) -> None:
+        """Builds the search."""
+        forced, model = self.case.forced, self.case.translator.model
         extra = decoding.FORCED_LENGTH - decoding.FORCED_SOURCE if forced else 50
         config = config_lib.DecodeConfig(4, 0.6, "length", extra, decoding.BATCH)
-        model: Any = case.translator.model
-        if forced:
-            model = _Endless(model)
-        self._search = beam_search.build(model, config)
-        self._params = case.translator.params
-        self._sources = case.sources
-        self.sentences = len(case.sources)
-        self.translations = self._translate()
+        searched: Any = _Endless(model) if forced else model
+        self._search = beam_search.build(searched, config)
 
-    def _translate(self) -> list[list[int]]:
-        found: list[list[int]] = [[]] * len(self._sources)
+    def translate(self) -> list[list[int]]:
+        """Translates all sentences, those of similar length together."""
+        sources, params = self.case.sources, self.case.translator.params
+        found: list[list[int]] = [[]] * len(sources)
         multiple = decoding.FORCED_SOURCE
-        for group in batching.padded_batches(self._sources, None, decoding.BATCH, multiple):
-            tokens = np.asarray(self._search(self._params, group.batch.source).tokens)
+        for group in batching.padded_batches(sources, None, decoding.BATCH, multiple):
+            tokens = np.asarray(self._search(params, group.batch.source).tokens)
             for index, row in zip(group.indices, tokens.tolist(), strict=False):
                 end = row.index(tokenizer.END) if tokenizer.END in row else len(row)
                 found[index] = row[:end]
         return found
-
-    def run(self, steps: int) -> None:
-        """Translates all sentences so many times."""
-        for _ in range(steps):
-            self._translate()
-
-    def peak_bytes(self) -> int | None:
-        """Not of interest."""
-        return None
