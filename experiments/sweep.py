@@ -38,6 +38,9 @@ _ROWS = flags.DEFINE_string(
     "rows", "*", "Rows to run: names and shell patterns, separated by commas."
 )
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Runs of each row, with seeds 0, 1, …", lower_bound=1)
+_PACK_SEEDS = flags.DEFINE_boolean(
+    "pack_seeds", False, "Train all seeds of a row in one program, side by side."
+)
 _TUNE = flags.DEFINE_string(
     "tune",
     "",
@@ -243,54 +246,64 @@ def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path, parallel: i
     for cell in cells:
         (cell.folder / "failure.json").unlink(missing_ok=True)  # of an earlier start
     order = sorted(cells, key=lambda cell: (cell.seed, -cost.training_flops(cell.config)))
-    by_name = {cell.name: cell for cell in order}
+    groups: dict[str, list[Cell]] = {}  # what one process runs, by its name
+    for cell in order:
+        groups.setdefault(cell.row if _PACK_SEEDS.value else cell.name, []).append(cell)
     failed: list[str] = []
     ended = total - len(cells)
     last_line = time.monotonic()
 
     def on_end(job: local.Job, code: int) -> None:
         nonlocal ended
-        ended += 1
-        cell = by_name[job.name]
-        if code == 0:
-            result = json.loads((cell.folder / "result.json").read_text(encoding="utf-8"))
-            _log.info(
-                "%d of %d   %s: ppl %.3f, BLEU %.2f, %s",
-                ended,
-                total,
-                cell.name,
-                result["ppl"],
-                result["bleu"][bleu.MAIN]["score"],
-                metrics.duration(result["wall_seconds"]),
-            )
-        else:
-            failed.append(f"{cell.name}: {_failure(cell, job, code)}")
-            _log.info("%d of %d   %s FAILED", ended, total, cell.name)
+        for cell in groups[job.name]:
+            ended += 1
+            if (cell.folder / "result.json").exists():
+                result = json.loads((cell.folder / "result.json").read_text(encoding="utf-8"))
+                _log.info(
+                    "%d of %d   %s: ppl %.3f, BLEU %.2f, %s",
+                    ended,
+                    total,
+                    cell.name,
+                    result["ppl"],
+                    result["bleu"][bleu.MAIN]["score"],
+                    metrics.duration(result["wall_seconds"]),
+                )
+            else:
+                failed.append(f"{cell.name}: {_failure(cell, job, code)}")
+                _log.info("%d of %d   %s FAILED", ended, total, cell.name)
 
     def on_tick(running: Sequence[local.Job]) -> None:
         nonlocal last_line
         if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
             last_line = time.monotonic()
-            states = [f"{job.name}: {_state(by_name[job.name])}" for job in running]
+            states = [f"{job.name}: {_state(groups[job.name][0])}" for job in running]
             _log.info("%d of %d   %s", ended, total, "   ".join(states))
 
-    jobs = [_job(cell, cache_dir) for cell in order]
+    jobs = [_job(name, group, cache_dir) for name, group in groups.items()]
     local.run(jobs, parallel, on_end, on_tick)
     return failed
 
 
-def _job(cell: Cell, cache_dir: pathlib.Path) -> local.Job:
+def _job(name: str, cells: Sequence[Cell], cache_dir: pathlib.Path) -> local.Job:
+    """A process that runs one cell, or all that are missing of a row."""
+    first = cells[0]
+    folder, overrides, seeds = first.folder, dict(first.overrides), []
+    if _PACK_SEEDS.value:
+        folder = folder.parent
+        del overrides["train.seed"]
+        seeds = [f"--seeds={','.join(str(cell.seed) for cell in cells)}"]
     command = [
         sys.executable,
         "-m",
         "transformer_jax.train",
         f"--config={config_flags.get_config_filename(flags.FLAGS['config'])}",
-        *(f"--config.{name}={value}" for name, value in cell.overrides.items()),
-        f"--workdir={cell.folder}",
+        *(f"--config.{field}={value}" for field, value in overrides.items()),
+        f"--workdir={folder}",
         f"--cache_dir={cache_dir}",
-        f"--row={cell.row}",
+        f"--row={first.row}",
+        *seeds,
     ]
-    return local.Job(cell.name, command, cell.folder / "log.txt")
+    return local.Job(name, command, folder / "log.txt")
 
 
 def _state(cell: Cell) -> str:

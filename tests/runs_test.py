@@ -18,7 +18,7 @@ from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import files, models, runs
 from transformer_jax.decoding import beam_search
-from transformer_jax.training import checkpoint, loop, metrics, sharding
+from transformer_jax.training import checkpoint, loop, memory, metrics, sharding
 from transformer_jax.training import step as step_lib
 
 STEPS = 60  # long enough to be killed in the middle
@@ -233,10 +233,10 @@ def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_dir, monkeypatch):
-    make_step = step_lib.make_step
+    compile_step = step_lib.compile_step
 
-    def poisoned(model, config, mesh):
-        step = make_step(model, config, mesh)
+    def poisoned(model, config, mesh, runs):
+        step = compile_step(model, config, mesh, runs)
 
         def poison(state, batch, hyper, key):
             if int(state.step) == 6:  # the step that would be the seventh
@@ -246,7 +246,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
 
         return poison
 
-    monkeypatch.setattr(step_lib, "make_step", poisoned)
+    monkeypatch.setattr(step_lib, "compile_step", poisoned)
+    monkeypatch.setattr(memory, "check", lambda *_: None)
     with pytest.raises(
         loop.NonFiniteError, match=r"step 7: loss nan.*checkpoint is that of step 4"
     ):

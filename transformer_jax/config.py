@@ -52,6 +52,7 @@ class ModelConfig:
     recurrent_attention: str
     kernel_size: int
     compute_dtype: str
+    rematerialise: bool
 
     @property
     def key_value_heads(self) -> int:
@@ -247,7 +248,7 @@ def _build(kind: type[T], values: Any, path: str) -> T:
 
 def _convert(expected: type, value: Any, path: str) -> Any:
     accepted = (int, float) if expected is float else expected
-    if not isinstance(value, accepted) or isinstance(value, bool):
+    if not isinstance(value, accepted) or isinstance(value, bool) != (expected is bool):
         raise UserError(f"{path} should be {_article(expected)}, but is {value!r}")
     if expected is float and not math.isfinite(value):
         raise UserError(f"{path} should be a finite number, but is {value!r}")
@@ -255,7 +256,7 @@ def _convert(expected: type, value: Any, path: str) -> Any:
 
 
 def _article(kind: type) -> str:
-    return {int: "a whole number", float: "a number", str: "text"}[kind]
+    return {int: "a whole number", float: "a number", str: "text", bool: "True or False"}[kind]
 
 
 def _closest(name: str, known: Collection[str]) -> str:

@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import flax.linen as nn
@@ -52,36 +52,139 @@ def run(
     Raises:
       UserError: the config cannot be run, or the folder holds a run of another config.
     """
+    workdirs = {config.train.seed: workdir}
+    return run_seeds(config, workdirs, cache_dir, row=row, overrides=overrides, profile=profile)[
+        config.train.seed
+    ]
+
+
+def run_seeds(
+    config: config_lib.Config,
+    workdirs: Mapping[int, pathlib.Path],
+    cache_dir: pathlib.Path,
+    *,
+    row: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    profile: bool = False,
+) -> dict[int, dict[str, Any]]:
+    """As `run`, for several seeds of one config, which are trained in one program.
+
+    A seed that fails leaves its failure.json; the others go on without it.
+
+    Args:
+      config: the runs; its own seed does not count.
+      workdirs: each seed's folder.
+      cache_dir: as in `run`.
+      row: as in `run`.
+      overrides: as in `run`.
+      profile: as in `run`.
+
+    Returns:
+      What stands in each seed's result.json.
+
+    Raises:
+      UserError: as in `run`.
+      RunError: a seed's loss is no number any more; the others are done.
+    """
     mesh = sharding.make_mesh(config.mesh)
     try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        workdir.mkdir(parents=True, exist_ok=True)
+        for folder in (cache_dir, *workdirs.values()):
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise config_lib.UserError(f"cannot make the run's folder: {error}") from error
     dataset = dataset_lib.load(config.data, cache_dir)
     check(config, mesh, dataset)
-    with only_run_in(workdir):
-        config_hash = _claim(workdir, config, dataset)
-        result_path = workdir / "result.json"
-        if result_path.exists():
-            _log.info("%s is there already: nothing is left to do", result_path)
-            return json.loads(result_path.read_text(encoding="utf-8"))
-        (workdir / "failure.json").unlink(missing_ok=True)
-        for line in recipe.deviations(config):
-            _log.info("not the paper's: %s", line)
+    with contextlib.ExitStack() as locks:
+        for workdir in workdirs.values():
+            locks.enter_context(only_run_in(workdir))
+        hashes = {
+            seed: _claim(workdir, config_lib.replace(config, {"train.seed": seed}), dataset)
+            for seed, workdir in workdirs.items()
+        }
+        waiting = _without_result(workdirs)
+        for workdir in waiting.values():
+            (workdir / "failure.json").unlink(missing_ok=True)
+        if waiting:
+            about = {"row": row, "overrides": dict(overrides or {})}
+            _run_waiting(config, mesh, dataset, waiting, hashes, about, profile)
+    return {
+        seed: json.loads((workdir / "result.json").read_text(encoding="utf-8"))
+        for seed, workdir in workdirs.items()
+    }
+
+
+def _run_waiting(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    dataset: dataset_lib.Dataset,
+    workdirs: Mapping[int, pathlib.Path],
+    hashes: Mapping[int, str],
+    about: Mapping[str, Any],
+    profile: bool,
+) -> None:
+    """Trains seeds together, evaluates one after another, and writes their results.
+
+    Args:
+      config: the runs.
+      mesh: the devices.
+      dataset: what to train and evaluate on.
+      workdirs: each seed's folder.
+      hashes: each seed's config hash.
+      about: what every result says besides.
+      profile: whether to write a JAX trace.
+
+    Raises:
+      Exception: what the first seed to fail met.
+    """
+    for line in recipe.deviations(config):
+        _log.info("not the paper's: %s", line)
+    model = models.build(config.model, config.data.vocab_size)
+    encode = dataset.tokenizer.encode
+    dev_perplexity = perplexity.build(
+        model, encode(dataset.dev.source), encode(dataset.dev.target), config.data, mesh
+    )
+    waiting = dict(workdirs)
+    failed: list[Exception] = []
+
+    def fail(seed: int, error: Exception) -> None:
+        record_failure(waiting.pop(seed), error)
+        failed.append(error)
+
+    trained: dict[int, tuple[step_lib.TrainState, float]] = {}
+    while waiting and not trained:
+        try:
+            trained = loop.train(model, dataset, config, mesh, waiting, dev_perplexity, profile)
+        except loop.NonFiniteError as error:
+            fail(error.seed, error)
+        except Exception as error:
+            for seed in list(waiting):
+                fail(seed, error)
+    together = list(waiting)
+    for seed in together:
         try:
             result = {
-                "row": row,
-                "seed": config.train.seed,
-                **_train_and_evaluate(config, mesh, dataset, workdir, profile),
-                "config_hash": config_hash,
-                "overrides": dict(overrides or {}),
+                **about,
+                "seed": seed,
+                "seeds_together": together,
+                **_evaluate(config, mesh, dataset, waiting[seed], *trained[seed], dev_perplexity),
+                "config_hash": hashes[seed],
             }
-            files.write_json(result_path, result)
+            files.write_json(waiting[seed] / "result.json", result)
         except Exception as error:
-            record_failure(workdir, error)
-            raise
-    return result
+            fail(seed, error)
+    if failed:
+        raise failed[0]
+
+
+def _without_result(workdirs: Mapping[int, pathlib.Path]) -> dict[int, pathlib.Path]:
+    """The seeds that are still to be run."""
+    waiting: dict[int, pathlib.Path] = {}
+    for seed, workdir in workdirs.items():
+        if (workdir / "result.json").exists():
+            _log.info("%s is there already: nothing is left to do", workdir / "result.json")
+        else:
+            waiting[seed] = workdir
+    return waiting
 
 
 def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:
@@ -113,21 +216,19 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
             )
 
 
-def _train_and_evaluate(
+def _evaluate(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     dataset: dataset_lib.Dataset,
     workdir: pathlib.Path,
-    profile: bool,
+    state: step_lib.TrainState,
+    wall_seconds: float,
+    dev_perplexity: Callable[[Any], float],
 ) -> dict[str, Any]:
-    model = models.build(config.model, config.data.vocab_size)
-    encode = dataset.tokenizer.encode
-    dev_perplexity = perplexity.build(
-        model, encode(dataset.dev.source), encode(dataset.dev.target), config.data, mesh
-    )
-    state, wall_seconds = loop.train(model, dataset, config, mesh, workdir, dev_perplexity, profile)
+    """Perplexity and BLEU of a trained run, and what else its result says."""
     started = time.monotonic()
     ppl = dev_perplexity(state.params)
+    model = models.build(config.model, config.data.vocab_size)
     translate = translator.Translator(model, state.params, dataset.tokenizer, config, mesh)
     hypotheses = translate.translate(dataset.dev.source, _log_decoding(len(dataset.dev)))
     eval_seconds = time.monotonic() - started

@@ -1,18 +1,24 @@
 """Trains and evaluates one run; started again, it goes on where it was stopped.
 
-python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
+  python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
+  python -m transformer_jax.train --config=configs/toy.py --workdir=runs/three --seeds=0,1,2
 """
 
 import pathlib
+from collections.abc import Sequence
 
 import jax
 from absl import flags
 
+from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 from transformer_jax import runs
 
 _CONFIG = flags_lib.define_config()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+_SEEDS = flags.DEFINE_list(
+    "seeds", [], "Seeds to train in one program, each in WORKDIR/seedK; default: the config's."
+)
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
     "",
@@ -28,14 +34,35 @@ def main() -> None:
     cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    runs.run(
-        flags_lib.read_config(_CONFIG),
-        workdir,
+    config = flags_lib.read_config(_CONFIG)
+    workdirs = {config.train.seed: workdir}
+    if _SEEDS.value:
+        workdirs = {seed: workdir / f"seed{seed}" for seed in _read_seeds(_SEEDS.value, config)}
+    runs.run_seeds(
+        config,
+        workdirs,
         cache_dir,
         row=_ROW.value,
         overrides=flags_lib.overrides(),
         profile=_PROFILE.value,
     )
+
+
+def _read_seeds(texts: Sequence[str], config: config_lib.Config) -> list[int]:
+    """The numbers of --seeds.
+
+    Raises:
+      UserError: one is no seed, or stands there twice.
+    """
+    try:
+        seeds = [int(text) for text in texts]
+        for seed in seeds:
+            config_lib.replace(config, {"train.seed": seed})
+    except (ValueError, config_lib.UserError) as error:
+        raise config_lib.UserError(f"--seeds={','.join(texts)}: {error}") from error
+    if len(set(seeds)) < len(seeds):
+        raise config_lib.UserError(f"--seeds={','.join(texts)} names a seed twice")
+    return seeds
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import dropout
+from transformer_jax.models import dense, dropout
 from transformer_jax.models import positions as positions_lib
 
 
@@ -106,7 +106,7 @@ class MultiHeadAttention(nn.Module):
 
     def _projection(self, features: int, *axes: str) -> nn.Dense:
         """A (d_in × d_out) matrix, Glorot-uniform by that very shape."""
-        return nn.Dense(
+        return dense.make(
             features,
             use_bias=False,
             dtype=self.config.dtype,

@@ -9,6 +9,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from transformer_jax.models import dense
+
 State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
 
 
@@ -27,12 +29,12 @@ class Cell(nn.Module):
     parts: ClassVar[int] = 1  # vectors that it remembers; the first is its output
 
     def setup(self) -> None:
-        self.from_input = nn.Dense(
+        self.from_input = dense.make(
             self.gates * self.width,
             dtype=self.dtype,
             kernel_init=nn.initializers.glorot_uniform(),
         )
-        self.from_state = nn.Dense(
+        self.from_state = dense.make(
             self.gates * self.width,
             use_bias=False,
             dtype=self.dtype,

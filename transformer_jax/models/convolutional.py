@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import dropout, embedding, masks
+from transformer_jax.models import dense, dropout, embedding, masks
 from transformer_jax.models import positions as positions_lib
 
 _SCALE = math.sqrt(0.5)
@@ -62,7 +62,7 @@ class GatedConvolution(nn.Module):
     @nn.compact
     def __call__(self, taps: Float[Array, "*B taps"]) -> Float[Array, "*B D"]:
         """Convolves, given at each position the positions that its kernel sees, side by side."""
-        both = nn.Dense(
+        both = dense.make(
             2 * self.config.d_model,
             name="kernel",
             dtype=self.config.dtype,
@@ -98,7 +98,7 @@ class StepAttention(nn.Module):
         return (x + self._projection("output")(context)) * _SCALE
 
     def _projection(self, name: str) -> nn.Dense:
-        return nn.Dense(
+        return dense.make(
             self.config.d_model,
             name=name,
             dtype=self.config.dtype,
@@ -119,6 +119,7 @@ class Convolutional(nn.Module):
 
     unused: ClassVar[Mapping[str, Any]] = {
         "num_kv_heads": 0,
+        "rematerialise": False,
         "attention_dropout_rate": 0,
         "feed_forward_dropout_rate": 0,
         "norm": "layer_norm",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import attention, dropout
+from transformer_jax.models import attention, dense, dropout
 from transformer_jax.models import positions as positions_lib
 
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
@@ -108,7 +108,7 @@ class FeedForward(nn.Module):
 
     def projection(self, features: int, name: str, *axes: str) -> nn.Dense:
         """X W + b, Glorot-uniform."""
-        return nn.Dense(
+        return dense.make(
             features,
             name=name,
             dtype=self.config.dtype,

@@ -18,12 +18,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import cells, dropout, embedding, masks
+from transformer_jax.models import cells, dense, dropout, embedding, masks
 
 
 def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> nn.Dense:
     options.setdefault("kernel_init", nn.initializers.glorot_uniform())
-    return nn.Dense(features, use_bias=use_bias, name=name, **options)
+    return dense.make(features, use_bias=use_bias, name=name, **options)
 
 
 class Attention(nn.Module):
@@ -177,6 +177,7 @@ class Recurrent(nn.Module):
 
     unused: ClassVar[Mapping[str, Any]] = {
         "num_kv_heads": 0,
+        "rematerialise": False,
         "attention_dropout_rate": 0,
         "feed_forward_dropout_rate": 0,
         "position": "none",

@@ -63,11 +63,12 @@ class Transformer(nn.Module):
         # One with parameters of its own, if its kind acts on attention; it never embeds.
         self.decoder_position = positions_lib.KINDS[config.position](config, causal=True)
         cross_position = positions_lib.NoPosition(config)
+        again = nn.remat if config.rematerialise else lambda layer: layer
         self.encoder = [
-            layers.EncoderLayer(config, self.position) for _ in range(config.num_layers)
+            again(layers.EncoderLayer)(config, self.position) for _ in range(config.num_layers)
         ]
         self.decoder = [
-            layers.DecoderLayer(config, self.decoder_position, cross_position)
+            again(layers.DecoderLayer)(config, self.decoder_position, cross_position)
             for _ in range(config.num_layers)
         ]
         make_end = layers.NORM_PLACEMENTS[config.norm_placement].make_end

@@ -66,6 +66,7 @@ class Checkpoints:
         Raises:
           UserError: there is no checkpoint, or it was written with another tokenizer.
         """
+        self._manager.wait_until_finished()
         step = self.latest_step()
         if step is None:
             raise config_lib.UserError(f"there is no checkpoint in {self._manager.directory}")

@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import pathlib
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, final
 
 import flax.linen as nn
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from transformer_jax import config as config_lib
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
-from transformer_jax.training import checkpoint, metrics, optimizer, sharding
+from transformer_jax.training import checkpoint, memory, metrics, optimizer, sharding, together
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -24,7 +25,71 @@ SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is comp
 
 
 class NonFiniteError(config_lib.RunError):
-    """A loss or gradient that is infinite or not a number."""
+    """A loss or gradient that is infinite or not a number.
+
+    Attributes:
+      seed: of the run that met it.
+    """
+
+    def __init__(self, message: str, seed: int) -> None:
+        super().__init__(message)
+        self.seed = seed
+
+
+@final
+class _Run:
+    """One of the runs that are trained together, and its folder.
+
+    Attributes:
+      seed: the run's.
+      step: where it stands.
+      batches: its input.
+      checkpoints: its checkpoints.
+      wall_seconds: spent on it until its last checkpoint, over all starts.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        workdir: pathlib.Path,
+        dataset: dataset_lib.Dataset,
+        config: config_lib.Config,
+        mesh: jax.sharding.Mesh,
+    ) -> None:
+        """Opens the folder's checkpoints."""
+        self.seed = seed
+        self.workdir = workdir
+        self._config = config_lib.replace(config, {"train.seed": seed})
+        self._mesh = mesh
+        self.batches = make_batches(dataset, self._config, mesh)
+        self.checkpoints = checkpoint.Checkpoints(
+            workdir / "checkpoints", config.checkpoint.keep, dataset.tokenizer.digest
+        )
+        self.step = self.checkpoints.latest_step() or 0
+        self.wall_seconds = 0.0
+
+    def start_or_resume(self, model: nn.Module) -> step_lib.TrainState:
+        """The state to go on from."""
+        if self.checkpoints.latest_step() is None:
+            return step_lib.init_state(model, self._config, self._mesh)
+        _log.info("going on from the checkpoint of step %s", f"{self.step:,}")
+        shapes = step_lib.state_shapes_and_shardings(model, self._config, self._mesh)
+        state, self.wall_seconds = self.checkpoints.restore(*shapes)
+        return state
+
+    def raise_if_not_finite(self, steps: Sequence[int], measured: step_lib.Metrics) -> None:
+        """Raises NonFiniteError if one of some steps' metrics is infinite or not a number."""
+        losses, norms = np.asarray(measured.smoothed_loss), np.asarray(measured.gradient_norm)
+        for step, loss, norm in zip(steps, losses.tolist(), norms.tolist(), strict=True):
+            if not np.isfinite(loss + norm):
+                saved = (
+                    f"the last good checkpoint is that of step {self.step}"
+                    if self.step
+                    else "there is no checkpoint yet"
+                )
+                raise NonFiniteError(
+                    f"step {step}: loss {loss}, gradient norm {norm}; {saved}", self.seed
+                )
 
 
 @dataclasses.dataclass
@@ -43,101 +108,165 @@ class _Interval:
         self.paused += time.monotonic() - start
 
 
+@final
+class _Group:
+    """Runs that stand at one step and are trained together from there."""
+
+    def __init__(
+        self,
+        runs: Sequence[_Run],
+        model: nn.Module,
+        config: config_lib.Config,
+        mesh: jax.sharding.Mesh,
+        dev_perplexity: Callable[[Any], float],
+    ) -> None:
+        """Starts or resumes the runs."""
+        self._started = time.monotonic()
+        self._runs, self._config, self._mesh = runs, config, mesh
+        self._dev_perplexity = dev_perplexity
+        self._first = runs[0].step
+        self._step = step_lib.compile_step(model, config, mesh, len(runs))
+        memory.check(self._step, config, mesh, len(runs))
+        self._state = together.stack([run.start_or_resume(model) for run in runs])
+        self._earlier_seconds = [run.wall_seconds for run in runs]
+
+    def train(self, until: int, profile: bool) -> list[step_lib.TrainState]:
+        """Takes all steps to `until`, where it writes checkpoints; returns the runs' states."""
+        config, runs = self._config, self._runs
+        traced = _steps_to_trace(self._first, until) if profile else range(0)
+        logs = [metrics.MetricsLog(run.workdir, self._first) for run in runs]
+        hyper = step_lib.hyperparameters(config)
+        key = together.stack([jax.random.key(run.seed) for run in runs])
+        inputs = zip(*[run.batches.from_step(self._first) for run in runs], strict=True)
+        inputs = itertools.islice(inputs, until - self._first)
+        self._interval = _Interval(time.monotonic())
+        try:
+            for step, batches in enumerate(inputs, start=self._first + 1):
+                if traced and step == traced[0]:
+                    jax.profiler.start_trace(str(runs[0].workdir / "profile"))
+                batch = sharding.put(together.stack(batches), self._mesh, len(runs))
+                self._state, measured = self._step(self._state, batch, hyper, key)
+                self._interval.steps.append((step, measured))
+                if traced and step == traced[-1]:
+                    jax.block_until_ready(self._state)
+                    jax.profiler.stop_trace()
+                    _log.info("the trace lies in %s", runs[0].workdir / "profile")
+                at_end = step == until
+                values: list[dict[str, float]] = [{} for _ in runs]
+                if step % config.log.every == 0 or at_end:
+                    values = self._summaries(step)
+                if config.log.dev_every and step % config.log.dev_every == 0:
+                    self._measure_dev(step, values)
+                for log, found in zip(logs, values, strict=True):
+                    if found:
+                        log.write(step, found)
+                if step % config.checkpoint.every == 0 or at_end:
+                    self._save(step)
+        finally:
+            for log in logs:
+                log.close()
+        return together.unstack(self._state, len(runs))
+
+    def _summaries(self, step: int) -> list[dict[str, float]]:
+        """For each run the means since the last summary, over its tokens, and its speed."""
+        interval = self._interval
+        seconds = time.monotonic() - interval.started - interval.paused
+        found: list[dict[str, float]] = []
+        for run, measured in zip(self._runs, self._finite(), strict=True):
+            values = _summary(step, measured, seconds, self._config)
+            prefix = f"seed {run.seed}: " if len(self._runs) > 1 else ""
+            metrics.log_progress(prefix, step, self._config.train.num_steps, values)
+            found.append(values)
+        for values, spent in zip(found, self._wall_seconds(), strict=True):
+            values["wall_seconds"] = spent
+        self._interval = _Interval(time.monotonic())
+        return found
+
+    def _measure_dev(self, step: int, values: list[dict[str, float]]) -> None:
+        with self._interval.pause():
+            params = together.unstack(self._state.params, len(self._runs))
+            for found, of_run in zip(values, params, strict=True):
+                found["dev_ppl"] = self._dev_perplexity(of_run)
+                _log.info("step %s: development ppl %.3f", f"{step:,}", found["dev_ppl"])
+
+    def _save(self, step: int) -> None:
+        if self._interval.steps:
+            self._finite()
+        with self._interval.pause():
+            states = together.unstack(self._state, len(self._runs))
+            for run, state, spent in zip(self._runs, states, self._wall_seconds(), strict=True):
+                run.checkpoints.save(state, spent)
+                run.step, run.wall_seconds = step, spent
+
+    def _wall_seconds(self) -> list[float]:
+        """Spent on each run, over all its starts."""
+        return [spent + time.monotonic() - self._started for spent in self._earlier_seconds]
+
+    def _finite(self) -> list[step_lib.Metrics]:
+        """For each run its metrics since the last summary, one number a step.
+
+        Raises:
+          NonFiniteError: one is infinite or not a number.
+        """
+        fetched = jax.device_get([measured for _, measured in self._interval.steps])
+        by_step = [together.unstack(measured, len(self._runs)) for measured in fetched]
+        found: list[step_lib.Metrics] = []
+        for run, measured in zip(self._runs, zip(*by_step, strict=True), strict=True):
+            arrays = step_lib.Metrics(*map(np.array, zip(*measured, strict=True)))
+            run.raise_if_not_finite([step for step, _ in self._interval.steps], arrays)
+            found.append(arrays)
+        return found
+
+
 def train(
     model: nn.Module,
     dataset: dataset_lib.Dataset,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
-    workdir: pathlib.Path,
+    workdirs: Mapping[int, pathlib.Path],
     dev_perplexity: Callable[[Any], float],
     profile: bool = False,
-) -> tuple[step_lib.TrainState, float]:
-    """Trains to config.train.num_steps, going on from the newest checkpoint if there is one.
+) -> dict[int, tuple[step_lib.TrainState, float]]:
+    """Trains to config.train.num_steps, going on from the newest checkpoints if there are any.
 
     Args:
       model: an architecture.
       dataset: what to train on.
-      config: the run.
+      config: the run; its seed does not count.
       mesh: the devices.
-      workdir: the run's folder.
+      workdirs: a run's folder for each seed; several runs are trained in one program.
       dev_perplexity: measured every config.log.dev_every steps.
-      profile: whether to write a JAX trace of a few steps to workdir/profile.
+      profile: whether to write a JAX trace of a few steps to the first folder's profile.
 
     Returns:
-      The last state, and wall seconds over all starts.
+      For each seed the last state, and wall seconds over all starts.
 
     Raises:
       NonFiniteError: a step's loss or gradient was not finite.
       UserError: the batch does not suit the mesh, or the checkpoint the tokenizer.
     """
-    started = time.monotonic()
-    batches = make_batches(dataset, config, mesh)
+    runs = [_Run(seed, workdir, dataset, config, mesh) for seed, workdir in workdirs.items()]
     _log.info(
         "packing fills %.1f%% of source and %.1f%% of target positions, over an epoch",
-        *(100 * rate for rate in batches.fill_rates()),
+        *(100 * rate for rate in runs[0].batches.fill_rates()),
     )
-    checkpoints = checkpoint.Checkpoints(
-        workdir / "checkpoints", config.checkpoint.keep, dataset.tokenizer.digest
-    )
-    last_saved = checkpoints.latest_step()
-    state, earlier_seconds = _start_or_resume(model, config, mesh, checkpoints)
-
-    def wall_seconds() -> float:
-        return earlier_seconds + time.monotonic() - started
-
-    first, num_steps = last_saved or 0, config.train.num_steps
-    traced = _steps_to_trace(first, num_steps) if profile else range(0)
-    log = metrics.MetricsLog(workdir, first)
-    train_step = step_lib.make_step(model, config, mesh)
-    hyper = step_lib.hyperparameters(config)
-    key = jax.random.key(config.train.seed)
-    interval = _Interval(time.monotonic())
+    states: dict[int, step_lib.TrainState] = {}
     try:
-        for step, batch in enumerate(batches.from_step(first), start=first + 1):
-            if traced and step == traced[0]:
-                jax.profiler.start_trace(str(workdir / "profile"))
-            state, measured = train_step(state, sharding.put(batch, mesh), hyper, key)
-            interval.steps.append((step, measured))
-            if traced and step == traced[-1]:
-                jax.block_until_ready(state)
-                jax.profiler.stop_trace()
-                _log.info("the trace lies in %s", workdir / "profile")
-            at_end = step == num_steps
-            values: dict[str, float] = {}
-            if step % config.log.every == 0 or at_end:
-                values = _summary(interval, last_saved, config)
-                metrics.log_progress(step, num_steps, values)
-                values["wall_seconds"] = wall_seconds()
-                interval = _Interval(time.monotonic())
-            if config.log.dev_every and step % config.log.dev_every == 0:
-                with interval.pause():
-                    values["dev_ppl"] = dev_perplexity(state.params)
-                _log.info("step %s: development ppl %.3f", f"{step:,}", values["dev_ppl"])
-            if values:
-                log.write(step, values)
-            if step % config.checkpoint.every == 0 or at_end:
-                _check_finite(interval, last_saved)
-                with interval.pause():
-                    checkpoints.save(state, wall_seconds())
-                last_saved = step
+        # A kill may have come when some had written a checkpoint and others not: they catch up.
+        while (behind := min(run.step for run in runs)) < config.train.num_steps:
+            group = [run for run in runs if run.step == behind]
+            until = min(
+                (run.step for run in runs if run.step > behind), default=config.train.num_steps
+            )
+            trained = _Group(group, model, config, mesh, dev_perplexity).train(until, profile)
+            states.update(zip([run.seed for run in group], trained, strict=True))
+        for run in runs:
+            if run.seed not in states:
+                states[run.seed] = run.start_or_resume(model)
     finally:
-        log.close()
-        checkpoints.close()
-    return state, wall_seconds()
-
-
-def _start_or_resume(
-    model: nn.Module,
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-    checkpoints: checkpoint.Checkpoints,
-) -> tuple[step_lib.TrainState, float]:
-    """The state to go on from, and the wall seconds spent on it so far."""
-    step = checkpoints.latest_step()
-    if step is None:
-        return step_lib.init_state(model, config, mesh), 0.0
-    _log.info("going on from the checkpoint of step %s", f"{step:,}")
-    return checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
+        for run in runs:
+            run.checkpoints.close()
+    return {run.seed: (states[run.seed], run.wall_seconds) for run in runs}
 
 
 def _steps_to_trace(first: int, num_steps: int) -> range:
@@ -175,37 +304,17 @@ def make_batches(
 
 
 def _summary(
-    interval: _Interval, last_saved: int | None, config: config_lib.Config
+    step: int, measured: step_lib.Metrics, seconds: float, config: config_lib.Config
 ) -> dict[str, float]:
-    """The interval's means over its tokens, and its speed."""
-    _check_finite(interval, last_saved)
-    seconds = time.monotonic() - interval.started - interval.paused
-    step = interval.steps[-1][0]
-    measured = [metric for _, metric in interval.steps]
-    tokens = np.array([float(metric.tokens) for metric in measured])
-    smoothed = np.array([float(metric.smoothed_loss) for metric in measured])
-    true = np.array([float(metric.true_loss) for metric in measured])
-    nats = min(true @ tokens / tokens.sum(), 700.0)  # beyond that a perplexity is no number
+    """Means over the tokens of some steps, and their speed."""
+    tokens = np.asarray(measured.tokens, np.float64)
+    nats = min(measured.true_loss @ tokens / tokens.sum(), 700.0)  # its exponential is a number
     return {
-        "loss": float(smoothed @ tokens / tokens.sum()),
+        "loss": float(measured.smoothed_loss @ tokens / tokens.sum()),
         "ppl": float(np.exp(nats)),
         "learning_rate": float(optimizer.learning_rate(step, config.train, config.model.d_model)),
-        "gradient_norm": float(measured[-1].gradient_norm),
+        "gradient_norm": float(measured.gradient_norm[-1]),
         "tokens": float(tokens.sum()),
         "tokens_per_second": float(tokens.sum()) / seconds,
-        "seconds_per_step": seconds / len(measured),
+        "seconds_per_step": seconds / len(tokens),
     }
-
-
-def _check_finite(interval: _Interval, last_saved: int | None) -> None:
-    for step, metric in interval.steps:
-        if not np.isfinite(float(metric.smoothed_loss) + float(metric.gradient_norm)):
-            saved = (
-                "there is no checkpoint yet"
-                if last_saved is None
-                else (f"the last good checkpoint is that of step {last_saved}")
-            )
-            raise NonFiniteError(
-                f"step {step}: loss {float(metric.smoothed_loss)}, gradient norm "
-                f"{float(metric.gradient_norm)}; {saved}"
-            )

@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
+from transformer_jax.training import together
 
 # Each parameter's axes are named in the model; this says which of the mesh shares them out.
 RULES = (("vocab", "tensor"), ("heads", "tensor"), ("mlp", "tensor"), ("embed", "fsdp"))
@@ -104,8 +105,13 @@ def rows_for_budget(
     return rows
 
 
-def put(batch: sequences.Batch, mesh: jax.sharding.Mesh) -> sequences.Batch:
-    """This host's rows of a batch, made part of a global array."""
-    return jax.tree.map(
-        lambda rows: jax.make_array_from_process_local_data(by_rows(mesh), rows), batch
-    )
+def put(batch: sequences.Batch, mesh: jax.sharding.Mesh, runs: int = 1) -> sequences.Batch:
+    """This host's rows of a batch, made part of a global array.
+
+    Args:
+      batch: of one run, or those of several, stacked.
+      mesh: the devices.
+      runs: how many.
+    """
+    where = together.shardings(by_rows(mesh), runs)
+    return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(where, rows), batch)

@@ -1,5 +1,6 @@
 """The training state and the one compiled step that advances it."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.models import dropout
-from transformer_jax.training import losses, optimizer, sharding
+from transformer_jax.training import losses, optimizer, sharding, together
 
 
 class TrainState(NamedTuple):
@@ -77,6 +78,7 @@ def hyperparameters(config: config_lib.Config) -> Hyperparameters:
     )
 
 
+@functools.lru_cache(maxsize=8)
 def state_shapes_and_shardings(
     model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> tuple[TrainState, TrainState]:
@@ -94,11 +96,20 @@ def init_state(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.M
     )
 
 
-def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh) -> Step:
+def make_step(
+    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int = 1
+) -> Step:
     """Compiles, at its first call, one optimiser step; it consumes the state it is given.
 
     The loss is the mean over all real target tokens of the global batch, however many devices and
     accumulation steps compute it.
+
+    Args:
+      model: an architecture.
+      config: the run.
+      mesh: the devices.
+      runs: how many runs one step advances; with several, state, batch, key and metrics are
+        stacked (`together`).
     """
     _, shardings = state_shapes_and_shardings(model, config, mesh)
     transformation = optimizer.build(config.train, config.model.d_model)
@@ -154,12 +165,42 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
         return TrainState(state.step + 1, params, opt_state), metrics
 
     everywhere = sharding.replicated(mesh)
+    shardings = together.shardings(shardings, runs)
+    rows = together.shardings(sharding.by_rows(mesh), runs)
     return jax.jit(
-        step,
-        in_shardings=(shardings, sharding.by_rows(mesh), everywhere, everywhere),
+        step if runs == 1 else jax.vmap(step, in_axes=(0, 0, None, 0)),
+        in_shardings=(shardings, rows, everywhere, everywhere),
         out_shardings=(shardings, everywhere),
         donate_argnums=0,
     )
+
+
+def compile_step(
+    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int = 1
+) -> jax.stages.Compiled:
+    """`make_step`'s step, compiled for the run's batches before there are any; see there."""
+    shapes, shardings = state_shapes_and_shardings(model, config, mesh)
+    lengths = (config.data.source_length, config.data.target_length)
+    rows = sharding.rows_for_budget(
+        config.train.batch_tokens, lengths[1], config.train.accumulation_steps, mesh
+    )
+
+    def shaped(leaf: Any, where: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
+        shape = leaf.shape if runs == 1 else (runs, *leaf.shape)
+        return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=where)
+
+    state = jax.tree.map(shaped, shapes, together.shardings(shardings, runs))
+    source, target = (jax.ShapeDtypeStruct((rows, length), jnp.int32) for length in lengths)
+    by_rows = together.shardings(sharding.by_rows(mesh), runs)
+    batch = jax.tree.map(
+        lambda leaf: shaped(leaf, by_rows),
+        sequences.Batch(
+            sequences.Sequences(*[source] * 3), sequences.Sequences(*[target] * 3), target
+        ),
+    )
+    key = together.stack([jax.random.key(0)] * runs)
+    step: Any = make_step(model, config, mesh, runs)
+    return step.lower(state, batch, hyperparameters(config), key).compile()
 
 
 def _initialiser(
