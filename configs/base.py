@@ -43,6 +43,7 @@ def get_config() -> ml_collections.ConfigDict:
     model.recurrent_attention = "none"  # rnn, lstm, gru: none, dot (Luong) or additive (Bahdanau)
     model.kernel_size = 3  # conv: positions that one convolution sees
     model.compute_dtype = "float32"  # float32 or bfloat16; parameters stay float32
+    model.attention_kernel = "plain"  # plain, or fused: cuDNN's on GPUs, where it takes the shapes
     model.rematerialise = False  # computes layers again for their gradients: less memory, more time
 
     config.train = train = ml_collections.ConfigDict()

@@ -17,19 +17,17 @@ from typing import Any
 
 from absl import flags
 
-from configs import small as small_config
-from configs import toy as toy_config
 from experiments import cost, measuring
 from experiments.speed import report, worker, workloads
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
-from transformer_jax.data import dataset as dataset_lib
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
 SECONDS_A_SAMPLE = 2.0
 SENTENCES = 256  # translated to their natural ends
+EVALUATED = 32  # sentences of an evaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +50,15 @@ class Contender:
 _OURS, _TORCH = "experiments.speed.ours:Training", "experiments.speed.torch_peer:Training"
 _CEILING = "experiments.speed.ours:Ceiling"
 _DECODE, _CT2 = "experiments.speed.ours:Decoding", "experiments.speed.ctranslate2_peer:Decoding"
+_INPUT, _EVALUATION = "experiments.speed.ours:Input", "experiments.speed.ours:Evaluation"
+OURS = "ours, packed, float32"
 PEERS = ("torch, padded, float32", "CTranslate2, 2 threads")
 TRAINING = [
     Contender("matrix product, float32", _CEILING, {"dtype": "float32"}),
     Contender("matrix product, bfloat16", _CEILING, {"dtype": "bfloat16"}),
-    Contender("ours, packed, float32", _OURS, {"kind": "packed", "dtype": "float32"}),
-    Contender("ours, padded, float32", _OURS, {"kind": "padded", "dtype": "float32"}),
-    Contender("ours, packed, bfloat16", _OURS, {"kind": "packed", "dtype": "bfloat16"}),
+    Contender(OURS, _OURS, {"kind": "packed", "dtype": "float32", "seeds": 1}),
+    Contender("ours, padded, float32", _OURS, {"kind": "padded", "dtype": "float32", "seeds": 1}),
+    Contender("ours, packed, bfloat16", _OURS, {"kind": "packed", "dtype": "bfloat16", "seeds": 1}),
     Contender(PEERS[0], _TORCH, {"dtype": "float32"}, "torch"),
     Contender("torch, padded, bfloat16", _TORCH, {"dtype": "bfloat16"}, "torch"),
 ]
@@ -115,6 +115,7 @@ def measure(
                 compile_seconds=each.compile_seconds,
                 first_step_seconds=each.first_step_seconds,
                 peak_bytes=peak,
+                predicted_bytes=each.ready.get("predicted_bytes", 0),
                 translations=each.ready.get("translations", ()),
             )
             for contender, (each, _), seconds, peak in zip(
@@ -127,23 +128,67 @@ def measure(
 
 
 def _training_rows(
-    name: str, workload: workloads.Workload, batches: pathlib.Path, repeats: int
+    name: str,
+    workload: workloads.Workload,
+    batches: pathlib.Path,
+    corpus: Mapping[str, str],
+    seeds: int,
+    repeats: int,
 ) -> list[report.Row]:
+    """Rows of one workload: training, its input alone, and evaluation."""
+    together = {"kind": "packed", "dtype": "float32", "seeds": seeds}
+    contenders = [
+        *TRAINING,
+        *([Contender(f"ours, packed, {seeds} seeds together", _OURS, together)] if seeds else []),
+        Contender("ours, input alone", _INPUT, corpus),
+        Contender("ours, evaluation", _EVALUATION, {**corpus, "sentences": EVALUATED}),
+    ]
+
     def work_of(contender: Contender, started: worker.Worker) -> report.Work:
         if contender.where == _CEILING:
             return report.Work(started.ready["flops"])
-        kind = contender.options.get("kind", "padded")
+        if contender.where == _EVALUATION:
+            return report.Work(sentences=EVALUATED)
+        runs = contender.options.get("seeds", 1)
+        kind = contender.options.get("kind", "packed" if contender.where == _INPUT else "padded")
         length = workloads.LENGTHS[kind]
         config = workload.config
         data = dataclasses.replace(config.data, source_length=length, target_length=length)
         train = dataclasses.replace(config.train, batch_tokens=workload.positions, num_steps=1)
+        step = dataclasses.replace(config, data=data, train=train)
         return report.Work(
-            flops=cost.training_flops(dataclasses.replace(config, data=data, train=train)),
-            positions=workload.positions,
-            tokens=workloads.real_tokens(workloads.read(batches, kind)),
+            flops=0 if contender.where == _INPUT else runs * cost.training_flops(step),
+            positions=runs * workload.positions,
+            tokens=runs * workloads.real_tokens(workloads.read(batches, kind)),
         )
 
-    return measure(name, TRAINING, batches, repeats, work_of)
+    return measure(name, contenders, batches, repeats, work_of)
+
+
+def _notes(rows: Sequence[report.Row]) -> list[str]:
+    """What follows from the rows of each workload together."""
+    lines: list[str] = []
+    for name in dict.fromkeys(row.workload for row in rows):
+        by_name = {row.name: row for row in rows if row.workload == name}
+        if OURS not in by_name:
+            continue
+        training, reading = by_name[OURS], by_name["ours, input alone"]
+        times = reading.rate("tokens") / training.rate("tokens")
+        share = report.evaluation_share(training, by_name["ours, evaluation"])
+        lines.append(
+            f"{name}: the input alone delivers {times:,.0f} times what training reads; evaluation "
+            "of 3,000 sentences (perplexity and beam search) "
+            f"every 5,000 steps of 24,576 target positions would take {share:.1%} of a run's time."
+        )
+        for row in by_name.values():
+            if row.name.endswith("seeds together"):
+                gain, low, high = report.ratios(row, training, "tokens")
+                together = row.name.split(", ")[-1]
+                lines.append(
+                    f"{name}: {together} train on {gain:.2f} ({low:.2f}–{high:.2f}) times as many "
+                    "tokens a second as one alone."
+                )
+    return lines
 
 
 def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[report.Row]:
@@ -165,18 +210,6 @@ def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[repo
     return rows
 
 
-def _load(train: str, dev: str, cache_dir: pathlib.Path) -> dataset_lib.Dataset:
-    """The corpus that batches are drawn from: text, or the embedded one, which has fewer words."""
-    if bool(train) != bool(dev):
-        raise config_lib.UserError("--train and --dev go together: give both, or neither")
-    values = small_config.get_config() if train else toy_config.get_config()
-    config = config_lib.from_mapping(values.to_dict())
-    if train:
-        text = {"corpus": "text", "train": train, "dev": dev, "vocab_size": workloads.VOCABULARY}
-        config = config_lib.replace(config, {f"data.{name}": it for name, it in text.items()})
-    return dataset_lib.load(config.data, cache_dir)
-
-
 def main() -> None:
     """Times each workload and writes the tables."""
     workdir = pathlib.Path(_WORKDIR.value)
@@ -187,19 +220,22 @@ def main() -> None:
         raise config_lib.UserError("neither --workloads nor --run names something to time")
     cache_dir = workdir / "cache"
     cache_dir.mkdir(parents=True, exist_ok=True)
-    dataset = _load(_TRAIN.value, _DEV.value, cache_dir)
+    corpus = {"train": _TRAIN.value, "dev": _DEV.value, "cache_dir": str(cache_dir)}
+    dataset = workloads.load(**corpus)
     rows: list[report.Row] = []
     for name in _WORKLOADS.value:
         batches = workdir / f"batches-{name}.npz"
         workloads.write(batches, dataset, known[name])
-        rows += _training_rows(name, known[name], batches, _REPEATS.value)
+        rows += _training_rows(
+            name, known[name], batches, corpus, _PACK_SEEDS.value, _REPEATS.value
+        )
     if _RUN.value:
         sentences = workdir / "sentences.txt"
         files.write_lines(sentences, dataset.dev.source[:SENTENCES])
         rows += _decoding_rows(_RUN.value, sentences, _REPEATS.value)
     else:
         _log.info("left out: decoding: --run names no trained run")
-    report.write(workdir, rows, PEERS, measuring.describe_machine())
+    report.write(workdir, rows, PEERS, measuring.describe_machine(), _notes(rows))
     _log.info("the tables lie in %s", workdir / "benchmark.md")
 
 
@@ -209,7 +245,10 @@ if __name__ == "__main__":
     _DEV = flags.DEFINE_string("dev", "", "Path prefix of development text.")
     _RUN = flags.DEFINE_string("run", "", "Folder of a trained run, whose decoding is timed.")
     _WORKLOADS = flags.DEFINE_list(
-        "workloads", "small,base", "Of small, base and big; may be none."
+        "workloads", "toy,small,base", "Of toy, small, base and big; may be none."
+    )
+    _PACK_SEEDS = flags.DEFINE_integer(
+        "pack_seeds", 4, "Seeds that one row trains in one program; 0: no such row.", lower_bound=0
     )
     _REPEATS = flags.DEFINE_integer("repeats", 7, "Rounds of timing.", lower_bound=1)
     flags_lib.run(main)

@@ -4,6 +4,8 @@ import dataclasses
 import datetime
 import math
 import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -127,6 +129,12 @@ def describe_machine() -> str:
     device = jax.devices()[0]
     kind = f"{os.cpu_count()} CPU cores" if device.platform == "cpu" else device.device_kind
     return f"{kind}, JAX {jax.__version__}, {datetime.date.today()}"
+
+
+def peak_resident_bytes() -> int:
+    """The most memory that this process has had so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def _seconds(program: Program, calls: int) -> float:

@@ -239,16 +239,24 @@ def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_
 
 
 def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path, parallel: int) -> list[str]:
-    """Runs cells, seed by seed, the most expensive first; returns a line for each that failed."""
+    """Runs cells, seed by seed, the most expensive first; returns a line for each that failed.
+
+    Seeds that are trained together are one job, whose cost is that of all of them.
+    """
     _log.info("%d of %d runs are done; %d to go", total - len(cells), total, len(cells))
     if not cells:
         return []
     for cell in cells:
         (cell.folder / "failure.json").unlink(missing_ok=True)  # of an earlier start
-    order = sorted(cells, key=lambda cell: (cell.seed, -cost.training_flops(cell.config)))
     groups: dict[str, list[Cell]] = {}  # what one process runs, by its name
-    for cell in order:
+    for cell in cells:
         groups.setdefault(cell.row if _PACK_SEEDS.value else cell.name, []).append(cell)
+
+    def expense(name: str) -> tuple[int, float]:
+        first, *others = groups[name]
+        return first.seed, -cost.training_flops(first.config) * (1 + len(others))
+
+    groups = {name: groups[name] for name in sorted(groups, key=expense)}
     failed: list[str] = []
     ended = total - len(cells)
     last_line = time.monotonic()

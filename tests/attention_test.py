@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax import config as config_lib
 from transformer_jax import models
-from transformer_jax.models import attention, masks
+from transformer_jax.models import attention, kernels, masks
 from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
 
@@ -59,6 +59,57 @@ def test_equals_loops(heads, kv_heads, d_k, d_v, window):
     found = attend(arrays, mask, window)
     expected = attend_in_loops(arrays, mask, window)
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (4, 1)])
+@pytest.mark.parametrize(("d_k", "d_v"), [(8, 8), (16, 5), (3, 12)])
+def test_the_fused_kernel_is_asked_for_the_same(heads, kv_heads, d_k, d_v):
+    """Widths, scale, mask and bias as the kernel gets them; the kernel itself needs a GPU."""
+    arrays, mask = example(2, heads, kv_heads, d_k, d_v)
+    queries, keys, values, bias = (jnp.asarray(x, jnp.float32) for x in arrays)
+
+    def total(function, *arguments):
+        return jnp.sum(function(*arguments) ** 2)
+
+    def plain(queries, keys, values, bias):
+        return attention.attend(
+            queries, attention.KeysValues(keys, values), jnp.asarray(mask), bias
+        )
+
+    def fused(queries, keys, values, bias):
+        return kernels.fused(queries, keys, values, jnp.asarray(mask), bias, implementation="xla")
+
+    found, expected = (
+        jax.value_and_grad(total, argnums=(1, 2, 3, 4))(each, queries, keys, values, bias)
+        for each in (fused, plain)
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected
+    )
+
+
+def test_the_kernel_is_chosen_from_device_type_and_shapes(make_config, monkeypatch):
+    fitting = {
+        "model.attention_kernel": "fused",
+        "model.compute_dtype": "bfloat16",
+        "model.d_k": 64,
+        "model.d_v": 60,
+    }
+
+    def chosen(queries=40, keys=34, **changes):
+        model = make_config({**fitting, **changes}).model
+        return kernels.choose(model, queries, keys, dropped=False)
+
+    assert chosen() == "plain"  # on a CPU
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert chosen() == "fused"
+    assert chosen(keys=33) == chosen(queries=1) == "plain"
+    assert chosen(**{"model.d_v": 129}) == "plain"
+    assert chosen(**{"model.compute_dtype": "float32"}) == "plain"
+    assert chosen(**{"model.attention_kernel": "plain"}) == "plain"
+    assert kernels.choose(make_config(fitting).model, 40, 34, dropped=True) == "plain"
+    odd = make_config({**fitting, "data.source_length": 63})
+    assert kernels.describe(odd) == "encoder plain, decoder fused, cross plain"
 
 
 def test_gradients_are_those_of_the_loops():

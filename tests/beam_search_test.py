@@ -25,7 +25,8 @@ def random_model(request):
         d_k=4, d_v=4, dropout_rate=0.0, attention_dropout_rate=0.0, feed_forward_dropout_rate=0.0,
         position="sinusoidal", max_positions=64, norm="layer_norm", norm_placement="post",
         feed_forward="relu", attention_pattern="window", window=0, global_every=3,
-        recurrent_attention="none", kernel_size=3, compute_dtype="float32", rematerialise=False,
+        recurrent_attention="none", kernel_size=3, compute_dtype="float32",
+        attention_kernel="plain", rematerialise=False,
     )  # fmt: skip
     model = models.build(config, VOCABULARY)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)

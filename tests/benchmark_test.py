@@ -71,6 +71,16 @@ def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
     assert "this machine" in capsys.readouterr().out
 
 
+def test_evaluations_share_is_that_of_the_papers_schedule():
+    training = row("ours", [2.0], 60, 100)
+    evaluation = report.Row(
+        "small", "evaluation", "float32", [3.0], report.Work(sentences=30), 0.0, 1.0, 10**9
+    )
+    # 300 s for 3,000 sentences, after 5,000 × 24,576 positions at 50 a second.
+    expected = 300 / (300 + 5000 * 24_576 / 50)
+    assert report.evaluation_share(training, evaluation) == pytest.approx(expected)
+
+
 def test_a_worker_answers_with_seconds_and_memory():
     started = worker.Worker(
         "experiments.speed.ours:Ceiling", "small", pathlib.Path("none"), {"dtype": "float32"}

@@ -52,6 +52,7 @@ class ModelConfig:
     recurrent_attention: str
     kernel_size: int
     compute_dtype: str
+    attention_kernel: str
     rematerialise: bool
 
     @property

@@ -20,7 +20,7 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import bleu, perplexity
-from transformer_jax.models import cells, positions
+from transformer_jax.models import cells, kernels, positions
 from transformer_jax.training import checkpoint, loop, metrics, sharding
 from transformer_jax.training import step as step_lib
 
@@ -138,6 +138,8 @@ def _run_waiting(
     """
     for line in recipe.deviations(config):
         _log.info("not the paper's: %s", line)
+    if config.model.attention_kernel != kernels.PLAIN:
+        _log.info("attention kernels: %s", kernels.describe(config))
     model = models.build(config.model, config.data.vocab_size)
     encode = dataset.tokenizer.encode
     dev_perplexity = perplexity.build(

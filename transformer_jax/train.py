@@ -1,7 +1,7 @@
 """Trains and evaluates one run; started again, it goes on where it was stopped.
 
-  python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
-  python -m transformer_jax.train --config=configs/toy.py --workdir=runs/three --seeds=0,1,2
+python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
+python -m transformer_jax.train --config=configs/toy.py --workdir=runs/three --seeds=0,1,2
 """
 
 import pathlib

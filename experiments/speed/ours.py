@@ -1,22 +1,23 @@
-"""Our own training step, as the benchmark's rows run it."""
+"""Our own training, input, evaluation and decoding, as the benchmark's rows run them."""
 
-import dataclasses
 import itertools
 import pathlib
 import time
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import measuring
 from experiments.speed import decoding, workloads
 from transformer_jax import config as config_lib
 from transformer_jax import models
 from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import beam_search
-from transformer_jax.training import sharding
+from transformer_jax.evaluation import perplexity
+from transformer_jax.training import memory, sharding, together
 from transformer_jax.training import step as step_lib
 
 SIZES = {False: 2048, True: 8192}  # of the ceiling's matrices, on a CPU and on an accelerator
@@ -27,10 +28,11 @@ class Training:
 
     Attributes:
       compile_seconds: spent on tracing and compiling the step.
+      predicted_bytes: most memory that should be in use, known before the first step.
     """
 
     def __init__(
-        self, workload: workloads.Workload, path: pathlib.Path, kind: str, dtype: str
+        self, workload: workloads.Workload, path: pathlib.Path, kind: str, dtype: str, seeds: int
     ) -> None:
         """Compiles the step.
 
@@ -39,19 +41,37 @@ class Training:
           path: the file of batches.
           kind: "padded" or "packed".
           dtype: what the model computes in.
+          seeds: runs that one step advances, each on the same batches.
         """
-        model_config = dataclasses.replace(workload.config.model, compute_dtype=dtype)
-        config = dataclasses.replace(workload.config, model=model_config)
+        length = workloads.LENGTHS[kind]
+        changes: dict[str, Any] = {
+            "model.compute_dtype": dtype,
+            "train.batch_tokens": workload.positions,
+            "data.source_length": length,
+            "data.target_length": length,
+        }
+        config = config_lib.replace(workload.config, changes)
         mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
         model = models.build(config.model, config.data.vocab_size)
-        batches = [sharding.put(batch, mesh) for batch in workloads.read(path, kind)]
-        self._batches = itertools.cycle(batches)
-        self._rest = (step_lib.hyperparameters(config), jax.random.key(0))
-        self._state = step_lib.init_state(model, config, mesh)
         start = time.perf_counter()
-        step: Any = step_lib.make_step(model, config, mesh)
-        self._step = step.lower(self._state, batches[0], *self._rest).compile()
+        self._step: Any = step_lib.compile_step(model, config, mesh, seeds)
         self.compile_seconds = time.perf_counter() - start
+        on_device = self.peak_bytes()
+        before = measuring.peak_resident_bytes() if on_device is None else on_device
+        self.predicted_bytes = before + memory.of_program(self._step)
+        batches = [
+            sharding.put(together.stack([batch] * seeds), mesh, seeds)
+            for batch in workloads.read(path, kind)
+        ]
+        self._batches = itertools.cycle(batches)
+        key = together.stack([jax.random.key(seed) for seed in range(seeds)])
+        self._rest = (step_lib.hyperparameters(config), key)
+        self._state = together.stack(
+            [
+                step_lib.init_state(model, config_lib.replace(config, {"train.seed": seed}), mesh)
+                for seed in range(seeds)
+            ]
+        )
 
     def run(self, steps: int) -> None:
         """Takes so many steps, until the last one's result is there."""
@@ -63,6 +83,80 @@ class Training:
         """Most memory in use on the accelerator so far; None on a CPU."""
         stats = jax.devices()[0].memory_stats()
         return stats["peak_bytes_in_use"] if stats else None
+
+
+class Input:
+    """Packed batches as training reads them, with nobody who trains on them."""
+
+    compile_seconds = 0.0
+
+    def __init__(self, workload: workloads.Workload, path: pathlib.Path, **corpus: str) -> None:
+        """Starts reading.
+
+        Args:
+          workload: whose batches.
+          path: not used.
+          corpus: as `workloads.load` takes it.
+        """
+        del path
+        batches = workloads.packed(workloads.load(**corpus), workload, steps=10**9)
+        self._batches = batches.from_step(0)
+
+    def run(self, steps: int) -> None:
+        """Reads so many batches."""
+        for _ in itertools.islice(self._batches, steps):
+            pass
+
+    def peak_bytes(self) -> int | None:
+        """Not of interest."""
+        return None
+
+
+class Evaluation:
+    """Perplexity and beam search over some sentences, as at the end of a run.
+
+    The weights are not trained, so that translations do not end of themselves: each gets as many
+    tokens as its source and `EXTRA` more.
+    """
+
+    EXTRA = 10
+    compile_seconds = 0.0
+
+    def __init__(
+        self, workload: workloads.Workload, path: pathlib.Path, sentences: int, **corpus: str
+    ) -> None:
+        """Builds both.
+
+        Args:
+          workload: whose model.
+          path: not used.
+          sentences: how many.
+          corpus: as `workloads.load` takes it.
+        """
+        del path
+        dataset = workloads.load(**corpus)
+        config = config_lib.replace(workload.config, {"decode.extra_tokens": self.EXTRA})
+        mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
+        model = models.build(config.model, config.data.vocab_size)
+        self._params = step_lib.init_state(model, config, mesh).params
+        source, target = (
+            dataset.tokenizer.encode(side[:sentences])
+            for side in (dataset.dev.source, dataset.dev.target)
+        )
+        self._perplexity = perplexity.build(model, source, target, config.data, mesh)
+        self._sources = source
+        self._search = beam_search.build(cast(Any, _Endless(model)), config.decode)
+
+    def run(self, steps: int) -> None:
+        """Evaluates so many times."""
+        for _ in range(steps):
+            self._perplexity(self._params)
+            for group in batching.padded_batches(self._sources, None, len(self._sources), 16):
+                jax.block_until_ready(self._search(self._params, group.batch.source))
+
+    def peak_bytes(self) -> int | None:
+        """Not of interest."""
+        return None
 
 
 class Ceiling:

@@ -14,9 +14,9 @@ from transformer_jax import files
 
 TRAINING_HEADS = (
     "workload", "row", "ms a step", "real tokens/s", "× torch", "positions/s", "× torch",
-    "GFLOP/s", "of ceiling", "compile s", "first step s", "peak GB",
+    "GFLOP/s", "of ceiling", "compile s", "first step s", "peak GB", "predicted GB",
 )  # fmt: skip
-DECODING_HEADS = ("ends", "row", "sentences/s", "× CTranslate2", "same translations")
+DECODING_HEADS = ("workload", "row", "sentences/s", "× CTranslate2", "same translations")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Row:
       compile_seconds: of the step.
       first_step_seconds: from the start of the process to the end of the first step.
       peak_bytes: most memory in use; on a CPU, of the whole process.
+      predicted_bytes: what was expected of it before the first step; 0 if nothing was.
       translations: what it made of the sentences, as token lists.
     """
 
@@ -60,6 +61,7 @@ class Row:
     compile_seconds: float
     first_step_seconds: float
     peak_bytes: int
+    predicted_bytes: int = 0
     translations: Sequence[Sequence[int]] = ()
 
     def rate(self, measure: str) -> float:
@@ -83,7 +85,22 @@ def ratios(row: Row, peer: Row, measure: str) -> tuple[float, float, float]:
     return statistics.median(found), min(found), max(found)
 
 
-def write(workdir: pathlib.Path, rows: Sequence[Row], peers: Sequence[str], machine: str) -> None:
+def evaluation_share(training: Row, evaluation: Row) -> float:
+    """The part of a run's time that evaluation takes on the paper's schedule.
+
+    That is 3,000 sentences every 5,000 steps of 24,576 target positions.
+    """
+    evaluating = 3000 / evaluation.rate("sentences")
+    return evaluating / (evaluating + 5000 * 24_576 / training.rate("positions"))
+
+
+def write(
+    workdir: pathlib.Path,
+    rows: Sequence[Row],
+    peers: Sequence[str],
+    machine: str,
+    notes: Sequence[str] = (),
+) -> None:
     """Writes benchmark.jsonl and benchmark.md, and prints the tables.
 
     Args:
@@ -91,6 +108,7 @@ def write(workdir: pathlib.Path, rows: Sequence[Row], peers: Sequence[str], mach
       rows: all of them.
       peers: names of the rows that others of their workload are compared with.
       machine: where and when they were timed.
+      notes: lines that follow the tables.
     """
     compared = [(row, _peer(row, rows, peers)) for row in rows]
     lines = [json.dumps(_record(row, peer, rows, machine)) for row, peer in compared]
@@ -122,8 +140,10 @@ def write(workdir: pathlib.Path, rows: Sequence[Row], peers: Sequence[str], mach
         for line in cells:
             shown.add_row(*line)
         console.print(shown)
-    console.print(note, highlight=False, markup=False)
-    files.write_lines(workdir / "benchmark.md", [*parts, note])
+    parts += [part for line in (*notes, note) for part in (line, "")]
+    for line in (*notes, note):
+        console.print(line, highlight=False, markup=False)
+    files.write_lines(workdir / "benchmark.md", parts)
 
 
 def _peer(row: Row, rows: Sequence[Row], peers: Sequence[str]) -> Row | None:
@@ -164,7 +184,9 @@ def _record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> di
             record[f"{measure}_per_second"] = row.rate(measure)
             if peer and measure != "flops" and getattr(peer.work, measure):
                 record[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
-    if row.work.positions:
+    if row.predicted_bytes:
+        record["predicted_bytes"] = row.predicted_bytes
+    if row.work.positions and row.work.flops:
         record["share_of_ceiling"] = _share_of_ceiling(row, rows)
     if row.work.sentences and peer:
         record["same_translations"] = _same(row, peer)
@@ -178,7 +200,7 @@ def _ratio(row: Row, peer: Row | None, measure: str) -> str:
 
 
 def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str]:
-    trains = bool(row.work.positions)
+    trains, counted = bool(row.work.positions), bool(row.work.flops)
     return [
         row.workload,
         row.name,
@@ -187,11 +209,12 @@ def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str
         _ratio(row, peer, "tokens"),
         f"{row.rate('positions'):,.0f}" if trains else "",
         _ratio(row, peer, "positions"),
-        f"{row.rate('flops') / 1e9:,.0f}",
-        f"{_share_of_ceiling(row, rows):.0%}" if trains else "",
+        f"{row.rate('flops') / 1e9:,.0f}" if counted else "",
+        f"{_share_of_ceiling(row, rows):.0%}" if trains and counted else "",
         f"{row.compile_seconds:.1f}" if row.compile_seconds else "",
         f"{row.first_step_seconds:.1f}" if trains else "",
-        f"{row.peak_bytes / 1e9:.2f}" if trains else "",
+        f"{row.peak_bytes / 1e9:.2f}" if trains and counted else "",
+        f"{row.predicted_bytes / 1e9:.2f}" if row.predicted_bytes else "",
     ]
 
 

@@ -8,13 +8,13 @@ import importlib
 import json
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, TextIO, final
 
+from experiments import measuring
 from experiments.speed import workloads
 from transformer_jax import allocator
 from transformer_jax import config as config_lib
@@ -27,7 +27,8 @@ class Worker:
     Attributes:
       compile_seconds: as the contender says.
       first_step_seconds: from the start of the process to the end of the first step.
-      ready: what else the contender says of itself: flops of a ceiling's step, translations.
+      ready: what else the contender says of itself: flops of a ceiling's step, translations, the
+        memory that it expects to use.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ def _serve(answers: TextIO) -> None:
     made.run(1)
     ready = {
         name: getattr(made, name)
-        for name in ("compile_seconds", "flops", "translations")
+        for name in ("compile_seconds", "predicted_bytes", "flops", "translations")
         if hasattr(made, name)
     }
     print(json.dumps(ready), file=answers, flush=True)
@@ -97,9 +98,9 @@ def _serve(answers: TextIO) -> None:
         start = time.perf_counter()
         made.run(int(line))
         seconds = time.perf_counter() - start
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        peak = made.peak_bytes()
-        answer = {"seconds": seconds, "peak_bytes": resident if peak is None else peak}
+        on_device = made.peak_bytes()
+        peak = measuring.peak_resident_bytes() if on_device is None else on_device
+        answer = {"seconds": seconds, "peak_bytes": peak}
         print(json.dumps(answer), file=answers, flush=True)
 
 

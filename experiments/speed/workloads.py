@@ -11,6 +11,7 @@ import numpy as np
 from configs import base as base_config
 from configs import big as big_config
 from configs import small as small_config
+from configs import toy as toy_config
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.data import batching
@@ -47,13 +48,51 @@ def _configured(values: ml_collections.ConfigDict, **overrides: int) -> config_l
 
 
 def all_workloads() -> Mapping[str, Workload]:
-    """Small, and the paper's base and big, all with a vocabulary of 8,000."""
+    """The toy's model, small, and the paper's base and big, all with a vocabulary of 8,000."""
     heads = {"model.num_heads": 4, "model.d_k": 64, "model.d_v": 64}
     return {
+        "toy": Workload(_configured(toy_config.get_config()), 32),
         "small": Workload(_configured(small_config.get_config(), **heads), 128),
         "base": Workload(_configured(base_config.get_config()), 32),
         "big": Workload(_configured(big_config.get_config()), 32),
     }
+
+
+def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
+    """The corpus that batches are drawn from.
+
+    Args:
+      train: path prefix of training text; "" for the embedded corpus, which has fewer words.
+      dev: path prefix of development text.
+      cache_dir: where the corpus is kept, once encoded.
+
+    Raises:
+      UserError: only one of the two is given.
+    """
+    if bool(train) != bool(dev):
+        raise config_lib.UserError("--train and --dev go together: give both, or neither")
+    values = small_config.get_config() if train else toy_config.get_config()
+    config = config_lib.from_mapping(values.to_dict())
+    if train:
+        text = {"corpus": "text", "train": train, "dev": dev, "vocab_size": VOCABULARY}
+        config = config_lib.replace(config, {f"data.{name}": it for name, it in text.items()})
+    return dataset_lib.load(config.data, pathlib.Path(cache_dir))
+
+
+def packed(
+    dataset: dataset_lib.Dataset, workload: Workload, steps: int
+) -> batching.TrainingBatches:
+    """Batches of rows of `PACKED_LENGTH`, of the pairs that fit into a padded row."""
+    longest = np.maximum(dataset.source.lengths, dataset.target.lengths)[dataset.usable]
+    return batching.TrainingBatches(
+        dataclasses.replace(dataset, usable=dataset.usable[longest < PADDED_LENGTH]),
+        batch_rows=workload.positions // PACKED_LENGTH,
+        source_length=PACKED_LENGTH,
+        target_length=PACKED_LENGTH,
+        window=workload.config.data.packing_window,
+        seed=0,
+        num_steps=steps,
+    )
 
 
 def write(path: pathlib.Path, dataset: dataset_lib.Dataset, workload: Workload) -> None:
@@ -82,16 +121,8 @@ def write(path: pathlib.Path, dataset: dataset_lib.Dataset, workload: Workload) 
         )
         for indices in order
     ]
-    packed = batching.TrainingBatches(
-        dataclasses.replace(dataset, usable=fitting),
-        batch_rows=workload.positions // PACKED_LENGTH,
-        source_length=PACKED_LENGTH,
-        target_length=PACKED_LENGTH,
-        window=workload.config.data.packing_window,
-        seed=0,
-        num_steps=BATCHES,
-    )
-    kinds = {"padded": padded, "packed": [packed[k] for k in range(BATCHES)]}
+    rows = packed(dataset, workload, BATCHES)
+    kinds = {"padded": padded, "packed": [rows[k] for k in range(BATCHES)]}
     arrays = {
         f"{kind}/{k}/{i}": leaf
         for kind, batches in kinds.items()

@@ -13,6 +13,7 @@ from transformer_jax.models import (
     cells,
     convolutional,
     dropout,
+    kernels,
     layers,
     masks,
     positions,
@@ -37,6 +38,7 @@ def build(config: config_lib.ModelConfig, vocab_size: int) -> nn.Module:
     config_lib.require_known("model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS)
     config_lib.require_known("model.feed_forward", config.feed_forward, layers.FEED_FORWARDS)
     config_lib.require_known("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
+    config_lib.require_known("model.attention_kernel", config.attention_kernel, kernels.KINDS)
     position = config_lib.lookup("model.position", config.position, positions.KINDS)
     for field in position.even:
         if getattr(config, field) % 2:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import dense, dropout
+from transformer_jax.models import dense, dropout, kernels
 from transformer_jax.models import positions as positions_lib
 
 
@@ -137,7 +137,12 @@ class MultiHeadAttention(nn.Module):
         queries = self.query(x).reshape(batch, length, self.config.num_heads, self.config.d_k)
         queries = self.position.rotate(queries, query_positions)
         bias = self.position.bias(query_positions, key_positions)
+        asked = self.is_mutable_collection("intermediates")  # for weights; never in training
+        kernel = kernels.choose(self.config, length, mask.shape[-1], asked or rate is not None)
+        if kernel == kernels.FUSED:
+            mixed = kernels.fused(queries, *keys_values, mask, bias)
+            return self.output(mixed.reshape(batch, length, -1))
         weights = weigh(queries, keys_values.keys, mask, bias)
-        self.sow("intermediates", "weights", weights)  # for who asks; nobody does in training
+        self.sow("intermediates", "weights", weights)
         mixed = mix(dropout.drop(weights, rate, self), keys_values.values)
         return self.output(mixed.reshape(batch, length, -1))

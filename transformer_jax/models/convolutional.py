@@ -119,6 +119,7 @@ class Convolutional(nn.Module):
 
     unused: ClassVar[Mapping[str, Any]] = {
         "num_kv_heads": 0,
+        "attention_kernel": "plain",
         "rematerialise": False,
         "attention_dropout_rate": 0,
         "feed_forward_dropout_rate": 0,

@@ -177,6 +177,7 @@ class Recurrent(nn.Module):
 
     unused: ClassVar[Mapping[str, Any]] = {
         "num_kv_heads": 0,
+        "attention_kernel": "plain",
         "rematerialise": False,
         "attention_dropout_rate": 0,
         "feed_forward_dropout_rate": 0,

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is compiled
 
 
+Measured = Mapping[str, np.ndarray]  # the fields of a run's `step.Metrics`, one number a step
+
+
 class NonFiniteError(config_lib.RunError):
     """A loss or gradient that is infinite or not a number.
 
@@ -77,10 +80,10 @@ class _Run:
         state, self.wall_seconds = self.checkpoints.restore(*shapes)
         return state
 
-    def raise_if_not_finite(self, steps: Sequence[int], measured: step_lib.Metrics) -> None:
+    def raise_if_not_finite(self, steps: Sequence[int], measured: Measured) -> None:
         """Raises NonFiniteError if one of some steps' metrics is infinite or not a number."""
-        losses, norms = np.asarray(measured.smoothed_loss), np.asarray(measured.gradient_norm)
-        for step, loss, norm in zip(steps, losses.tolist(), norms.tolist(), strict=True):
+        columns = (measured[name].tolist() for name in ("smoothed_loss", "gradient_norm"))
+        for step, loss, norm in zip(steps, *columns, strict=True):
             if not np.isfinite(loss + norm):
                 saved = (
                     f"the last good checkpoint is that of step {self.step}"
@@ -169,10 +172,10 @@ class _Group:
 
     def _summaries(self, step: int) -> list[dict[str, float]]:
         """For each run the means since the last summary, over its tokens, and its speed."""
-        interval = self._interval
-        seconds = time.monotonic() - interval.started - interval.paused
+        interval, fetched = self._interval, self._finite()
+        seconds = time.monotonic() - interval.started - interval.paused  # after the last step's end
         found: list[dict[str, float]] = []
-        for run, measured in zip(self._runs, self._finite(), strict=True):
+        for run, measured in zip(self._runs, fetched, strict=True):
             values = _summary(step, measured, seconds, self._config)
             prefix = f"seed {run.seed}: " if len(self._runs) > 1 else ""
             metrics.log_progress(prefix, step, self._config.train.num_steps, values)
@@ -202,19 +205,19 @@ class _Group:
         """Spent on each run, over all its starts."""
         return [spent + time.monotonic() - self._started for spent in self._earlier_seconds]
 
-    def _finite(self) -> list[step_lib.Metrics]:
-        """For each run its metrics since the last summary, one number a step.
+    def _finite(self) -> list[Measured]:
+        """For each run its metrics since the last summary.
 
         Raises:
           NonFiniteError: one is infinite or not a number.
         """
         fetched = jax.device_get([measured for _, measured in self._interval.steps])
         by_step = [together.unstack(measured, len(self._runs)) for measured in fetched]
-        found: list[step_lib.Metrics] = []
+        found: list[Measured] = []
         for run, measured in zip(self._runs, zip(*by_step, strict=True), strict=True):
-            arrays = step_lib.Metrics(*map(np.array, zip(*measured, strict=True)))
-            run.raise_if_not_finite([step for step, _ in self._interval.steps], arrays)
-            found.append(arrays)
+            columns = map(np.array, zip(*measured, strict=True))
+            found.append(dict(zip(step_lib.Metrics._fields, columns, strict=True)))
+            run.raise_if_not_finite([step for step, _ in self._interval.steps], found[-1])
         return found
 
 
@@ -304,16 +307,16 @@ def make_batches(
 
 
 def _summary(
-    step: int, measured: step_lib.Metrics, seconds: float, config: config_lib.Config
+    step: int, measured: Measured, seconds: float, config: config_lib.Config
 ) -> dict[str, float]:
     """Means over the tokens of some steps, and their speed."""
-    tokens = np.asarray(measured.tokens, np.float64)
-    nats = min(measured.true_loss @ tokens / tokens.sum(), 700.0)  # its exponential is a number
+    tokens = measured["tokens"].astype(np.float64)
+    nats = min(measured["true_loss"] @ tokens / tokens.sum(), 700.0)  # its exponential is a number
     return {
-        "loss": float(measured.smoothed_loss @ tokens / tokens.sum()),
+        "loss": float(measured["smoothed_loss"] @ tokens / tokens.sum()),
         "ppl": float(np.exp(nats)),
         "learning_rate": float(optimizer.learning_rate(step, config.train, config.model.d_model)),
-        "gradient_norm": float(measured.gradient_norm[-1]),
+        "gradient_norm": float(measured["gradient_norm"][-1]),
         "tokens": float(tokens.sum()),
         "tokens_per_second": float(tokens.sum()) / seconds,
         "seconds_per_step": seconds / len(tokens),

@@ -1,4 +1,4 @@
-"""How much memory training will take, known from the compiled step before the first one is taken."""
+"""How much memory training will take, known from the compiled step before any is taken."""
 
 import itertools
 import logging
@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 def of_program(program: jax.stages.Compiled) -> int:
     """Bytes that a program holds on each device while it runs: arguments, results, temporaries."""
     analysis = program.memory_analysis()
+    if analysis is None:
+        raise config_lib.RunError("the compiler of this device does not say what memory it plans")
     return (
         analysis.argument_size_in_bytes
         + analysis.output_size_in_bytes
@@ -27,7 +29,7 @@ def of_program(program: jax.stages.Compiled) -> int:
     )
 
 
-def of_device(device: jax.Device) -> int:
+def of_device(device: Any) -> int:
     """Bytes that programs may use on an accelerator; on a CPU, all that the machine has."""
     stats = device.memory_stats()
     if stats:
@@ -50,7 +52,9 @@ def check(
       UserError: it is more than there is; the message says what would fit.
     """
     needed, there = of_program(program), of_device(mesh.local_devices[0])
-    _log.info("the step takes %s of memory, of %s on each device", _written(needed), _written(there))
+    _log.info(
+        "the step takes %s of memory, of %s on each device", _written(needed), _written(there)
+    )
     if needed > there:
         fitting = _describe(config, mesh, runs, there)
         raise config_lib.UserError(

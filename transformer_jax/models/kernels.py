@@ -1,0 +1,92 @@
+"""Which program computes attention: plain products, or a fused kernel that writes no weights down.
+
+The choice is made once, from what is known before anything runs: device, types and shapes.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from transformer_jax import config as config_lib
+
+PLAIN, FUSED = "plain", "fused"
+KINDS = (PLAIN, FUSED)
+WIDEST = 128  # features of a head that cuDNN's kernel takes on every GPU
+MULTIPLE = 8  # it takes widths that are one of these
+
+
+def choose(config: config_lib.ModelConfig, queries: int, keys: int, dropped: bool) -> str:
+    """`FUSED` if the config asks for it and cuDNN's kernel takes the shapes, else `PLAIN`.
+
+    Args:
+      config: the model.
+      queries: positions that attend.
+      keys: positions that are attended to.
+      dropped: whether attention weights are dropped, which the kernel cannot.
+    """
+    takes = (
+        jax.default_backend() == "gpu"
+        and config.compute_dtype == "bfloat16"
+        and not dropped
+        and _width(config.d_k, config.d_v) <= WIDEST
+        and queries % 2 == keys % 2 == 0
+    )
+    return FUSED if config.attention_kernel == FUSED and takes else PLAIN
+
+
+def describe(config: config_lib.Config) -> str:
+    """The choice for each of a run's three attentions, for its log."""
+    source, target = config.data.source_length, config.data.target_length
+    dropped = bool(config.model.attention_dropout_rate)
+    shapes = {
+        "encoder": (source, source),
+        "decoder": (target, target),
+        "cross": (target, source),
+    }
+    return ", ".join(
+        f"{name} {choose(config.model, *lengths, dropped)}" for name, lengths in shapes.items()
+    )
+
+
+def fused(
+    queries: Float[jax.Array, "B T H d_k"],
+    keys: Float[jax.Array, "B S K d_k"],
+    values: Float[jax.Array, "B S K d_v"],
+    mask: Bool[jax.Array, "#B #1 #T S"],
+    bias: Float[jax.Array, "#B H T S"] | None,
+    implementation: Any = "cudnn",
+) -> Float[jax.Array, "B T H d_v"]:
+    """As `attention.attend`, in one kernel.
+
+    It wants d_k = d_v: the narrower gets columns of zeros, which change neither a product of
+    queries and keys nor the values' own columns.
+
+    Args:
+      queries: one query per position and head.
+      keys: with K heads, K a divisor of H.
+      values: likewise.
+      mask: true where a query may look.
+      bias: added to the scaled logits.
+      implementation: of `jax.nn.dot_product_attention`.
+    """
+    d_k, d_v = queries.shape[-1], values.shape[-1]
+    width = _width(d_k, d_v)
+    queries, keys, values = (
+        jnp.pad(x, [(0, 0)] * 3 + [(0, width - x.shape[-1])]) for x in (queries, keys, values)
+    )
+    mixed = jax.nn.dot_product_attention(
+        queries,
+        keys,
+        values,
+        None if bias is None else bias.astype(queries.dtype),
+        jnp.broadcast_to(mask, (mask.shape[0], 1, queries.shape[1], keys.shape[1])),
+        scale=d_k**-0.5,
+        implementation=implementation,
+    )
+    return mixed[..., :d_v]
+
+
+def _width(d_k: int, d_v: int) -> int:
+    return -(-max(d_k, d_v) // MULTIPLE) * MULTIPLE
