@@ -25,7 +25,7 @@ tests: .venv/.installed
 	$(BIN)/python -m pytest
 
 parity: .venv/.parity
-	$(BIN)/python -m pytest tests/parity_*_test.py
+	PARITY=1 $(BIN)/python -m pytest tests/parity_*_test.py
 
 bench: .venv/.bench
 	$(BIN)/python -m experiments.benchmark --workdir=runs/bench

@@ -6,7 +6,8 @@ Each row is what one toolkit's "base" changes: where norms stand, dropout, warm-
 Adam, length penalty. Warm-up and learning rate are in the ratio that the toolkit's have to the
 paper's, so that a shorter base keeps its own. Not reproduced: Marian's clipping (norm 5) and its
 smoothing of parameters, tensor2tensor's label smoothing over the other V - 1 classes, Adam's
-epsilon where it is not the paper's.
+epsilon where it is not the paper's, the toolkits' batch sizes, and the biases that fairseq and
+Marian have in attention's projections.
 """
 
 import math

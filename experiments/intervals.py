@@ -6,11 +6,14 @@ from collections.abc import Sequence
 import scipy.stats
 
 
-def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float | None, float | None]:
-    """Difference of two means, and half of its 95% interval (Welch's t).
+def difference(
+    ours: Sequence[float], theirs: Sequence[float], level: float = 0.95
+) -> tuple[float | None, float | None]:
+    """Difference of two means, and half of its interval (Welch's t).
 
     Runs of one seed share their data but soon part ways, so they are not treated as pairs. The
-    difference is None where a side has no value, the half width where one has fewer than two.
+    difference is None where a side has no value; the half width where one has fewer than two, or
+    where nothing varies.
     """
     if not ours or not theirs:
         return None, None
@@ -19,11 +22,11 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float | 
         return gap, None
     parts = [statistics.variance(side) / len(side) for side in (ours, theirs)]
     if not sum(parts):
-        return gap, 0.0
+        return gap, None
     freedom = sum(parts) ** 2 / sum(
         part**2 / (len(side) - 1) for part, side in zip(parts, (ours, theirs), strict=True)
     )
-    return gap, float(scipy.stats.t.ppf(0.975, freedom)) * sum(parts) ** 0.5
+    return gap, float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * sum(parts) ** 0.5
 
 
 def written(gap: float | None, half: float | None) -> str:

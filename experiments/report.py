@@ -22,7 +22,6 @@ from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.evaluation import bleu
 
-UNEQUAL = 0.02  # parameters that differ from base's by a larger share are marked
 UNEQUAL_NOTE = (
     "A percentage after params: the row has so many more or fewer than base, so that it does not "
     "compare parts at equal parameters."
@@ -80,6 +79,10 @@ def require_alike(sweep: results.Sweep) -> None:
                 ("BLEU signature", result["bleu"][bleu.MAIN]["signature"]),
                 ("corpus", result["data_sha256"]),
                 ("tokenizer", result["tokenizer_sha256"]),
+                (
+                    "buckets of length",
+                    ", ".join(bucket["tokens"] for bucket in result["bleu_by_length"]),
+                ),
             ):
                 found.setdefault(name, set()).add(value)
     for name, values in found.items():
@@ -88,12 +91,6 @@ def require_alike(sweep: results.Sweep) -> None:
                 f"these results cannot stand in one table: they differ in {name} "
                 f"({', '.join(sorted(value[:60] for value in values))})"
             )
-
-
-def unequal(params: int, base_params: int) -> str:
-    """How a row's parameters differ from base's, where they differ enough to matter."""
-    share = params / base_params - 1
-    return f"{100 * share:+.0f}%" if abs(share) > UNEQUAL else ""
 
 
 def _heads(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> list[str]:
@@ -114,10 +111,11 @@ def _line(
     ours = ["failed", "", "", *tuned, "", f"0 ({len(row.failures)} failed)"]
     if row.results:
         ppl = [result["ppl"] for result in row.results.values()]
-        gap = "" if row is base else intervals.written(*difference(row, base))
+        against = results.reference(row, sweep)
+        gap = "" if row is against else intervals.written(*difference(row, against))
         params = next(iter(row.results.values()))["params"]
         base_params = [result["params"] for result in base.results.values()]
-        mark = unequal(params, base_params[0]) if base_params else ""
+        mark = results.unequal(params, base_params[0]) if base_params else ""
         seeds = str(len(row.results))
         if row.failures:
             seeds += f" ({len(row.failures)} failed)"
@@ -215,6 +213,14 @@ def _notes(sweep: results.Sweep) -> list[str]:
                 "differences compare."
             )
         notes.append(UNEQUAL_NOTE)
+    others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
+    if others:
+        notes.append(
+            "Rows trained on short sentences only are compared not with base but with "
+            f"{', '.join(others)}, which was trained on the same ones."
+        )
+    if sweep.table == "variations":
+        notes.append(claims.NOTE)
     rows = [row for own in sweep.rows for row in (own, *own.tuned.values())]
     failed = [f"{row.name} (seed {s}: {e})" for row in rows for s, e in row.failures.items()]
     if failed:
@@ -261,7 +267,8 @@ def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
         if row.results:
             ppl = [result["ppl"] for result in row.results.values()]
             ours = list(scores(row).values())
-            against = ["" if part is None else part for part in difference(row, base)]
+            gap = difference(row, results.reference(row, sweep))
+            against = ["" if part is None else part for part in gap]
             spread = [statistics.stdev(v) if len(v) > 1 else "" for v in (ppl, ours)]
             params = next(iter(row.results.values()))["params"]
             mean_bleu = statistics.mean(ours)

@@ -4,10 +4,13 @@ import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from transformer_jax import config as config_lib
+
+UNEQUAL = 0.02  # parameters that differ by a larger share are marked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +74,38 @@ def tuned(
         for value in values
         if value != overrides.get(field, config_lib.get(base, field))
     }
+
+
+def at_best(row: Row, measure: Callable[[Mapping[str, Any]], float]) -> Row:
+    """The row itself or with another value of the tuned field, whichever has the best mean."""
+    done = [each for each in (row, *row.tuned.values()) if each.results]
+    return max(
+        done,
+        key=lambda each: statistics.mean(map(measure, each.results.values())),
+        default=row,
+    )
+
+
+def reference(row: Row, sweep: Sweep) -> Row:
+    """The row that a row's difference is taken from.
+
+    That is base; for one that was trained on short sentences only, the row of base's kinds that
+    was trained on the same ones.
+    """
+    field = "data.train_max_tokens"
+    if field in row.overrides:
+        for other in sweep.rows:
+            kinds = {name: value for name, value in other.overrides.items() if name != field}
+            same = other.overrides.get(field) == row.overrides[field]
+            if same and config_lib.replace(sweep.base, kinds) == sweep.base:
+                return other
+    return sweep.rows[0]
+
+
+def unequal(params: int, other: int) -> str:
+    """How one number of parameters differs from another, where it differs enough to matter."""
+    share = params / other - 1
+    return f"{100 * share:+.0f}%" if abs(share) > UNEQUAL else ""
 
 
 def read(workdir: pathlib.Path) -> Sweep:

@@ -354,7 +354,7 @@ def _print_plan(base: config_lib.Config, rows: Rows, reported: Mapping[str, pape
         flops = cost.training_flops(config)
         in_paper = reported[row].params if row in reported else None
         print(
-            f"{row:22} {params / 1e6:8.3f} {report.unequal(params, base_params):>7} "
+            f"{row:22} {params / 1e6:8.3f} {results.unequal(params, base_params):>7} "
             f"{in_paper or '':>6} {peak:10.2e} {flops:8.1e}  "
             + " ".join(f"{name}={value}" for name, value in overrides.items())
         )

@@ -5,6 +5,10 @@
 
 runs what has no result yet, then prints the table, what papers claim beside what these runs say,
 and BLEU by length. Rows that those claims compare have at least --claim_seeds runs each.
+
+Grouped-query (Ainslie et al. 2023) and multi-query (Shazeer 2019) attention stand in the encoder,
+in the decoder and between them, and d_ff is not widened in return: they have fewer parameters, as
+the table says.
 """
 
 from typing import Any
@@ -33,6 +37,7 @@ CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}
 WINDOWS = (2, 4, 8)  # positions to each side
 VARIED = (
     "model.architecture",
+    "model.attention_pattern",
     "model.position",
     "model.norm",
     "model.norm_placement",

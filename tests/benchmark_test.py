@@ -1,5 +1,6 @@
 """The benchmark: what it times is what it says it times."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -58,7 +59,16 @@ def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
     ceiling = report.Row(
         "small", "product", "float32", [0.5, 0.5], report.Work(2e9), 0.0, 1.0, 10**9
     )
-    rows = [ceiling, row("ours", [1.0, 1.0], 60, 100), row("torch", [2.0, 2.0], 30, 100)]
+    reading = dataclasses.replace(row("input", [0.1, 0.1], 60, 100), work=report.Work(0, 100, 60))
+    evaluation = dataclasses.replace(reading, name="evaluation", work=report.Work(sentences=8))
+    evaluation = dataclasses.replace(evaluation, seconds=[1.0, 1.0])
+    rows = [
+        ceiling,
+        row("ours", [1.0, 1.0], 60, 100),
+        row("torch", [2.0, 2.0], 30, 100),
+        reading,
+        evaluation,
+    ]
     report.write(tmp_path, rows, ["torch"], "this machine")
     records = [json.loads(line) for line in (tmp_path / "benchmark.jsonl").read_text().splitlines()]
     ours = records[1]
@@ -68,6 +78,9 @@ def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
     assert "| small | ours | 1,000 | 60 | 4.00 (4.00–4.00) |" in (
         tmp_path / "benchmark.md"
     ).read_text(encoding="utf-8")
+    assert not any("ratio" in name for each in records[3:] for name in each)
+    assert records[3]["tokens_per_second"] == 600
+    assert records[4]["sentences_per_second"] == 8
     assert "this machine" in capsys.readouterr().out
 
 

@@ -31,6 +31,14 @@ def make_config() -> MakeConfig:
     return make
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What one test has compiled, no other compiles again, in any worker."""
+    folder = tmp_path_factory.getbasetemp().parent / "compiled"
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """One cache for all tests of a worker."""

@@ -12,9 +12,9 @@ from transformer_jax.models import attention, layers, masks, positions
 from transformer_jax.training import losses
 
 torch = parity.torch
-gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj", reason="no GPT-J")
-t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason="no T5")
-bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom", reason="no Bloom")
+gptj = parity.need("transformers.models.gptj.modeling_gptj")
+t5 = parity.need("transformers.models.t5.modeling_t5")
+bloom = parity.need("transformers.models.bloom.modeling_bloom")
 
 LENGTH = 150  # beyond the farthest distance that T5 tells apart
 

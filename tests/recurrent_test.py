@@ -1,4 +1,6 @@
-"""Scheduled sampling, and what the recurrent and convolutional models refuse."""
+"""Attentions and convolutions against loops, scheduled sampling, and what is refused."""
+
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -9,6 +11,7 @@ import pytest
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
+from transformer_jax.models import convolutional, recurrent
 
 VOCABULARY = 50
 LSTM = {"model.architecture": "lstm", "model.position": "none"}
@@ -24,11 +27,12 @@ def sampled(make_config):
     params = jax.tree.map(lambda x: 3 * x, init(jax.random.key(0)))
     logits = jax.jit(models.logits, static_argnums=0)
 
-    def run(target, chance, seed=0):
-        batch = batching.fill([[([5, 9, 31], target)]], 4, 6)
+    def run(target, chance, seed=0, before=()):
+        batch = batching.fill([[*before, ([5, 9, 31], target)]], 8, 12)
         sampling = None if chance is None else jnp.float32(chance)
         key = jax.random.key(seed)
-        return np.asarray(logits(model, params, batch, key=key, sampling=sampling))[0]
+        found = logits(model, params, batch, key=key, sampling=sampling)
+        return np.asarray(found)[0][batch.target.segments[0] == len(before) + 1]
 
     return run
 
@@ -44,6 +48,107 @@ def test_sampling_with_chance_1_never_reads_the_target(sampled):
     assert np.abs(sampled(one, None) - sampled(other, None)).max() > 1e-3
     # What it reads is drawn: another key, other words.
     assert np.abs(sampled(one, 1.0, seed=0) - sampled(one, 1.0, seed=1)).max() > 1e-3
+
+
+def test_a_sampled_word_stays_in_its_sentence(sampled):
+    before = [[(source, [20, 21])] for source in ([5, 6], [40, 41])]
+    one, other = (sampled([7, 8, 9], 1.0, before=pairs) for pairs in before)
+    np.testing.assert_array_equal(one, other)
+
+
+def randomly(module, *arguments, method: Any = "__call__"):
+    """A module's result with parameters drawn for it, and those, as arrays by name."""
+    boxed = module.init(jax.random.key(0), *arguments, method=method)
+    rng = np.random.default_rng(1)
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), nn.unbox(boxed))
+    return np.asarray(module.apply(params, *arguments, method=method)), params["params"]
+
+
+@pytest.fixture
+def seen(make_config):
+    """A config; outputs or states of 3 positions, a memory of 4, and what each position sees."""
+    rng = np.random.default_rng(0)
+    config = make_config().model
+    x, memory = (rng.normal(size=(2, n, config.d_model)).astype(np.float32) for n in (3, 4))
+    mask = rng.random((2, 3, 4)) < 0.6
+    mask[:, :, 0] = True
+    return config, x, memory, mask
+
+
+def weighted(scores, vectors):
+    """Σ softmax(scores) vectors, in float64."""
+    weights = np.exp(np.array(scores, np.float64))
+    return sum(w * v for w, v in zip(weights / weights.sum(), vectors, strict=True))
+
+
+def assert_close(found, expected):
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_dot_attention_is_luongs(seen):
+    config, x, memory, mask = seen
+    found, params = randomly(
+        recurrent.DotAttention(config), *map(jnp.asarray, (x, memory, memory, mask)), method="after"
+    )
+    expected = np.zeros_like(x)
+    for b, t in np.ndindex(*x.shape[:2]):
+        visible = memory[b][mask[b, t]]
+        context = weighted([x[b, t] @ m for m in visible], visible)
+        joined = np.concatenate([context, x[b, t]])
+        expected[b, t] = np.tanh(joined @ params["combine"]["kernel"])
+    assert_close(found, expected)
+
+
+def test_additive_attention_is_bahdanaus(seen):
+    config, x, memory, mask = seen
+
+    def look(module, state, memory, mask):
+        return module.before(state, module.keys(memory), memory, mask)
+
+    found, params = randomly(
+        recurrent.AdditiveAttention(config), *map(jnp.asarray, (x, memory, mask)), method=look
+    )
+    of_state, of_memory, score = (params[name] for name in ("from_state", "from_memory", "score"))
+    expected = np.zeros_like(x)
+    for b, t in np.ndindex(*x.shape[:2]):
+        visible = memory[b][mask[b, t]]
+        scores = [
+            np.tanh(x[b, t] @ of_state["kernel"] + m @ of_memory["kernel"] + of_memory["bias"])
+            @ score["kernel"][:, 0]
+            for m in visible
+        ]
+        expected[b, t] = weighted(scores, visible)
+    assert_close(found, expected)
+
+
+def test_a_convolution_is_gated(seen):
+    config, x, _, _ = seen
+    found, params = randomly(convolutional.GatedConvolution(config), jnp.asarray(x))
+    for b, t in np.ndindex(*x.shape[:2]):
+        both = x[b, t] @ params["kernel"]["kernel"] + params["kernel"]["bias"]
+        value, gate = both[: config.d_model], both[config.d_model :]
+        assert_close(found[b, t], value / (1 + np.exp(-gate)))
+
+
+def test_a_convolutional_decoders_attention_is_gehrings(seen):
+    config, x, keys, mask = seen
+    rng = np.random.default_rng(2)
+    values, embedded = (rng.normal(size=like.shape).astype(np.float32) for like in (keys, x))
+    memory = convolutional.Memory(jnp.asarray(keys), jnp.asarray(values))
+    found, params = randomly(
+        convolutional.StepAttention(config),
+        *map(jnp.asarray, (x, embedded)),
+        memory,
+        jnp.asarray(mask),
+    )
+    query, output, half = params["query"], params["output"], np.sqrt(0.5)
+    expected = np.zeros_like(x)
+    for b, t in np.ndindex(*x.shape[:2]):
+        asked = (x[b, t] @ query["kernel"] + query["bias"] + embedded[b, t]) * half
+        context = weighted([asked @ k for k in keys[b][mask[b, t]]], values[b][mask[b, t]])
+        context = context * np.sqrt(mask[b, t].sum())
+        expected[b, t] = (x[b, t] + context @ output["kernel"] + output["bias"]) * half
+    assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -248,12 +248,10 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
 
     monkeypatch.setattr(step_lib, "compile_step", poisoned)
     monkeypatch.setattr(memory, "check", lambda *_: None)
-    with pytest.raises(
-        loop.NonFiniteError, match=r"step 7: loss nan.*checkpoint is that of step 4"
-    ):
+    with pytest.raises(loop.DivergedError, match=r"step 7: loss nan.*checkpoint is that of step 4"):
         runs.run(make_config(), tmp_path, cache_dir)
     failure = json.loads((tmp_path / "failure.json").read_text())
-    assert failure["error"].startswith("NonFiniteError: step 7")
+    assert failure["error"].startswith("DivergedError: step 7")
     assert failure["step"] == 6
     assert "Traceback" in failure["traceback"]
     assert not (tmp_path / "result.json").exists()

@@ -7,14 +7,15 @@ import jax
 import numpy as np
 import pytest
 
+from configs import toy
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import runs
+from transformer_jax import models, runs
 from transformer_jax.evaluation import bleu
 from transformer_jax.training import checkpoint, loop, memory, metrics, sharding
 from transformer_jax.training import step as step_lib
 
-SEEDS = (3, 1, 4)
+SEEDS = (3, 1)
 
 
 def newest(workdir):
@@ -23,14 +24,16 @@ def newest(workdir):
     mesh = sharding.make_mesh(config.mesh)
     digest = json.loads((workdir / "run.json").read_text())["digests"]["tokenizer"]
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, digest)
-    model = runs.models.build(config.model, config.data.vocab_size)
+    model = models.build(config.model, config.data.vocab_size)
     state, _ = checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
     checkpoints.close()
     return jax.tree.map(np.asarray, state)
 
 
 def assert_close(one, other):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), one, other)
+    """Each array to a thousandth of its largest element."""
+    for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        assert np.abs(a - b).max() <= 1e-3 * np.abs(a).max()
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +43,9 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config():
-    from configs import toy
-
     values = toy.get_config()
-    values.update_from_flattened_dict(tiny.OVERRIDES)
+    # Metrics are not written at the steps of checkpoints, every 4.
+    values.update_from_flattened_dict({**tiny.OVERRIDES, "log.every": 3, "model.num_layers": 1})
     return config_lib.from_mapping(values.to_dict())
 
 
@@ -77,9 +79,18 @@ def test_each_seed_is_its_separate_run(apart, packed):
 
 
 def test_seeds_are_different_runs(packed):
-    first, second, _ = (newest(packed / f"seed{seed}").params for seed in SEEDS)
+    first, second = (newest(packed / f"seed{seed}").params for seed in SEEDS)
     embeddings = [params["params"]["embedding"] for params in (first, second)]
     assert not np.allclose(*embeddings)
+
+
+def test_stacked_states_are_shared_out_over_a_mesh(apart, config, tmp_path, cache_dir):
+    mesh = {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2}
+    workdirs = {seed: tmp_path / f"seed{seed}" for seed in SEEDS}
+    runs.run_seeds(config_lib.replace(config, mesh), workdirs, cache_dir)
+    for seed, workdir in workdirs.items():
+        losses = [[r["loss"] for r in metrics.read(f)] for f in (workdir, apart / f"seed{seed}")]
+        np.testing.assert_allclose(*losses, rtol=1e-3)
 
 
 def test_one_whose_checkpoint_was_not_written_catches_up(packed, config, tmp_path, cache_dir):
@@ -87,13 +98,12 @@ def test_one_whose_checkpoint_was_not_written_catches_up(packed, config, tmp_pat
     for seed, workdir in workdirs.items():
         shutil.copytree(packed / f"seed{seed}", workdir)
         (workdir / "result.json").unlink()
-    # As if killed with seed 3's last two checkpoints and seed 4's last one not yet written.
-    shutil.rmtree(workdirs[3] / "checkpoints")
-    shutil.rmtree(workdirs[4] / "checkpoints" / "12")
+    # As if killed with seed 3's last checkpoint not yet written.
+    shutil.rmtree(workdirs[3] / "checkpoints" / "12")
     runs.run_seeds(config, workdirs, cache_dir)
     for seed, workdir in workdirs.items():
         assert_close(newest(workdir), newest(packed / f"seed{seed}"))
-        assert [r["step"] for r in metrics.read(workdir)] == list(range(2, 13, 2))
+        assert [r["step"] for r in metrics.read(workdir)] == [3, 6, 9, 12]
 
 
 def test_one_that_diverges_leaves_its_failure_and_the_others_end(
@@ -106,7 +116,7 @@ def test_one_that_diverges_leaves_its_failure_and_the_others_end(
 
         def poison(state, batch, hyper, key):
             if runs == len(SEEDS) and int(state.step[0]) == 6:
-                # Of three runs the second is seed 1.
+                # The second is seed 1.
                 params = jax.tree.map(lambda x: x.at[1].set(np.nan), state.params)
                 state = state._replace(params=params)
             return step(state, batch, hyper, key)
@@ -116,10 +126,9 @@ def test_one_that_diverges_leaves_its_failure_and_the_others_end(
     monkeypatch.setattr(step_lib, "compile_step", poisoned)
     monkeypatch.setattr(memory, "check", lambda *_: None)
     workdirs = {seed: tmp_path / f"seed{seed}" for seed in SEEDS}
-    with pytest.raises(loop.NonFiniteError, match="step 7: loss nan"):
+    with pytest.raises(loop.DivergedError, match="step 7: loss nan"):
         runs.run_seeds(config, workdirs, cache_dir)
-    assert json.loads((workdirs[1] / "failure.json").read_text())["error"].startswith("NonFinite")
+    assert json.loads((workdirs[1] / "failure.json").read_text())["error"].startswith("Diverged")
     assert not (workdirs[1] / "result.json").exists()
-    for seed in (3, 4):
-        assert (workdirs[seed] / "result.json").exists()
-        assert_close(newest(workdirs[seed]), newest(packed / f"seed{seed}"))
+    assert (workdirs[3] / "result.json").exists()
+    assert_close(newest(workdirs[3]), newest(packed / "seed3"))

@@ -1,11 +1,14 @@
 """The variations and eras: their rows, what they claim, and a small sweep of them."""
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+import scipy.stats
 
 from configs import base as base_config
 from configs import small as small_config
@@ -13,7 +16,8 @@ from configs import toy as toy_config
 from experiments import claims, cost, eras, results, sweep, variations
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import recipe
+from transformer_jax import models, recipe
+from transformer_jax.models import layers, masks, positions, recurrent
 from transformer_jax.training import optimizer
 
 
@@ -24,6 +28,17 @@ def base_of(module):
 def test_rows_cover_every_group_and_kind():
     rows = variations.rows_for(base_of(base_config))
     assert {name[0] for name in rows} == set("bFGHIJK")
+    configs = [config_lib.replace(base_of(base_config), row).model for row in rows.values()]
+    for field, kinds in (
+        ("position", positions.KINDS),
+        ("norm", layers.NORMS),
+        ("norm_placement", layers.NORM_PLACEMENTS),
+        ("feed_forward", layers.FEED_FORWARDS),
+        ("attention_pattern", masks.PATTERNS),
+        ("architecture", models.ARCHITECTURES),
+        ("recurrent_attention", recurrent.ATTENTIONS),
+    ):
+        assert {getattr(config, field) for config in configs} == set(kinds)
     assert len([name for name in rows if name.startswith("J")]) == 3 * 3 + 2
     assert set(rows) >= claims.COMPARED
     slugs = {results.slug(name) for name in rows}
@@ -57,6 +72,8 @@ def test_the_papers_config_departs_from_it_nowhere():
     changed = config_lib.replace(base, eras.rows_for(base)["tensor2tensor v3"])
     lines = recipe.deviations(changed)
     assert len(lines) == 6
+    toy = recipe.deviations(base_of(toy_config))
+    assert "model.d_model=128, where the paper has 512 or 256 or 1024" in toy
     assert recipe.deviations(config_lib.replace(base, {"model.num_kv_heads": 8})) == []
     assert "model.norm_placement=pre, where the paper has post" in lines
 
@@ -87,7 +104,11 @@ def row(name, *scores):
         seed: {
             "bleu_beyond_training": None if score is None else {"score": score},
             "bleu": {"sacrebleu_13a": {"score": score}},
-            "bleu_by_length": [{"score": 50.0}, {"score": 50.0 - (score or 0) / 2}],
+            "bleu_by_length": [
+                {"score": 50.0, "sentences": 40, "tokens": "1-9"},
+                {"score": 50.0 - (score or 0) / 2, "sentences": 40, "tokens": "10-20"},
+            ],
+            "params": 100,
         }
         for seed, score in enumerate(scores)
     }
@@ -101,29 +122,43 @@ def row(name, *scores):
         ((40, 41, 42), (80, 81, 82), "disagrees"),
         ((70, 80, 90), (69, 79, 89), "undecided"),
         ((80,), (40, 41, 42), "undecided"),
+        ((80, 80, 80), (40, 40, 40), "undecided"),
         ((), (40, 41, 42), "not run"),
-        ((None, None), (40, 41, 42), "not run"),
+        ((80, None, 82), (40, 41, 42), "not measurable"),
     ],
 )
 def test_a_verdict_needs_an_interval_on_one_side_of_0(higher, lower, expected):
     claim = claims.Claim("", "", [claims.Comparison("a", "b", claims.beyond_training)])
-    found = results.Sweep("variations", base_of(toy_config), [row("a", *higher), row("b", *lower)])
-    assert claims.judge(claim, found)[0] == expected
+    rows = {"a": row("a", *higher), "b": row("b", *lower)}
+    assert claims.judge(claim, rows)[0] == expected
 
 
-def test_no_lower_is_refuted_by_lower_only():
-    pairs = {(70, 80, 90): "agrees", (10, 11, 12): "disagrees", (79,): "undecided"}
+def test_a_row_that_failed_is_no_evidence():
+    claim = claims.Claim("", "", [claims.Comparison("a", "b")])
+    rows = {"a": row("a", 80, 81, 82), "b": row("b", 40, 41, 42)}
+    rows["b"] = dataclasses.replace(rows["b"], failures={3: "diverged"})
+    assert claims.judge(claim, rows)[0] == "failed"
+
+
+def test_no_lower_allows_a_margin():
+    pairs = {
+        (79.6, 79.7, 79.8): "agrees",  # about 0.3 lower, but surely less than 1
+        (70, 80, 90): "undecided",
+        (76, 76.1, 76.2): "disagrees",
+        (79,): "undecided",
+    }
     claim = claims.Claim("", "", [claims.Comparison("a", "b", strictly=False)])
     for higher, expected in pairs.items():
-        rows = [row("a", *higher), row("b", 78, 79, 89)]
-        found = results.Sweep("variations", base_of(toy_config), rows)
-        assert claims.judge(claim, found)[0] == expected
+        rows = {"a": row("a", *higher), "b": row("b", 79.9, 80, 80.1)}
+        assert claims.judge(claim, rows)[0] == expected, higher
 
 
 def test_what_is_lost_on_long_sentences_is_a_share():
-    buckets = [{"score": 80.0}, {"score": 70.0}, {"score": 60.0}]
+    buckets = [{"score": score, "sentences": 20} for score in (80.0, 70.0, 60.0)]
     assert claims.lost_on_long({"bleu_by_length": buckets}) == pytest.approx(25)
     assert claims.lost_on_long({"bleu_by_length": buckets[:1]}) is None
+    few = [{"score": 80.0, "sentences": 19}, *buckets[1:]]
+    assert claims.lost_on_long({"bleu_by_length": few}) is None
 
 
 def test_a_base_of_other_kinds_is_refused():
@@ -136,11 +171,61 @@ def test_a_chain_agrees_only_if_every_link_does():
     claim = claims.Claim(
         "", "", [claims.Comparison("a", "b", m) for m in (claims.whole, claims.lost_on_long)]
     )
-    rows = [row("a", 80, 81, 82), row("b", 40, 41, 42)]
-    found = results.Sweep("variations", base_of(toy_config), rows)
-    assert claims.judge(claim, found)[0] == "agrees"
-    opposed = [claims.Comparison("a", "b"), claims.Comparison("b", "a")]
-    assert claims.judge(claims.Claim("", "", opposed), found)[0] == "disagrees"
+    rows = {"a": row("a", 80, 81, 82), "b": row("b", 40, 41, 42), "c": row("c", 30, 40, 50)}
+    assert claims.judge(claim, rows)[0] == "agrees"
+    first = claims.Comparison("a", "b")
+    for second, expected in (
+        (claims.Comparison("b", "a"), "disagrees"),
+        (claims.Comparison("b", "c"), "undecided"),
+        (claims.Comparison("b", "d"), "not run"),
+    ):
+        rows["d"] = row("d")
+        assert claims.judge(claims.Claim("", "", [first, second]), rows)[0] == expected
+
+
+def test_one_link_of_many_refutes_a_claim_only_at_its_share_of_5_percent():
+    # By scipy: p = 0.030 for the second link, below 0.05 but not below 0.05 / 2.
+    rows = {"a": row("a", 80, 81, 82), "b": row("b", 40, 41, 42), "c": row("c", 42.5, 43.7, 44.9)}
+    links = [claims.Comparison("a", "b"), claims.Comparison("b", "c")]
+    found: Any = scipy.stats.ttest_ind([40, 41, 42], [42.5, 43.7, 44.9], equal_var=False)
+    assert 0.025 < found.pvalue < 0.05
+    assert claims.judge(claims.Claim("", "", links), rows)[0] == "undecided"
+    assert claims.judge(claims.Claim("", "", links[1:]), rows)[0] == "disagrees"
+
+
+def test_rows_at_their_best_are_judged_too():
+    fixed = row("b", 70, 71, 72)
+    better = row("b 2", 95, 96, 97)
+    tuned = dataclasses.replace(fixed, tuned={2.0: better})
+    assert results.at_best(tuned, claims.whole) is better
+    assert results.at_best(fixed, claims.whole) is fixed
+    claim = claims.Claim("", "", [claims.Comparison("a", "b")])
+    rows = {"a": row("a", 80, 81, 82), "b": tuned}
+    assert claims.judge(claim, rows)[0] == "agrees"
+    best = {name: results.at_best(each, claims.whole) for name, each in rows.items()}
+    assert claims.judge(claim, best)[0] == "disagrees"
+
+
+def test_short_sentences_are_compared_with_short_sentences():
+    base = base_of(toy_config)
+    rows = [
+        results.Row(name, overrides, {}, {}, [])
+        for name, overrides in variations.rows_for(base).items()
+    ]
+    sweep = results.Sweep("variations", base, rows)
+    reference = {each.name: results.reference(each, sweep).name for each in rows}
+    assert reference["F none"] == reference["J LSTM"] == "base"
+    assert reference["K none"] == reference["K sinusoidal"] == "K sinusoidal"
+
+
+def test_the_table_of_claims_shows_differences_and_parameters():
+    rows = [row(name, 80, 81, 82) for name in claims.COMPARED if name != "F none"]
+    sweep = results.Sweep("variations", base_of(toy_config), [*rows, row("F none", 40, 41, 42)])
+    heads, first, *_ = claims.table(sweep)
+    found = dict(zip(heads, first, strict=True))
+    assert found["verdict"] == found["by itself"] == "agrees"
+    assert found["difference"].startswith("+40.00 ± 2.27")
+    assert found["runs"] == "3 and 3"
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,29 @@
-"""The paper's kinds and recipe, for saying where a run departs from them.
+"""The paper's kinds, sizes and recipe, for saying where a run departs from them.
 
-Sizes (N, d_model, d_ff, h, d_k, d_v), P_drop, eps_ls and steps are not here: varying them is what
-the paper's own Table 3 does.
+Where the paper's own Table 3 varies something, any of its values is the paper's.
 """
 
 from transformer_jax import config as config_lib
 
 PAPER: dict[str, tuple[object, ...]] = {
     "model.architecture": ("transformer",),
+    "model.num_layers": (6, 2, 4, 8),
+    "model.d_model": (512, 256, 1024),
+    "model.d_ff": (2048, 1024, 4096),
+    "model.num_heads": (8, 1, 4, 16, 32),
+    "model.d_k": (64, 16, 32, 128, 512),
+    "model.d_v": (64, 16, 32, 128, 512),
+    "model.dropout_rate": (0.1, 0.0, 0.2, 0.3),
     "model.attention_dropout_rate": (0,),
     "model.feed_forward_dropout_rate": (0,),
     "model.position": ("sinusoidal", "learned"),  # learned: row E
     "model.norm": ("layer_norm",),
     "model.norm_placement": ("post",),
     "model.feed_forward": ("relu",),
+    "model.attention_pattern": ("window",),
     "model.window": (0,),
+    "train.num_steps": (100_000, 300_000),
+    "train.label_smoothing": (0.1, 0.0, 0.2),
     "train.batch_tokens": (24_576, 25_000),  # "approximately 25000"
     "train.warmup_steps": (4000,),
     "train.learning_rate_scale": (1,),

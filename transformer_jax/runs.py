@@ -139,6 +139,10 @@ def _run_waiting(
     for line in recipe.deviations(config):
         _log.info("not the paper's: %s", line)
     if config.model.attention_kernel != kernels.PLAIN:
+        if len(workdirs) > 1:
+            raise config_lib.UserError(
+                f"model.attention_kernel={config.model.attention_kernel} trains one seed at a time"
+            )
         _log.info("attention kernels: %s", kernels.describe(config))
     model = models.build(config.model, config.data.vocab_size)
     encode = dataset.tokenizer.encode
@@ -150,13 +154,14 @@ def _run_waiting(
 
     def fail(seed: int, error: Exception) -> None:
         record_failure(waiting.pop(seed), error)
+        traceback.clear_frames(error.__traceback__)  # they hold the state of all seeds
         failed.append(error)
 
     trained: dict[int, tuple[step_lib.TrainState, float]] = {}
     while waiting and not trained:
         try:
             trained = loop.train(model, dataset, config, mesh, waiting, dev_perplexity, profile)
-        except loop.NonFiniteError as error:
+        except loop.DivergedError as error:
             fail(error.seed, error)
         except Exception as error:
             for seed in list(waiting):
@@ -380,13 +385,16 @@ def _claim(workdir: pathlib.Path, config: config_lib.Config, dataset: dataset_li
     record_path = workdir / "run.json"
     if record_path.exists():
         record = json.loads(record_path.read_text(encoding="utf-8"))
-        if record["config_hash"] != config_hash:
+        if record["config_hash"] == config_hash:
+            return config_hash
+        started = list((workdir / "checkpoints").glob("[0-9]*"))
+        if started or (workdir / "result.json").exists():
             differences = _differences(read_config(workdir), config, record["digests"], dataset)
             raise config_lib.UserError(
                 f"{workdir} holds a run of another config ({differences}): "
                 "choose another --workdir or delete this one"
             )
-        return config_hash
+        _log.info("%s held a run of another config that had not begun; it is replaced", workdir)
     files.write_json(workdir / "config.json", config_lib.to_dict(config))
     files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
     files.write_json(

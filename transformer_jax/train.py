@@ -37,6 +37,8 @@ def main() -> None:
     config = flags_lib.read_config(_CONFIG)
     workdirs = {config.train.seed: workdir}
     if _SEEDS.value:
+        if "train.seed" in flags_lib.overrides():
+            raise config_lib.UserError("--config.train.seed and --seeds: give one of them")
         workdirs = {seed: workdir / f"seed{seed}" for seed in _read_seeds(_SEEDS.value, config)}
     runs.run_seeds(
         config,

@@ -1,6 +1,7 @@
 """CTranslate2 with the weights of a run of ours."""
 
 import importlib
+import os
 import pathlib
 import tempfile
 from typing import Any
@@ -33,7 +34,7 @@ class Decoding(decoding.Contender):
           path: a file of sentences.
           run: a trained run's folder.
           forced: whether translations have a fixed length.
-          workers: translators beside each other; the machine's two cores are shared out over them.
+          workers: translators beside each other; the machine's cores are shared out over them.
         """
         del workload
         self._workers = workers
@@ -60,8 +61,9 @@ class Decoding(decoding.Contender):
             _specification(model, params, words).save(folder)
             self._translator = ctranslate2.Translator(
                 folder,
+                device="auto",
                 inter_threads=self._workers,
-                intra_threads=2 // self._workers,
+                intra_threads=max(1, (os.cpu_count() or 1) // self._workers),
                 compute_type="float32",
             )
 

@@ -9,6 +9,7 @@ from transformer_jax.decoding import translator
 
 BATCH = 32  # sentences decoded together
 FORCED_SOURCE, FORCED_LENGTH = 16, 48  # tokens, each with its end token, where ends are forced
+FORCED_SENTENCES = 2 * BATCH  # of them, so that two workers have a batch each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,9 @@ def load(run: str, sentences: Sequence[str], forced: bool) -> Case:
     sources = [tokens for tokens in loaded.tokenizer.encode(sentences) if tokens]
     if forced:
         length = FORCED_SOURCE - 1
-        sources = [tokens[:length] for tokens in sources if len(tokens) >= length][:BATCH]
+        sources = [tokens[:length] for tokens in sources if len(tokens) >= length][
+            :FORCED_SENTENCES
+        ]
     return Case(loaded, sources, forced)
 
 

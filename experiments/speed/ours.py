@@ -58,7 +58,7 @@ class Training:
         self.compile_seconds = time.perf_counter() - start
         on_device = self.peak_bytes()
         before = measuring.peak_resident_bytes() if on_device is None else on_device
-        self.predicted_bytes = before + memory.of_program(self._step)
+        self.predicted_bytes = before + (memory.of_program(self._step) or 0)
         batches = [
             sharding.put(together.stack([batch] * seeds), mesh, seeds)
             for batch in workloads.read(path, kind)

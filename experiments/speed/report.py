@@ -182,19 +182,27 @@ def _record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> di
     for measure in ("flops", "positions", "tokens", "sentences"):
         if getattr(row.work, measure):
             record[f"{measure}_per_second"] = row.rate(measure)
-            if peer and measure != "flops" and getattr(peer.work, measure):
+            if peer and measure != "flops" and _compare(row, peer, measure):
                 record[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
     if row.predicted_bytes:
         record["predicted_bytes"] = row.predicted_bytes
     if row.work.positions and row.work.flops:
         record["share_of_ceiling"] = _share_of_ceiling(row, rows)
-    if row.work.sentences and peer:
+    if row.translations and peer:
         record["same_translations"] = _same(row, peer)
     return record
 
 
+def _compare(row: Row, peer: Row | None, measure: str) -> bool:
+    """Whether a row's speed over a peer's says anything: both do the same kind of work."""
+    if peer is None or peer is row:
+        return False
+    trains = bool(row.work.flops) == bool(peer.work.flops)
+    return trains and bool(getattr(row.work, measure) and getattr(peer.work, measure))
+
+
 def _ratio(row: Row, peer: Row | None, measure: str) -> str:
-    if peer is None or peer is row or not getattr(row.work, measure):
+    if peer is None or not _compare(row, peer, measure):
         return ""
     return "{:.2f} ({:.2f}–{:.2f})".format(*ratios(row, peer, measure))
 
@@ -224,5 +232,5 @@ def _decoding_cells(row: Row, peer: Row | None) -> list[str]:
         row.name,
         f"{row.rate('sentences'):,.1f}",
         _ratio(row, peer, "sentences"),
-        f"{_same(row, peer):.1%}" if peer and peer is not row else "",
+        f"{_same(row, peer):.1%}" if row.translations and peer and peer is not row else "",
     ]

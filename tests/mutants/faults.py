@@ -100,8 +100,8 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "T5 bias per layer instead of shared",
-            "layers.EncoderLayer(config, self.position)",
-            "layers.EncoderLayer(config, positions_lib.KINDS[config.position](config))",
+            "(layers.EncoderLayer)(config, self.position)",
+            "(layers.EncoderLayer)(config, positions_lib.KINDS[config.position](config))",
             TABLES,
         ),
     ],
@@ -135,6 +135,24 @@ FAULTS: dict[str, list[Fault]] = {
     ],
     "transformer_jax/models/recurrent.py": [
         Fault(
+            "Luong's context and output exchanged",
+            "[context, output]",
+            "[output, context]",
+            "tests/recurrent_test.py::test_dot_attention_is_luongs",
+        ),
+        Fault(
+            "Bahdanau's tanh missing",
+            "jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])",
+            "self.from_state(state)[:, :, None] + keys[:, None]",
+            "tests/recurrent_test.py::test_additive_attention_is_bahdanaus",
+        ),
+        Fault(
+            "a sampled word begins the next sentence",
+            "own & ~begins",
+            "own",
+            "tests/recurrent_test.py::test_a_sampled_word_stays_in_its_sentence",
+        ),
+        Fault(
             "recurrent encoder remembers the sentence before",
             "tuple(jnp.where(begins[:, None], 0, part) for part in state), projected",
             "state, projected",
@@ -148,6 +166,18 @@ FAULTS: dict[str, list[Fault]] = {
         ),
     ],
     "transformer_jax/models/convolutional.py": [
+        Fault(
+            "a convolution's gate and value exchanged",
+            "value * nn.sigmoid(gate)",
+            "gate * nn.sigmoid(value)",
+            "tests/recurrent_test.py::test_a_convolution_is_gated",
+        ),
+        Fault(
+            "a convolutional decoder forgets what it has read",
+            '(self._projection("query")(x) + embedded)',
+            'self._projection("query")(x)',
+            "tests/recurrent_test.py::test_a_convolutional_decoders_attention_is_gehrings",
+        ),
         Fault(
             "convolution reaches into the sentence beside",
             "(segments[:, there] == segments)",

@@ -69,15 +69,17 @@ def _check_parts(config: config_lib.ModelConfig, position: type[positions.Positi
             f"model.architecture={kind} needs an even d_model, one half for each direction, but "
             f"model.d_model={config.d_model}"
         )
-    acts_on_attention = (
-        position.rotate is not positions.Position.rotate
-        or position.bias is not positions.Position.bias
-    )
-    if kind == "conv" and acts_on_attention:
+    if kind == "conv" and _acts_on_attention(position):
+        others = [name for name, each in positions.KINDS.items() if not _acts_on_attention(each)]
         raise config_lib.UserError(
             f"model.architecture=conv has no self-attention for model.position={config.position} "
-            "to act on: choose none, sinusoidal or learned"
+            f"to act on: choose one of {', '.join(others)}"
         )
+
+
+def _acts_on_attention(position: type[positions.Position]) -> bool:
+    plain = positions.Position
+    return position.rotate is not plain.rotate or position.bias is not plain.bias
 
 
 def logits(

@@ -136,7 +136,7 @@ class Gelu(FeedForward):
 
 @final
 class SwiGlu(FeedForward):
-    """Shazeer 2020: (swish(x W + b) ⊙ (x V + c)) W2 + b2, swish(z) = z sigmoid(z).
+    """Shazeer 2020, with biases: (swish(x W + b) ⊙ (x V + c)) W2 + b2, swish(z) = z sigmoid(z).
 
     It has three matrices: two thirds of another kind's d_ff give it as many parameters.
     """

@@ -2,7 +2,8 @@
 
 An encoder that reads in both directions and a decoder that reads forwards, num_layers of each, of
 one of three cells; layers beyond the first add their input to their output, as Wu et al. 2016 do.
-Embeddings, their sharing, dropout between layers, data and decoding are the Transformer's.
+Embeddings, their sharing, dropout between layers, data, decoding and the recipe are the
+Transformer's; so gradients are not clipped, as they mostly were.
 
 Rows hold several sentences: the encoder forgets all at each sentence's start (backwards: end), and
 the decoder begins each sentence from what the encoder knows at that sentence's ends.

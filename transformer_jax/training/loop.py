@@ -27,8 +27,8 @@ SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is comp
 Measured = Mapping[str, np.ndarray]  # the fields of a run's `step.Metrics`, one number a step
 
 
-class NonFiniteError(config_lib.RunError):
-    """A loss or gradient that is infinite or not a number.
+class DivergedError(config_lib.RunError):
+    """A loss, gradient or perplexity that is infinite, or no number.
 
     Attributes:
       seed: of the run that met it.
@@ -48,7 +48,7 @@ class _Run:
       step: where it stands.
       batches: its input.
       checkpoints: its checkpoints.
-      wall_seconds: spent on it until its last checkpoint, over all starts.
+      earlier_seconds: spent on it by earlier starts.
     """
 
     def __init__(
@@ -69,19 +69,28 @@ class _Run:
             workdir / "checkpoints", config.checkpoint.keep, dataset.tokenizer.digest
         )
         self.step = self.checkpoints.latest_step() or 0
-        self.wall_seconds = 0.0
+        self.earlier_seconds: float | None = None
 
     def start_or_resume(self, model: nn.Module) -> step_lib.TrainState:
         """The state to go on from."""
+        spent = 0.0
         if self.checkpoints.latest_step() is None:
-            return step_lib.init_state(model, self._config, self._mesh)
-        _log.info("going on from the checkpoint of step %s", f"{self.step:,}")
-        shapes = step_lib.state_shapes_and_shardings(model, self._config, self._mesh)
-        state, self.wall_seconds = self.checkpoints.restore(*shapes)
+            state = step_lib.init_state(model, self._config, self._mesh)
+        else:
+            step = f"{self.step:,}"
+            _log.info("seed %d: going on from the checkpoint of step %s", self.seed, step)
+            shapes = step_lib.state_shapes_and_shardings(model, self._config, self._mesh)
+            state, spent = self.checkpoints.restore(*shapes)
+        if self.earlier_seconds is None:  # else it has caught up with others in this very start
+            self.earlier_seconds = spent
         return state
 
+    def wall_seconds(self, started: float) -> float:
+        """Spent on the run, over all its starts; `started` is when this one was."""
+        return (self.earlier_seconds or 0.0) + time.monotonic() - started
+
     def raise_if_not_finite(self, steps: Sequence[int], measured: Measured) -> None:
-        """Raises NonFiniteError if one of some steps' metrics is infinite or not a number."""
+        """Raises DivergedError if one of some steps' metrics is infinite or not a number."""
         columns = (measured[name].tolist() for name in ("smoothed_loss", "gradient_norm"))
         for step, loss, norm in zip(steps, *columns, strict=True):
             if not np.isfinite(loss + norm):
@@ -90,7 +99,7 @@ class _Run:
                     if self.step
                     else "there is no checkpoint yet"
                 )
-                raise NonFiniteError(
+                raise DivergedError(
                     f"step {step}: loss {loss}, gradient norm {norm}; {saved}", self.seed
                 )
 
@@ -122,21 +131,25 @@ class _Group:
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
         dev_perplexity: Callable[[Any], float],
+        started: float,
     ) -> None:
         """Starts or resumes the runs."""
-        self._started = time.monotonic()
+        self._started = started
         self._runs, self._config, self._mesh = runs, config, mesh
         self._dev_perplexity = dev_perplexity
         self._first = runs[0].step
         self._step = step_lib.compile_step(model, config, mesh, len(runs))
         memory.check(self._step, config, mesh, len(runs))
         self._state = together.stack([run.start_or_resume(model) for run in runs])
-        self._earlier_seconds = [run.wall_seconds for run in runs]
+        if len(runs) > 1:
+            _, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
+            self._state = jax.device_put(self._state, together.shardings(shardings, len(runs)))
 
     def train(self, until: int, profile: bool) -> list[step_lib.TrainState]:
         """Takes all steps to `until`, where it writes checkpoints; returns the runs' states."""
         config, runs = self._config, self._runs
         traced = _steps_to_trace(self._first, until) if profile else range(0)
+        tracing = False
         logs = [metrics.MetricsLog(run.workdir, self._first) for run in runs]
         hyper = step_lib.hyperparameters(config)
         key = together.stack([jax.random.key(run.seed) for run in runs])
@@ -147,28 +160,31 @@ class _Group:
             for step, batches in enumerate(inputs, start=self._first + 1):
                 if traced and step == traced[0]:
                     jax.profiler.start_trace(str(runs[0].workdir / "profile"))
+                    tracing = True
                 batch = sharding.put(together.stack(batches), self._mesh, len(runs))
                 self._state, measured = self._step(self._state, batch, hyper, key)
                 self._interval.steps.append((step, measured))
                 if traced and step == traced[-1]:
                     jax.block_until_ready(self._state)
                     jax.profiler.stop_trace()
+                    tracing = False
                     _log.info("the trace lies in %s", runs[0].workdir / "profile")
-                at_end = step == until
                 values: list[dict[str, float]] = [{} for _ in runs]
-                if step % config.log.every == 0 or at_end:
+                if step % config.log.every == 0 or step == config.train.num_steps:
                     values = self._summaries(step)
                 if config.log.dev_every and step % config.log.dev_every == 0:
                     self._measure_dev(step, values)
                 for log, found in zip(logs, values, strict=True):
                     if found:
                         log.write(step, found)
-                if step % config.checkpoint.every == 0 or at_end:
+                if step % config.checkpoint.every == 0 or step == until:
                     self._save(step)
         finally:
             for log in logs:
                 log.close()
-        return together.unstack(self._state, len(runs))
+            if tracing:
+                jax.profiler.stop_trace()
+        return [together.part(self._state, k, len(runs)) for k in range(len(runs))]
 
     def _summaries(self, step: int) -> list[dict[str, float]]:
         """For each run the means since the last summary, over its tokens, and its speed."""
@@ -177,44 +193,49 @@ class _Group:
         found: list[dict[str, float]] = []
         for run, measured in zip(self._runs, fetched, strict=True):
             values = _summary(step, measured, seconds, self._config)
-            prefix = f"seed {run.seed}: " if len(self._runs) > 1 else ""
-            metrics.log_progress(prefix, step, self._config.train.num_steps, values)
+            metrics.log_progress(self._name(run), step, self._config.train.num_steps, values)
             found.append(values)
-        for values, spent in zip(found, self._wall_seconds(), strict=True):
-            values["wall_seconds"] = spent
+        for run, values in zip(self._runs, found, strict=True):
+            values["wall_seconds"] = run.wall_seconds(self._started)
         self._interval = _Interval(time.monotonic())
         return found
 
     def _measure_dev(self, step: int, values: list[dict[str, float]]) -> None:
+        if self._interval.steps:
+            self._finite()
         with self._interval.pause():
-            params = together.unstack(self._state.params, len(self._runs))
-            for found, of_run in zip(values, params, strict=True):
-                found["dev_ppl"] = self._dev_perplexity(of_run)
-                _log.info("step %s: development ppl %.3f", f"{step:,}", found["dev_ppl"])
+            for k, (run, found) in enumerate(zip(self._runs, values, strict=True)):
+                try:
+                    params = together.part(self._state.params, k, len(self._runs))
+                    found["dev_ppl"] = self._dev_perplexity(params)
+                except config_lib.RunError as error:
+                    raise DivergedError(f"step {step}: {error}", run.seed) from error
+                name = self._name(run)
+                _log.info("%sstep %s: development ppl %.3f", name, f"{step:,}", found["dev_ppl"])
 
     def _save(self, step: int) -> None:
         if self._interval.steps:
             self._finite()
         with self._interval.pause():
-            states = together.unstack(self._state, len(self._runs))
-            for run, state, spent in zip(self._runs, states, self._wall_seconds(), strict=True):
-                run.checkpoints.save(state, spent)
-                run.step, run.wall_seconds = step, spent
+            for k, run in enumerate(self._runs):
+                state = together.part(self._state, k, len(self._runs))
+                run.checkpoints.save(state, run.wall_seconds(self._started))
+                run.step = step
 
-    def _wall_seconds(self) -> list[float]:
-        """Spent on each run, over all its starts."""
-        return [spent + time.monotonic() - self._started for spent in self._earlier_seconds]
+    def _name(self, run: _Run) -> str:
+        """What a run's log lines begin with, where there are several."""
+        return f"seed {run.seed}: " if len(self._runs) > 1 else ""
 
     def _finite(self) -> list[Measured]:
         """For each run its metrics since the last summary.
 
         Raises:
-          NonFiniteError: one is infinite or not a number.
+          DivergedError: one is infinite or not a number.
         """
         fetched = jax.device_get([measured for _, measured in self._interval.steps])
-        by_step = [together.unstack(measured, len(self._runs)) for measured in fetched]
         found: list[Measured] = []
-        for run, measured in zip(self._runs, zip(*by_step, strict=True), strict=True):
+        for k, run in enumerate(self._runs):
+            measured = [together.part(each, k, len(self._runs)) for each in fetched]
             columns = map(np.array, zip(*measured, strict=True))
             found.append(dict(zip(step_lib.Metrics._fields, columns, strict=True)))
             run.raise_if_not_finite([step for step, _ in self._interval.steps], found[-1])
@@ -242,12 +263,14 @@ def train(
       profile: whether to write a JAX trace of a few steps to the first folder's profile.
 
     Returns:
-      For each seed the last state, and wall seconds over all starts.
+      For each seed the last state, and wall seconds over all starts, those spent on seeds trained
+      together counting for each of them.
 
     Raises:
-      NonFiniteError: a step's loss or gradient was not finite.
+      DivergedError: a step's loss or gradient was not finite.
       UserError: the batch does not suit the mesh, or the checkpoint the tokenizer.
     """
+    started = time.monotonic()
     runs = [_Run(seed, workdir, dataset, config, mesh) for seed, workdir in workdirs.items()]
     _log.info(
         "packing fills %.1f%% of source and %.1f%% of target positions, over an epoch",
@@ -261,15 +284,19 @@ def train(
             until = min(
                 (run.step for run in runs if run.step > behind), default=config.train.num_steps
             )
-            trained = _Group(group, model, config, mesh, dev_perplexity).train(until, profile)
-            states.update(zip([run.seed for run in group], trained, strict=True))
+            trained = _Group(group, model, config, mesh, dev_perplexity, started).train(
+                until, profile
+            )
+            if until == config.train.num_steps:
+                states.update(zip([run.seed for run in group], trained, strict=True))
+            del trained
         for run in runs:
             if run.seed not in states:
                 states[run.seed] = run.start_or_resume(model)
     finally:
         for run in runs:
             run.checkpoints.close()
-    return {run.seed: (states[run.seed], run.wall_seconds) for run in runs}
+    return {run.seed: (states[run.seed], run.wall_seconds(started)) for run in runs}
 
 
 def _steps_to_trace(first: int, num_steps: int) -> range:

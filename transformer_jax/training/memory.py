@@ -1,9 +1,9 @@
 """How much memory training will take, known from the compiled step before any is taken."""
 
-import itertools
 import logging
+import math
 import os
-from collections.abc import Iterator, Mapping
+import pathlib
 from typing import Any
 
 import flax.linen as nn
@@ -16,11 +16,14 @@ from transformer_jax.training import step as step_lib
 _log = logging.getLogger(__name__)
 
 
-def of_program(program: jax.stages.Compiled) -> int:
-    """Bytes that a program holds on each device while it runs: arguments, results, temporaries."""
+def of_program(program: jax.stages.Compiled) -> int | None:
+    """Bytes that a program holds on each device while it runs: arguments, results, temporaries.
+
+    None where the device's compiler does not say.
+    """
     analysis = program.memory_analysis()
     if analysis is None:
-        raise config_lib.RunError("the compiler of this device does not say what memory it plans")
+        return None
     return (
         analysis.argument_size_in_bytes
         + analysis.output_size_in_bytes
@@ -29,18 +32,27 @@ def of_program(program: jax.stages.Compiled) -> int:
     )
 
 
-def of_device(device: Any) -> int:
-    """Bytes that programs may use on an accelerator; on a CPU, all that the machine has."""
-    stats = device.memory_stats()
-    if stats:
-        return stats["bytes_limit"]
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def of_device(mesh: jax.sharding.Mesh) -> int | None:
+    """Bytes that each device of a mesh may use.
+
+    CPU devices share out what the machine, or the container, has. None where an accelerator does
+    not say.
+    """
+    device = mesh.local_devices[0]
+    stats = device.memory_stats() or {}
+    if device.platform != "cpu":
+        return stats.get("bytes_limit")
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    container = pathlib.Path("/sys/fs/cgroup/memory.max")
+    if container.exists() and (text := container.read_text().strip()).isdigit():
+        limits.append(int(text))
+    return min(limits) // len(mesh.local_devices)
 
 
 def check(
     program: jax.stages.Compiled, config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int
 ) -> None:
-    """Prints how much memory a compiled step takes.
+    """Prints how much memory training takes.
 
     Args:
       program: from `step.compile_step`.
@@ -51,42 +63,57 @@ def check(
     Raises:
       UserError: it is more than there is; the message says what would fit.
     """
-    needed, there = of_program(program), of_device(mesh.local_devices[0])
-    _log.info(
-        "the step takes %s of memory, of %s on each device", _written(needed), _written(there)
-    )
+    needed, there = _needed(program, runs), of_device(mesh)
+    if needed is None or there is None:
+        _log.info("this device does not say how much memory a step takes, or how much there is")
+        return
+    _log.info("a step takes %s of memory, of %s on each device", _written(needed), _written(there))
     if needed > there:
-        fitting = _describe(config, mesh, runs, there)
         raise config_lib.UserError(
-            f"the step takes {_written(needed)} of memory, but the device has {_written(there)}: "
-            f"{fitting or 'take a smaller train.batch_tokens, or share it out over more devices'}"
+            f"a step takes {_written(needed)} of memory, but the device has {_written(there)}: "
+            f"{_remedy(config, mesh, runs, needed / there)}"
         )
 
 
-def _describe(config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int, there: int) -> str:
-    """The smallest of some changes of a config that let it fit, or nothing."""
-    for changes in _smaller(config):
+def _needed(program: jax.stages.Compiled, runs: int) -> int | None:
+    """At its peak: in a step, or when runs' states stand beside their stacked copy."""
+    step, analysis = of_program(program), program.memory_analysis()
+    if step is None or analysis is None or runs == 1:
+        return step
+    return max(step, 2 * analysis.alias_size_in_bytes)  # what is given in place is the state
+
+
+def _remedy(config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int, excess: float) -> str:
+    """The first of a few changes of a config that lets it fit.
+
+    Args:
+      config: the run.
+      mesh: the devices.
+      runs: that are trained together.
+      excess: how many times as much as there is it takes.
+    """
+    if runs > 1:
+        return "train fewer seeds together"
+    rows = config.train.batch_tokens // config.data.target_length
+    least = 2 ** math.ceil(math.log2(excess))
+    tried: list[dict[str, Any]] = [
+        {"train.accumulation_steps": parts * config.train.accumulation_steps}
+        for parts in (least, 2 * least, 4 * least)
+        if parts <= rows
+    ]
+    if mesh.local_devices[0].platform != "cpu":  # whose compiler keeps what it should forget
+        tried.insert(0, {"model.rematerialise": True})
+    for changes in tried:
         try:
             changed = config_lib.replace(config, changes)
             model: nn.Module = models.build(changed.model, changed.data.vocab_size)
-            needed = of_program(step_lib.compile_step(model, changed, mesh, runs))
+            needed = of_program(step_lib.compile_step(model, changed, mesh))
         except config_lib.UserError:  # that many parts do not divide the batch, for one
             continue
-        if needed <= there:
+        if needed is not None and needed <= (of_device(mesh) or 0):
             flags = " ".join(f"--config.{field}={value}" for field, value in changes.items())
             return f"with {flags} it takes {_written(needed)}"
-    return ""
-
-
-def _smaller(config: config_lib.Config) -> Iterator[Mapping[str, Any]]:
-    """Configs of the same result that take less and less memory."""
-    remat = [] if config.model.rematerialise else [{"model.rematerialise": True}]
-    yield from remat
-    rows = config.train.batch_tokens // config.data.target_length
-    for factor in itertools.takewhile(lambda n: n <= rows, (2**n for n in itertools.count(1))):
-        parts = {"train.accumulation_steps": factor * config.train.accumulation_steps}
-        yield parts
-        yield from ({**parts, **each} for each in remat)
+    return "take a smaller train.batch_tokens, or share it out over more devices"
 
 
 def _written(size: int) -> str:

@@ -30,11 +30,9 @@ def stack(trees: Sequence[T]) -> T:
     return jax.tree.map(joined, *trees)
 
 
-def unstack(tree: T, runs: int) -> list[T]:
-    """Each run's part of a stacked tree."""
-    if runs == 1:
-        return [tree]
-    return [jax.tree.map(lambda leaf, k=k: leaf[k], tree) for k in range(runs)]
+def part(tree: T, number: int, runs: int) -> T:
+    """One run's part of a stacked tree of so many."""
+    return tree if runs == 1 else jax.tree.map(lambda leaf: leaf[number], tree)
 
 
 def shardings(tree: T, runs: int) -> T:
