@@ -17,3 +17,10 @@ def test_each_faults_text_stands_once_in_its_file(file, fault):
 
 def test_fault_names_are_unique():
     assert len({fault.name for _, fault in LISTED}) == len(LISTED)
+
+
+def test_the_tests_that_faults_name_exist():
+    code, output = mutants.run_tests(
+        mutants.ROOT, "--collect-only", "-n", "0", *sorted({fault.tests for _, fault in LISTED})
+    )
+    assert code == 0, output
