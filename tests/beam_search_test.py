@@ -91,12 +91,17 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind)
         np.testing.assert_allclose(scores[place], best, rtol=1e-4)
 
 
+# Under weak opinions and a strong penalty the best hypothesis is a late one.
+@pytest.mark.parametrize(
+    ("alpha", "kind", "strength"), [(0.6, "gnmt", 1.0), (2.0, "length", 0.3)], ids=str
+)
 @pytest.mark.parametrize("beam_size", [2, 4])
-def test_the_early_stop_changes_nothing(random_model, beam_size):
+def test_the_early_stop_changes_nothing(random_model, beam_size, alpha, kind, strength):
     model, params = random_model
-    tokens, scores = run(model, params, decode_config(beam_size))
+    params = jax.tree.map(lambda x: strength * x, params)
+    tokens, scores = run(model, params, decode_config(beam_size, alpha, kind))
     for place, source in enumerate(SOURCES):
-        expected, score = plain_beam_search(model, params, source, beam_size, 0.6)
+        expected, score = plain_beam_search(model, params, source, beam_size, alpha, kind)
         assert tokens[place] == expected
         np.testing.assert_allclose(scores[place], score, rtol=1e-4)
 
@@ -119,7 +124,7 @@ def test_sentences_that_leave_the_batch_change_nothing(random_model, monkeypatch
     assert kept, "no sentence left"
 
 
-def plain_beam_search(model, params, source, beam_size, alpha):
+def plain_beam_search(model, params, source, beam_size, alpha, kind):
     """Beam search to the length limit, in loops, with lists and full forward passes."""
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     best = (-math.inf, [])
@@ -134,12 +139,12 @@ def plain_beam_search(model, params, source, beam_size, alpha):
         grown = sorted(grown, key=lambda pair: -pair[1])[: 2 * beam_size]
         for prefix, score in grown:
             if prefix[-1] == tokenizer.END:
-                best = max(best, (score / penalty(length, alpha, "gnmt"), list(prefix)))
+                best = max(best, (score / penalty(length, alpha, kind), list(prefix)))
         live = [pair for pair in grown if pair[0][-1] != tokenizer.END][:beam_size]
     if best[1]:
         return best[1], best[0]
     prefix, score = live[0]
-    return list(prefix), score / penalty(limit, alpha, "gnmt")
+    return list(prefix), score / penalty(limit, alpha, kind)
 
 
 def test_greedy_takes_the_likeliest_token(random_model):

@@ -12,7 +12,10 @@ TABLES = _TRANSFORMER + "a_position_kinds_parameters_stand_once_in_a_stack"
 _ATTENTION = "tests/attention_test.py::test_"
 MASKS = _ATTENTION + "masks_are_what_their_names_say"
 LOOPS = _ATTENTION + "equals_loops[0-5-2-4-2]"
-REFERENCE = "tests/reference_test.py::test_logits_and_gradients_are_the_papers_equations[{}-(1.0, 1.0, 1.0)]"
+REFERENCE = (
+    "tests/reference_test.py::test_logits_and_gradients_are_the_papers_equations"
+    "[{}-(1.0, 1.0, 1.0)]"
+)
 _POSITIONS = "tests/positions_test.py::test_"
 SLOPES = _POSITIONS + "alibi_slopes_are_the_published_ones"
 ALIBI = _POSITIONS + "alibi_subtracts_slope_times_distance"
