@@ -61,7 +61,10 @@ def decode_config(beam_size, alpha=0.6, kind="gnmt"):
 
 def run(model, params, config):
     found = beam_search.build(model, config)(params, source_rows())
-    tokens = [row[: row.index(2) + 1] if 2 in row else row for row in found.tokens.tolist()]
+    tokens = [
+        row[: row.index(2) + 1] if 2 in row else row[: len(source) + 1 + EXTRA]
+        for source, row in zip(SOURCES, found.tokens.tolist(), strict=True)
+    ]
     return tokens, np.asarray(found.scores)
 
 
