@@ -44,7 +44,7 @@ def get_config() -> ml_collections.ConfigDict:
     model.kernel_size = 3  # conv: positions that one convolution sees
     model.compute_dtype = "float32"  # float32 or bfloat16; parameters stay float32
     model.attention_kernel = "plain"  # plain, or fused: cuDNN's on GPUs, where it takes the shapes
-    model.rematerialise = False  # computes layers again for their gradients: less memory, more time
+    model.rematerialise = False  # on accelerators: computes layers again for their gradients
 
     config.train = train = ml_collections.ConfigDict()
     train.num_steps = 100_000  # optimiser steps
