@@ -53,7 +53,7 @@ _CEILING = "experiments.speed.ours:Ceiling"
 _DECODE, _CT2 = "experiments.speed.ours:Decoding", "experiments.speed.ctranslate2_peer:Decoding"
 _INPUT, _EVALUATION = "experiments.speed.ours:Input", "experiments.speed.ours:Evaluation"
 OURS = "ours, packed, float32"
-PEERS = ("torch, padded, float32", "CTranslate2, 2 threads")
+PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
 TRAINING = [
     Contender("matrix product, float32", _CEILING, {"dtype": "float32"}),
     Contender("matrix product, bfloat16", _CEILING, {"dtype": "bfloat16"}),
@@ -66,7 +66,7 @@ TRAINING = [
 DECODING = [
     Contender("ours", _DECODE, {}),
     Contender(PEERS[1], _CT2, {"workers": 1}, "ctranslate2"),
-    Contender("CTranslate2, 2 workers × 1 thread", _CT2, {"workers": 2}, "ctranslate2"),
+    Contender("CTranslate2, two workers that share them", _CT2, {"workers": 2}, "ctranslate2"),
 ]
 
 

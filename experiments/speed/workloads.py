@@ -79,13 +79,18 @@ def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
     return dataset_lib.load(config.data, pathlib.Path(cache_dir))
 
 
+def _fitting(dataset: dataset_lib.Dataset) -> np.ndarray:
+    """The usable pairs that fit into a padded row."""
+    longest = np.maximum(dataset.source.lengths, dataset.target.lengths)[dataset.usable]
+    return dataset.usable[longest < PADDED_LENGTH]
+
+
 def packed(
     dataset: dataset_lib.Dataset, workload: Workload, steps: int
 ) -> batching.TrainingBatches:
     """Batches of rows of `PACKED_LENGTH`, of the pairs that fit into a padded row."""
-    longest = np.maximum(dataset.source.lengths, dataset.target.lengths)[dataset.usable]
     return batching.TrainingBatches(
-        dataclasses.replace(dataset, usable=dataset.usable[longest < PADDED_LENGTH]),
+        dataclasses.replace(dataset, usable=_fitting(dataset)),
         batch_rows=workload.positions // PACKED_LENGTH,
         source_length=PACKED_LENGTH,
         target_length=PACKED_LENGTH,
@@ -104,8 +109,7 @@ def write(path: pathlib.Path, dataset: dataset_lib.Dataset, workload: Workload) 
     Raises:
       UserError: the corpus has too few of them.
     """
-    longest = np.maximum(dataset.source.lengths, dataset.target.lengths)[dataset.usable]
-    fitting = dataset.usable[longest < PADDED_LENGTH]
+    fitting = _fitting(dataset)
     needed = BATCHES * workload.sentences
     if len(fitting) < needed:
         raise config_lib.UserError(

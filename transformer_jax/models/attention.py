@@ -138,8 +138,7 @@ class MultiHeadAttention(nn.Module):
         queries = self.position.rotate(queries, query_positions)
         bias = self.position.bias(query_positions, key_positions)
         asked = self.is_mutable_collection("intermediates")  # for weights; never in training
-        kernel = kernels.choose(self.config, length, mask.shape[-1], asked or rate is not None)
-        if kernel == kernels.FUSED:
+        if kernels.takes(self.config, length, mask.shape[-1], asked or rate is not None):
             mixed = kernels.fused(queries, *keys_values, mask, bias)
             return self.output(mixed.reshape(batch, length, -1))
         weights = weigh(queries, keys_values.keys, mask, bias)

@@ -17,8 +17,8 @@ WIDEST = 128  # features of a head that cuDNN's kernel takes on every GPU
 MULTIPLE = 8  # it takes widths that are one of these
 
 
-def choose(config: config_lib.ModelConfig, queries: int, keys: int, dropped: bool) -> str:
-    """`FUSED` if the config asks for it and cuDNN's kernel takes the shapes, else `PLAIN`.
+def takes(config: config_lib.ModelConfig, queries: int, keys: int, dropped: bool) -> bool:
+    """Whether the config asks for the fused kernel and cuDNN's takes the shapes.
 
     Args:
       config: the model.
@@ -26,14 +26,14 @@ def choose(config: config_lib.ModelConfig, queries: int, keys: int, dropped: boo
       keys: positions that are attended to.
       dropped: whether attention weights are dropped, which the kernel cannot.
     """
-    takes = (
-        jax.default_backend() == "gpu"
+    return (
+        config.attention_kernel == FUSED
+        and jax.default_backend() == "gpu"
         and config.compute_dtype == "bfloat16"
         and not dropped
         and _width(config.d_k, config.d_v) <= WIDEST
         and queries % 2 == keys % 2 == 0
     )
-    return FUSED if config.attention_kernel == FUSED and takes else PLAIN
 
 
 def describe(config: config_lib.Config) -> str:
@@ -46,7 +46,8 @@ def describe(config: config_lib.Config) -> str:
         "cross": (target, source),
     }
     return ", ".join(
-        f"{name} {choose(config.model, *lengths, dropped)}" for name, lengths in shapes.items()
+        f"{name} {FUSED if takes(config.model, *lengths, dropped) else PLAIN}"
+        for name, lengths in shapes.items()
     )
 
 
