@@ -19,7 +19,7 @@ from ml_collections import config_flags
 from experiments import cost, paper, report, results
 from launch import local
 from transformer_jax import config as config_lib
-from transformer_jax import files, runs
+from transformer_jax import files, run_folder, runs
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.evaluation import bleu
@@ -218,7 +218,7 @@ def _is_done(cell: Cell, cache_dir: pathlib.Path) -> bool:
         found = json.loads(record_path.read_text(encoding="utf-8"))["config_hash"]
         if found != wanted:
             aside = _aside(cell.folder, found)
-            with runs.only_run_in(cell.folder):
+            with run_folder.only_run_in(cell.folder):
                 cell.folder.rename(aside)
             _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
     if not record_path.exists() and _aside(cell.folder, wanted).exists():

@@ -16,7 +16,7 @@ import pytest
 import transformer_jax
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import files, models, runs
+from transformer_jax import files, models, run_folder, runs
 from transformer_jax.decoding import beam_search
 from transformer_jax.training import checkpoint, loop, memory, metrics, sharding
 from transformer_jax.training import step as step_lib
@@ -26,7 +26,7 @@ STEPS = 60  # long enough to be killed in the middle
 
 def parameters(workdir):
     """The last checkpoint's parameters, as arrays by name."""
-    config = runs.read_config(workdir)
+    config = run_folder.read_config(workdir)
     digest = json.loads((workdir / "run.json").read_text())["digests"]["tokenizer"]
     model = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
@@ -223,7 +223,7 @@ def test_two_runs_in_one_folder_the_second_refuses(make_config, tmp_path, cache_
 
 def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
     workdir, _ = finished
-    config = runs.read_config(workdir)
+    config = run_folder.read_config(workdir)
     model = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, "another digest")

@@ -10,7 +10,7 @@ import pytest
 from configs import toy
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import models, runs
+from transformer_jax import models, run_folder, runs
 from transformer_jax.evaluation import bleu
 from transformer_jax.training import checkpoint, loop, memory, metrics, sharding
 from transformer_jax.training import step as step_lib
@@ -20,7 +20,7 @@ SEEDS = (3, 1)
 
 def newest(workdir):
     """The newest checkpoint of a run on one device."""
-    config = runs.read_config(workdir)
+    config = run_folder.read_config(workdir)
     mesh = sharding.make_mesh(config.mesh)
     digest = json.loads((workdir / "run.json").read_text())["digests"]["tokenizer"]
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, digest)
@@ -69,7 +69,7 @@ def test_each_seed_is_its_separate_run(apart, packed):
         assert_close(newest(one), newest(other))
         losses = [[r["loss"] for r in metrics.read(folder)] for folder in (one, other)]
         np.testing.assert_allclose(*losses, rtol=1e-4)
-        assert runs.read_config(one) == runs.read_config(other)
+        assert run_folder.read_config(one) == run_folder.read_config(other)
         results = [json.loads((f / "result.json").read_text()) for f in (one, other)]
         assert results[0]["config_hash"] == results[1]["config_hash"]
         assert results[0]["ppl"] == pytest.approx(results[1]["ppl"], rel=1e-4)

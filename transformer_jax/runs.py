@@ -1,21 +1,20 @@
-"""One whole run: data, model, training, evaluation, and the folder that holds it all."""
+"""One whole run: data, model, training and evaluation, in a folder (`run_folder`)."""
 
 import contextlib
-import fcntl
 import json
 import logging
 import pathlib
 import subprocess
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 
 from transformer_jax import config as config_lib
-from transformer_jax import files, models, recipe
+from transformer_jax import files, models, recipe, run_folder
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
@@ -96,9 +95,11 @@ def run_seeds(
     check(config, mesh, dataset)
     with contextlib.ExitStack() as locks:
         for workdir in workdirs.values():
-            locks.enter_context(only_run_in(workdir))
+            locks.enter_context(run_folder.only_run_in(workdir))
         hashes = {
-            seed: _claim(workdir, config_lib.replace(config, {"train.seed": seed}), dataset)
+            seed: run_folder.claim(
+                workdir, config_lib.replace(config, {"train.seed": seed}), dataset
+            )
             for seed, workdir in workdirs.items()
         }
         waiting = _without_result(workdirs)
@@ -153,7 +154,7 @@ def _run_waiting(
     failed: list[Exception] = []
 
     def fail(seed: int, error: Exception) -> None:
-        record_failure(waiting.pop(seed), error)
+        run_folder.record_failure(waiting.pop(seed), error)
         traceback.clear_frames(error.__traceback__)  # they hold the state of all seeds
         failed.append(error)
 
@@ -289,32 +290,12 @@ def load(workdir: str | pathlib.Path) -> translator.Translator:
     for name in ("config.json", "tokenizer.model", "checkpoints"):
         if not (workdir / name).exists():
             raise config_lib.UserError(f"{workdir} holds no trained run: it has no {name}")
-    config = read_config(workdir)
+    config = run_folder.read_config(workdir)
     mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
     tokenizer = tokenizer_lib.Tokenizer((workdir / "tokenizer.model").read_bytes())
     model = models.build(config.model, tokenizer.vocab_size)
     params = _restore_params(model, config, mesh, workdir, tokenizer)
     return translator.Translator(model, params, tokenizer, config, mesh)
-
-
-def read_config(workdir: pathlib.Path) -> config_lib.Config:
-    """The configuration of the run in a folder."""
-    return config_lib.from_mapping(
-        json.loads((workdir / "config.json").read_text(encoding="utf-8"))
-    )
-
-
-def record_failure(workdir: pathlib.Path, error: BaseException) -> None:
-    """Leaves failure.json: what went wrong, where in the code, and at which logged step."""
-    steps = [record["step"] for record in metrics.read(workdir)]
-    files.write_json(
-        workdir / "failure.json",
-        {
-            "error": f"{type(error).__name__}: {error}",
-            "traceback": "".join(traceback.format_exception(error)),
-            "step": steps[-1] if steps else 0,
-        },
-    )
 
 
 def git_commit() -> str:
@@ -349,85 +330,6 @@ def _restore_params(
         return checkpoints.restore(shapes, shardings)[0].params
     finally:
         checkpoints.close()
-
-
-def _open_lock(workdir: pathlib.Path) -> IO[str]:
-    try:
-        return (workdir / ".lock").open("a")
-    except OSError as error:
-        raise config_lib.UserError(f"cannot write into {workdir}: {error}") from error
-
-
-@contextlib.contextmanager
-def only_run_in(workdir: pathlib.Path) -> Iterator[None]:
-    """Holds the folder's lock, which the system frees when the process ends, however it ends.
-
-    Raises:
-      UserError: another process holds it.
-    """
-    with _open_lock(workdir) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise config_lib.UserError(
-                f"another process is at work in {workdir}: wait for it, or stop it"
-            ) from error
-        yield
-
-
-def _claim(workdir: pathlib.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
-    """Makes the folder this run's, or checks that it is; returns the run's config hash.
-
-    Raises:
-      UserError: it holds a run of another config or of other data.
-    """
-    config_hash = config_lib.fingerprint(config, dataset.digests)
-    record_path = workdir / "run.json"
-    if record_path.exists():
-        record = json.loads(record_path.read_text(encoding="utf-8"))
-        if record["config_hash"] == config_hash:
-            return config_hash
-        started = list((workdir / "checkpoints").glob("[0-9]*"))
-        if started or (workdir / "result.json").exists():
-            differences = _differences(read_config(workdir), config, record["digests"], dataset)
-            raise config_lib.UserError(
-                f"{workdir} holds a run of another config ({differences}): "
-                "choose another --workdir or delete this one"
-            )
-        _log.info("%s held a run of another config that had not begun; it is replaced", workdir)
-    files.write_json(workdir / "config.json", config_lib.to_dict(config))
-    files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
-    files.write_json(
-        record_path,
-        {
-            "config_hash": config_hash,
-            "digests": dict(dataset.digests),
-            "data": dict(dataset.provenance),
-        },
-    )
-    return config_hash
-
-
-def _differences(
-    old: config_lib.Config,
-    new: config_lib.Config,
-    old_digests: Mapping[str, str],
-    dataset: dataset_lib.Dataset,
-) -> str:
-    """The first few fields in which two runs differ."""
-    before, after = config_lib.to_dict(old), config_lib.to_dict(new)
-    found = [
-        f"{section}.{field} is {before[section][field]!r} there, {after[section][field]!r} here"
-        for section in ("model", "train", "data", "decode")
-        for field in after[section]
-        if before[section][field] != after[section][field]
-    ]
-    found += [
-        f"the {name} differs"
-        for name in dataset.digests
-        if old_digests[name] != dataset.digests[name]
-    ]
-    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def _log_decoding(total: int):
