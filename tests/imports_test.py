@@ -18,6 +18,7 @@ ROOMS = [
     "transformer_jax.decoding",
     "transformer_jax.evaluation",
     "transformer_jax.drawing",
+    "transformer_jax.run_folder",
     "transformer_jax.runs",
     "transformer_jax.allocator",
     "transformer_jax.flags",
