@@ -21,7 +21,7 @@ from transformer_jax import flags as flags_lib
 from transformer_jax import recipe
 
 _CLAIM_SEEDS = flags.DEFINE_integer(
-    "claim_seeds", 3, "Least runs of each row that a published claim compares.", lower_bound=1
+    "claim_seeds", 2, "Least runs of each row that a published claim compares.", lower_bound=1
 )
 
 POSITIONS = {
