@@ -3,14 +3,17 @@
 Every field's default stands here, once; the other configs say only what differs.
 Any field can be set on the command line: --config.model.d_k=16.
 
-  python -m experiments.table3 --config=configs/base.py --config.data.vocab_size=40960 \
-      --workdir=runs/base --dry_run
+  python -m transformer_jax.prepare --config=configs/base.py --cache_dir=cache
+  python -m transformer_jax.train --config=configs/base.py --workdir=runs/base --cache_dir=cache
+  python -m experiments.table3 --config=configs/base.py --workdir=runs/table3 --cache_dir=cache
 
-prints the paper's rows. The corpus is your own text; give its path prefixes:
+fetches WMT14 English–German, trains one run, and all of Table 3. Add
+--config.data.vocab_size=40960 for the paper's numbers of parameters. For your own text, give its
+path prefixes:
 
   python -m transformer_jax.train --config=configs/base.py --workdir=runs/base \
-      --config.data.train=PATH/train --config.data.dev=PATH/newstest2013 \
-      --config.data.test=PATH/newstest2014
+      --config.data.corpus=text --config.data.train=PATH/train \
+      --config.data.dev=PATH/newstest2013 --config.data.test=PATH/newstest2014
 """
 
 import ml_collections
@@ -58,16 +61,19 @@ def get_config() -> ml_collections.ConfigDict:
     train.seed = 0  # of the initial weights, the shuffle and dropout
 
     config.data = data = ml_collections.ConfigDict()
-    data.corpus = "text"  # toy: the embedded grammar; text: your own files
+    data.corpus = "tfds"  # tfds: WMT; text: your own files; toy: the embedded grammar
     data.train = ""  # text: path prefixes of the training set, separated by commas
     data.dev = ""  # text: path prefix of the development set
     data.test = ""  # text: path prefix of the test set; may be empty
-    data.source_language = "en"  # translated from; the source files' ending
-    data.target_language = "de"  # translated into; the target files' ending
+    data.source_language = "en"  # translated from; text: the source files' ending
+    data.target_language = "de"  # translated into; text: the target files' ending
+    data.tfds_name = "wmt_t2t_translate/de-en"  # tfds: the paper's sets, either direction
+    data.tfds_dir = ""  # tfds: where its datasets are kept; empty: where TFDS keeps them
     data.toy_pairs = 0  # toy: number of training pairs
     data.toy_held_out_pairs = 0  # toy: pairs in the development set, and as many in the test set
     data.toy_seed = 0  # toy: seed of the grammar's sentences
     data.vocab_size = 37_000  # pieces of the BPE model that both languages share
+    data.tokenizer_pairs = 2_000_000  # training pairs it learns from at most, evenly spread
     data.source_length = 256  # source positions in a packed row
     data.target_length = 256  # target positions in a packed row
     data.packing_window = 16_384  # pairs that are packed together, of a shuffled epoch
@@ -79,6 +85,10 @@ def get_config() -> ml_collections.ConfigDict:
     decode.penalty = "gnmt"  # gnmt: ((5 + length) / 6)^alpha; length: length^alpha
     decode.extra_tokens = 50  # a translation has at most this many tokens more than its source
     decode.batch_sentences = 64  # sentences decoded together
+
+    config.evaluation = evaluation = ml_collections.ConfigDict()
+    evaluation.average_checkpoints = 1  # newest ones, whose mean is evaluated; Table 2: 5 and 20
+    evaluation.score_test = False  # whether the test set is translated and scored too
 
     config.mesh = mesh = ml_collections.ConfigDict()
     mesh.data = -1  # devices that share out the batch; -1: all that the others leave

@@ -25,6 +25,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.train.learning_rate_scale = 0.5
     config.train.batch_tokens = 2048
 
+    config.data.corpus = "text"
     config.data.vocab_size = 6000
     config.data.source_length = 64
     config.data.target_length = 64

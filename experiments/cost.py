@@ -1,14 +1,16 @@
-"""What a run will cost: its parameters and its floating-point operations, without running it."""
+"""What a run will cost: parameters, floating-point operations and memory, without running it."""
 
 import functools
+from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from experiments import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
-from transformer_jax.training import sharding
+from transformer_jax.training import losses, sharding
 from transformer_jax.training import step as step_lib
 
 
@@ -27,12 +29,42 @@ def training_flops(config: config_lib.Config) -> float:
     pass. Attention counts whole packed rows, as it is computed.
     """
     model = models.build(config.model, config.data.vocab_size)
-    source, target = (
-        sequences.Sequences(*[jax.ShapeDtypeStruct((1, length), jnp.int32)] * 3)
-        for length in (config.data.source_length, config.data.target_length)
-    )
-    example = sequences.Batch(source, target, target.tokens)
-    params = jax.eval_shape(model.init, jax.random.key(0), source, target)
+    params, example = _shapes(model, config, rows=1)
     forward = jax.make_jaxpr(functools.partial(models.logits, model))(params, example)
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
     return 3.0 * rows * measuring.matrix_flops(forward.jaxpr)
+
+
+def memory_bytes(config: config_lib.Config, devices: int) -> float:
+    """What training holds at least on each device, if they share out the batch, before compiling.
+
+    That is parameters, Adam's two moments and a gradient, in float32, and whatever the forward pass
+    leaves for the backward pass. A compiler keeps less of the latter, and adds buffers of its own.
+    """
+    model = models.build(config.model, config.data.vocab_size)
+    rows = config.train.batch_tokens // config.data.target_length
+    share = -(-rows // (config.train.accumulation_steps * devices))
+    params, batch = _shapes(model, config, share)
+    hyper = step_lib.hyperparameters(config)
+
+    def loss(params: Any, batch: sequences.Batch) -> jax.Array:
+        key = jax.random.key(0)
+        logits = models.logits(model, params, batch, hyper.rates, key, hyper.sampling)
+        return losses.cross_entropy(
+            logits, batch.labels, batch.target.segments, hyper.label_smoothing
+        ).smoothed
+
+    _, backward = jax.eval_shape(lambda p, b: jax.vjp(loss, p, b), params, batch)
+    kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(backward))
+    own = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+    return 3 * own + kept  # the parameters are among what is kept
+
+
+def _shapes(model: nn.Module, config: config_lib.Config, rows: int) -> tuple[Any, sequences.Batch]:
+    """Parameters and a batch of so many packed rows, without making them."""
+    source, target = (
+        sequences.Sequences(*[jax.ShapeDtypeStruct((rows, length), jnp.int32)] * 3)
+        for length in (config.data.source_length, config.data.target_length)
+    )
+    params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, target))
+    return params, sequences.Batch(source, target, target.tokens)

@@ -58,6 +58,33 @@ TABLES = {"table3": TABLE3}
 
 
 @dataclasses.dataclass(frozen=True)
+class Translation:
+    """A row of Table 2: tokenised BLEU on newstest2014, and training cost in FLOPs.
+
+    The paper estimates the cost as time × GPUs × their sustained single-precision rate.
+    """
+
+    bleu_de: float | None = None
+    bleu_fr: float | None = None
+    flops_de: float | None = None
+    flops_fr: float | None = None
+
+
+TABLE2 = {
+    "ByteNet": Translation(23.75),
+    "Deep-Att + PosUnk": Translation(None, 39.2, None, 1.0e20),
+    "GNMT + RL": Translation(24.6, 39.92, 2.3e19, 1.4e20),
+    "ConvS2S": Translation(25.16, 40.46, 9.6e18, 1.5e20),
+    "MoE": Translation(26.03, 40.56, 2.0e19, 1.2e20),
+    "Deep-Att + PosUnk ensemble": Translation(None, 40.4, None, 8.0e20),
+    "GNMT + RL ensemble": Translation(26.30, 41.16, 1.8e20, 1.1e21),
+    "ConvS2S ensemble": Translation(26.36, 41.29, 7.7e19, 1.2e21),
+    "Transformer base": Translation(27.3, 38.1, 3.3e18),
+    "Transformer big": Translation(28.4, 41.8, 2.3e19),
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class LayerKind:
     """A row of Table 1: n is the length, d the width, k the kernel, r the neighbourhood.
 

@@ -4,19 +4,16 @@ python -m experiments.report --workdir=runs/toy
 """
 
 import csv
+import dataclasses
 import io
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import rich.box
-import rich.console
-import rich.markup
-import rich.table
 from absl import flags
 
-from experiments import claims, intervals, paper, results
+from experiments import claims, intervals, paper, results, significance, table2_report, tables
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
@@ -40,6 +37,23 @@ _SYMBOLS = {  # the paper's column heads, in its order
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class _Report:
+    """A sweep with what stands beside it.
+
+    Attributes:
+      sweep: the results.
+      reported: the paper's, by row.
+      counts: of each row's sentences, by seed; empty where a run has left none.
+      gaps: each row's difference from the one it is compared with, where there is one.
+    """
+
+    sweep: results.Sweep
+    reported: Mapping[str, paper.Result]
+    counts: Mapping[str, Mapping[int, significance.Counts]]
+    gaps: Mapping[str, significance.Difference]
+
+
 def write(workdir: pathlib.Path) -> None:
     """Writes and prints the table of a sweep.
 
@@ -47,22 +61,49 @@ def write(workdir: pathlib.Path) -> None:
       UserError: there is no sweep, or its results were not measured alike.
     """
     sweep = results.read(workdir)
+    if sweep.table == "table2":  # the only one whose rows have several corpora
+        table2_report.write(sweep)
+        return
     require_alike(sweep)
-    reported = paper.TABLES.get(sweep.table, {})
+    report = _compare(sweep)
     rows = [row for row in sweep.rows if row.results or row.failures]
-    tables = [[_heads(sweep, reported), *(_line(row, sweep, reported) for row in rows)]]
+    found = [tables.Table(_heads(report), [_line(row, report) for row in rows])]
     if sweep.table == "variations":
-        tables += [claims.table(sweep), _by_length(rows)]
-    tables = [table for table in tables if len(table) > 1]
-    notes = _notes(sweep)
-    files.write(workdir / f"{sweep.table}.md", _markdown(tables, notes).encode())
-    files.write(workdir / f"{sweep.table}.csv", _csv(sweep, reported).encode())
-    _print(tables, _values(sweep.rows[0], sweep.base, whole=True), notes)
+        heads, *lines = claims.table(sweep)
+        found.append(tables.Table(heads, lines))
+        if any(row.results for row in rows):
+            heads, *lines = _by_length(rows)
+            found.append(tables.Table(heads, lines))
+    found = [table for table in found if table.lines]
+    notes = _notes(report)
+    files.write(workdir / f"{sweep.table}.md", tables.markdown(found, notes).encode())
+    files.write(workdir / f"{sweep.table}.csv", _csv(report).encode())
+    tables.show(found, notes)
 
 
-def difference(row: results.Row, base: results.Row) -> tuple[float | None, float | None]:
-    """Difference in mean BLEU from the base, and half of its 95% interval over seeds."""
-    return intervals.difference(list(scores(row).values()), list(scores(base).values()))
+def _compare(sweep: results.Sweep) -> _Report:
+    counts = {row.name: results.counts(sweep, row, bleu.MAIN) for row in sweep.rows}
+    gaps = {
+        row.name: significance.difference(counts[row.name], counts[against.name], bleu.MAIN)
+        for row in sweep.rows
+        for against in [results.reference(row, sweep)]
+        if row is not against and counts[row.name] and counts[against.name]
+    }
+    return _Report(sweep, paper.TABLES.get(sweep.table, {}), counts, gaps)
+
+
+def _verdict(row: results.Row, report: _Report) -> str:
+    """What our difference says of the paper's; "" where one is missing."""
+    gap, theirs = report.gaps.get(row.name), _paper_gap(row, report)
+    return "" if gap is None or theirs is None else significance.verdict(gap, theirs)
+
+
+def _paper_gap(row: results.Row, report: _Report) -> float | None:
+    """The paper's difference from base, to its one decimal."""
+    base = report.sweep.rows[0]
+    if row is base or row.name not in report.reported:
+        return None
+    return round(report.reported[row.name].bleu - report.reported[base.name].bleu, 1)
 
 
 def scores(row: results.Row) -> dict[int, float]:
@@ -79,9 +120,16 @@ def require_alike(sweep: results.Sweep) -> None:
                 ("BLEU signature", result["bleu"][bleu.MAIN]["signature"]),
                 ("corpus", result["data_sha256"]),
                 ("tokenizer", result["tokenizer_sha256"]),
+                ("direction", " to ".join(result["data"]["languages"])),
                 (
                     "buckets of length",
                     ", ".join(bucket["tokens"] for bucket in result["bleu_by_length"]),
+                ),
+                *(
+                    # What a row is there to vary may differ.
+                    (f"decode.{field}", str(value))
+                    for field, value in result["decode"].items()
+                    if f"decode.{field}" not in row.overrides
                 ),
             ):
                 found.setdefault(name, set()).add(value)
@@ -93,46 +141,45 @@ def require_alike(sweep: results.Sweep) -> None:
             )
 
 
-def _heads(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> list[str]:
+def _heads(report: _Report) -> list[str]:
     heads = ["row", "values", "PPL", "BLEU", "− base"]
-    heads += [f"best of {field.split('.')[-1]}" for field in sweep.tune]
+    heads += [f"best of {field.split('.')[-1]}" for field in report.sweep.tune]
     heads += ["params ×10⁶", "seeds"]
-    if reported:
-        heads += [f"paper, WMT14: {head}" for head in ("PPL", "BLEU", "− base", "params")]
+    if report.reported:
+        heads += [f"paper: {head}" for head in ("PPL", "BLEU", "− base", "params")]
+        heads += ["verdict"]
     return heads
 
 
-def _line(
-    row: results.Row, sweep: results.Sweep, reported: Mapping[str, paper.Result]
-) -> list[str]:
-    base = sweep.rows[0]
-    values = _values(row, sweep.base, whole=row is base)
+def _line(row: results.Row, report: _Report) -> list[str]:
+    sweep, base = report.sweep, report.sweep.rows[0]
+    values = "see below" if row is base else _values(row)
     tuned = [_best(row, sweep.base, field) for field in sweep.tune]
     ours = ["failed", "", "", *tuned, "", f"0 ({len(row.failures)} failed)"]
     if row.results:
         ppl = [result["ppl"] for result in row.results.values()]
-        against = results.reference(row, sweep)
-        gap = "" if row is against else intervals.written(*difference(row, against))
         params = next(iter(row.results.values()))["params"]
         base_params = [result["params"] for result in base.results.values()]
         mark = results.unequal(params, base_params[0]) if base_params else ""
         seeds = str(len(row.results))
         if row.failures:
             seeds += f" ({len(row.failures)} failed)"
+        gap = report.gaps.get(row.name)
         ours = [
             _mean_and_deviation(ppl, 3),
             _mean_and_deviation(list(scores(row).values()), 2),
-            gap,
+            intervals.written(gap.mean, gap.half) if gap else "",
             *tuned,
             f"{params / 1e6:.3g}" + (f" ({mark})" if mark else ""),
             seeds,
         ]
-    if row.name not in reported:
+    if not report.reported:
         return [row.name, values, *ours]
-    theirs = reported[row.name]
-    gap = "" if row is base else f"{theirs.bleu - reported[base.name].bleu:+.1f}"
-    paper_cells = [f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", gap, str(theirs.params or "")]
-    return [row.name, values, *ours, *paper_cells]
+    if row.name not in report.reported:
+        return [row.name, values, *ours, "", "", "", "", ""]
+    theirs, gap = report.reported[row.name], _paper_gap(row, report)
+    in_paper = [f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", "" if gap is None else f"{gap:+.1f}"]
+    return [row.name, values, *ours, *in_paper, str(theirs.params or ""), _verdict(row, report)]
 
 
 def best(row: results.Row, base: config_lib.Config, field: str) -> tuple[Any, float, int] | None:
@@ -181,13 +228,20 @@ def _any_result(rows: Sequence[results.Row]) -> Mapping[str, Any]:
     return next(iter(rows[0].results.values()))
 
 
-def _values(row: results.Row, base: config_lib.Config, whole: bool) -> str:
-    """The values that the row has here: all of the base's, and of others what differs."""
-    if whole:
-        fields = {name: config_lib.get(base, name) for name in _SYMBOLS if name != "model.position"}
-    else:
-        fields = {name: row.overrides[name] for name in _SYMBOLS if name in row.overrides}
-        fields |= {name: value for name, value in row.overrides.items() if name not in _SYMBOLS}
+def _values(row: results.Row) -> str:
+    """What a row changes, in the paper's symbols."""
+    fields = {name: row.overrides[name] for name in _SYMBOLS if name in row.overrides}
+    fields |= {name: value for name, value in row.overrides.items() if name not in _SYMBOLS}
+    return _written(fields)
+
+
+def _base_values(base: config_lib.Config) -> str:
+    """All of the base's values that the paper's table has columns for."""
+    fields = [name for name in _SYMBOLS if name != "model.position"]
+    return _written({name: config_lib.get(base, name) for name in fields})
+
+
+def _written(fields: Mapping[str, Any]) -> str:
     return " ".join(f"{_SYMBOLS.get(name, name)}={value}" for name, value in fields.items())
 
 
@@ -196,8 +250,24 @@ def _mean_and_deviation(values: Sequence[float], digits: int) -> str:
     return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
 
 
-def _notes(sweep: results.Sweep) -> list[str]:
-    notes = []
+def _order(report: _Report) -> list[str]:
+    """How far our order of rows is the paper's, as a line, if there is one to compare."""
+    paper_bleu = {name: result.bleu for name, result in report.reported.items()}
+    known = {name: counts for name, counts in report.counts.items() if name in paper_bleu}
+    found = significance.tau(known, paper_bleu, bleu.MAIN)
+    if found is None:
+        return []
+    tau, low, high, pairs = found
+    return [
+        f"Kendall's tau-b with the paper, over {pairs} pairs of rows that it separates by at least "
+        f"{significance.APART} BLEU: {tau:.2f} (95%: {low:.2f} to {high:.2f}), on the "
+        f"{report.sweep.base.data.corpus} corpus."
+    ]
+
+
+def _notes(report: _Report) -> list[str]:
+    sweep = report.sweep
+    notes = [f"base: {_base_values(sweep.base)}"]
     done = [result for row in sweep.rows for result in row.results.values()]
     if done:
         data = sweep.base.data
@@ -205,13 +275,14 @@ def _notes(sweep: results.Sweep) -> list[str]:
             f"Development set of the {data.corpus} corpus, {data.source_language} to "
             f"{data.target_language}; BLEU: {done[0]['bleu'][bleu.MAIN]['signature']}. "
             "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
-            "95% interval (Welch)."
+            "95% interval, over sentences and, where both rows have several, seeds."
         )
-        if sweep.table in paper.TABLES:
-            notes[0] += (
+        if report.reported:
+            notes[-1] += (
                 " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
-                "differences compare."
+                "differences compare. Verdict: " + significance.RULES
             )
+            notes += _order(report)
         notes.append(UNEQUAL_NOTE)
     others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
     if others:
@@ -234,79 +305,51 @@ def _notes(sweep: results.Sweep) -> list[str]:
     return notes
 
 
-def _markdown(tables: Sequence[Sequence[Sequence[str]]], notes: Sequence[str]) -> str:
-    def row(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    written = [
-        "\n".join([row(heads), row(["---"] * len(heads)), *map(row, lines)])
-        for heads, *lines in tables
-    ]
-    return "\n\n".join([*written, *notes]) + "\n"
-
-
-def _csv(sweep: results.Sweep, reported: Mapping[str, paper.Result]) -> str:
+def _csv(report: _Report) -> str:
     """One line a row, numbers unrounded, for other programs."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            *"row seeds failed ppl ppl_sd bleu bleu_sd bleu_minus_base interval_half_width".split(),
-            "params",
-            *(f"best_{field}_{part}" for field in sweep.tune for part in ("value", "bleu")),
-            *(
-                f"paper_{name}"
-                for name in "wmt14_ppl wmt14_bleu wmt14_bleu_minus_base params_millions".split()
-                if reported
-            ),
-        ]
-    )
-    base = sweep.rows[0]
+    sweep, reported = report.sweep, report.reported
+    lines = []
     for row in sweep.rows:
-        numbers: list[Any] = [""] * 7
-        if row.results:
-            ppl = [result["ppl"] for result in row.results.values()]
-            ours = list(scores(row).values())
-            gap = difference(row, results.reference(row, sweep))
-            against = ["" if part is None else part for part in gap]
-            spread = [statistics.stdev(v) if len(v) > 1 else "" for v in (ppl, ours)]
-            params = next(iter(row.results.values()))["params"]
-            mean_bleu = statistics.mean(ours)
-            numbers = [statistics.mean(ppl), spread[0], mean_bleu, spread[1], *against, params]
-        in_paper: list[Any] = []
-        if row.name in reported:
-            theirs = reported[row.name]
-            gap = round(theirs.bleu - reported[base.name].bleu, 1)
-            in_paper = [theirs.ppl, theirs.bleu, gap, theirs.params or ""]
-        tuned = [(best(row, sweep.base, field) or ("", ""))[:2] for field in sweep.tune]
-        flat = [part for pair in tuned for part in pair]
-        counts = [len(row.results), len(row.failures)]
-        writer.writerow([row.name, *counts, *numbers, *flat, *in_paper])
+        ppl = [result["ppl"] for result in row.results.values()]
+        ours = list(scores(row).values())
+        gap = report.gaps.get(row.name)
+        line: dict[str, Any] = {
+            "row": row.name,
+            "seeds": len(row.results),
+            "failed": len(row.failures),
+            **{f"ppl{end}": value for end, value in _mean_sd(ppl).items()},
+            **{f"bleu{end}": value for end, value in _mean_sd(ours).items()},
+            "bleu_minus_base": gap.mean if gap else "",
+            "interval_half_width": gap.half if gap else "",
+            "p": gap.p if gap else "",
+            "params": next((result["params"] for result in row.results.values()), ""),
+        }
+        for field in sweep.tune:
+            found = best(row, sweep.base, field) or ("", "")
+            line |= {f"best_{field}_value": found[0], f"best_{field}_bleu": found[1]}
+        if reported:
+            theirs, theirs_gap = reported.get(row.name), _paper_gap(row, report)
+            line |= {
+                "paper_wmt14_ppl": theirs.ppl if theirs else "",
+                "paper_wmt14_bleu": theirs.bleu if theirs else "",
+                "paper_wmt14_bleu_minus_base": "" if theirs_gap is None else theirs_gap,
+                "paper_params_millions": (theirs and theirs.params) or "",
+                "verdict": _verdict(row, report),
+            }
+        lines.append(line)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
     return text.getvalue()
 
 
-def _print(
-    tables: Sequence[Sequence[Sequence[str]]], base_values: str, notes: Sequence[str]
-) -> None:
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console = rich.console.Console(width=160)
-    console.print(f"base: {base_values}", highlight=False, markup=False)  # too long for its cell
-    for heads, *lines in tables:
-        table = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False)
-        for head, cells in zip(heads, zip(*lines, strict=True), strict=True):
-            is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
-            table.add_column(
-                head.replace("WMT14: ", "\nWMT14: "),
-                justify="right" if is_number else "left",
-                style="dim" if head.startswith("paper") else "",
-            )
-        for line in lines:
-            cells = ("" if cell == base_values else rich.markup.escape(cell) for cell in line)
-            table.add_row(*cells)
-        console.print(table)
-    for note in notes:
-        console.print(note, highlight=False, markup=False)
+def _mean_sd(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation, by the end of their columns' names."""
+    return {
+        "": statistics.mean(values) if values else "",
+        "_sd": statistics.stdev(values) if len(values) > 1 else "",
+    }
 
 
 if __name__ == "__main__":

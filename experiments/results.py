@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from transformer_jax import config as config_lib
 
 UNEQUAL = 0.02  # parameters that differ by a larger share are marked
@@ -42,12 +44,14 @@ class Sweep:
       table: its name, such as table3.
       base: the base's configuration.
       rows: whether run yet or not.
+      workdir: its folder.
       tune: the field that each row is tuned in, and its values; empty if none is.
     """
 
     table: str
     base: config_lib.Config
     rows: list[Row]
+    workdir: pathlib.Path
     tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
 
 
@@ -102,6 +106,17 @@ def reference(row: Row, sweep: Sweep) -> Row:
     return sweep.rows[0]
 
 
+def counts(sweep: Sweep, row: Row, variant: str) -> dict[int, np.ndarray]:
+    """What `bleu.counts` gave for each run of a row, by seed; empty unless all have left it."""
+    found: dict[int, np.ndarray] = {}
+    for seed in row.results:
+        path = cell_folder(sweep.workdir, row.name, seed) / "bleu_counts.json"
+        if not path.exists():
+            return {}
+        found[seed] = np.array(json.loads(path.read_text(encoding="utf-8"))[variant], np.int32)
+    return found
+
+
 def unequal(params: int, other: int) -> str:
     """How one number of parameters differs from another, where it differs enough to matter."""
     share = params / other - 1
@@ -129,7 +144,7 @@ def read(workdir: pathlib.Path) -> Sweep:
         }
         row = _read_row(workdir, base, name, overrides)
         rows.append(dataclasses.replace(row, tuned=variants))
-    return Sweep(record["table"], base, rows, tune)
+    return Sweep(record["table"], base, rows, workdir, tune)
 
 
 def _read_row(

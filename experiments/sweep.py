@@ -16,7 +16,7 @@ import jax
 from absl import flags
 from ml_collections import config_flags
 
-from experiments import cost, paper, report, results
+from experiments import cost, paper, plan, report, results
 from launch import local
 from transformer_jax import config as config_lib
 from transformer_jax import files, run_folder, runs
@@ -55,6 +55,18 @@ _PARALLEL = flags.DEFINE_integer(
     lower_bound=0,
 )
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Print the rows and what they cost; run nothing.")
+_DEVICE = flags.DEFINE_string(
+    "device",
+    "",
+    "With --dry_run: what to plan hours, memory and dollars for, v5e-8 or H100-1.",
+)
+_UTILISATION = flags.DEFINE_float(
+    "utilisation",
+    0.0,
+    "With --device: share of its peak that training reaches; 0: that of experiments/devices.json.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
 
 Rows = Mapping[str, Mapping[str, Any]]
 SECONDS_BETWEEN_LINES = 20
@@ -103,7 +115,10 @@ def main(
     }
     if _DRY_RUN.value:
         planned = {name: o for group in variants.values() for name, o in group.items()}
+        devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
         _print_plan(base, planned, paper.TABLES.get(table, {}))
+        if devices:
+            plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
         return 0
     workdir = pathlib.Path(_WORKDIR.value)
     cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"

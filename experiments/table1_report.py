@@ -8,11 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import rich.box
-import rich.console
-import rich.table
 
-from experiments import layer_kinds, measuring, paper
+from experiments import layer_kinds, measuring, paper, tables
 from transformer_jax import files
 
 NAMES = {"n": "length n", "d": "width d"}
@@ -53,15 +50,6 @@ class Measurement:
 Sweep = Mapping[str, Sequence[Measurement]]  # by kind of layer, the sizes ascending
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """One of the report's tables."""
-
-    title: str
-    heads: Sequence[str]
-    lines: Sequence[Sequence[str]]
-
-
 def write(workdir: pathlib.Path, sweeps: Mapping[str, Sweep], machine: str) -> None:
     """Writes and prints the table.
 
@@ -70,12 +58,14 @@ def write(workdir: pathlib.Path, sweeps: Mapping[str, Sweep], machine: str) -> N
       sweeps: over the axes "n" and "d".
       machine: where and when they were measured.
     """
-    tables = [_costs(axis, sweep) for axis, sweep in sweeps.items()] + [_sequential(sweeps["n"])]
+    found = [_costs(axis, sweep) for axis, sweep in sweeps.items()] + [_sequential(sweeps["n"])]
     first = next(iter(sweeps["n"].values()))[0]
     notes = _notes(first.sizes, len(first.samples), machine)
     files.write(workdir / "table1.csv", _csv(sweeps, machine).encode())
-    files.write(workdir / "table1.md", _markdown(tables, notes).encode())
-    _print(tables, notes)
+    plot = "![Time against n and d, memory against n](table1.png)"
+    text = "# Table 1, measured\n\n" + tables.markdown(found, [plot, *notes])
+    files.write(workdir / "table1.md", text.encode())
+    tables.show(found, notes)
 
 
 def fit(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
@@ -95,7 +85,7 @@ def larger_half(points: Sequence[Measurement]) -> Sequence[Measurement]:
     return points[-max(2, -(-len(points) // 2)) :]
 
 
-def _costs(axis: str, sweep: Sweep) -> Table:
+def _costs(axis: str, sweep: Sweep) -> tables.Table:
     """Fitted exponents of one axis, and what its largest size takes."""
     lines = []
     for kind, points in sweep.items():
@@ -121,11 +111,11 @@ def _costs(axis: str, sweep: Sweep) -> Table:
     low, high = (getattr(larger_half(points)[i].sizes, FIELDS[axis]) for i in (0, -1))
     other = "d" if axis == "n" else "n"
     heads = ["layer", "complexity", "paper", "operations", "time", "R² of time", "memory"]
-    return Table(
-        f"Exponents of {NAMES[axis]}, fitted from {axis} = {low} to {high} at "
-        f"{other} = {getattr(points[0].sizes, FIELDS[other])}",
+    return tables.Table(
         [*heads, f"ms at {axis} = {high}", f"MiB at {axis} = {high}"],
         lines,
+        f"Exponents of {NAMES[axis]}, fitted from {axis} = {low} to {high} at "
+        f"{other} = {getattr(points[0].sizes, FIELDS[other])}",
     )
 
 
@@ -133,7 +123,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _sequential(sweep: Sweep) -> Table:
+def _sequential(sweep: Sweep) -> tables.Table:
     """The longest chain of dependent instructions at each length."""
     lines = []
     for kind, points in sweep.items():
@@ -152,10 +142,10 @@ def _sequential(sweep: Sweep) -> Table:
             ]
         )
     lengths = [f"n = {point.sizes.length}" for point in next(iter(sweep.values()))]
-    return Table(
-        "Sequential operations of the compiled program, and their exponent of n",
+    return tables.Table(
         ["layer", "complexity", *lengths, "paper", "fitted", "maximum path (paper)"],
         lines,
+        "Sequential operations of the compiled program, and their exponent of n",
     )
 
 
@@ -205,38 +195,3 @@ def _csv(sweeps: Mapping[str, Sweep], machine: str) -> str:
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
-
-
-def _markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
-    def row(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cells) + " |"
-
-    parts = ["# Table 1, measured"]
-    for table in tables:
-        rows = [row(table.heads), row(["---"] * len(table.heads)), *map(row, table.lines)]
-        parts += [f"## {table.title}", "\n".join(rows)]
-    parts += ["![Time against n and d, memory against n](table1.png)", *notes]
-    return "\n\n".join(parts) + "\n"
-
-
-def _print(tables: Sequence[Table], notes: Sequence[str]) -> None:
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console = rich.console.Console(width=160)
-    for table in tables:
-        shown = rich.table.Table(
-            box=rich.box.SIMPLE, pad_edge=False, title=table.title, title_style=""
-        )
-        for head in table.heads:
-            left = head in ("layer", "complexity")
-            shown.add_column(
-                head,
-                justify="left" if left else "right",
-                style="dim" if "paper" in head else "",
-                no_wrap=left,
-            )
-        for line in table.lines:
-            shown.add_row(*line)
-        console.print(shown)
-    for note in notes:
-        console.print(note, highlight=False, markup=False)

@@ -22,17 +22,15 @@ def test_bleu_is_the_geometric_mean_of_counts_made_by_hand():
     # Matching n-grams of the first, of the second; n-grams in the hypotheses.
     precisions = [(7 + 2) / 9, (5 + 1) / 7, (3 + 0) / 5, (2 + 0) / 4]
     expected = 100 * math.exp(1 - 10 / 9) * math.prod(precisions) ** (1 / 4)
-    found = bleu.score(hypotheses, references)
+    found = bleu.score(hypotheses, references, "en")
     assert found["sacrebleu_13a"]["score"] == pytest.approx(expected)
 
 
 def test_variants_differ_where_they_should_and_carry_signatures():
-    found = bleu.score(["Der Hund schläft heute nacht."], ["Der Hund schläft heute Nacht."])
-    assert (
-        found["sacrebleu_13a"]["score"]
-        < found["sacrebleu_13a_lowercase"]["score"]
-        == (pytest.approx(100))
-    )
+    found = bleu.score(["Der Hund schläft heute nacht."], ["Der Hund schläft heute Nacht."], "de")
+    for name in ("sacrebleu_13a", "sacrebleu_intl", "paper"):
+        lower = found[f"{name}_lowercase"]["score"]
+        assert found[name]["score"] < lower == pytest.approx(100)
     for name, variant in found.items():
         assert ("case:lc" in variant["signature"]) == name.endswith("lowercase")
         assert ("tok:intl" in variant["signature"]) == ("intl" in name)
@@ -40,7 +38,7 @@ def test_variants_differ_where_they_should_and_carry_signatures():
 
 def test_unequal_numbers_of_lines_are_an_error():
     with pytest.raises(ValueError, match="1 hypotheses, but 2 references"):
-        bleu.score(["a"], ["a", "b"])
+        bleu.score(["a"], ["a", "b"], "de")
 
 
 def test_buckets_end_where_the_last_still_has_enough_sentences():
@@ -55,7 +53,7 @@ def test_bleu_by_length_scores_each_bucket_as_a_corpus_of_its_own():
     hypotheses = ["a b c d e", "f g h x j", "k l m n o p", "q r x t u v"]
     found = bleu.score_by_length(hypotheses, references, [6, 7, 6, 30], [6, 12, 20])
     assert [(b["tokens"], b["sentences"]) for b in found] == [("1-6", 2), ("7-12", 1), ("21-30", 1)]
-    alone = bleu.score(hypotheses[3:], references[3:])["sacrebleu_13a"]["score"]
+    alone = bleu.score(hypotheses[3:], references[3:], "en")["sacrebleu_13a"]["score"]
     assert [b["score"] for b in found][::2] == [pytest.approx(100), pytest.approx(alone)]
     assert 0 < found[1]["score"] < 100
 

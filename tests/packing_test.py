@@ -78,5 +78,20 @@ def test_rows_do_not_depend_on_what_was_asked_before():
     assert one == other
 
 
+def test_a_plan_that_remembers_packs_only_what_it_reads(monkeypatch):
+    first = make_plan()
+    end = first.epoch_end(2)
+    expected = first.rows(end - 8, end + 8)
+    packed = []
+    pack = packing.pack
+    monkeypatch.setattr(packing, "pack", lambda *args: packed.append(args) or pack(*args))
+    resumed = make_plan()
+    resumed.remember(first.starts)
+    resumed.remember([0])  # what knows less changes nothing
+    assert resumed.rows(end - 8, end + 8) == expected
+    assert len(packed) <= 2
+    assert make_plan().rows(end - 8, end + 8) == expected
+
+
 def test_the_seed_changes_the_rows():
     assert make_plan(seed=0).rows(0, 8) != make_plan(seed=1).rows(0, 8)

@@ -32,7 +32,7 @@ def parameters(workdir):
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, digest)
-    state, _ = checkpoints.restore(shapes, shardings)
+    state = checkpoints.restore(shapes, shardings).state
     checkpoints.close()
     return jax.tree.map(np.asarray, state)
 

@@ -1,6 +1,7 @@
 """Table 3: its rows, their scaling, and a small sweep from start to report."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import scipy.stats
 from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
-from experiments import paper, report, results, sweep, table3
+from experiments import intervals, paper, report, results, sweep, table3
 from tests import tiny
 from transformer_jax import config as config_lib
 
@@ -72,25 +73,16 @@ def test_folders_are_slugs():
     assert results.slug("D P_drop=0.0") == "D-P_drop-0.0"
 
 
-def row_with(**bleu_by_seed):
-    found = {
-        int(seed[1:]): {"bleu": {"sacrebleu_13a": {"score": score}}}
-        for seed, score in bleu_by_seed.items()
-    }
-    return results.Row("some row", {}, found, {}, [])
-
-
-def test_the_interval_is_welchs():
+def test_the_interval_over_seeds_is_welchs():
     # Means 10 and 7, variances 1 and 4, three runs each.
-    base = row_with(s0=5, s1=7, s2=9)
-    mean, half = report.difference(row_with(s0=9, s1=10, s2=11), base)
+    mean, half = intervals.difference([9, 10, 11], [5, 7, 9])
     interval = scipy.stats.ttest_ind([9, 10, 11], [5, 7, 9], equal_var=False).confidence_interval()
     assert mean == pytest.approx(3)
     assert half == pytest.approx((interval.high - interval.low) / 2)
     # By hand: standard error sqrt(5/3), 50/17 degrees of freedom, t at 97.5% about 3.22.
     assert half == pytest.approx(3.22 * (5 / 3) ** 0.5, rel=2e-3)
-    assert report.difference(row_with(s1=9), base) == (2, None)
-    assert report.difference(row_with(), base) == (None, None)
+    assert intervals.difference([9], [5, 7, 9]) == (2, None)
+    assert intervals.difference([], [5, 7, 9]) == (None, None)
 
 
 def run_table3(workdir, *arguments, **overrides):
@@ -206,14 +198,28 @@ def test_the_report_can_be_made_again(copied):
     assert (workdir / "table3.md").exists()
 
 
-def test_results_measured_differently_do_not_share_a_table(swept, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"data_sha256": "other"}, "corpus"),
+        ({"tokenizer_sha256": "other"}, "tokenizer"),
+        ({"data": {"languages": ["de", "en"]}}, r"direction \(de to en, en to de\)"),
+        ({"decode": {"alpha": 1.0}}, r"decode\.alpha \(0\.6, 1\.0\)"),
+        ({"bleu": {"sacrebleu_13a": {"score": 1, "signature": "other"}}}, "BLEU signature"),
+    ],
+)
+def test_results_measured_differently_do_not_share_a_table(swept, changes, what):
     workdir, _ = swept
     read = results.read(workdir)
     row = read.rows[0]
-    changed = {**row.results[0], "data_sha256": "other"}
-    mixed = results.Row(row.name, row.overrides, {**row.results, 1: changed}, {}, [])
-    with pytest.raises(config_lib.UserError, match="differ in corpus"):
-        report.require_alike(results.Sweep(read.table, read.base, [mixed, *read.rows[1:]]))
+    mixed = dataclasses.replace(row, results={**row.results, 1: {**row.results[0], **changes}})
+    with pytest.raises(config_lib.UserError, match=f"differ in {what}"):
+        report.require_alike(dataclasses.replace(read, rows=[mixed, *read.rows[1:]]))
+    if "decode" in changes:  # which a row may be there to vary
+        declared = dataclasses.replace(
+            row, overrides={"decode.alpha": 1.0}, results={0: {**row.results[0], **changes}}
+        )
+        report.require_alike(dataclasses.replace(read, rows=[declared, *read.rows[1:]]))
 
 
 def test_the_dry_run_prints_rows_and_runs_nothing(tmp_path):

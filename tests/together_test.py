@@ -25,7 +25,7 @@ def newest(workdir):
     digest = json.loads((workdir / "run.json").read_text())["digests"]["tokenizer"]
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, digest)
     model = models.build(config.model, config.data.vocab_size)
-    state, _ = checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
+    state = checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh)).state
     checkpoints.close()
     return jax.tree.map(np.asarray, state)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from transformer_jax import config as config_lib
-from transformer_jax.data import tokenizer, toy
+from transformer_jax.data import corpus, tokenizer, toy
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +57,22 @@ def test_a_vocabulary_below_the_characters_is_refused(sentences):
 
 
 def test_it_is_trained_once_for_corpus_and_size(sentences, tmp_path):
-    def never():
-        raise AssertionError("read again")
-        yield
-
-    first = tokenizer.cached(sentences, 400, "digest", tmp_path)
-    assert tokenizer.cached(never(), 400, "digest", tmp_path).digest == first.digest
-    tokenizer.cached(sentences, 380, "digest", tmp_path)
-    tokenizer.cached(sentences[:500], 400, "other", tmp_path)
+    half = len(sentences) // 2
+    pairs = corpus.Pairs(sentences[:half], sentences[half:])
+    nothing = corpus.Pairs([""] * half, [""] * half)  # whose sentences would make no tokenizer
+    first = tokenizer.cached(pairs, 400, 1000, "digest", tmp_path)
+    assert tokenizer.cached(nothing, 400, 2000, "digest", tmp_path).digest == first.digest
+    tokenizer.cached(pairs, 380, 1000, "digest", tmp_path)
+    tokenizer.cached(pairs, 400, 1000, "other", tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_it_is_trained_on_evenly_spread_pairs(sentences, tmp_path):
+    half = len(sentences) // 2
+    pairs = corpus.Pairs(sentences[:half], sentences[half:])
+    found = tokenizer.cached(pairs, 380, -(-half // 2), "digest", tmp_path)
+    expected = tokenizer.train(sentences[:half:2] + sentences[half::2], 380)
+    assert found.model == expected
 
 
 def test_what_is_no_model_is_refused():

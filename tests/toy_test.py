@@ -45,7 +45,7 @@ def test_the_seed_determines_the_corpus():
 
 def test_directions_mirror_each_other():
     forth, back = toy.load(50, 5, 0, "en", "de"), toy.load(50, 5, 0, "de", "en")
-    assert (forth.train.source, forth.train.target) == (back.train.target, back.train.source)
+    assert list(forth.train.read()) == [(b, a) for a, b in back.train.read()]
 
 
 NOUNS = {noun.en: noun for kind in toy_grammar.NOUNS.values() for noun in kind}

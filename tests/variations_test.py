@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 import subprocess
 import sys
 from typing import Any
@@ -212,7 +213,7 @@ def test_short_sentences_are_compared_with_short_sentences():
         results.Row(name, overrides, {}, {}, [])
         for name, overrides in variations.rows_for(base).items()
     ]
-    sweep = results.Sweep("variations", base, rows)
+    sweep = results.Sweep("variations", base, rows, pathlib.Path())
     reference = {each.name: results.reference(each, sweep).name for each in rows}
     assert reference["F none"] == reference["J LSTM"] == "base"
     assert reference["K none"] == reference["K sinusoidal"] == "K sinusoidal"
@@ -220,7 +221,12 @@ def test_short_sentences_are_compared_with_short_sentences():
 
 def test_the_table_of_claims_shows_differences_and_parameters():
     rows = [row(name, 80, 81, 82) for name in claims.COMPARED if name != "F none"]
-    sweep = results.Sweep("variations", base_of(toy_config), [*rows, row("F none", 40, 41, 42)])
+    sweep = results.Sweep(
+        "variations",
+        base_of(toy_config),
+        [*rows, row("F none", 40, 41, 42)],
+        pathlib.Path(),
+    )
     heads, first, *_ = claims.table(sweep)
     found = dict(zip(heads, first, strict=True))
     assert found["verdict"] == found["by itself"] == "agrees"

@@ -91,10 +91,13 @@ class DataConfig:
     test: str
     source_language: str
     target_language: str
+    tfds_name: str
+    tfds_dir: str
     toy_pairs: int
     toy_held_out_pairs: int
     toy_seed: int
     vocab_size: int
+    tokenizer_pairs: int
     source_length: int
     target_length: int
     packing_window: int
@@ -110,6 +113,14 @@ class DecodeConfig:
     penalty: str
     extra_tokens: int
     batch_sentences: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Which parameters are evaluated, and on what; see `configs/base.py`."""
+
+    average_checkpoints: int
+    score_test: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +157,7 @@ class Config:
     train: TrainConfig
     data: DataConfig
     decode: DecodeConfig
+    evaluation: EvaluationConfig
     mesh: MeshConfig
     checkpoint: CheckpointConfig
     log: LogConfig
@@ -205,15 +217,17 @@ def require_known(field: str, name: str, known: Collection[str]) -> None:
 def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     """SHA-256 of what determines a run's result: `config_hash`.
 
-    It covers model, train, data and decode, and the digests of corpus and tokenizer in place of the
-    corpus's paths; it leaves out mesh, checkpoint interval and logging. The JSON is canonical:
-    sorted keys, numbers that are equal written alike.
+    It covers model, train, data, decode and evaluation, with the digests of corpus and tokenizer
+    in place of the corpus's paths, and, where checkpoints are averaged, their interval. The JSON is
+    canonical: sorted keys, numbers that are equal written alike.
     """
     values = to_dict(config)
-    content = {key: values[key] for key in ("model", "train", "data", "decode")}
-    for path in ("train", "dev", "test"):
+    content = {key: values[key] for key in ("model", "train", "data", "decode", "evaluation")}
+    for path in ("train", "dev", "test", "tfds_dir"):
         del content["data"][path]
     content["digests"] = dict(digests)
+    if config.evaluation.average_checkpoints > 1:
+        content["averaged_every"] = config.checkpoint.every
     text = json.dumps(_normalise(content), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -272,7 +286,8 @@ def _check_ranges(config: Config) -> None:
             model.num_layers model.d_model model.d_ff model.num_heads model.d_k model.d_v
             model.max_positions train.num_steps train.warmup_steps train.batch_tokens
             train.accumulation_steps data.source_length data.target_length data.packing_window
-            data.vocab_size decode.beam_size decode.batch_sentences mesh.fsdp mesh.tensor
+            data.vocab_size data.tokenizer_pairs decode.beam_size decode.batch_sentences
+            evaluation.average_checkpoints mesh.fsdp mesh.tensor
             log.bucket_tokens model.kernel_size model.global_every checkpoint.every
             checkpoint.keep log.every
         """,
@@ -304,6 +319,15 @@ def _check_ranges(config: Config) -> None:
         raise UserError(
             f"model.num_kv_heads={config.model.num_kv_heads} should divide "
             f"model.num_heads={config.model.num_heads}"
+        )
+    average = config.evaluation.average_checkpoints
+    written = -(-config.train.num_steps // config.checkpoint.every)
+    if average > min(config.checkpoint.keep, written):
+        raise UserError(
+            f"evaluation.average_checkpoints={average} needs as many checkpoints, but "
+            f"checkpoint.keep={config.checkpoint.keep} are kept of {written:,} "
+            f"(train.num_steps={config.train.num_steps}, "
+            f"checkpoint.every={config.checkpoint.every})"
         )
     if config.train.scheduled_sampling > 1:
         raise UserError(

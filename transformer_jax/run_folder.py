@@ -104,7 +104,7 @@ def _differences(
     before, after = config_lib.to_dict(old), config_lib.to_dict(new)
     found = [
         f"{section}.{field} is {before[section][field]!r} there, {after[section][field]!r} here"
-        for section in ("model", "train", "data", "decode")
+        for section in ("model", "train", "data", "decode", "evaluation")
         for field in after[section]
         if before[section][field] != after[section][field]
     ]

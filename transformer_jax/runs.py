@@ -1,13 +1,13 @@
 """One whole run: data, model, training and evaluation, in a folder (`run_folder`)."""
 
 import contextlib
+import dataclasses
 import json
 import logging
 import pathlib
 import subprocess
-import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -18,7 +18,7 @@ from transformer_jax import files, models, recipe, run_folder
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
-from transformer_jax.evaluation import bleu, perplexity
+from transformer_jax.evaluation import evaluators, perplexity
 from transformer_jax.models import cells, kernels, positions
 from transformer_jax.training import checkpoint, loop, metrics, sharding
 from transformer_jax.training import step as step_lib
@@ -209,6 +209,10 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
             f"train.scheduled_sampling={config.train.scheduled_sampling} needs a recurrent "
             f"model.architecture ({', '.join(cells.CELLS)}), not {config.model.architecture}"
         )
+    if config.evaluation.score_test and not len(dataset.test):
+        raise config_lib.UserError(
+            "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
+        )
     loop.make_batches(dataset, config, mesh)
     step_lib.state_shapes_and_shardings(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
@@ -234,54 +238,42 @@ def _evaluate(
     dev_perplexity: Callable[[Any], float],
 ) -> dict[str, Any]:
     """Perplexity and BLEU of a trained run, and what else its result says."""
-    started = time.monotonic()
-    ppl = dev_perplexity(state.params)
     model = models.build(config.model, config.data.vocab_size)
-    translate = translator.Translator(model, state.params, dataset.tokenizer, config, mesh)
-    hypotheses = translate.translate(dataset.dev.source, _log_decoding(len(dataset.dev)))
-    eval_seconds = time.monotonic() - started
-    files.write_lines(workdir / "hypotheses.txt", hypotheses)
-    scores = bleu.score(hypotheses, dataset.dev.target)
-    main = scores[bleu.MAIN]
-    _log.info("development ppl %.3f, BLEU %.2f (%s)", ppl, main["score"], main["signature"])
+    params, encode = state.params, dataset.tokenizer.encode
+    if config.evaluation.average_checkpoints > 1:
+        params = _restore_params(model, config, mesh, workdir, dataset.tokenizer)
+    translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
+    found = evaluators.evaluate("dev", dataset.dev, translate, dev_perplexity, workdir)
+    eval_seconds = found["eval_seconds"]
+    if config.evaluation.score_test:
+        test = dataset.test
+        of_test = perplexity.build(
+            model, encode(test.source), encode(test.target), config.data, mesh
+        )
+        found["test"] = evaluators.evaluate("test", test, translate, of_test, workdir)
+        eval_seconds += found["test"]["eval_seconds"]
     return {
-        "params": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
+        "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "steps": config.train.num_steps,
-        "ppl": ppl,
-        "bleu": scores,
-        **_by_length(hypotheses, dataset, config.log.bucket_tokens),
+        **found,
+        **evaluators.by_length(dataset, workdir, config.log.bucket_tokens),
         "tokens_per_second": metrics.tokens_per_second(workdir),
         "wall_seconds": wall_seconds + eval_seconds,
-        "eval_seconds": eval_seconds,
         "git_commit": git_commit(),
         "data_sha256": dataset.digests["corpus"],
         "tokenizer_sha256": dataset.digests["tokenizer"],
         "data": dict(dataset.provenance),
+        "decode": dataclasses.asdict(config.decode),
         "devices": [device.device_kind for device in jax.devices()],
         "versions": {"jax": jax.__version__},
-    }
-
-
-def _by_length(
-    hypotheses: Sequence[str], dataset: dataset_lib.Dataset, width: int
-) -> dict[str, Any]:
-    """BLEU in buckets of source tokens, and over all sources longer than any trained on."""
-    lengths = [len(tokens) for tokens in dataset.tokenizer.encode(dataset.dev.source)]
-
-    def score(bounds: Sequence[int]) -> list[bleu.Bucket]:
-        return bleu.score_by_length(hypotheses, dataset.dev.target, lengths, bounds)
-
-    trained = int(dataset.source.lengths[dataset.usable].max())
-    return {
-        "bleu_by_length": score(bleu.bounds(lengths, width)),
-        "bleu_beyond_training": score([trained])[-1] if max(lengths) > trained else None,
     }
 
 
 def load(workdir: str | pathlib.Path) -> translator.Translator:
     """A trained run, ready to translate: `load("runs/X").translate(["A dog sleeps."])`.
 
-    Only data is read: config.json, tokenizer.model and the newest checkpoint.
+    Only data is read: config.json, tokenizer.model and the newest checkpoint, or as many as
+    evaluation.average_checkpoints says.
 
     Raises:
       UserError: the folder holds no run, or none with a checkpoint.
@@ -327,13 +319,6 @@ def _restore_params(
     )
     try:
         shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
-        return checkpoints.restore(shapes, shardings)[0].params
+        return checkpoints.averaged(shapes, shardings, config.evaluation.average_checkpoints)
     finally:
         checkpoints.close()
-
-
-def _log_decoding(total: int):
-    def progress(done: int) -> None:
-        _log.info("translated %s of %s sentences", f"{done:,}", f"{total:,}")
-
-    return progress

@@ -13,19 +13,22 @@ from transformer_jax.data import text
 from transformer_jax.evaluation import bleu
 
 _REFERENCES = flags.DEFINE_string("references", None, "File of references.", required=True)
+_LANGUAGE = flags.DEFINE_string(
+    "language", "de", "Language of both; the paper's variant tokenises by it."
+)
 _HYPOTHESES = flags.DEFINE_string("hypotheses", None, "File of translations.", required=True)
 
 
 def main() -> None:
     """Prints one line a variant."""
-    references, _ = text.read_lines(pathlib.Path(_REFERENCES.value))
-    hypotheses, _ = text.read_lines(pathlib.Path(_HYPOTHESES.value))
+    references = text.read_lines(pathlib.Path(_REFERENCES.value))
+    hypotheses = text.read_lines(pathlib.Path(_HYPOTHESES.value))
     if len(references) != len(hypotheses):
         raise config_lib.UserError(
             f"{_REFERENCES.value} has {len(references):,} lines, but {_HYPOTHESES.value} has "
             f"{len(hypotheses):,}"
         )
-    for name, variant in bleu.score(hypotheses, references).items():
+    for name, variant in bleu.score(hypotheses, references, _LANGUAGE.value).items():
         print(f"{name:25} {variant['score']:6.2f}  {variant['signature']}")
 
 

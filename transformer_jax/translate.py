@@ -17,10 +17,9 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=Tr
 def main() -> None:
     """Reads all lines, translates them together, writes them in their order."""
     translator = runs.load(_WORKDIR.value)
-    content = sys.stdin.buffer.read()
-    if not content:
+    sentences = list(text.decoded(sys.stdin.buffer, "standard input"))
+    if not sentences:
         return
-    sentences = text.split_lines(content, "standard input")
 
     def progress(done: int) -> None:
         print(f"\rtranslated {done:,} of {len(sentences):,}", end="", file=sys.stderr)

@@ -6,10 +6,7 @@ import pathlib
 import statistics
 from collections.abc import Sequence
 
-import rich.box
-import rich.console
-import rich.table
-
+from experiments import tables
 from transformer_jax import files
 
 TRAINING_HEADS = (
@@ -117,7 +114,7 @@ def write(
         _training_cells(row, peer, rows) for row, peer in compared if not row.work.sentences
     ]
     decoding = [_decoding_cells(row, peer) for row, peer in compared if row.work.sentences]
-    tables = [(TRAINING_HEADS, training), (DECODING_HEADS, decoding)]
+    found = [(TRAINING_HEADS, training), (DECODING_HEADS, decoding)]
     note = (
         f"{machine}; medians of {len(rows[0].seconds)} rounds in which the rows took turns; ×: the "
         f"median ratio to {' or '.join(f'“{name}”' for name in peers)} in the same round, with its "
@@ -125,25 +122,9 @@ def write(
         "matrices of the same type, timed in turn with the rest. Decoding: beam 4, batches of 32, "
         "score / length^0.6, the same trained weights."
     )
-    parts: list[str] = []
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console = rich.console.Console(width=160)
-    for heads, cells in tables:
-        if not cells:
-            continue
-        parts += ["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *cells)]
-        parts.append("")
-        shown = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False)
-        for i, head in enumerate(heads):
-            shown.add_column(head, justify="left" if i < 2 else "right", no_wrap=i < 2)
-        for line in cells:
-            shown.add_row(*line)
-        console.print(shown)
-    parts += [part for line in (*notes, note) for part in (line, "")]
-    for line in (*notes, note):
-        console.print(line, highlight=False, markup=False)
-    files.write_lines(workdir / "benchmark.md", parts)
+    shown = [tables.Table(heads, cells) for heads, cells in found if cells]
+    files.write(workdir / "benchmark.md", tables.markdown(shown, [*notes, note]).encode())
+    tables.show(shown, [*notes, note])
 
 
 def _peer(row: Row, rows: Sequence[Row], peers: Sequence[str]) -> Row | None:

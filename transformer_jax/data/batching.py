@@ -6,14 +6,15 @@ from typing import final
 
 import grain
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 
 from transformer_jax import sequences
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import packing
 from transformer_jax.data import tokenizer as tokenizer_lib
 
-Tokens = Sequence[int] | Int[np.ndarray, "_"]
+MEASURED_WINDOWS = 4  # of packing, for the fill rates that a run logs
+Tokens = Sequence[int] | Integer[np.ndarray, "_"]
 
 
 def fill(
@@ -122,12 +123,14 @@ class TrainingBatches:
         )
 
     def fill_rates(self) -> tuple[float, float]:
-        """Shares of source and target positions that hold tokens, over the first epoch."""
-        dataset, rows = self._dataset, self.plan.epoch_end(0)
-        source_tokens = (dataset.source.lengths[dataset.usable] + 1).sum()
-        target_tokens = (dataset.target.lengths[dataset.usable] + 1).sum()
+        """Shares of source and target positions that hold tokens, over the first windows."""
+        dataset, rows = self._dataset, self.plan.epoch_end(0, MEASURED_WINDOWS)
+        pairs = dataset.usable[[pair for row in self.plan.rows(0, rows) for pair in row]]
         source_length, target_length = self._lengths
-        return source_tokens / (rows * source_length), target_tokens / (rows * target_length)
+        return (
+            float((dataset.source.lengths[pairs] + 1).sum() / (rows * source_length)),
+            float((dataset.target.lengths[pairs] + 1).sum() / (rows * target_length)),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,19 +1,39 @@
 """A corpus: sentence pairs for training, development and test, and where they come from."""
 
+import abc
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, final
 
 
+class PairSource(abc.ABC):
+    """Sentences and their translations, in a fixed order; a training set may be larger than memory.
+
+    Reading it again begins anew.
+    """
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Number of pairs."""
+
+    @abc.abstractmethod
+    def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
+        """Source and target sentences of pairs start, start + every and so on."""
+
+
+@final
 @dataclasses.dataclass(frozen=True)
-class Pairs:
-    """Sentences and their translations, line by line."""
+class Pairs(PairSource):
+    """Sentences and their translations in memory, line by line."""
 
     source: list[str]
     target: list[str]
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
+        return zip(self.source[start::every], self.target[start::every], strict=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +49,7 @@ class Corpus:
       provenance: files, line counts and digests, for the run's record.
     """
 
-    train: Pairs
+    train: PairSource
     dev: Pairs
     test: Pairs
     train_digest: str

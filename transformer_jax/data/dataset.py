@@ -4,40 +4,18 @@ import dataclasses
 import hashlib
 import logging
 import pathlib
-import shutil
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 from transformer_jax import config as config_lib
+from transformer_jax.data import checks, text, token_cache, toy
 from transformer_jax.data import corpus as corpus_lib
-from transformer_jax.data import text, toy
 from transformer_jax.data import tokenizer as tokenizer_lib
 
 _log = logging.getLogger(__name__)
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class TokenLists:
-    """Many lists of ids, end to end in one array; list i is ids[offsets[i]:offsets[i + 1]]."""
-
-    ids: Int[np.ndarray, "ids"]
-    offsets: Int[np.ndarray, "boundaries"]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> Int[np.ndarray, "length"]:
-        return self.ids[self.offsets[index] : self.offsets[index + 1]]
-
-    @property
-    def lengths(self) -> Int[np.ndarray, "lists"]:
-        """Number of ids in each list."""
-        return np.diff(self.offsets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +34,8 @@ class Dataset:
     """
 
     tokenizer: tokenizer_lib.Tokenizer
-    source: TokenLists
-    target: TokenLists
+    source: token_cache.TokenLists
+    target: token_cache.TokenLists
     usable: Int[np.ndarray, "pairs"]
     dev: corpus_lib.Pairs
     test: corpus_lib.Pairs
@@ -65,7 +43,7 @@ class Dataset:
     provenance: Mapping[str, Any]
 
 
-def _load_toy(config: config_lib.DataConfig) -> corpus_lib.Corpus:
+def _load_toy(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
     languages = (config.source_language, config.target_language)
     if sorted(languages) != ["de", "en"]:
         raise config_lib.UserError(
@@ -77,15 +55,24 @@ def _load_toy(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     return toy.load(config.toy_pairs, config.toy_held_out_pairs, config.toy_seed, *languages)
 
 
-def _load_text(config: config_lib.DataConfig) -> corpus_lib.Corpus:
+def _load_text(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
     return text.load(
         config.train, config.dev, config.test, config.source_language, config.target_language
     )
 
 
-CORPORA: dict[str, Callable[[config_lib.DataConfig], corpus_lib.Corpus]] = {
+def _load_tfds(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
+    from transformer_jax.data import wmt  # importing TFDS takes a second: not for everyone
+
+    return wmt.load(
+        config.tfds_name, config.tfds_dir, config.source_language, config.target_language, cache_dir
+    )
+
+
+CORPORA: dict[str, Callable[[config_lib.DataConfig, pathlib.Path], corpus_lib.Corpus]] = {
     "toy": _load_toy,
     "text": _load_text,
+    "tfds": _load_tfds,
 }
 
 
@@ -95,24 +82,53 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     Raises:
       UserError: as the corpus and the tokenizer do, or no training pair is usable.
     """
-    corpus = config_lib.lookup("data.corpus", config.corpus, CORPORA)(config)
-    if not any(map(str.strip, corpus.train.source + corpus.train.target)):
+    corpus = config_lib.lookup("data.corpus", config.corpus, CORPORA)(config, cache_dir)
+    if not any(source.strip() or target.strip() for source, target in corpus.train.read()):
         raise config_lib.UserError("the training set is empty: all its lines are blank")
     tokenizer = tokenizer_lib.cached(
-        corpus.train.source + corpus.train.target, config.vocab_size, corpus.train_digest, cache_dir
+        corpus.train, config.vocab_size, config.tokenizer_pairs, corpus.train_digest, cache_dir
     )
-    source, target = _encoded(corpus, tokenizer, cache_dir)
+    key = hashlib.sha256(f"{corpus.train_digest} {tokenizer.digest}".encode()).hexdigest()[:16]
+    source, target = token_cache.encoded(corpus.train, tokenizer, cache_dir / f"tokens-{key}")
+    found = checks.run(corpus, config.source_language, config.target_language, cache_dir)
+    usable, dropped = _usable(source, target, config)
+    return Dataset(
+        tokenizer,
+        source,
+        target,
+        usable,
+        corpus.dev,
+        corpus.test,
+        digests={"corpus": corpus.digest, "tokenizer": tokenizer.digest},
+        provenance={
+            **corpus.provenance,
+            "languages": [config.source_language, config.target_language],
+            "dropped": dropped,
+            "checks": found,
+        },
+    )
+
+
+def longest(dataset: Dataset) -> tuple[int, int]:
+    """Tokens of the longest development or test source, and reference, with their end tokens."""
+    sides = (dataset.dev.source + dataset.test.source, dataset.dev.target + dataset.test.target)
+    source, target = (1 + max(map(len, dataset.tokenizer.encode(side))) for side in sides)
+    return source, target
+
+
+def _usable(
+    source: token_cache.TokenLists, target: token_cache.TokenLists, config: config_lib.DataConfig
+) -> tuple[Int[np.ndarray, "pairs"], dict[str, int]]:
+    """Indices of the pairs to train on, and how many were dropped for which reason."""
+    empty = (source.lengths == 0) | (target.lengths == 0)
     # A row also holds each sentence's end token.
-    sides = zip(corpus.train.source, corpus.train.target, strict=True)
-    empty = np.array([not one.strip() or not other.strip() for one, other in sides])
     too_long = ~empty & (
         (source.lengths >= config.source_length) | (target.lengths >= config.target_length)
     )
-    longest = np.maximum(source.lengths, target.lengths)
-    left_out = (
-        ~(empty | too_long) & bool(config.train_max_tokens) & (longest > config.train_max_tokens)
-    )
-    usable = np.flatnonzero(~(empty | too_long | left_out))
+    left_out = np.zeros_like(empty)
+    if most := config.train_max_tokens:
+        left_out = ~(empty | too_long) & ((source.lengths > most) | (target.lengths > most))
+    usable = np.flatnonzero(~(empty | too_long | left_out)).astype(np.int32)
     dropped = {
         "empty": int(empty.sum()),
         "too_long": int(too_long.sum()),
@@ -135,54 +151,4 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
         )
     if not len(usable):
         raise config_lib.UserError("no training pair is left once empty and long ones are dropped")
-    return Dataset(
-        tokenizer,
-        source,
-        target,
-        usable,
-        corpus.dev,
-        corpus.test,
-        digests={"corpus": corpus.digest, "tokenizer": tokenizer.digest},
-        provenance={**corpus.provenance, "dropped": dropped},
-    )
-
-
-def longest(dataset: Dataset) -> tuple[int, int]:
-    """Tokens of the longest development or test source, and reference, with their end tokens."""
-    sides = (dataset.dev.source + dataset.test.source, dataset.dev.target + dataset.test.target)
-    source, target = (1 + max(map(len, dataset.tokenizer.encode(side))) for side in sides)
-    return source, target
-
-
-def _encoded(
-    corpus: corpus_lib.Corpus, tokenizer: tokenizer_lib.Tokenizer, cache_dir: pathlib.Path
-) -> tuple[TokenLists, TokenLists]:
-    """The encoded training set, memory-mapped from the cache, which is filled first if need be."""
-    key = hashlib.sha256(f"{corpus.train_digest} {tokenizer.digest}".encode()).hexdigest()[:16]
-    folder = cache_dir / f"tokens-{key}"
-    if not folder.exists():
-        temporary = pathlib.Path(tempfile.mkdtemp(dir=cache_dir, prefix=".tokens-"))
-        try:
-            _write_tokens(temporary / "source", tokenizer.encode(corpus.train.source))
-            _write_tokens(temporary / "target", tokenizer.encode(corpus.train.target))
-            temporary.chmod(0o755)
-            temporary.rename(folder)
-        except OSError:
-            if not folder.exists():  # otherwise another process was first, with the same content
-                raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return _read_tokens(folder / "source"), _read_tokens(folder / "target")
-
-
-def _write_tokens(stem: pathlib.Path, lists: Sequence[Sequence[int]]) -> None:
-    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    ids = np.fromiter((i for tokens in lists for i in tokens), np.int32, int(lengths.sum()))
-    np.save(f"{stem}-ids.npy", ids)
-    np.save(f"{stem}-offsets.npy", np.concatenate([[0], np.cumsum(lengths)]))
-
-
-def _read_tokens(stem: pathlib.Path) -> TokenLists:
-    return TokenLists(
-        np.load(f"{stem}-ids.npy", mmap_mode="r"), np.load(f"{stem}-offsets.npy", mmap_mode="r")
-    )
+    return usable, dropped

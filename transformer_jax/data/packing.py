@@ -3,11 +3,13 @@
 An epoch is a seeded shuffle of the pairs, cut into windows. Within a window pairs are packed by
 best fit, longest target first, and the rows shuffled. The rows of all windows of all epochs follow
 one another, and batch b is rows b R to (b + 1) R of that sequence. So the input's whole state is
-the step number, on any number of hosts.
+the step number, on any number of hosts. How many rows each earlier window has can be had by packing
+them all again, which takes minutes for millions of pairs; a checkpoint therefore remembers it.
 """
 
 import bisect
 import threading
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
@@ -88,15 +90,13 @@ class Plan:
         self._windows_per_epoch = -(-len(source_lengths) // window)
         self._starts = [0]  # first row of window 0, 1, … as far as known
         self._cache: dict[int, list[list[int]]] = {}
-        self._shuffle, self._shuffled = np.array([], np.int64), -1  # of the epoch read last
+        self._shuffle, self._shuffled = np.array([], np.int32), -1  # of the epoch read last
         self._lock = threading.Lock()  # Grain reads batches from several threads
 
     def rows(self, start: int, stop: int) -> list[list[int]]:
         """Rows start to stop of the endless sequence, each a list of pairs."""
         with self._lock:
-            while self._starts[-1] < stop:
-                window = len(self._starts) - 1
-                self._starts.append(self._starts[-1] + len(self._pack_window(window)))
+            self._know(lambda: self._starts[-1] >= stop)
             window = bisect.bisect_right(self._starts, start) - 1
             rows: list[list[int]] = []
             while self._starts[window] < stop:
@@ -105,14 +105,30 @@ class Plan:
                 window += 1
             return rows
 
-    def epoch_end(self, epoch: int) -> int:
-        """Number of the row after the last one of an epoch (0, 1, …)."""
+    def epoch_end(self, epoch: int, most_windows: int | None = None) -> int:
+        """Number of the row after the last one of an epoch (0, 1, …), or of its first windows."""
+        windows = min(most_windows or self._windows_per_epoch, self._windows_per_epoch)
+        last = epoch * self._windows_per_epoch + windows
         with self._lock:
-            last = (epoch + 1) * self._windows_per_epoch
-            while len(self._starts) <= last:
-                window = len(self._starts) - 1
-                self._starts.append(self._starts[-1] + len(self._pack_window(window)))
+            self._know(lambda: len(self._starts) > last)
             return self._starts[last]
+
+    @property
+    def starts(self) -> list[int]:
+        """The first row of each window, as far as it is known."""
+        with self._lock:
+            return list(self._starts)
+
+    def remember(self, starts: Sequence[int]) -> None:
+        """Takes over what another plan of the same arguments knew, from its `starts`."""
+        with self._lock:
+            self._starts = max(self._starts, list(starts), key=len)
+
+    def _know(self, enough: Callable[[], bool]) -> None:
+        """Packs windows until enough of them are known."""
+        while not enough():
+            window = len(self._starts) - 1
+            self._starts.append(self._starts[-1] + len(self._pack_window(window)))
 
     def _pack_window(self, window: int) -> list[list[int]]:
         if window not in self._cache:
@@ -124,8 +140,8 @@ class Plan:
     def _pack_anew(self, window: int) -> list[list[int]]:
         epoch, part = divmod(window, self._windows_per_epoch)
         if self._shuffled != epoch:
-            generator = np.random.default_rng((self._seed, epoch))
-            self._shuffle = generator.permutation(len(self._lengths[0]))
+            self._shuffle = np.arange(len(self._lengths[0]), dtype=np.int32)
+            np.random.default_rng((self._seed, epoch)).shuffle(self._shuffle)
             self._shuffled = epoch
         pairs = self._shuffle[part * self._window : (part + 1) * self._window]
         source_lengths, target_lengths = (lengths[pairs] for lengths in self._lengths)

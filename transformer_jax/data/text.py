@@ -4,12 +4,15 @@ A path prefix stands for two files: `X` for `X.en` and `X.de` (or `X.en.gz`, `X.
 at "\n" and nowhere else: `str.splitlines` would also break at U+0085, which real news contains.
 """
 
+import dataclasses
 import gzip
 import hashlib
+import itertools
 import logging
 import pathlib
 import zlib
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, final
 
 from transformer_jax import config as config_lib
 from transformer_jax.data import corpus as corpus_lib
@@ -17,91 +20,142 @@ from transformer_jax.data import corpus as corpus_lib
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """One side of a set, as it lies on disk.
+
+    Attributes:
+      path: the file.
+      sha256: of its bytes, compressed or not.
+      lines: in its text.
+    """
+
+    path: pathlib.Path
+    sha256: str
+    lines: int
+
+
+@final
+class Files(corpus_lib.PairSource):
+    """Pairs of aligned files, one after another, read line by line."""
+
+    def __init__(self, pairs: Sequence[tuple[_File, _File]]) -> None:
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return sum(source.lines for source, _ in self._pairs)
+
+    def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
+        return itertools.islice(self._all(), start, None, every)
+
+    def _all(self) -> Iterator[tuple[str, str]]:
+        for source, target in self._pairs:
+            yield from zip(lines(source.path), lines(target.path), strict=True)
+
+
 def load(
     train: str, dev: str, test: str, source_language: str, target_language: str
 ) -> corpus_lib.Corpus:
-    """Reads a corpus from path prefixes; several training prefixes are separated by commas.
+    """Opens a corpus by path prefixes; several training prefixes are separated by commas.
 
     Raises:
       UserError: a prefix is not given, a file is missing, unreadable, empty or not UTF-8, or
         the two files of a pair differ in their number of lines.
     """
-    files: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     digest = hashlib.sha256()
-    sets, digests = {}, {}
+    sets: dict[str, Files] = {}
+    digests: dict[str, str] = {}
     for name, prefixes in (("train", train), ("dev", dev), ("test", test)):
-        source: list[str] = []
-        target: list[str] = []
+        pairs: list[tuple[_File, _File]] = []
         for prefix in filter(None, (part.strip() for part in prefixes.split(","))):
-            sides = [_read_side(prefix, end) for end in (source_language, target_language)]
-            (source_record, source_lines), (target_record, target_lines) = sides
-            if len(source_lines) != len(target_lines):
+            source, target = (_find(prefix, end) for end in (source_language, target_language))
+            if source.lines != target.lines:
                 raise config_lib.UserError(
-                    f"{source_record['path']} has {len(source_lines):,} lines, but "
-                    f"{target_record['path']} has {len(target_lines):,}: they should be aligned"
+                    f"{source.path} has {source.lines:,} lines, but {target.path} has "
+                    f"{target.lines:,}: they should be aligned"
                 )
-            source += source_lines
-            target += target_lines
-            for record in (source_record, target_record):
-                files.append({"set": name, **record})
-                digest.update(f"{name} {record['sha256']}\n".encode())
-        if not source and name != "test":
+            pairs.append((source, target))
+            for file in (source, target):
+                records.append({"set": name, **dataclasses.asdict(file), "path": str(file.path)})
+                digest.update(f"{name} {file.sha256}\n".encode())
+        if not pairs and name != "test":
             raise config_lib.UserError(
                 f"data.{name} is empty: give a path prefix, --config.data.{name}=PATH/{name} reads "
                 f"PATH/{name}.{source_language} and PATH/{name}.{target_language}"
             )
-        sets[name] = corpus_lib.Pairs(source, target)
+        sets[name] = Files(pairs)
         digests[name] = digest.hexdigest()
-        if source:
-            _log.info("data.%s: %s sentence pairs", name, f"{len(source):,}")
-    provenance = {"corpus": "text", "files": files}
+        if pairs:
+            _log.info("data.%s: %s sentence pairs", name, f"{len(sets[name]):,}")
     return corpus_lib.Corpus(
-        **sets, train_digest=digests["train"], digest=digests["dev"], provenance=provenance
+        train=sets["train"],
+        dev=_in_memory(sets["dev"]),
+        test=_in_memory(sets["test"]),
+        train_digest=digests["train"],
+        digest=digests["dev"],
+        provenance={"corpus": "text", "files": records},
     )
 
 
-def read_lines(path: pathlib.Path) -> tuple[list[str], str]:
-    """Reads a text file; a name that ends in .gz is decompressed.
+def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """Lines of UTF-8, without their ends.
 
-    Returns:
-      The lines, and the SHA-256 of the file as it lies on disk.
-
-    Raises:
-      UserError: the file cannot be read, has no lines, or a line is not UTF-8.
-    """
-    try:
-        stored = path.read_bytes()
-        content = gzip.decompress(stored) if path.suffix == ".gz" else stored
-    except (OSError, EOFError, zlib.error) as error:
-        raise config_lib.UserError(f"cannot read {path}: {error}") from error
-    if not content:
-        raise config_lib.UserError(f"{path} is empty: it has 0 lines")
-    return split_lines(content, str(path)), hashlib.sha256(stored).hexdigest()
-
-
-def split_lines(content: bytes, name: str) -> list[str]:
-    r"""The lines of UTF-8 text, split at "\n" only; the last may end without it.
+    Args:
+      lines: each with its end, which the last may lack.
+      name: of where they come from, for the error.
 
     Raises:
-      UserError: a line is not UTF-8; the message has its number, and `name`.
+      UserError: a line is not UTF-8; the message has its number.
     """
-    lines = content.removesuffix(b"\n").split(b"\n")
-    sentences = []
     for number, line in enumerate(lines, start=1):
         try:
-            sentences.append(line.decode())
+            yield line.removesuffix(b"\n").decode()
         except UnicodeDecodeError as error:
             raise config_lib.UserError(
-                f"{name}: line {number:,} of {len(lines):,} is not UTF-8 ({error.reason} at byte "
+                f"{name}: line {number:,} is not UTF-8 ({error.reason} at byte "
                 f"{error.start + 1} of the line)"
             ) from error
-    return sentences
 
 
-def _read_side(prefix: str, language: str) -> tuple[dict[str, Any], list[str]]:
+def lines(path: pathlib.Path) -> Iterator[str]:
+    r"""The lines of a file, one at a time; a name that ends in .gz is decompressed.
+
+    Raises:
+      UserError: the file cannot be read, or a line is not UTF-8.
+    """
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            yield from decoded(file, str(path))
+    except (OSError, EOFError, zlib.error) as error:
+        raise config_lib.UserError(f"cannot read {path}: {error}") from error
+
+
+def read_lines(path: pathlib.Path) -> list[str]:
+    """All lines of a file.
+
+    Raises:
+      UserError: as `lines`, or the file is empty.
+    """
+    found = list(lines(path))
+    if not found:
+        raise config_lib.UserError(f"{path} is empty: it has 0 lines")
+    return found
+
+
+def _find(prefix: str, language: str) -> _File:
     candidates = [pathlib.Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
     for path in candidates:
         if path.exists():
-            lines, digest = read_lines(path)
-            return {"path": str(path), "sha256": digest, "lines": len(lines)}, lines
+            count = sum(1 for _ in lines(path))
+            if not count:
+                raise config_lib.UserError(f"{path} is empty: it has 0 lines")
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return _File(path, digest, count)
     raise config_lib.UserError(f"there is no file {candidates[0]}, nor {candidates[1].name}")
+
+
+def _in_memory(files: Files) -> corpus_lib.Pairs:
+    source, target = zip(*files.read(), strict=True) if len(files) else ((), ())
+    return corpus_lib.Pairs(list(source), list(target))

@@ -18,6 +18,7 @@ import sentencepiece
 
 from transformer_jax import config as config_lib
 from transformer_jax import files
+from transformer_jax.data import corpus as corpus_lib
 
 _log = logging.getLogger(__name__)
 
@@ -119,19 +120,30 @@ def train(sentences: Iterable[str], vocab_size: int) -> bytes:
 
 
 def cached(
-    sentences: Iterable[str], vocab_size: int, corpus_digest: str, cache_dir: pathlib.Path
+    pairs: corpus_lib.PairSource,
+    vocab_size: int,
+    most_pairs: int,
+    corpus_digest: str,
+    cache_dir: pathlib.Path,
 ) -> Tokenizer:
     """The tokenizer of a corpus, from the cache or trained now.
 
     Args:
-      sentences: of both languages; read only if the model is not in the cache.
+      pairs: sentences of both languages; read only if the model is not in the cache.
       vocab_size: pieces.
+      most_pairs: pairs to train on at most, evenly spread over all.
       corpus_digest: identifies the sentences.
       cache_dir: where tokenizers are kept, by a hash of corpus and settings.
     """
-    key = json.dumps([corpus_digest, vocab_size, SETTINGS], sort_keys=True)
+    every = -(-len(pairs) // most_pairs)
+    key = json.dumps([corpus_digest, every, vocab_size, SETTINGS], sort_keys=True)
     path = cache_dir / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
     if not path.exists():
-        _log.info("training a tokenizer of %s pieces", f"{vocab_size:,}")
+        _log.info(
+            "training a tokenizer of %s pieces on %s pairs",
+            f"{vocab_size:,}",
+            f"{-(-len(pairs) // every):,}",
+        )
+        sentences = (pair[side] for side in (0, 1) for pair in pairs.read(every=every))
         files.write(path, train(sentences, vocab_size))
     return Tokenizer(path.read_bytes())

@@ -1,19 +1,59 @@
 """BLEU in every variant that we report, each with the signature that says what it is."""
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
+import numpy as np
+from jaxtyping import Int
 from sacrebleu.metrics import bleu as sacrebleu
+
+from transformer_jax.evaluation import paper_text
 
 FEWEST = 20  # sentences in the last bucket of lengths, if there are so many
 MAIN = "sacrebleu_13a"  # the variant that tables show
 
+PAPER = "paper"  # tokenised BLEU as the paper reports it
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variant:
+    """A way to count.
+
+    Attributes:
+      options: of sacreBLEU.
+      as_paper: whether sentences are prepared as the paper's were.
+    """
+
+    options: Mapping[str, Any]
+    as_paper: bool = False
+
+    @property
+    def metric(self) -> sacrebleu.BLEU:
+        # `force` silences advice about hypotheses that look tokenised; it changes no score.
+        return sacrebleu.BLEU(**self.options, force=True)
+
+    def prepare(self, sentences: Sequence[str], language: str) -> list[str]:
+        return paper_text.prepare(sentences, language) if self.as_paper else list(sentences)
+
+    def signature(self, metric: sacrebleu.BLEU, language: str) -> str:
+        written = str(metric.get_signature())
+        return (
+            written.replace("tok:none", paper_text.signature(language))
+            if self.as_paper
+            else written
+        )
+
+
+_MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}  # what multi-bleu.perl counts
 _VARIANTS = {
-    "sacrebleu_13a": {"tokenize": "13a"},
-    "sacrebleu_13a_lowercase": {"tokenize": "13a", "lowercase": True},
-    "sacrebleu_intl": {"tokenize": "intl"},
-    "sacrebleu_intl_lowercase": {"tokenize": "intl", "lowercase": True},
+    MAIN: _Variant({"tokenize": "13a"}),
+    "sacrebleu_13a_lowercase": _Variant({"tokenize": "13a", "lowercase": True}),
+    "sacrebleu_intl": _Variant({"tokenize": "intl"}),
+    "sacrebleu_intl_lowercase": _Variant({"tokenize": "intl", "lowercase": True}),
+    PAPER: _Variant(_MULTI_BLEU, as_paper=True),
+    "paper_lowercase": _Variant({**_MULTI_BLEU, "lowercase": True}, as_paper=True),
 }
 
 
@@ -63,8 +103,7 @@ def score_by_length(
     for low, high in itertools.pairwise(edges):
         chosen = [i for i, length in enumerate(source_lengths) if low < length <= high]
         if chosen:
-            metric = sacrebleu.BLEU(**_VARIANTS[MAIN], force=True)
-            result = metric.corpus_score(
+            result = _VARIANTS[MAIN].metric.corpus_score(
                 [hypotheses[i] for i in chosen], [[references[i] for i in chosen]]
             )
             buckets.append(
@@ -73,8 +112,13 @@ def score_by_length(
     return buckets
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
+def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Score]:
     """Corpus BLEU of hypotheses against one reference each, by variant.
+
+    Args:
+      hypotheses: translations.
+      references: one each.
+      language: that both are in; the paper's variant tokenises by it.
 
     Raises:
       ValueError: there are not as many hypotheses as references.
@@ -82,9 +126,38 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Sco
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
     scores: dict[str, Score] = {}
-    for name, options in _VARIANTS.items():
-        # `force` silences advice about hypotheses that look tokenised; it changes no score.
-        metric = sacrebleu.BLEU(**options, force=True)
-        result = metric.corpus_score(list(hypotheses), [list(references)])
-        scores[name] = Score(score=result.score, signature=str(metric.get_signature()))
+    for name, variant in _VARIANTS.items():
+        metric = variant.metric
+        result = metric.corpus_score(
+            variant.prepare(hypotheses, language), [variant.prepare(references, language)]
+        )
+        scores[name] = Score(score=result.score, signature=variant.signature(metric, language))
     return scores
+
+
+def counts(
+    hypotheses: Sequence[str], references: Sequence[str], language: str, variant: str
+) -> Int[np.ndarray, "sentences 10"]:
+    """What corpus BLEU sums over sentences, for tests of significance.
+
+    Returns:
+      For each sentence its words, its reference's, and for n = 1 to 4 its n-grams that the
+      reference has, then all its n-grams.
+    """
+    chosen = _VARIANTS[variant]
+    metric = chosen.metric
+    found = [
+        metric.corpus_score([hypothesis], [[reference]])
+        for hypothesis, reference in zip(
+            chosen.prepare(hypotheses, language), chosen.prepare(references, language), strict=True
+        )
+    ]
+    rows = [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in found]
+    return np.array(rows, np.int32).reshape(-1, 10)
+
+
+def from_counts(counts: Int[np.ndarray, "10"], variant: str) -> float:
+    """Corpus BLEU of what `counts` gives, summed over sentences."""
+    words, reference, *ngrams = counts.tolist()
+    smoothing = _VARIANTS[variant].options.get("smooth_method", "exp")
+    return sacrebleu.BLEU.compute_bleu(ngrams[:4], ngrams[4:], words, reference, smoothing).score

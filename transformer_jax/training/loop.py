@@ -80,7 +80,8 @@ class _Run:
             step = f"{self.step:,}"
             _log.info("seed %d: going on from the checkpoint of step %s", self.seed, step)
             shapes = step_lib.state_shapes_and_shardings(model, self._config, self._mesh)
-            state, spent = self.checkpoints.restore(*shapes)
+            state, spent, window_starts = self.checkpoints.restore(*shapes)
+            self.batches.plan.remember(window_starts)
         if self.earlier_seconds is None:  # else it has caught up with others in this very start
             self.earlier_seconds = spent
         return state
@@ -219,7 +220,8 @@ class _Group:
         with self._interval.pause():
             for k, run in enumerate(self._runs):
                 state = together.part(self._state, k, len(self._runs))
-                run.checkpoints.save(state, run.wall_seconds(self._started))
+                seconds = run.wall_seconds(self._started)
+                run.checkpoints.save(state, seconds, run.batches.plan.starts)
                 run.step = step
 
     def _name(self, run: _Run) -> str:
@@ -273,7 +275,7 @@ def train(
     started = time.monotonic()
     runs = [_Run(seed, workdir, dataset, config, mesh) for seed, workdir in workdirs.items()]
     _log.info(
-        "packing fills %.1f%% of source and %.1f%% of target positions, over an epoch",
+        "packing fills %.1f%% of source and %.1f%% of target positions",
         *(100 * rate for rate in runs[0].batches.fill_rates()),
     )
     states: dict[int, step_lib.TrainState] = {}

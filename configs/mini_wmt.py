@@ -1,0 +1,43 @@
+"""Table 3 on real news in an hour of one large GPU: the paper's base at half its width.
+
+The corpus is your own text, by its path prefixes: short sentences (Tatoeba), image captions
+(Multi30k) and the news test sets of WMT but 2013, the development set, and 2014, the test set:
+
+  python -m experiments.table3 --config=configs/mini_wmt.py --workdir=runs/mini \
+      --config.data.train=tatoeba/train,multi30k/train,newstest/newstest2008,… \
+      --config.data.dev=newstest/newstest2013 --config.data.test=newstest/newstest2014
+
+Its BLEU compares between its own rows only, not with the paper's.
+"""
+
+import ml_collections
+
+from configs import base
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Returns the half-width base of mini-WMT."""
+    config = base.get_config()
+    config.model.d_model = 256
+    config.model.d_ff = 1024
+    config.model.d_k = 32
+    config.model.d_v = 32
+    config.model.max_positions = 512
+    config.model.compute_dtype = "bfloat16"
+
+    config.train.num_steps = 1000
+    config.train.warmup_steps = 300
+    config.train.learning_rate_scale = 0.5
+
+    config.data.corpus = "text"
+    config.data.vocab_size = 8000
+    config.data.source_length = 128
+    config.data.target_length = 128
+
+    config.decode.batch_sentences = 256
+    config.evaluation.score_test = True
+
+    config.checkpoint.every = 500
+    config.log.every = 50
+    config.log.dev_every = 0
+    return config

@@ -1,0 +1,66 @@
+"""Tables as people read them: on the terminal, and as Markdown."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import rich.box
+import rich.console
+import rich.markup
+import rich.table
+
+WIDTH = 160  # where the output is no terminal
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Heads and lines of text; one whose head names the paper is set apart.
+
+    Attributes:
+      heads: of the columns.
+      lines: as many cells each.
+      title: above the table; may be empty.
+    """
+
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    title: str = ""
+
+
+def markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
+    """Tables under their titles, then paragraphs of notes."""
+
+    def row(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    parts: list[str] = []
+    for table in tables:
+        parts += [f"## {table.title}"] if table.title else []
+        lines = [row(table.heads), row(["---"] * len(table.heads)), *map(row, table.lines)]
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, *notes]) + "\n"
+
+
+def show(tables: Sequence[Table], notes: Sequence[str]) -> None:
+    """Prints tables and notes; columns of numbers are flush right."""
+    console = rich.console.Console()
+    if not console.is_terminal:
+        console = rich.console.Console(width=WIDTH)
+    for table in tables:
+        shown = rich.table.Table(
+            box=rich.box.SIMPLE, pad_edge=False, title=table.title or None, title_style=""
+        )
+        for place, (head, cells) in enumerate(
+            zip(table.heads, zip(*table.lines, strict=True), strict=True)
+        ):
+            is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
+            shown.add_column(
+                head,
+                justify="right" if is_number and place else "left",
+                style="dim" if "paper" in head else "",
+                no_wrap=not place,
+            )
+        for line in table.lines:
+            shown.add_row(*map(rich.markup.escape, line))
+        console.print(shown)
+    for note in notes:
+        console.print(note, highlight=False, markup=False)

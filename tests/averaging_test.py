@@ -1,0 +1,89 @@
+"""Averaged checkpoints, and the test set scored: what Table 2 asks for."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import transformer_jax
+from transformer_jax import config as config_lib
+from transformer_jax import models, runs
+from transformer_jax.data import toy
+from transformer_jax.training import checkpoint, sharding
+from transformer_jax.training import step as step_lib
+
+
+@pytest.fixture
+def one_device():
+    return sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
+
+
+def test_the_average_is_the_mean_of_the_last_checkpoints(make_config, one_device, tmp_path):
+    config = make_config()
+    model = models.build(config.model, config.data.vocab_size)
+    first = step_lib.init_state(model, config, one_device)
+    checkpoints = checkpoint.Checkpoints(tmp_path, 3, "digest")
+    params = []
+    for step in range(1, 6):
+        params.append(jax.tree.map(lambda leaf, k=step: leaf * k**2, first.params))
+        checkpoints.save(first._replace(step=jnp.int32(step), params=params[-1]), 0.0)
+    shapes = step_lib.state_shapes_and_shardings(model, config, one_device)
+    for last in (1, 3):
+        found = checkpoints.averaged(*shapes, last)
+        expected = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *params[-last:])
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
+    with pytest.raises(config_lib.UserError, match=r"average_checkpoints=4, but .* has 3"):
+        checkpoints.averaged(*shapes, 4)
+    checkpoints.close()
+
+
+def test_too_few_checkpoints_are_refused_before_training(make_config):
+    make_config({"evaluation.average_checkpoints": 3, "checkpoint.keep": 3})
+    for changes in ({}, {"checkpoint.keep": 3, "checkpoint.every": 10}):
+        with pytest.raises(config_lib.UserError, match="average_checkpoints=3 needs as many"):
+            make_config({"evaluation.average_checkpoints": 3, **changes})
+
+
+def test_the_interval_counts_only_where_checkpoints_are_averaged(make_config):
+    def fingerprint(average, every):
+        changes = {"evaluation.average_checkpoints": average, "checkpoint.every": every}
+        return config_lib.fingerprint(make_config(changes), {})
+
+    assert fingerprint(1, 4) == fingerprint(1, 3)
+    assert fingerprint(2, 4) != fingerprint(2, 3)
+
+
+def test_a_run_evaluates_its_average_on_both_sets(make_config, tmp_path, cache_dir):
+    config = make_config({"evaluation.average_checkpoints": 2, "evaluation.score_test": True})
+    result = runs.run(config, tmp_path, cache_dir)
+    _, held_out = toy.sentences(config.data.toy_pairs, 2 * config.data.toy_held_out_pairs, 0)
+    dev, test = held_out[:16], held_out[16:]
+    for prefix, part in (("", dev), ("test_", test)):
+        references = (tmp_path / f"{prefix}references.txt").read_text().splitlines()
+        assert references == [sentence.german for sentence in part]
+        counts = json.loads((tmp_path / f"{prefix}bleu_counts.json").read_text())
+        assert {len(rows) for rows in counts.values()} == {16}
+    assert result["test"]["ppl"] != result["ppl"]
+    assert set(result["test"]["bleu"]) == set(result["bleu"])
+    hypotheses = (tmp_path / "test_hypotheses.txt").read_text().splitlines()
+    loaded = transformer_jax.load(tmp_path)
+    assert loaded.translate([sentence.english for sentence in test]) == hypotheses
+
+
+def test_a_corpus_without_test_set_cannot_be_scored_on_it(make_config, tmp_path, cache_dir):
+    lines = [f"{a} {b} sleeps" for a in "abcdefghij" for b in "klmnopqrst"]
+    for name in ("train.en", "train.de", "dev.en", "dev.de"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    config = make_config(
+        {
+            "data.corpus": "text",
+            "data.train": str(tmp_path / "train"),
+            "data.dev": str(tmp_path / "dev"),
+            "data.vocab_size": 300,
+            "evaluation.score_test": True,
+        }
+    )
+    with pytest.raises(config_lib.UserError, match="has no test set"):
+        runs.run(config, tmp_path / "run", cache_dir)

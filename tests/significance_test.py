@@ -1,0 +1,149 @@
+"""Significance against sacreBLEU's own tests, and verdicts against the rules in words."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from sacrebleu import significance as sacrebleu_significance
+from sacrebleu.metrics import bleu as sacrebleu
+
+from experiments import significance
+from transformer_jax.data import toy
+from transformer_jax.evaluation import bleu
+
+
+def degrade(sentences, share, seed):
+    """Sentences of which a share of words is missing."""
+    random = np.random.default_rng(seed)
+    return [
+        " ".join(word for word in sentence.split() if random.random() >= share) or "."
+        for sentence in sentences
+    ]
+
+
+@pytest.fixture(scope="module")
+def references():
+    return [pair.german for pair in toy.sentences(300, 1, 0)[0]]
+
+
+@pytest.fixture(scope="module")
+def runs(references):
+    """Counts and translations of three systems of three seeds each; the first two are alike."""
+    hypotheses = {
+        (share, seed): degrade(references, share, 10 * seed + place)
+        for place, share in enumerate((0.1, 0.101, 0.2))
+        for seed in range(3)
+    }
+    return {
+        key: (text, bleu.counts(text, references, "de", bleu.MAIN))
+        for key, text in hypotheses.items()
+    }
+
+
+def test_counts_of_sentences_sum_to_corpus_bleu(runs, references):
+    for variant in (bleu.MAIN, bleu.PAPER):
+        hypotheses = runs[0.2, 0][0]
+        summed = bleu.counts(hypotheses, references, "de", variant).sum(0)
+        whole = bleu.score(hypotheses, references, "de")[variant]["score"]
+        assert bleu.from_counts(summed, variant) == pytest.approx(whole)
+
+
+def test_one_run_each_agrees_with_sacrebleu(runs, references):
+    for other in (0.101, 0.2):
+        ours, theirs = runs[other, 0], runs[0.1, 0]
+        found = significance.difference({0: ours[1]}, {0: theirs[1]}, bleu.MAIN)
+        p: dict[str, float] = {}
+        for kind in ("ar", "bs"):
+            test = sacrebleu_significance.PairedTest(
+                [("base", theirs[0]), ("row", ours[0])],
+                {"BLEU": sacrebleu.BLEU(references=[references], tokenize="13a")},
+                None,
+                test_type=kind,
+                n_samples=2000,
+            )
+            scores: Any = test()[1]
+            base, row = scores["BLEU"]
+            p[kind] = row.p_value
+            assert found.mean == pytest.approx(row.score - base.score)
+        assert found.p == pytest.approx(p["ar"], abs=0.04)
+        # A difference is significant for the paired bootstrap where our interval excludes 0.
+        assert found.excludes_0 == (p["bs"] < 0.05)
+
+
+def test_sentences_and_seeds_both_widen_the_interval(runs):
+    one = significance.difference({0: runs[0.2, 0][1]}, {0: runs[0.1, 0][1]}, bleu.MAIN)
+    ours, theirs = ({seed: runs[share, seed][1] for seed in range(3)} for share in (0.2, 0.1))
+    several = significance.difference(ours, theirs, bleu.MAIN)
+    ours_alike, theirs_alike = (dict.fromkeys(range(3), runs[share, 0][1]) for share in (0.2, 0.1))
+    same = significance.difference(ours_alike, theirs_alike, bleu.MAIN)
+    assert (one.seeds, several.seeds) == (1, 3)
+    assert same.half == pytest.approx(one.half)  # seeds that do not differ add nothing
+    scores = [
+        [bleu.from_counts(run.sum(0), bleu.MAIN) for run in side.values()]
+        for side in (ours, theirs)
+    ]
+    over_seeds = scipy.stats.ttest_ind(*scores, equal_var=False).confidence_interval(0.95)
+    assert several.mean == pytest.approx(np.mean(scores[0]) - np.mean(scores[1]))
+    assert over_seeds.low < several.mean < over_seeds.high
+
+
+def test_the_bootstraps_interval_covers_the_truth_as_often_as_it_says():
+    # Systems that are equally good by construction: their difference should lie within the
+    # interval in 95% of many small corpora.
+    random = np.random.default_rng(0)
+    covered = 0
+    for _ in range(100):
+        sides = []
+        for _ in range(2):
+            words = random.integers(8, 30, size=(200, 1))
+            totals = np.concatenate([words - n for n in range(4)], 1)
+            matches = random.binomial(totals, [0.6, 0.4, 0.3, 0.2])
+            sides.append(np.concatenate([words, words, matches, totals], 1).astype(np.int32))
+        found = significance.difference({0: sides[0]}, {0: sides[1]}, bleu.MAIN)
+        covered += not found.excludes_0
+    assert 88 <= covered <= 99
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "seeds", "paper", "expected"),
+    [
+        (-1.0, 0.5, 3, -0.9, "reproduced"),
+        (1.0, 0.5, 3, 0.4, "reproduced"),
+        (1.0, 0.5, 3, -0.9, "contradicts"),
+        (-1.0, 0.5, 3, -0.1, "contradicts"),
+        (-1.0, 0.5, 3, 0.0, "contradicts"),
+        (0.1, 0.3, 3, -0.1, "tie as in the paper"),
+        (0.3, 0.2, 3, 0.0, "tie as in the paper"),
+        (0.1, 0.5, 3, -0.1, "undecided"),
+        (0.1, 0.3, 3, -0.9, "undecided"),
+        (-1.0, 0.5, 1, -0.9, "undecided"),
+    ],
+)
+def test_verdicts(mean, half, seeds, paper, expected):
+    difference = significance.Difference(mean, half, 0.01, seeds)
+    assert significance.verdict(difference, paper) == expected
+
+
+def test_tau_is_kendalls_over_the_pairs_that_the_paper_separates(runs):
+    rows = {
+        "good": {seed: runs[0.1, seed][1] for seed in range(3)},
+        "alike": {0: runs[0.101, 0][1]},
+        "bad": {seed: runs[0.2, seed][1] for seed in range(3)},
+        "not run": {},
+    }
+    paper = {"good": 25.8, "alike": 25.7, "bad": 24.0, "not run": 20.0}
+    found = significance.tau(rows, paper, bleu.MAIN)
+    assert found == (1.0, 1.0, 1.0, 2)
+    swapped = significance.tau(rows, {"good": 24.0, "alike": 24.1, "bad": 25.8}, bleu.MAIN)
+    assert swapped is not None
+    assert (swapped[0], swapped[3]) == (-1.0, 2)
+    assert significance.tau({"good": rows["good"]}, paper, bleu.MAIN) is None
+    # Where the paper separates all pairs, it is scipy's tau-b.
+    means = [3.0, 2.0, 2.0, 1.0]
+    pairs = list(itertools.combinations(range(4), 2))
+    order = [3, 2, 1, 0]
+    signs = np.sign([order[i] - order[j] for i, j in pairs])
+    expected, _ = scipy.stats.kendalltau(means, order, variant="b")
+    assert significance._tau_b(signs, np.array(means), pairs) == pytest.approx(expected)

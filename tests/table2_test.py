@@ -1,0 +1,134 @@
+"""Table 2 and plans: rows against the paper, costs against numbers worked by hand."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from configs import base, base_fr, big, big_fr
+from experiments import cost, paper, plan, results, table2, table2_report
+from transformer_jax import config as config_lib
+from transformer_jax import models
+from transformer_jax.training import memory, sharding
+from transformer_jax.training import step as step_lib
+
+
+@pytest.fixture(scope="module")
+def paper_base():
+    return config_lib.from_mapping(base.get_config().to_dict())
+
+
+def test_rows_are_the_configs_with_averaged_checkpoints(paper_base):
+    rows = table2.rows_for(paper_base)
+    averaged = {"base": 5, "big": 20}
+    for (name, overrides), module in zip(rows.items(), (base, big, base_fr, big_fr), strict=True):
+        config = config_lib.replace(paper_base, overrides)
+        expected = config_lib.from_mapping(module.get_config().to_dict())
+        assert (config.model, config.train, config.data) == (
+            expected.model, expected.train, expected.data,
+        )  # fmt: skip
+        assert config.evaluation.average_checkpoints == averaged[name.split()[0]]
+        assert config.evaluation.score_test
+    french = config_lib.replace(paper_base, rows["big EN-FR"])
+    assert (french.model.dropout_rate, french.data.vocab_size) == (0.1, 32_000)
+
+
+def test_a_base_of_another_corpus_is_refused(paper_base):
+    with pytest.raises(config_lib.UserError, match="Table 2 is WMT's"):
+        table2.rows_for(config_lib.replace(paper_base, {"data.corpus": "text"}))
+
+
+def test_operations_are_six_for_each_weight_and_token_and_those_of_attention(paper_base):
+    config = config_lib.replace(paper_base, {"data.vocab_size": 37_000})
+    length, width = config.data.target_length, config.model.d_model
+    assert config.data.source_length == length
+    layer = 4 * width**2
+    weights = 6 * (layer + 2 * width * 2048) + 6 * (2 * layer + 2 * width * 2048) + 37_000 * width
+    attention = (6 + 2 * 6) * 2 * length * width  # queries with keys, weights with values
+    tokens = 24_576 * 100_000
+    assert cost.training_flops(config) == pytest.approx(
+        6 * tokens * (weights + attention), rel=1e-6
+    )
+
+
+def test_a_plan_is_operations_over_rate(paper_base, capsys):
+    devices = plan.parse("v5e-8")
+    assert (devices.chips, devices.tflops) == (8, 197)
+    plan.write(paper_base, {"base": {}}, 3, devices, 0.5)
+    printed = capsys.readouterr().out
+    hours = cost.training_flops(paper_base) / (8 * 197e12 * 0.5) / 3600
+    line = next(line for line in printed.splitlines() if line.strip().startswith("base"))
+    cells = line.split()
+    assert cells[1] == f"{hours:.2f}"
+    assert cells[-1] == f"{hours * 8 * devices.dollars:,.2f}"
+    assert f"{3 * hours:,.1f} hours of v5e-8" in printed
+    for name in ("v5e", "v9-8", "v5e-0", "v5e-x"):
+        with pytest.raises(config_lib.UserError, match=r"as in v5e-8; known: v4, v5e"):
+            plan.parse(name)
+
+
+def test_planned_memory_is_near_what_a_compiler_finds(make_config):
+    config = make_config({"train.batch_tokens": 2048, "data.source_length": 64,
+                          "model.d_model": 64, "model.d_ff": 128})  # fmt: skip
+    mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), None)
+    model = models.build(config.model, config.data.vocab_size)
+    compiled = memory.of_program(step_lib.compile_step(model, config, mesh))
+    assert compiled is not None
+    assert 0.4 < cost.memory_bytes(config, 1) / compiled < 1.6
+
+
+def test_a_run_that_does_not_fit_is_told_what_would(paper_base):
+    small = plan.Devices("x-1", 1, 100.0, 4.0, 1.0)
+    needed = cost.memory_bytes(paper_base, 1) / 1e9
+    assert needed > 4
+    said = plan._fits(paper_base, needed, small)
+    parts = int(said.removeprefix("with train.accumulation_steps="))
+    fits = config_lib.replace(paper_base, {"train.accumulation_steps": parts})
+    less = config_lib.replace(paper_base, {"train.accumulation_steps": parts // 2})
+    assert cost.memory_bytes(fits, 1) / 1e9 <= 4 < cost.memory_bytes(less, 1) / 1e9
+
+
+def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path, capsys):
+    def result(score, device):
+        bleu = {name: {"score": score, "signature": "s"} for name in ("paper", "sacrebleu_13a")}
+        return {"bleu": bleu, "ppl": 4.5, "test": {"bleu": bleu, "ppl": 4.0}, "params": 1,
+                "wall_seconds": 7200.0, "devices": [device] * 8}  # fmt: skip
+
+    rows = [
+        results.Row(name, overrides, {}, {}, [])
+        for name, overrides in table2.rows_for(paper_base).items()
+    ]
+    found = {0: result(27.0, "TPU v5e"), 1: result(27.5, "TPU v5e")}
+    rows[0] = results.Row(rows[0].name, rows[0].overrides, found, {}, [])
+    table2_report.write(results.Sweep("table2", paper_base, rows, tmp_path))
+    table = (tmp_path / "table2.md").read_text()
+    for name, row in paper.TABLE2.items():
+        line = next(line for line in table.splitlines() if line.startswith(f"| {name} |"))
+        if row.bleu_de:
+            assert f"{row.bleu_de:.2f}" in line
+    ours = next(line for line in table.splitlines() if line.startswith("| ours: Transformer base"))
+    assert ours.split("|")[2].strip() == "27.25"
+    assert ours.split("|")[4].strip() == f"{cost.training_flops(paper_base):.1e}"
+    formula = 7200 * 8 * 197e12
+    assert f"{formula:.1e}" in table
+    assert len((tmp_path / "table2.csv").read_text().splitlines()) == 3
+
+
+def test_the_dry_run_plans_both_tables(tmp_path):
+    for table in ("table2", "table3"):
+        done = subprocess.run(
+            [
+                sys.executable, "-m", f"experiments.{table}", "--config=configs/base.py",
+                f"--workdir={tmp_path}", "--dry_run", "--device=H100-8",
+                *(["--rows=base,big"] if table == "table3" else []),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        )  # fmt: skip
+        assert "hours of H100-8" in done.stdout
+        assert not list(tmp_path.iterdir())
+    assert json.loads((plan._DEVICES).read_text())["date"]

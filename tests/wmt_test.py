@@ -1,0 +1,204 @@
+"""WMT through the real TFDS builders, offline: fetched, prepared, trained, tabulated, scored."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests import offline_wmt, tiny
+from transformer_jax.data import toy
+
+PAIRS, HELD_OUT = 600, 16
+
+
+@pytest.fixture(scope="module")
+def found():
+    return offline_wmt.archives(PAIRS, HELD_OUT)
+
+
+def overrides(folder, **more):
+    values = {
+        **{name: value for name, value in tiny.OVERRIDES.items() if "toy" not in name},
+        "model.num_layers": 3, "model.num_heads": 8, "model.d_k": 8, "model.d_v": 8,
+        "model.d_model": 64, "train.num_steps": 4,
+        "data.tfds_dir": str(folder / "tfds"),
+        **more,
+    }  # fmt: skip
+    return [f"--config.{name}={value}" for name, value in values.items()]
+
+
+def offline(home):
+    return {"PATH": "/usr/bin:/bin", "HOME": str(home), "JAX_PLATFORMS": "cpu"}
+
+
+def command(module, *arguments, environment):
+    return subprocess.run(
+        [sys.executable, "-m", *module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared(found, tmp_path_factory):
+    """A folder with the dataset, the cache and what `prepare` printed."""
+    folder = tmp_path_factory.mktemp("wmt")
+    offline_wmt.write_checksums(found, folder / "checksums.json")
+    with offline_wmt.served(found) as environment:
+        done = command(
+            ["tests.offline_wmt", "transformer_jax.prepare"],
+            "--config=configs/base.py",
+            f"--cache_dir={folder / 'cache'}",
+            *overrides(folder),
+            environment={**environment, offline_wmt.CHECKSUMS: str(folder / "checksums.json")},
+        )
+    assert done.returncode == 0, done.stderr
+    return folder, done.stderr
+
+
+def test_prepare_says_what_there_is(prepared):
+    _, printed = prepared
+    assert f"data.train: {PAIRS} sentence pairs" in printed
+    assert f"data.test: {HELD_OUT} sentence pairs" in printed
+    assert f"{4 * HELD_OUT} of {4 * HELD_OUT} development and test sentences survive" in printed
+
+
+def test_train_table_and_score_need_no_network_any_more(prepared, tmp_path):
+    folder, _ = prepared
+    cache = f"--cache_dir={folder / 'cache'}"
+    environment = {**offline(tmp_path), "http_proxy": "http://127.0.0.1:9"}
+    workdir = tmp_path / "one"
+    done = command(
+        ["transformer_jax.train"],
+        "--config=configs/base.py",
+        f"--workdir={workdir}",
+        cache,
+        *overrides(folder),
+        environment=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((workdir / "result.json").read_text())
+    assert result["data"]["name"].startswith("wmt_t2t_translate/de-en/")
+    assert result["data"]["languages"] == ["en", "de"]
+    assert set(result["bleu"]) >= {"sacrebleu_13a", "sacrebleu_intl", "paper"}
+    references = (workdir / "references.txt").read_text().splitlines()
+    _, held_out = toy.sentences(PAIRS, 2 * HELD_OUT, 0)
+    assert sorted(references) == sorted(s.german for s in held_out[:HELD_OUT])
+
+    done = command(
+        ["experiments.table3"],
+        "--config=configs/base.py",
+        f"--workdir={tmp_path / 'table'}",
+        cache,
+        "--rows=base,E",
+        *overrides(folder),
+        environment=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "table" / "table3.md").read_text()
+    assert "\n| base |" in table
+    assert "\n| E |" in table
+
+    done = command(
+        ["transformer_jax.score"],
+        f"--references={workdir / 'references.txt'}",
+        f"--hypotheses={workdir / 'hypotheses.txt'}",
+        environment=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    for name, variant in result["bleu"].items():
+        line = next(line for line in done.stdout.splitlines() if line.startswith(f"{name} "))
+        assert line.split() == [name, f"{variant['score']:.2f}", variant["signature"]]
+
+
+def test_the_other_direction_is_another_corpus(prepared, tmp_path):
+    folder, _ = prepared
+    arguments = overrides(folder, **{"data.source_language": "de", "data.target_language": "en"})
+    environment = offline(tmp_path)
+    done = command(
+        ["transformer_jax.prepare"],
+        "--config=configs/base.py",
+        f"--cache_dir={folder / 'cache'}",
+        *arguments,
+        environment=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list((folder / "cache").glob("tokens-*[0-9a-f]"))) == 2
+    done = command(
+        ["transformer_jax.prepare"],
+        "--config=configs/base.py",
+        f"--cache_dir={tmp_path}",
+        *overrides(folder, **{"data.target_language": "fr"}),
+        environment=environment,
+    )
+    assert done.returncode == 2
+    assert "wmt_t2t_translate/de-en is in de and en, not in en and fr" in done.stderr
+
+
+def test_entities_of_sgml_are_undone(prepared, monkeypatch):
+    from transformer_jax.data import wmt
+
+    folder, _ = prepared
+    corpus = wmt.load("wmt_t2t_translate/de-en", str(folder / "tfds"), "en", "de", folder / "cache")
+    assert all(sentence.endswith(" & so") for sentence in corpus.test.source + corpus.test.target)
+    pairs = list(corpus.train.read())
+    assert len(pairs) == len(corpus.train) == PAIRS
+    assert list(corpus.train.read(7, every=3)) == pairs[7::3]
+    train, _ = toy.sentences(PAIRS, 2 * HELD_OUT, 0)
+    assert sorted(pairs) == sorted((s.english, s.german) for s in train)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("checksum", "has wrong checksum"),
+        ("cut", "could not be fetched"),
+        ("missing", "could not be fetched"),
+    ],
+)
+def test_a_download_that_fails_is_one_line_that_says_what_to_delete(
+    found, tmp_path, fault, message
+):
+    europarl = next(url for url in found if "europarl" in url)
+    there = {
+        url: content for url, content in found.items() if fault != "missing" or url != europarl
+    }
+    offline_wmt.write_checksums(found, tmp_path / "checksums.json")
+    expected = {} if fault == "checksum" else {
+        offline_wmt.CHECKSUMS: str(tmp_path / "checksums.json")
+    }  # fmt: skip
+    runner = [] if fault == "checksum" else ["tests.offline_wmt"]
+    with offline_wmt.served(there, cut=europarl if fault == "cut" else "") as environment:
+        done = command(
+            [*runner, "transformer_jax.prepare"],
+            "--config=configs/base.py",
+            f"--cache_dir={tmp_path / 'cache'}",
+            *overrides(tmp_path),
+            environment={**environment, **expected},
+        )
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: wmt_t2t_translate/de-en")
+    assert message in last
+    assert f"{tmp_path / 'tfds' / 'downloads'}" in last
+    assert "delete" in last
+
+
+def test_an_unknown_dataset_lists_those_there_are(tmp_path):
+    environment = offline(tmp_path)
+    for name, message in (
+        ("wmt99/de-en", "data.tfds_name='wmt99' is unknown"),
+        ("wmt14_translate/de-fr", "de-en"),
+    ):
+        done = command(
+            ["transformer_jax.prepare"],
+            "--config=configs/base.py",
+            f"--cache_dir={tmp_path}",
+            f"--config.data.tfds_name={name}",
+            environment=environment,
+        )
+        assert done.returncode == 2
+        assert message in done.stderr.splitlines()[-1]

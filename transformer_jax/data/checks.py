@@ -1,0 +1,106 @@
+"""What may be wrong with a corpus though every file is in order: warned of, and recorded."""
+
+import hashlib
+import itertools
+import json
+import logging
+import pathlib
+from typing import Any
+
+from transformer_jax import files
+from transformer_jax.data import corpus as corpus_lib
+
+_log = logging.getLogger(__name__)
+
+BLOCK = 100  # pairs whose language is guessed together
+BLOCKS = 20  # such samples of the training set
+FEWEST_CHARACTERS = 1000  # of a side, to guess its language from
+
+
+def run(
+    corpus: corpus_lib.Corpus, source_language: str, target_language: str, cache_dir: pathlib.Path
+) -> dict[str, Any]:
+    """Compares sets with each other and sentences with the languages they should be in.
+
+    The training set is read once for each corpus and direction; the findings are kept in the cache,
+    and warned of at every start.
+
+    Returns:
+      `overlap`: for the development and the test set, how many of its sources occur among the
+      training set's, and how many with the same translation. `misdirected`: samples of sentences
+      that read like another language, each one line.
+    """
+    key = hashlib.sha256(f"{corpus.digest} {source_language} {target_language}".encode())
+    for pair in corpus.test.read():
+        key.update("\t".join(pair).encode())
+    path = cache_dir / f"checks-{key.hexdigest()[:16]}.json"
+    if not path.exists():
+        found = {
+            "overlap": overlap(corpus),
+            "misdirected": misdirected(corpus, source_language, target_language),
+        }
+        files.write_json(path, found)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for name, counts in found["overlap"].items():
+        if counts["sources"]:
+            _log.warning(
+                "data.%s: %s of its %s sources occur in the training set, %s with the same "
+                "translation",
+                name,
+                f"{counts['sources']:,}",
+                f"{counts['of']:,}",
+                f"{counts['pairs']:,}",
+            )
+    for line in found["misdirected"]:
+        _log.warning("%s: are languages or files exchanged?", line)
+    return found
+
+
+def overlap(corpus: corpus_lib.Corpus) -> dict[str, dict[str, int]]:
+    """How many held-out sentences, and pairs, occur in the training set too."""
+    held_out = {
+        name: list(pairs.read())
+        for name, pairs in (("dev", corpus.dev), ("test", corpus.test))
+        if len(pairs)
+    }
+    wanted = {source for pairs in held_out.values() for source, _ in pairs}
+    both = {pair for pair in corpus.train.read() if pair[0] in wanted}
+    sources = {source for source, _ in both}
+    return {
+        name: {
+            "of": len(pairs),
+            "sources": sum(source in sources for source, _ in pairs),
+            "pairs": sum(pair in both for pair in pairs),
+        }
+        for name, pairs in held_out.items()
+    }
+
+
+def misdirected(corpus: corpus_lib.Corpus, source_language: str, target_language: str) -> list[str]:
+    """Samples of a set that read like another language than they should, each as one line."""
+    import py3langid  # its model takes a moment to read, and is needed once for a corpus
+
+    every = max(len(corpus.train) // (BLOCK * BLOCKS), 1)
+    samples = {
+        "train": (corpus.train.read(every=every), every),
+        "dev": (corpus.dev.read(), 1),
+        "test": (corpus.test.read(), 1),
+    }
+    lines = []
+    for name, (pairs, step) in samples.items():
+        first = 1
+        while block := list(itertools.islice(pairs, BLOCK)):
+            last = first + (len(block) - 1) * step
+            for side, kind, language in (
+                (0, "source", source_language),
+                (1, "target", target_language),
+            ):
+                text = "\n".join(pair[side] for pair in block)
+                guess = py3langid.classify(text)[0]
+                if len(text) >= FEWEST_CHARACTERS and guess != language:
+                    lines.append(
+                        f"data.{name}, pairs {first:,} to {last:,}: the {kind} should be "
+                        f"{language}, but reads like {guess}"
+                    )
+            first = last + step
+    return lines

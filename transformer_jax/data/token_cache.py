@@ -1,0 +1,174 @@
+"""Encoded sentences on disk: written once per corpus and tokenizer, then mapped into memory.
+
+Writing may be interrupted: what is written is kept, and the next start goes on after it.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import itertools
+import json
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Int, Integer
+
+from transformer_jax import files
+from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import tokenizer as tokenizer_lib
+
+_log = logging.getLogger(__name__)
+
+CHUNK = 50_000  # pairs encoded together
+SECONDS_BETWEEN_LINES = 20
+SIDES = ("source", "target")
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class TokenLists:
+    """Many lists of ids, end to end in one array; list i is ids[ends[i - 1]:ends[i]].
+
+    Attributes:
+      ids: of all lists.
+      ends: where each list ends.
+      lengths: number of ids in each list.
+    """
+
+    ids: Integer[np.ndarray, "ids"]
+    ends: Int[np.ndarray, "lists"]
+    lengths: Int[np.ndarray, "lists"]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> Integer[np.ndarray, "length"]:
+        end = self.ends[index]
+        return self.ids[end - self.lengths[index] : end]
+
+
+def encoded(
+    pairs: corpus_lib.PairSource, tokenizer: tokenizer_lib.Tokenizer, folder: pathlib.Path
+) -> tuple[TokenLists, TokenLists]:
+    """The encoded sentences, from the cache, which is filled first if need be.
+
+    A pair of which a side is blank has no ids on that side.
+
+    Args:
+      pairs: what to encode.
+      tokenizer: encodes both sides.
+      folder: where the ids are; it belongs to these pairs and this tokenizer alone.
+    """
+    if not folder.exists():
+        with _alone(folder.with_suffix(".lock")):
+            if not folder.exists():  # otherwise another process has just written it
+                partial = folder.with_suffix(".partial")
+                _write(pairs, tokenizer, partial)
+                partial.rename(folder)
+    source, target = (_read(folder, side, _dtype(tokenizer)) for side in SIDES)
+    return source, target
+
+
+def _dtype(tokenizer: tokenizer_lib.Tokenizer) -> np.dtype:
+    return np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32)
+
+
+def _read(folder: pathlib.Path, side: str, dtype: np.dtype) -> TokenLists:
+    def array(name: str, kind: np.dtype) -> np.ndarray:
+        path = folder / f"{side}-{name}.bin"
+        if not path.stat().st_size:  # an empty file cannot be mapped
+            return np.zeros(0, kind)
+        return np.memmap(path, kind, mode="r")
+
+    return TokenLists(
+        array("ids", dtype), array("ends", np.dtype(np.int64)), array("lengths", np.dtype(np.int32))
+    )
+
+
+@contextlib.contextmanager
+def _alone(path: pathlib.Path) -> Iterator[None]:
+    """Waits until no other process holds a lock, and holds it."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.info("another process is encoding this corpus; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write(
+    pairs: corpus_lib.PairSource, tokenizer: tokenizer_lib.Tokenizer, folder: pathlib.Path
+) -> None:
+    """Encodes chunk by chunk; `written.json` counts the pairs and ids that are safely there."""
+    folder.mkdir(exist_ok=True)
+    record = folder / "written.json"
+    written = {"pairs": 0, **dict.fromkeys(SIDES, 0)}
+    if record.exists():
+        written = json.loads(record.read_text(encoding="utf-8"))
+        _log.info("going on after %s encoded pairs", f"{written['pairs']:,}")
+    sides = [_Side(folder, side, _dtype(tokenizer), written) for side in SIDES]
+    reader = pairs.read(written["pairs"])
+    began, first, last_line = time.monotonic(), written["pairs"], time.monotonic()
+    while chunk := list(itertools.islice(reader, CHUNK)):
+        for side, sentences in zip(sides, zip(*chunk, strict=True), strict=True):
+            side.append(tokenizer.encode([s if s.strip() else "" for s in sentences]))
+        written = {
+            "pairs": written["pairs"] + len(chunk),
+            **{name: side.ids for name, side in zip(SIDES, sides, strict=True)},
+        }
+        files.write_json(record, written)
+        if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+            last_line = time.monotonic()
+            speed = (written["pairs"] - first) / (last_line - began)
+            _log.info(
+                "encoded %s of %s pairs, %s a second",
+                f"{written['pairs']:,}",
+                f"{len(pairs):,}",
+                f"{speed:,.0f}",
+            )
+    for side in sides:
+        side.close()
+
+
+@final
+class _Side:
+    """Appends lists to the files of one side.
+
+    Attributes:
+      ids: written so far.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, side: str, dtype: np.dtype, written: dict[str, int]
+    ) -> None:
+        self.ids = written[side]
+        self._dtype = dtype
+        counts = {"ids": self.ids, "ends": written["pairs"], "lengths": written["pairs"]}
+        widths = {"ids": dtype.itemsize, "ends": 8, "lengths": 4}
+        self._files = {}
+        for name, count in counts.items():
+            file = (folder / f"{side}-{name}.bin").open("ab")
+            file.truncate(count * widths[name])  # what an interrupted chunk left
+            self._files[name] = file
+
+    def append(self, lists: Sequence[Sequence[int]]) -> None:
+        """Writes some more lists."""
+        lengths = np.fromiter(map(len, lists), np.int32, len(lists))
+        ends = self.ids + np.cumsum(lengths, dtype=np.int64)
+        ids = np.fromiter(itertools.chain.from_iterable(lists), self._dtype, int(lengths.sum()))
+        for name, array in (("ids", ids), ("ends", ends), ("lengths", lengths)):
+            self._files[name].write(array.tobytes())
+            self._files[name].flush()
+            os.fsync(self._files[name].fileno())
+        self.ids += len(ids)
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._files.values():
+            file.close()

@@ -1,0 +1,184 @@
+"""WMT through TensorFlow Datasets: prepared once as ArrayRecord and read by index, no TensorFlow.
+
+A name such as wmt_t2t_translate/de-en says which builder and which pair of languages; which of the
+two is translated from is the config's to say. Its validation split is newstest2013, its test split
+newstest2014.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any, final
+from xml.sax import saxutils
+
+import requests
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import download_manager
+from tensorflow_datasets.translate import wmt as tfds_wmt
+from tensorflow_datasets.translate import wmt14, wmt_t2t
+
+from transformer_jax import config as config_lib
+from transformer_jax import files
+from transformer_jax.data import corpus as corpus_lib
+
+_log = logging.getLogger(__name__)
+
+# Without TensorFlow, TFDS does not register its builders by name.
+BUILDERS: dict[str, type[tfds_wmt.WmtTranslate]] = {
+    "wmt_t2t_translate": wmt_t2t.WmtT2tTranslate,
+    "wmt14_translate": wmt14.Wmt14Translate,
+}
+SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+BLOCK = 1024  # pairs read together
+
+
+@final
+class Split(corpus_lib.PairSource):
+    """A split of a prepared dataset, read block by block."""
+
+    def __init__(self, examples: Any, languages: tuple[str, str]) -> None:
+        """Wraps a TFDS data source.
+
+        Args:
+          examples: a data source whose examples have a text for each language.
+          languages: source and target.
+        """
+        self._examples = examples
+        self._languages = languages
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
+        source, target = self._languages
+        indices = range(start, len(self), every)
+        for first in range(0, len(indices), BLOCK):
+            for example in self._examples.__getitems__(list(indices[first : first + BLOCK])):
+                yield example[source].decode(), example[target].decode()
+
+
+def load(
+    name: str, folder: str, source_language: str, target_language: str, cache_dir: pathlib.Path
+) -> corpus_lib.Corpus:
+    """Opens a WMT dataset, downloading and preparing it first if that has not been done.
+
+    Args:
+      name: builder and languages, wmt_t2t_translate/de-en.
+      folder: where TFDS keeps its datasets; "" for its own choice.
+      source_language: translated from.
+      target_language: translated into.
+      cache_dir: where digests are kept.
+
+    Raises:
+      UserError: there is no such dataset, it is not in these languages, or it cannot be fetched or
+        prepared.
+    """
+    builder = _builder(name, folder)
+    languages = (source_language, target_language)
+    known = sorted(name.partition("/")[2].split("-"))
+    if sorted(languages) != known:
+        raise config_lib.UserError(
+            f"{name} is in {known[0]} and {known[1]}, not in {source_language} and "
+            f"{target_language}: set data.source_language and data.target_language"
+        )
+    _prepare(builder, name)
+    splits = {
+        ours: Split(builder.as_data_source(split=theirs), languages)
+        for ours, theirs in SPLITS.items()
+    }
+    digests = _digests(builder, cache_dir)
+    digest = hashlib.sha256(f"train {digests['train']} {source_language}\n".encode())
+    train_digest = digest.hexdigest()
+    digest.update(f"dev {digests['dev']}\n".encode())
+    provenance = {
+        "corpus": "tfds",
+        "name": builder.info.full_name,
+        "pairs": {ours: len(split) for ours, split in splits.items()},
+        "sha256": digests,
+    }
+    for ours, split in splits.items():
+        _log.info("%s, data.%s: %s sentence pairs", name, ours, f"{len(split):,}")
+    return corpus_lib.Corpus(
+        train=splits["train"],
+        dev=_held_out(splits["dev"]),
+        test=_held_out(splits["test"]),
+        train_digest=train_digest,
+        digest=digest.hexdigest(),
+        provenance=provenance,
+    )
+
+
+def _builder(name: str, folder: str) -> tfds.core.DatasetBuilder:
+    builder, _, languages = name.partition("/")
+    make = config_lib.lookup("data.tfds_name", builder, BUILDERS)
+    known = [config.name for config in make.BUILDER_CONFIGS]
+    config_lib.require_known(f"data.tfds_name={builder}/…", languages, known)
+    return make(config=languages, data_dir=folder or None, file_format="array_record")
+
+
+def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
+    """Downloads and prepares, which TFDS skips for what is there already.
+
+    Raises:
+      UserError: a download fails or is not what TFDS expects, or a file is missing in it.
+    """
+    if builder.is_prepared():
+        return
+    _log.info("fetching and preparing %s into %s", name, builder.data_dir)
+    downloads = pathlib.Path(builder._data_dir_root) / "downloads"
+    try:
+        builder.download_and_prepare(
+            download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+        )
+    except download_manager.NonMatchingChecksumError as error:
+        first = str(error).splitlines()[0]
+        raise config_lib.UserError(
+            f"{name}: {first} The file is not the one that TFDS {tfds.__version__} knows: delete "
+            f"it from {downloads} and start again; if it comes back so, its server has changed it"
+        ) from error
+    except (requests.RequestException, tfds.download.DownloadError, OSError) as error:
+        raise config_lib.UserError(
+            f"{name} could not be fetched ({type(error).__name__}: {_one_line(error)}); what came "
+            f"whole is kept in {downloads}: start again; to begin anew, delete that folder"
+        ) from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _held_out(split: Split) -> corpus_lib.Pairs:
+    """A development or test set: newstest2014 comes as SGML, whose five entities are undone."""
+    pairs = [
+        [saxutils.unescape(side, {"&quot;": '"', "&apos;": "'"}) for side in pair]
+        for pair in split.read()
+    ]
+    return corpus_lib.Pairs([source for source, _ in pairs], [target for _, target in pairs])
+
+
+def _digests(builder: tfds.core.DatasetBuilder, cache_dir: pathlib.Path) -> dict[str, str]:
+    """SHA-256 of each split's files, computed once for files of these sizes and dates."""
+    paths = {
+        ours: [pathlib.Path(os.fspath(path)) for path in builder.info.splits[theirs].filepaths]
+        for ours, theirs in SPLITS.items()
+    }
+    stamps = {
+        ours: [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in some]
+        for ours, some in paths.items()
+    }
+    key = hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()[:16]
+    record = cache_dir / f"digests-{key}.json"
+    if not record.exists():
+        files.write_json(record, {ours: _sha256(some) for ours, some in paths.items()})
+    return json.loads(record.read_text(encoding="utf-8"))
+
+
+def _sha256(paths: list[pathlib.Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

@@ -1,0 +1,87 @@
+"""What a trained model is worth on held-out pairs: perplexity, translations and BLEU."""
+
+import logging
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from transformer_jax import files
+from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import text
+from transformer_jax.decoding import translator as translator_lib
+from transformer_jax.evaluation import bleu
+
+_log = logging.getLogger(__name__)
+
+
+def evaluate(
+    name: str,
+    pairs: corpus_lib.Pairs,
+    translator: translator_lib.Translator,
+    perplexity: Callable[[Any], float],
+    workdir: pathlib.Path,
+) -> dict[str, Any]:
+    """Measures a model on a set, and leaves there what it was measured by.
+
+    Writes hypotheses.txt, references.txt and, for tests of significance, bleu_counts.json: what
+    `bleu.counts` gives for the variants that tables compare.
+
+    Args:
+      name: of the set; the files of another than the development set begin with it.
+      pairs: the set.
+      translator: the model, with its parameters.
+      perplexity: of these pairs, from parameters.
+      workdir: the run's folder.
+
+    Returns:
+      `ppl`, `bleu` by variant, and the `eval_seconds` that perplexity and translations took.
+    """
+    started = time.monotonic()
+    ppl = perplexity(translator.params)
+    hypotheses = translator.translate(pairs.source, _log_decoding(len(pairs)))
+    seconds = time.monotonic() - started
+    language = translator.config.data.target_language
+    prefix = "" if name == "dev" else f"{name}_"
+    files.write_lines(workdir / f"{prefix}hypotheses.txt", hypotheses)
+    files.write_lines(workdir / f"{prefix}references.txt", pairs.target)
+    files.write_json(
+        workdir / f"{prefix}bleu_counts.json",
+        {
+            variant: bleu.counts(hypotheses, pairs.target, language, variant).tolist()
+            for variant in (bleu.MAIN, bleu.PAPER)
+        },
+    )
+    scores = bleu.score(hypotheses, pairs.target, language)
+    main = scores[bleu.MAIN]
+    _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, ppl, main["score"], main["signature"])
+    return {"ppl": ppl, "bleu": scores, "eval_seconds": seconds}
+
+
+def by_length(dataset: dataset_lib.Dataset, workdir: pathlib.Path, width: int) -> dict[str, Any]:
+    """BLEU on the development set in buckets of source tokens, and beyond those trained on.
+
+    Args:
+      dataset: the corpus.
+      workdir: the folder of an evaluated run.
+      width: tokens of a bucket.
+    """
+    hypotheses = text.read_lines(workdir / "hypotheses.txt")
+    lengths = [len(tokens) for tokens in dataset.tokenizer.encode(dataset.dev.source)]
+
+    def score(bounds: Sequence[int]) -> list[bleu.Bucket]:
+        return bleu.score_by_length(hypotheses, dataset.dev.target, lengths, bounds)
+
+    trained = int(dataset.source.lengths[dataset.usable].max())
+    return {
+        "bleu_by_length": score(bleu.bounds(lengths, width)),
+        "bleu_beyond_training": score([trained])[-1] if max(lengths) > trained else None,
+    }
+
+
+def _log_decoding(total: int):
+    def progress(done: int) -> None:
+        _log.info("translated %s of %s sentences", f"{done:,}", f"{total:,}")
+
+    return progress

@@ -1,0 +1,54 @@
+"""Fetches and prepares what a config trains on, ahead of time and without an accelerator.
+
+python -m transformer_jax.prepare --config=configs/base.py --cache_dir=cache
+
+makes the corpus, the tokenizer and the encoded training set, which `train --cache_dir=cache` then
+finds. Stopped and started again, it goes on where it was.
+"""
+
+import logging
+import pathlib
+
+from absl import flags
+
+from transformer_jax import config as config_lib
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import dataset as dataset_lib
+
+_log = logging.getLogger("transformer_jax.prepare")
+
+_CONFIG = flags_lib.define_config()
+_CACHE_DIR = flags.DEFINE_string("cache_dir", "cache", "Where to keep what is made.")
+
+
+def main() -> None:
+    """Prepares, and says what there is."""
+    config = flags_lib.read_config(_CONFIG)
+    cache_dir = pathlib.Path(_CACHE_DIR.value)
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise config_lib.UserError(f"cannot make the cache's folder: {error}") from error
+    dataset = dataset_lib.load(config.data, cache_dir)
+    held_out = [s for pairs in (dataset.dev, dataset.test) for s in pairs.source + pairs.target]
+    encode, decode = dataset.tokenizer.encode, dataset.tokenizer.decode
+    changed = sum(a != b for a, b in zip(held_out, decode(encode(held_out)), strict=True))
+    _log.info(
+        "%s of %s development and test sentences survive encoding and decoding unchanged",
+        f"{len(held_out) - changed:,}",
+        f"{len(held_out):,}",
+    )
+    sides = (("source", dataset.source), ("target", dataset.target))
+    for name, side in sides:
+        _log.info(
+            "training %s: %s tokens in %s sentences",
+            name,
+            f"{int(side.lengths.sum(dtype=int)):,}",
+            f"{len(side):,}",
+        )
+    size = sum(path.stat().st_size for path in cache_dir.rglob("*") if path.is_file())
+    _log.info("%s holds %.2f GB", cache_dir, size / 1e9)
+
+
+if __name__ == "__main__":
+    flags_lib.run(main)
