@@ -4,8 +4,9 @@
   python -m experiments.benchmark --workdir=runs/bench --run=runs/mine …    # decoding too
   make bench          # on the embedded corpus; installs the peers first
 
-Each row runs in a process of its own, and they take turns, so that what slows the machine for a
-while slows all alike. Prints tables, and writes one JSON object a row to benchmark.jsonl.
+Each row runs in a process of its own. Rows that are compared take turns, so that what slows the
+machine for a while slows all alike; the others wait, since idle processes take memory too. Prints
+tables, and writes one JSON object a row to benchmark.jsonl.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
-SECONDS_A_SAMPLE = 2.0
+SECONDS_A_SAMPLE, FEWEST_STEPS = 4.0, 2
 FEW_SECONDS, MANY_STEPS = 0.02, 50
 SENTENCES = 256  # translated to their natural ends
 EVALUATED = 32  # sentences of an evaluation
@@ -40,12 +41,14 @@ class Contender:
       where: its class.
       options: its arguments.
       needs: a package that may be absent.
+      shown: whether it has a line of its own, rather than being there to compare with.
     """
 
     name: str
     where: str
     options: Mapping[str, Any]
     needs: str = "jax"
+    shown: bool = True
 
 
 _OURS, _TORCH = "experiments.speed.ours:Training", "experiments.speed.torch_peer:Training"
@@ -54,14 +57,17 @@ _DECODE, _CT2 = "experiments.speed.ours:Decoding", "experiments.speed.ctranslate
 _INPUT, _EVALUATION = "experiments.speed.ours:Input", "experiments.speed.ours:Evaluation"
 OURS = "ours, packed, float32"
 PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
-TRAINING = [
+_FLOAT32 = [
     Contender("matrix product, float32", _CEILING, {"dtype": "float32"}),
-    Contender("matrix product, bfloat16", _CEILING, {"dtype": "bfloat16"}),
     Contender(OURS, _OURS, {"kind": "packed", "dtype": "float32", "seeds": 1}),
     Contender("ours, padded, float32", _OURS, {"kind": "padded", "dtype": "float32", "seeds": 1}),
-    Contender("ours, packed, bfloat16", _OURS, {"kind": "packed", "dtype": "bfloat16", "seeds": 1}),
     Contender(PEERS[0], _TORCH, {"dtype": "float32"}, "torch"),
+]
+_BFLOAT16 = [
+    Contender("matrix product, bfloat16", _CEILING, {"dtype": "bfloat16"}),
+    Contender("ours, packed, bfloat16", _OURS, {"kind": "packed", "dtype": "bfloat16", "seeds": 1}),
     Contender("torch, padded, bfloat16", _TORCH, {"dtype": "bfloat16"}, "torch"),
+    dataclasses.replace(_FLOAT32[-1], shown=False),
 ]
 DECODING = [
     Contender("ours", _DECODE, {}),
@@ -76,6 +82,7 @@ def measure(
     file: pathlib.Path,
     repeats: int,
     work_of: Callable[[Contender, worker.Worker], report.Work],
+    group: int = 0,
 ) -> list[report.Row]:
     """Times all contenders that are there in turn.
 
@@ -85,6 +92,7 @@ def measure(
       file: what they read.
       repeats: rounds.
       work_of: what one step of a contender does.
+      group: tells these rows from others of the workload, with which they take no turns.
     """
     present: list[Contender] = []
     for contender in contenders:
@@ -100,7 +108,7 @@ def measure(
             seconds, _ = started.run(1)
             if seconds < FEW_SECONDS:  # one alone may have been read ahead, or not be timed well
                 seconds = started.run(MANY_STEPS)[0] / MANY_STEPS
-            workers.append((started, max(1, round(SECONDS_A_SAMPLE / seconds))))
+            workers.append((started, max(FEWEST_STEPS, round(SECONDS_A_SAMPLE / seconds))))
         samples: list[list[float]] = [[] for _ in workers]
         peaks = [0] * len(workers)
         for done in range(1, repeats + 1):
@@ -121,6 +129,8 @@ def measure(
                 peak_bytes=peak,
                 predicted_bytes=each.ready.get("predicted_bytes", 0),
                 translations=each.ready.get("translations", ()),
+                group=group,
+                shown=contender.shown,
             )
             for contender, (each, _), seconds, peak in zip(
                 present, workers, samples, peaks, strict=True
@@ -141,12 +151,18 @@ def _training_rows(
 ) -> list[report.Row]:
     """Rows of one workload: training, its input alone, and evaluation."""
     together = {"kind": "packed", "dtype": "float32", "seeds": seeds}
-    contenders = [
-        *TRAINING,
-        *([Contender(f"ours, packed, {seeds} seeds together", _OURS, together)] if seeds else []),
-        Contender("ours, input alone", _INPUT, corpus),
-        Contender("ours, evaluation", _EVALUATION, {**corpus, "sentences": EVALUATED}),
+    groups = [
+        _FLOAT32,
+        _BFLOAT16,
+        [
+            Contender("ours, input alone", _INPUT, corpus),
+            Contender("ours, evaluation", _EVALUATION, {**corpus, "sentences": EVALUATED}),
+        ],
     ]
+    if seeds:
+        beside = [dataclasses.replace(each, shown=False) for each in _FLOAT32[:2]]
+        several = Contender(f"ours, packed, {seeds} seeds together", _OURS, together)
+        groups.append([*beside, several])
 
     def work_of(contender: Contender, started: worker.Worker) -> report.Work:
         if contender.where == _CEILING:
@@ -166,14 +182,17 @@ def _training_rows(
             tokens=runs * workloads.real_tokens(workloads.read(batches, kind)),
         )
 
-    return measure(name, contenders, batches, repeats, work_of)
+    rows: list[report.Row] = []
+    for number, contenders in enumerate(groups):
+        rows += measure(name, contenders, batches, repeats, work_of, number)
+    return rows
 
 
 def _notes(rows: Sequence[report.Row]) -> list[str]:
     """What follows from the rows of each workload together."""
     lines: list[str] = []
     for name in dict.fromkeys(row.workload for row in rows):
-        by_name = {row.name: row for row in rows if row.workload == name}
+        by_name = {row.name: row for row in rows if row.workload == name and row.shown}
         if OURS not in by_name:
             continue
         training, reading = by_name[OURS], by_name["ours, input alone"]
@@ -186,7 +205,12 @@ def _notes(rows: Sequence[report.Row]) -> list[str]:
         )
         for row in by_name.values():
             if row.name.endswith("seeds together"):
-                gain, low, high = report.ratios(row, training, "tokens")
+                alone = next(
+                    other
+                    for other in rows
+                    if other.name == OURS and other.group == row.group and other.workload == name
+                )
+                gain, low, high = report.ratios(row, alone, "tokens")
                 together = row.name.split(", ")[-1]
                 lines.append(
                     f"{name}: {together} train on {gain:.2f} ({low:.2f}–{high:.2f}) times as many "

@@ -25,14 +25,13 @@ def beyond_training(result: Mapping[str, Any]) -> float | None:
 def lost_on_long(result: Mapping[str, Any]) -> float | None:
     """The percentage of the shortest sentences' BLEU that is lost on the longest.
 
-    A percentage, since a model that is bad at all lengths has little BLEU to lose.
+    A percentage, since a model that is bad at all lengths has little BLEU to lose. Buckets of fewer
+    than `bleu.FEWEST` sentences do not count.
     """
-    buckets = result["bleu_by_length"]
-    shortest, longest = buckets[0], buckets[-1]
-    enough = min(shortest["sentences"], longest["sentences"]) >= bleu.FEWEST
-    if len(buckets) < 2 or not enough or not shortest["score"]:
+    buckets = [b for b in result["bleu_by_length"] if b["sentences"] >= bleu.FEWEST]
+    if len(buckets) < 2 or not buckets[0]["score"]:
         return None
-    return 100 * (1 - longest["score"] / shortest["score"])
+    return 100 * (1 - buckets[-1]["score"] / buckets[0]["score"])
 
 
 MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
@@ -102,8 +101,10 @@ NOTE = (
     "Claims: intervals are over seeds, by Welch; the development sentences are the same in all "
     f"runs. A link agrees if its 95% interval lies above 0 (≥: above −{MARGIN:g}) and disagrees if "
     "it lies below. A claim agrees if every link does, and "
-    "disagrees if a link does at 95% for all links of the claim together (Bonferroni). All rows "
-    "have one recipe; --tune gives verdicts with each row at its best besides."
+    "disagrees if a link does at 95% for all links of the claim together (Bonferroni). Lost on "
+    "long sentences: the share of BLEU, from the shortest to the longest bucket of at least "
+    f"{bleu.FEWEST} sentences, in percent. All rows have one recipe; --tune gives verdicts with "
+    "each row at its best besides."
 )
 
 

@@ -158,8 +158,9 @@ def test_what_is_lost_on_long_sentences_is_a_share():
     buckets = [{"score": score, "sentences": 20} for score in (80.0, 70.0, 60.0)]
     assert claims.lost_on_long({"bleu_by_length": buckets}) == pytest.approx(25)
     assert claims.lost_on_long({"bleu_by_length": buckets[:1]}) is None
-    few = [{"score": 80.0, "sentences": 19}, *buckets[1:]]
-    assert claims.lost_on_long({"bleu_by_length": few}) is None
+    few = [{"score": 90.0, "sentences": 19}, *buckets, {"score": 10.0, "sentences": 5}]
+    assert claims.lost_on_long({"bleu_by_length": few}) == pytest.approx(25)
+    assert claims.lost_on_long({"bleu_by_length": few[:2]}) is None
 
 
 def test_a_base_of_other_kinds_is_refused():

@@ -48,6 +48,8 @@ class Row:
       peak_bytes: most memory in use; on a CPU, of the whole process.
       predicted_bytes: what was expected of it before the first step; 0 if nothing was.
       translations: what it made of the sentences, as token lists.
+      group: rows of one group took turns; only they are compared.
+      shown: whether it stands in the tables, not only to be compared with.
     """
 
     workload: str
@@ -60,6 +62,8 @@ class Row:
     peak_bytes: int
     predicted_bytes: int = 0
     translations: Sequence[Sequence[int]] = ()
+    group: int = 0
+    shown: bool = True
 
     def rate(self, measure: str) -> float:
         """How much of a field of `work` is done in a second, at the median."""
@@ -107,7 +111,7 @@ def write(
       machine: where and when they were timed.
       notes: lines that follow the tables.
     """
-    compared = [(row, _peer(row, rows, peers)) for row in rows]
+    compared = [(row, _peer(row, rows, peers)) for row in rows if row.shown]
     lines = [json.dumps(_record(row, peer, rows, machine)) for row, peer in compared]
     files.write_lines(workdir / "benchmark.jsonl", lines)
     training = [
@@ -129,9 +133,11 @@ def write(
 
 def _peer(row: Row, rows: Sequence[Row], peers: Sequence[str]) -> Row | None:
     """Whom a row is compared with, if it is there."""
-    return next(
-        (peer for peer in rows if peer.name in peers and peer.workload == row.workload), None
-    )
+    return next((peer for peer in rows if peer.name in peers and _took_turns(peer, row)), None)
+
+
+def _took_turns(one: Row, other: Row) -> bool:
+    return (one.workload, one.group) == (other.workload, other.group)
 
 
 def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float:
@@ -139,7 +145,7 @@ def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float:
     ceiling = next(
         other
         for other in rows
-        if (other.workload, other.dtype) == (row.workload, row.dtype) and not other.work.positions
+        if _took_turns(other, row) and other.dtype == row.dtype and not other.work.positions
     )
     return row.rate("flops") / ceiling.rate("flops")
 
