@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from configs import base, base_fr, big, big_fr
@@ -72,7 +73,7 @@ def test_a_plan_is_operations_over_rate(paper_base, capsys):
 def test_planned_memory_is_near_what_a_compiler_finds(make_config):
     config = make_config({"train.batch_tokens": 2048, "data.source_length": 64,
                           "model.d_model": 64, "model.d_ff": 128})  # fmt: skip
-    mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), None)
+    mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
     model = models.build(config.model, config.data.vocab_size)
     compiled = memory.of_program(step_lib.compile_step(model, config, mesh))
     assert compiled is not None

@@ -1,7 +1,8 @@
 """Memory on a CPU: one step's buffers at a time, and an allocator that keeps what it has.
 
-JAX lets a program begin before the last has ended, and gives it buffers of its own. Many steps ahead,
-a training takes several times the memory of one, and a larger one waits for fresh pages at each step.
+JAX lets a program begin before the last has ended, and gives it buffers of its own. Many steps
+ahead, a training takes several times the memory of one, and a large one waits for fresh pages at
+each step.
 
 XLA's CPU programs ask for their buffers anew at every step. glibc hands large ones back to the
 system at once, which then has to clear the pages again: a third of the time of a small step.

@@ -112,7 +112,24 @@ def _write(
     if record.exists():
         written = json.loads(record.read_text(encoding="utf-8"))
         _log.info("going on after %s encoded pairs", f"{written['pairs']:,}")
-    sides = [_Side(folder, side, _dtype(tokenizer), written) for side in SIDES]
+    with contextlib.ExitStack() as opened:
+        sides = [
+            opened.enter_context(
+                contextlib.closing(_Side(folder, side, _dtype(tokenizer), written))
+            )
+            for side in SIDES
+        ]
+        _append(pairs, tokenizer, sides, written, record)
+
+
+def _append(
+    pairs: corpus_lib.PairSource,
+    tokenizer: tokenizer_lib.Tokenizer,
+    sides: Sequence["_Side"],
+    written: dict[str, int],
+    record: pathlib.Path,
+) -> None:
+    """Encodes all pairs but those written already, and keeps count of them in the record."""
     reader = pairs.read(written["pairs"])
     began, first, last_line = time.monotonic(), written["pairs"], time.monotonic()
     while chunk := list(itertools.islice(reader, CHUNK)):
@@ -132,8 +149,6 @@ def _write(
                 f"{len(pairs):,}",
                 f"{speed:,.0f}",
             )
-    for side in sides:
-        side.close()
 
 
 @final
