@@ -152,10 +152,11 @@ def write(
 
 def _peer(row: Row, rows: Sequence[Row], peers: Sequence[str]) -> Row | None:
     """Whom a row is compared with, if it is there."""
-    return next((peer for peer in rows if peer.name in peers and _took_turns(peer, row)), None)
+    return next((peer for peer in rows if peer.name in peers and took_turns(peer, row)), None)
 
 
-def _took_turns(one: Row, other: Row) -> bool:
+def took_turns(one: Row, other: Row) -> bool:
+    """Whether two rows were timed in the same rounds."""
     return (one.workload, one.group) == (other.workload, other.group)
 
 
@@ -164,7 +165,7 @@ def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float:
     ceiling = next(
         other
         for other in rows
-        if _took_turns(other, row) and other.dtype == row.dtype and not other.work.positions
+        if took_turns(other, row) and other.dtype == row.dtype and not other.work.positions
     )
     return row.rate("flops") / ceiling.rate("flops")
 

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from sacrebleu.metrics import bleu as sacrebleu
 
-FEWEST = 20  # sentences in the last bucket of lengths, if there are so many
+FEWEST = 20  # sentences that make a bucket of lengths worth comparing; the last has as many
 MAIN = "sacrebleu_13a"  # the variant that tables show
 
 _VARIANTS = {
