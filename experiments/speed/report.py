@@ -123,7 +123,8 @@ def write(
     decoding = [_decoding_cells(row, peer) for row, peer in compared if row.work.sentences]
     tables = [(TRAINING_HEADS, training), (DECODING_HEADS, decoding)]
     note = (
-        f"{machine}; medians of {len(rows[0].seconds)} rounds in which the rows took turns; ×: the "
+        f"{machine}; medians of {len(rows[0].seconds)} rounds in which rows that are compared took "
+        "turns; others were timed at another time, so that ratios say more than columns. ×: the "
         f"median ratio to {' or '.join(f'“{name}”' for name in peers)} in the same round, with its "
         "range. GFLOP/s: matrix products, padding included; the ceiling is a product of two square "
         "matrices of the same type, timed in turn with the rest. Decoding: beam 4, batches of 32, "
