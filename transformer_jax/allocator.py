@@ -1,4 +1,7 @@
-"""The C library's allocator, told to keep what it has.
+"""Memory on a CPU: one step's buffers at a time, and an allocator that keeps what it has.
+
+JAX lets a program begin before the last has ended, and gives it buffers of its own. Many steps ahead,
+a training takes several times the memory of one, and a larger one waits for fresh pages at each step.
 
 XLA's CPU programs ask for their buffers anew at every step. glibc hands large ones back to the
 system at once, which then has to clear the pages again: a third of the time of a small step.
@@ -7,8 +10,15 @@ system at once, which then has to clear the pages again: a third of the time of 
 import ctypes
 import platform
 
+import jax
+
 # From malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+
+
+def one_step_at_a_time() -> None:
+    """Makes CPU programs wait for each other; call it before JAX finds its devices."""
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def keep_freed_memory() -> None:

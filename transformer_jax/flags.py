@@ -17,6 +17,7 @@ from transformer_jax import config as config_lib
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Parses the command line, calls `main` and exits with what it returns."""
     allocator.keep_freed_memory()
+    allocator.one_step_at_a_time()
     app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
     raise AssertionError("app.run exits")
 

@@ -107,6 +107,7 @@ def _serve(answers: TextIO) -> None:
 if __name__ == "__main__":
     # What libraries print goes to stderr; standard output is for answers alone.
     allocator.keep_freed_memory()
+    allocator.one_step_at_a_time()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
         os.dup2(2, 1)
         _serve(stream)
