@@ -57,17 +57,20 @@ _DECODE, _CT2 = "experiments.speed.ours:Decoding", "experiments.speed.ctranslate
 _INPUT, _EVALUATION = "experiments.speed.ours:Input", "experiments.speed.ours:Evaluation"
 OURS = "ours, packed, float32"
 PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
+_PRODUCT = Contender("matrix product, float32", _CEILING, {"dtype": "float32"})
+_ALONE = Contender(OURS, _OURS, {"kind": "packed", "dtype": "float32", "seeds": 1})
+_PEER = Contender(PEERS[0], _TORCH, {"dtype": "float32"}, "torch")
 _FLOAT32 = [
-    Contender("matrix product, float32", _CEILING, {"dtype": "float32"}),
-    Contender(OURS, _OURS, {"kind": "packed", "dtype": "float32", "seeds": 1}),
+    _PRODUCT,
+    _ALONE,
     Contender("ours, padded, float32", _OURS, {"kind": "padded", "dtype": "float32", "seeds": 1}),
-    Contender(PEERS[0], _TORCH, {"dtype": "float32"}, "torch"),
+    _PEER,
 ]
 _BFLOAT16 = [
     Contender("matrix product, bfloat16", _CEILING, {"dtype": "bfloat16"}),
     Contender("ours, packed, bfloat16", _OURS, {"kind": "packed", "dtype": "bfloat16", "seeds": 1}),
     Contender("torch, padded, bfloat16", _TORCH, {"dtype": "bfloat16"}, "torch"),
-    dataclasses.replace(_FLOAT32[-1], shown=False),
+    dataclasses.replace(_PEER, shown=False),
 ]
 DECODING = [
     Contender("ours", _DECODE, {}),
@@ -160,7 +163,7 @@ def _training_rows(
         ],
     ]
     if seeds:
-        beside = [dataclasses.replace(each, shown=False) for each in _FLOAT32[:2]]
+        beside = [dataclasses.replace(each, shown=False) for each in (_PRODUCT, _ALONE)]
         several = Contender(f"ours, packed, {seeds} seeds together", _OURS, together)
         groups.append([*beside, several])
 
@@ -206,9 +209,7 @@ def _notes(rows: Sequence[report.Row]) -> list[str]:
         for row in by_name.values():
             if row.name.endswith("seeds together"):
                 alone = next(
-                    other
-                    for other in rows
-                    if other.name == OURS and other.group == row.group and other.workload == name
+                    other for other in rows if other.name == OURS and report.took_turns(other, row)
                 )
                 gain, low, high = report.ratios(row, alone, "tokens")
                 together = row.name.split(", ")[-1]

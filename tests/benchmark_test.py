@@ -84,6 +84,26 @@ def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
     assert "this machine" in capsys.readouterr().out
 
 
+def test_only_rows_that_took_turns_are_compared(tmp_path):
+    first = [row("ours", [1.0], 60, 100), row("torch", [2.0], 30, 100)]
+    later = [
+        dataclasses.replace(row("other", [1.0], 60, 100), group=1),
+        dataclasses.replace(row("torch", [4.0], 30, 100), group=1, shown=False),
+    ]
+    products = [
+        report.Row(
+            "small", "product", "float32", [0.5], report.Work(2e9), 0.0, 1.0, 10**9, group=group
+        )
+        for group in (0, 1)
+    ]
+    report.write(tmp_path, [*products, *first, *later], ["torch"], "this machine")
+    lines = (tmp_path / "benchmark.jsonl").read_text().splitlines()
+    found = {record["row"]: record for record in map(json.loads, lines)}
+    assert len(lines) == 5  # torch's second time is there to compare with
+    assert found["ours"]["tokens_ratio_to_torch"] == [4.0, 4.0, 4.0]
+    assert found["other"]["tokens_ratio_to_torch"] == [8.0, 8.0, 8.0]
+
+
 def test_evaluations_share_is_that_of_the_papers_schedule():
     training = row("ours", [2.0], 60, 100)
     evaluation = report.Row(

@@ -20,7 +20,7 @@ ROOMS = [
     "transformer_jax.drawing",
     "transformer_jax.run_folder",
     "transformer_jax.runs",
-    "transformer_jax.allocator",
+    "transformer_jax.cpu_memory",
     "transformer_jax.flags",
     "transformer_jax.train",
     "transformer_jax.translate",

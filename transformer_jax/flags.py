@@ -10,14 +10,14 @@ from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
 
-from transformer_jax import allocator
 from transformer_jax import config as config_lib
+from transformer_jax import cpu_memory
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Parses the command line, calls `main` and exits with what it returns."""
-    allocator.keep_freed_memory()
-    allocator.one_step_at_a_time()
+    cpu_memory.keep_freed_memory()
+    cpu_memory.one_step_at_a_time()
     app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
     raise AssertionError("app.run exits")
 

@@ -120,7 +120,8 @@ def write(
     decoding = [_decoding_cells(row, peer) for row, peer in compared if row.work.sentences]
     found = [(TRAINING_HEADS, training), (DECODING_HEADS, decoding)]
     note = (
-        f"{machine}; medians of {len(rows[0].seconds)} rounds in which the rows took turns; ×: the "
+        f"{machine}; medians of {len(rows[0].seconds)} rounds in which rows that are compared took "
+        "turns; others were timed at another time, so that ratios say more than columns. ×: the "
         f"median ratio to {' or '.join(f'“{name}”' for name in peers)} in the same round, with its "
         "range. GFLOP/s: matrix products, padding included; the ceiling is a product of two square "
         "matrices of the same type, timed in turn with the rest. Decoding: beam 4, batches of 32, "
@@ -133,10 +134,11 @@ def write(
 
 def _peer(row: Row, rows: Sequence[Row], peers: Sequence[str]) -> Row | None:
     """Whom a row is compared with, if it is there."""
-    return next((peer for peer in rows if peer.name in peers and _took_turns(peer, row)), None)
+    return next((peer for peer in rows if peer.name in peers and took_turns(peer, row)), None)
 
 
-def _took_turns(one: Row, other: Row) -> bool:
+def took_turns(one: Row, other: Row) -> bool:
+    """Whether two rows were timed in the same rounds."""
     return (one.workload, one.group) == (other.workload, other.group)
 
 
@@ -145,7 +147,7 @@ def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float:
     ceiling = next(
         other
         for other in rows
-        if _took_turns(other, row) and other.dtype == row.dtype and not other.work.positions
+        if took_turns(other, row) and other.dtype == row.dtype and not other.work.positions
     )
     return row.rate("flops") / ceiling.rate("flops")
 

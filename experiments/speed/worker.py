@@ -16,8 +16,8 @@ from typing import Any, TextIO, final
 
 from experiments import measuring
 from experiments.speed import workloads
-from transformer_jax import allocator
 from transformer_jax import config as config_lib
+from transformer_jax import cpu_memory
 
 
 @final
@@ -106,8 +106,8 @@ def _serve(answers: TextIO) -> None:
 
 if __name__ == "__main__":
     # What libraries print goes to stderr; standard output is for answers alone.
-    allocator.keep_freed_memory()
-    allocator.one_step_at_a_time()
+    cpu_memory.keep_freed_memory()
+    cpu_memory.one_step_at_a_time()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
         os.dup2(2, 1)
         _serve(stream)

@@ -11,7 +11,7 @@ from sacrebleu.metrics import bleu as sacrebleu
 
 from transformer_jax.evaluation import paper_text
 
-FEWEST = 20  # sentences in the last bucket of lengths, if there are so many
+FEWEST = 20  # sentences that make a bucket of lengths worth comparing; the last has as many
 MAIN = "sacrebleu_13a"  # the variant that tables show
 
 PAPER = "paper"  # tokenised BLEU as the paper reports it

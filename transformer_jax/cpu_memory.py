@@ -1,8 +1,7 @@
-"""Memory on a CPU: one step's buffers at a time, and an allocator that keeps what it has.
+"""How a training on a CPU uses memory; both settings change its speed, neither its results.
 
-JAX lets a program begin before the last has ended, and gives it buffers of its own. Many steps
-ahead, a training takes several times the memory of one, and a large one waits for fresh pages at
-each step.
+JAX begins the next program before the last has ended and gives it buffers of its own: with several
+steps in flight a training takes several times the memory of one, and large steps slow down on it.
 
 XLA's CPU programs ask for their buffers anew at every step. glibc hands large ones back to the
 system at once, which then has to clear the pages again: a third of the time of a small step.
