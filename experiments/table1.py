@@ -56,25 +56,10 @@ def measure(
     }
 
 
-def parse_sizes(name: str, texts: Sequence[str]) -> list[int]:
-    """The sizes of a flag, ascending, each once.
-
-    Raises:
-      UserError: one of them is no whole number of at least 1, or there are fewer than two.
-    """
-    for text in texts:
-        if not text.strip().isdecimal() or int(text) < 1:
-            raise config_lib.UserError(f"--{name}: {text!r} should be a whole number, at least 1")
-    sizes = sorted({int(text) for text in texts})
-    if len(sizes) < 2:
-        raise config_lib.UserError(f"--{name}: an exponent needs two sizes or more")
-    return sizes
-
-
 def _main() -> None:
     workdir = pathlib.Path(_WORKDIR.value)
-    lengths = parse_sizes("lengths", _LENGTHS.value)
-    widths = parse_sizes("widths", _WIDTHS.value)
+    lengths = flags_lib.sizes("lengths", _LENGTHS.value)
+    widths = flags_lib.sizes("widths", _WIDTHS.value)
     common = layer_kinds.Sizes(
         _BATCH.value, _AT_LENGTH.value, _AT_WIDTH.value, _KERNEL.value, _NEIGHBOURHOOD.value
     )

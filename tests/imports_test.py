@@ -22,6 +22,7 @@ ROOMS = [
     "transformer_jax.runs",
     "transformer_jax.cpu_memory",
     "transformer_jax.flags",
+    "transformer_jax.prepare",
     "transformer_jax.train",
     "transformer_jax.translate",
     "transformer_jax.score",

@@ -6,6 +6,7 @@ registered in place of the real ones; without it, TFDS finds them wrong.
 """
 
 import contextlib
+import gzip
 import hashlib
 import http.server
 import io
@@ -19,7 +20,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 from tensorflow_datasets.core.download import checksums
-from tensorflow_datasets.translate import wmt_t2t
+from tensorflow_datasets.translate import wmt14, wmt_t2t
 
 from transformer_jax.data import toy
 
@@ -27,49 +28,75 @@ STATMT, DATA = "http://www.statmt.org", "http://data.statmt.org"
 CHECKSUMS = "OFFLINE_WMT_CHECKSUMS"  # environment variable: a JSON file of them
 
 
-def archives(pairs: int, held_out: int) -> dict[str, bytes]:
-    """The archives of `wmt_t2t_translate/de-en`, by address, filled from the toy grammar."""
+def archives(pairs: int, held_out: int, foreign: str = "de") -> dict[str, bytes]:
+    """A builder's archives, by address, filled from the toy grammar.
+
+    Args:
+      pairs: of the training set.
+      held_out: pairs of newstest2013, and as many of newstest2014.
+      foreign: de for `wmt_t2t_translate/de-en`, fr for `wmt14_translate/fr-en`; the sentences are
+        German in either.
+    """
     train, rest = toy.sentences(pairs, 2 * held_out, 0)
     dev, test = rest[:held_out], rest[held_out:]
-    thirds = [train[k::3] for k in range(3)]
 
-    def plain(stem: str, sentences: list[toy.Sentence]) -> dict[str, str]:
+    def plain(stem: str, sentences: list[toy.Sentence]) -> dict[str, bytes]:
         return {
-            f"{stem}.de": "".join(f"{s.german}\n" for s in sentences),
-            f"{stem}.en": "".join(f"{s.english}\n" for s in sentences),
+            f"{stem}.{foreign}": "".join(f"{s.german}\n" for s in sentences).encode(),
+            f"{stem}.en": "".join(f"{s.english}\n" for s in sentences).encode(),
         }
 
-    def sgml(sentences: list[str]) -> str:
+    def sgml(sentences: list[str]) -> bytes:
         escaped = [s.replace("&", "&amp;") for s in sentences]
         segments = [f'<seg id="{k}">{s}</seg>\n' for k, s in enumerate(escaped, start=1)]
-        return '<srcset setid="newstest2014"><doc>\n' + "".join(segments) + "</doc></srcset>\n"
+        lines = ['<srcset setid="newstest2014"><doc>\n', *segments, "</doc></srcset>\n"]
+        return "".join(lines).encode()
 
-    news = {
-        **plain("dev/newstest2013", dev),
-        "dev/newstest2014-deen-src.de.sgm": sgml([f"{s.german} & so" for s in test]),
-        "dev/newstest2014-deen-ref.en.sgm": sgml([f"{s.english} & so" for s in test]),
+    languages = f"{foreign}-en"
+    addresses = {
+        f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz": f"training/europarl-v7.{languages}",
+        f"{STATMT}/wmt13/training-parallel-commoncrawl.tgz": f"commoncrawl.{languages}",
     }
-    return {
-        f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz": _tgz(
-            plain("training/europarl-v7.de-en", thirds[0])
-        ),
-        f"{STATMT}/wmt13/training-parallel-commoncrawl.tgz": _tgz(
-            plain("commoncrawl.de-en", thirds[1])
-        ),
-        f"{DATA}/wmt18/translation-task/training-parallel-nc-v13.tgz": _tgz(
-            plain("training-parallel-nc-v13/news-commentary-v13.de-en", thirds[2])
-        ),
-        f"{DATA}/wmt19/translation-task/dev.tgz": _tgz(news),
+    if foreign == "de":
+        addresses[f"{DATA}/wmt18/translation-task/training-parallel-nc-v13.tgz"] = (
+            f"training-parallel-nc-v13/news-commentary-v13.{languages}"
+        )
+    else:
+        addresses |= {
+            f"{STATMT}/wmt14/training-parallel-nc-v9.tgz": (
+                f"training/news-commentary-v9.{languages}"
+            ),
+            f"{STATMT}/wmt13/training-parallel-un.tgz": f"un/undoc.2000.{languages}",
+            f"{STATMT}/wmt10/training-giga-fren.tar": "giga-fren.release2.fixed",
+        }
+    found = {
+        f"{DATA}/wmt19/translation-task/dev.tgz": _archive(
+            {
+                **plain("dev/newstest2013", dev),
+                f"dev/newstest2014-{foreign}en-src.{foreign}.sgm": sgml(
+                    [f"{s.german} & so" for s in test]
+                ),
+                f"dev/newstest2014-{foreign}en-ref.en.sgm": sgml(
+                    [f"{s.english} & so" for s in test]
+                ),
+            }
+        )
     }
+    for place, (address, stem) in enumerate(addresses.items()):
+        contents = plain(stem, train[place :: len(addresses)])
+        if address.endswith(".tar"):  # whose files are compressed one by one
+            contents = {f"{name}.gz": gzip.compress(text) for name, text in contents.items()}
+        found[address] = _archive(contents, "" if address.endswith(".tar") else "gz")
+    return found
 
 
-def _tgz(contents: Mapping[str, str]) -> bytes:
+def _archive(contents: Mapping[str, bytes], compression: str = "gz") -> bytes:
     stored = io.BytesIO()
-    with tarfile.open(fileobj=stored, mode="w:gz") as archive:
-        for name, text in contents.items():
+    with tarfile.open(fileobj=stored, mode=f"w:{compression}") as archive:
+        for name, content in contents.items():
             record = tarfile.TarInfo(name)
-            record.size = len(text.encode())
-            archive.addfile(record, io.BytesIO(text.encode()))
+            record.size = len(content)
+            archive.addfile(record, io.BytesIO(content))
     return stored.getvalue()
 
 
@@ -124,7 +151,8 @@ def register(path: pathlib.Path) -> None:
         for url, record in json.loads(path.read_text()).items()
     }
     checksums.get_all_url_infos = lambda: known
-    wmt_t2t.WmtT2tTranslate.url_infos = known  # a builder brings its own along
+    for builder in (wmt_t2t.WmtT2tTranslate, wmt14.Wmt14Translate):
+        builder.url_infos = known  # a builder brings its own along
 
 
 if __name__ == "__main__":

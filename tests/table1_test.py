@@ -12,6 +12,7 @@ import pytest
 
 from experiments import critical_path, layer_kinds, measuring, paper, table1, table1_report
 from transformer_jax import config as config_lib
+from transformer_jax import flags
 from transformer_jax.models import attention, masks
 
 # A product; a loop of 5 turns, each a product and a fusion of sum and root; a call of a negation.
@@ -211,10 +212,10 @@ def test_the_exponent_of_a_power_is_found():
 
 
 def test_sizes_are_whole_numbers_of_at_least_1():
-    assert table1.parse_sizes("lengths", ["8", " 4", "8"]) == [4, 8]
+    assert flags.sizes("lengths", ["8", " 4", "8"]) == [4, 8]
     for texts in (["0", "4"], ["-1", "4"], ["4", "x"], ["4", "5.5"], ["4"], ["4", "4"], []):
         with pytest.raises(config_lib.UserError, match="--widths"):
-            table1.parse_sizes("widths", texts)
+            flags.sizes("widths", texts)
 
 
 def run(workdir, *arguments):

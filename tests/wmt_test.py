@@ -1,13 +1,16 @@
 """WMT through the real TFDS builders, offline: fetched, prepared, trained, tabulated, scored."""
 
+import gzip
 import json
+import pathlib
 import subprocess
 import sys
 
 import pytest
+from tensorflow_datasets.translate import wmt as tfds_wmt
 
 from tests import offline_wmt, tiny
-from transformer_jax.data import toy
+from transformer_jax.data import toy, wmt
 
 PAIRS, HELD_OUT = 600, 16
 
@@ -42,21 +45,26 @@ def command(module, *arguments, environment):
     )
 
 
-@pytest.fixture(scope="module")
-def prepared(found, tmp_path_factory):
-    """A folder with the dataset, the cache and what `prepare` printed."""
-    folder = tmp_path_factory.mktemp("wmt")
+def prepare(config, found, folder):
+    """Fetches and prepares; what that printed."""
     offline_wmt.write_checksums(found, folder / "checksums.json")
     with offline_wmt.served(found) as environment:
         done = command(
             ["tests.offline_wmt", "transformer_jax.prepare"],
-            "--config=configs/base.py",
+            f"--config=configs/{config}.py",
             f"--cache_dir={folder / 'cache'}",
             *overrides(folder),
             environment={**environment, offline_wmt.CHECKSUMS: str(folder / "checksums.json")},
         )
     assert done.returncode == 0, done.stderr
-    return folder, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def prepared(found, tmp_path_factory):
+    """A folder with the dataset and the cache, and what `prepare` printed."""
+    folder = tmp_path_factory.mktemp("wmt")
+    return folder, prepare("base", found, folder)
 
 
 def test_prepare_says_what_there_is(prepared):
@@ -64,6 +72,24 @@ def test_prepare_says_what_there_is(prepared):
     assert f"data.train: {PAIRS} sentence pairs" in printed
     assert f"data.test: {HELD_OUT} sentence pairs" in printed
     assert f"{4 * HELD_OUT} of {4 * HELD_OUT} development and test sentences survive" in printed
+
+
+def test_french_has_a_builder_and_archives_of_its_own(tmp_path):
+    printed = prepare("base_fr", offline_wmt.archives(PAIRS, HELD_OUT, "fr"), tmp_path)
+    for split, pairs in (("train", PAIRS), ("dev", HELD_OUT), ("test", HELD_OUT)):
+        assert f"wmt14_translate/fr-en, data.{split}: {pairs} sentence pairs" in printed
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_lines_are_read_as_tfds_reads_them_whole(tmp_path, end):
+    sides = {"de": "Eins\u0085zwei\n\nDrei \r\nVier\n", "en": "One two\nNothing\nThree\nFour\n"}
+    names = [str(tmp_path / f"corpus.de-en.{language}{end}") for language in sides]
+    for name, text in zip(names, sides.values(), strict=True):
+        content = gzip.compress(text.encode()) if end else text.encode()
+        pathlib.Path(name).write_bytes(content)
+    theirs = list(tfds_wmt._parse_parallel_sentences(*names))
+    assert theirs.pop()[1] == {"de": "", "en": ""}  # after the last line's end
+    assert list(wmt._parse(*names)) == theirs
 
 
 def test_train_table_and_score_need_no_network_any_more(prepared, tmp_path):
@@ -139,8 +165,6 @@ def test_the_other_direction_is_another_corpus(prepared, tmp_path):
 
 
 def test_entities_of_sgml_are_undone(prepared, monkeypatch):
-    from transformer_jax.data import wmt
-
     folder, _ = prepared
     corpus = wmt.load("wmt_t2t_translate/de-en", str(folder / "tfds"), "en", "de", folder / "cache")
     assert all(sentence.endswith(" & so") for sentence in corpus.test.source + corpus.test.target)

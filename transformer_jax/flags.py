@@ -50,6 +50,26 @@ def overrides() -> dict[str, object]:
     return dict(config_flags.get_override_values(flags.FLAGS["config"]))
 
 
+def sizes(name: str, texts: Sequence[str], least: int = 2) -> list[int]:
+    """The sizes of a flag, ascending, each once.
+
+    Args:
+      name: of the flag.
+      texts: its values.
+      least: so many different ones are needed.
+
+    Raises:
+      UserError: one of them is no whole number of at least 1, or there are too few.
+    """
+    for text in texts:
+        if not text.strip().isdecimal() or int(text) < 1:
+            raise config_lib.UserError(f"--{name}: {text!r} should be a whole number, at least 1")
+    found = sorted({int(text) for text in texts})
+    if len(found) < least:
+        raise config_lib.UserError(f"--{name} needs {least} different sizes or more")
+    return found
+
+
 def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
     if len(argv) > 1:
         return _complain(f"unexpected argument {argv[1]!r}: flags begin with --")

@@ -7,6 +7,7 @@ newstest2014.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from tensorflow_datasets.translate import wmt14, wmt_t2t
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import text
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ def load(
         )
     _prepare(builder, name)
     splits = {
-        ours: Split(builder.as_data_source(split=theirs), languages)
+        ours: Split(builder.as_data_source(theirs), languages)
         for ours, theirs in SPLITS.items()
     }
     digests = _digests(builder, cache_dir)
@@ -132,7 +134,7 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
     _log.info("fetching and preparing %s into %s", name, builder.data_dir)
     downloads = pathlib.Path(builder._data_dir_root) / "downloads"
     try:
-        with _extracting_without_tensorflow():
+        with _extracting_without_tensorflow(), _reading_line_by_line():
             builder.download_and_prepare(
                 download_config=tfds.download.DownloadConfig(try_download_gcs=False)
             )
@@ -162,6 +164,36 @@ def _extracting_without_tensorflow() -> Iterator[None]:
         yield
     finally:
         extractor.tf = theirs
+
+
+@contextlib.contextmanager
+def _reading_line_by_line() -> Iterator[None]:
+    """TFDS reads a file whole, which for English–French would take tens of gigabytes."""
+    theirs = tfds_wmt._parse_parallel_sentences
+
+    def ours(first: str, second: str) -> Iterator[tuple[str, dict[str, str]]]:
+        is_text = not first.endswith(".sgm") and "*" not in first
+        yield from (_parse if is_text else theirs)(first, second)
+
+    tfds_wmt._parse_parallel_sentences = ours
+    try:
+        yield
+    finally:
+        tfds_wmt._parse_parallel_sentences = theirs
+
+
+def _parse(*names: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """What TFDS makes of two aligned text files, with its keys, a line at a time."""
+    paths = [pathlib.Path(name) for name in names]
+    languages = [name.removesuffix(".gz").rpartition(".")[2] for name in names]
+    both = itertools.zip_longest(*map(text.lines, paths))
+    for number, sides in enumerate(both):
+        if None in sides:
+            raise config_lib.UserError(
+                f"{paths[0]} and {paths[1]} differ in their number of lines: delete their folder "
+                "and start again"
+            )
+        yield f"0/{number}", dict(zip(languages, sides, strict=True))
 
 
 def _one_line(error: BaseException) -> str:

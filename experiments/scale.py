@@ -1,0 +1,224 @@
+r"""What preparing and reading a large corpus takes, and what that foretells for the whole of WMT.
+
+  python -m experiments.scale --config=configs/base.py --workdir=runs/scale \
+      --config.data.corpus=text --config.data.train=PATH/train --config.data.dev=PATH/dev
+
+writes corpora of --pairs pairs, prepares each in a process of its own and reads training batches of
+it in another: scale.md. A pair joins pairs of your own text, drawn at random, up to the length of
+WMT's, so that words and pieces are real ones.
+"""
+
+import dataclasses
+import datetime
+import json
+import logging
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags
+
+from experiments import tables
+from transformer_jax import config as config_lib
+from transformer_jax import files
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import batching, text
+from transformer_jax.data import dataset as dataset_lib
+
+_log = logging.getLogger("transformer_jax.scale")
+
+WORDS = 25  # of an English sentence in WMT's training set, about
+BLOCK = 10_000  # pairs written together
+SECONDS_OF_READING = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One corpus.
+
+    Attributes:
+      pairs: in it.
+      text_bytes: of its two files.
+      prepare_seconds: from text to tokenizer and encoded training set.
+      prepare_peak_bytes: the most memory that took.
+      cache_bytes: what it left on disk.
+      start_seconds: opening what was prepared, until the first batch.
+      pairs_a_second: what reading batches delivers then.
+      read_peak_bytes: the most memory that took, pages of mapped files included.
+    """
+
+    pairs: int
+    text_bytes: int
+    prepare_seconds: float
+    prepare_peak_bytes: int
+    cache_bytes: int
+    start_seconds: float
+    pairs_a_second: float
+    read_peak_bytes: int
+
+
+def predict(measured: Sequence[Measurement], pairs: int) -> Measurement:
+    """A straight line through the two largest corpora, for each quantity but the speed.
+
+    Args:
+      measured: ascending in pairs, two or more.
+      pairs: of the corpus to predict.
+    """
+    small, large = measured[-2:]
+
+    def line(name: str) -> float:
+        low, high = getattr(small, name), getattr(large, name)
+        return high + (high - low) / (large.pairs - small.pairs) * (pairs - large.pairs)
+
+    names = [field.name for field in dataclasses.fields(Measurement)][1:]
+    values = {name: line(name) for name in names}
+    return Measurement(pairs, **{**values, "pairs_a_second": large.pairs_a_second})
+
+
+def write_corpus(
+    sources: Sequence[str], targets: Sequence[str], prefix: pathlib.Path, ends: Sequence[str], n: int
+) -> None:
+    """Writes n pairs, each of which joins some of the given ones up to `WORDS` source words."""
+    words = np.array([len(sentence.split()) for sentence in sources])
+    draw = np.random.default_rng(0)
+    each = max(1, round(WORDS / words.mean()))
+    paths = [pathlib.Path(f"{prefix}.{end}") for end in ends]
+    with paths[0].open("w") as source_file, paths[1].open("w") as target_file:
+        for first in range(0, n, BLOCK):
+            chosen = draw.integers(len(sources), size=(min(BLOCK, n - first), each))
+            for file, sentences in ((source_file, sources), (target_file, targets)):
+                file.writelines(" ".join(sentences[i] for i in row) + "\n" for row in chosen)
+
+
+def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
+    """Seconds and peak bytes of a command.
+
+    Raises:
+      RunError: it failed; what it said is on stderr.
+    """
+    start = time.perf_counter()
+    child = os.posix_spawn(sys.executable, [sys.executable, "-m", *arguments], os.environ)
+    _, status, usage = os.wait4(child, 0)
+    if status:
+        raise config_lib.RunError(f"{' '.join(arguments[:1])} failed; see above")
+    # Kilobytes on Linux, bytes on macOS.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return time.perf_counter() - start, usage.ru_maxrss * unit
+
+
+def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> Measurement:
+    cache_dir = workdir / f"cache-{pairs}"
+    # The same flags; the last value of a field counts.
+    given = [argument for argument in sys.argv[1:] if argument.startswith("--config")]
+    common = [*given, f"--config.data.train={prefix}"]
+    _log.info("%s pairs: preparing", f"{pairs:,}")
+    seconds, peak = _in_a_process(["transformer_jax.prepare", *common, f"--cache_dir={cache_dir}"])
+    _log.info("%s pairs: prepared in %.0f s; reading", f"{pairs:,}", seconds)
+    report = workdir / f"read-{pairs}.json"
+    _, read_peak = _in_a_process(
+        ["experiments.scale", *common, f"--workdir={cache_dir}", f"--read_to={report}"]
+    )
+    return Measurement(
+        pairs,
+        sum(path.stat().st_size for path in prefix.parent.glob(f"{prefix.name}.*")),
+        seconds,
+        peak,
+        sum(path.stat().st_size for path in cache_dir.rglob("*") if path.is_file()),
+        read_peak_bytes=read_peak,
+        **json.loads(report.read_text()),
+    )
+
+
+def _read(config: config_lib.Config, cache_dir: pathlib.Path) -> dict[str, float]:
+    """Reads batches of a prepared corpus as training does."""
+    start = time.perf_counter()
+    dataset = dataset_lib.load(config.data, cache_dir)
+    batches = batching.TrainingBatches(
+        dataset,
+        batch_rows=config.train.batch_tokens // config.data.target_length,
+        source_length=config.data.source_length,
+        target_length=config.data.target_length,
+        window=config.data.packing_window,
+        seed=config.train.seed,
+        num_steps=config.train.num_steps,
+    )
+    stream = batches.from_step(0)
+    next(stream)
+    started = time.perf_counter()
+    read = 0
+    for batch in stream:
+        read += int(batch.target.segments.max(axis=1).sum())
+        if time.perf_counter() - started > SECONDS_OF_READING:
+            break
+    return {
+        "start_seconds": started - start,
+        "pairs_a_second": read / (time.perf_counter() - started),
+    }
+
+
+def _table(measured: Sequence[Measurement], predicted: Sequence[Measurement]) -> tables.Table:
+    heads = [
+        "pairs",
+        "text GB",
+        "prepare s",
+        "peak GB",
+        "cache GB",
+        "start s",
+        "read pairs/s",
+        "peak GB reading",
+    ]
+    lines = [
+        [
+            f"{one.pairs:,}" + (" (predicted)" if one in predicted else ""),
+            f"{one.text_bytes / 1e9:.2f}",
+            f"{one.prepare_seconds:,.0f}",
+            f"{one.prepare_peak_bytes / 1e9:.2f}",
+            f"{one.cache_bytes / 1e9:.2f}",
+            f"{one.start_seconds:.1f}",
+            f"{one.pairs_a_second:,.0f}",
+            f"{one.read_peak_bytes / 1e9:.2f}",
+        ]
+        for one in [*measured, *predicted]
+    ]
+    return tables.Table(heads, lines)
+
+
+def _main() -> None:
+    workdir = pathlib.Path(_WORKDIR.value)
+    config = flags_lib.read_config(_CONFIG)
+    if _READ_TO.value:
+        files.write_json(pathlib.Path(_READ_TO.value), _read(config, workdir))
+        return
+    sizes = flags_lib.sizes("pairs", _PAIRS.value)
+    predict_for = flags_lib.sizes("predict", _PREDICT.value, least=1)
+    if config.data.corpus != "text":
+        raise config_lib.UserError("experiments.scale joins pairs of your own: data.corpus=text")
+    workdir.mkdir(parents=True, exist_ok=True)
+    ends = (config.data.source_language, config.data.target_language)
+    pairs = list(text.load(config.data.train, config.data.dev, "", *ends).train.read())
+    measured = []
+    for size in sizes:
+        prefix = workdir / f"corpus-{size}"
+        _log.info("%s pairs: writing", f"{size:,}")
+        write_corpus([one for one, _ in pairs], [other for _, other in pairs], prefix, ends, size)
+        measured.append(_measure(size, workdir, prefix))
+    table = _table(measured, [predict(measured, size) for size in predict_for])
+    note = (
+        f"{os.cpu_count()} CPU cores, {datetime.date.today()}. Predicted: a straight line through "
+        "the two largest. Memory while reading counts the pages of mapped files that were touched, "
+        "which the system may take back. TFDS's own download and preparation come first."
+    )
+    (workdir / "scale.md").write_text(tables.markdown([table], [note]), encoding="utf-8")
+    tables.show([table], [note])
+
+
+if __name__ == "__main__":
+    _CONFIG = flags_lib.define_config()
+    _WORKDIR = flags.DEFINE_string("workdir", None, "Where all is written.", required=True)
+    _PAIRS = flags.DEFINE_list("pairs", "45000,450000", "Sizes to measure, separated by commas.")
+    _PREDICT = flags.DEFINE_list("predict", "4500000,36000000", "Sizes to predict.")
+    _READ_TO = flags.DEFINE_string("read_to", "", "Reads a prepared corpus; for its own use.")
+    flags_lib.run(_main)
