@@ -51,13 +51,13 @@ class Measurement:
     """
 
     pairs: int
-    text_bytes: int
+    text_bytes: float
     prepare_seconds: float
-    prepare_peak_bytes: int
-    cache_bytes: int
+    prepare_peak_bytes: float
+    cache_bytes: float
     start_seconds: float
     pairs_a_second: float
-    read_peak_bytes: int
+    read_peak_bytes: float
 
 
 def predict(measured: Sequence[Measurement], pairs: int) -> Measurement:
@@ -79,18 +79,24 @@ def predict(measured: Sequence[Measurement], pairs: int) -> Measurement:
 
 
 def write_corpus(
-    sources: Sequence[str], targets: Sequence[str], prefix: pathlib.Path, ends: Sequence[str], n: int
+    sources: Sequence[str],
+    targets: Sequence[str],
+    prefix: pathlib.Path,
+    ends: Sequence[str],
+    pairs: int,
 ) -> None:
-    """Writes n pairs, each of which joins some of the given ones up to `WORDS` source words."""
+    """Writes pairs, each of which joins some of the given ones up to `WORDS` source words."""
     words = np.array([len(sentence.split()) for sentence in sources])
     draw = np.random.default_rng(0)
     each = max(1, round(WORDS / words.mean()))
     paths = [pathlib.Path(f"{prefix}.{end}") for end in ends]
     with paths[0].open("w") as source_file, paths[1].open("w") as target_file:
-        for first in range(0, n, BLOCK):
-            chosen = draw.integers(len(sources), size=(min(BLOCK, n - first), each))
+        for first in range(0, pairs, BLOCK):
+            chosen = draw.integers(len(sources), size=(min(BLOCK, pairs - first), each))
             for file, sentences in ((source_file, sources), (target_file, targets)):
-                file.writelines(" ".join(sentences[i] for i in row) + "\n" for row in chosen)
+                file.writelines(
+                    " ".join(sentences[i] for i in row) + "\n" for row in chosen.tolist()
+                )
 
 
 def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:

@@ -86,13 +86,13 @@ def archives(pairs: int, held_out: int, foreign: str = "de") -> dict[str, bytes]
         contents = plain(stem, train[place :: len(addresses)])
         if address.endswith(".tar"):  # whose files are compressed one by one
             contents = {f"{name}.gz": gzip.compress(text) for name, text in contents.items()}
-        found[address] = _archive(contents, "" if address.endswith(".tar") else "gz")
+        found[address] = _archive(contents, compressed=not address.endswith(".tar"))
     return found
 
 
-def _archive(contents: Mapping[str, bytes], compression: str = "gz") -> bytes:
+def _archive(contents: Mapping[str, bytes], compressed: bool = True) -> bytes:
     stored = io.BytesIO()
-    with tarfile.open(fileobj=stored, mode=f"w:{compression}") as archive:
+    with tarfile.open(fileobj=stored, mode="w:gz" if compressed else "w:") as archive:
         for name, content in contents.items():
             record = tarfile.TarInfo(name)
             record.size = len(content)

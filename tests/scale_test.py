@@ -33,16 +33,16 @@ def test_a_prediction_goes_on_in_a_straight_line():
 
 def test_pairs_join_pairs_of_the_corpus(tmp_path):
     train, _ = toy.sentences(50, 1, 0)
-    sides = [[pair.english for pair in train], [pair.german for pair in train]]
-    scale.write_corpus(*sides, tmp_path / "corpus", ("en", "de"), 200)
+    ours, theirs = [pair.english for pair in train], [pair.german for pair in train]
+    scale.write_corpus(ours, theirs, tmp_path / "corpus", ("en", "de"), 200)
     english, german = (text.read_lines(tmp_path / f"corpus.{end}") for end in ("en", "de"))
     assert len(english) == len(german) == 200
     words = sum(len(line.split()) for line in english) / 200
     assert 0.7 * scale.WORDS < words < 1.4 * scale.WORDS
-    translations = dict(zip(*sides, strict=True))
+    translations = dict(zip(ours, theirs, strict=True))
     for one, other in zip(english, german, strict=True):
         assert other.startswith(
-            tuple(theirs for ours, theirs in translations.items() if one.startswith(ours))
+            tuple(german for english, german in translations.items() if one.startswith(english))
         )
 
 

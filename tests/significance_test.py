@@ -76,8 +76,8 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
     one = significance.difference({0: runs[0.2, 0][1]}, {0: runs[0.1, 0][1]}, bleu.MAIN)
     ours, theirs = ({seed: runs[share, seed][1] for seed in range(3)} for share in (0.2, 0.1))
     several = significance.difference(ours, theirs, bleu.MAIN)
-    alike = [{seed: runs[share, 0][1] for seed in range(3)} for share in (0.2, 0.1)]
-    same = significance.difference(*alike, bleu.MAIN)
+    alike = [dict(enumerate([runs[share, 0][1]] * 3)) for share in (0.2, 0.1)]
+    same = significance.difference(alike[0], alike[1], bleu.MAIN)
     assert (one.seeds, several.seeds) == (1, 3)
     assert same.half == pytest.approx(one.half)  # seeds that do not differ add nothing
     scores = [

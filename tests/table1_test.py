@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import critical_path, layer_kinds, measuring, paper, table1, table1_report
+from experiments import critical_path, layer_kinds, measuring, paper, table1_report
 from transformer_jax import config as config_lib
 from transformer_jax import flags
 from transformer_jax.models import attention, masks
