@@ -93,10 +93,9 @@ def write_corpus(
     with paths[0].open("w") as source_file, paths[1].open("w") as target_file:
         for first in range(0, pairs, BLOCK):
             chosen = draw.integers(len(sources), size=(min(BLOCK, pairs - first), each))
+            rows: list[list[int]] = chosen.tolist()
             for file, sentences in ((source_file, sources), (target_file, targets)):
-                file.writelines(
-                    " ".join(sentences[i] for i in row) + "\n" for row in chosen.tolist()
-                )
+                file.writelines(" ".join(sentences[i] for i in row) + "\n" for row in rows)
 
 
 def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:

@@ -79,7 +79,7 @@ def test_score_prints_every_variant(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("ein Hund schläft im Haus\n", encoding="utf-8")
     done = run("transformer_jax.score", f"--references={tmp_path}/a", f"--hypotheses={tmp_path}/b")
-    assert done.stdout.count("100.00  nrefs:1|") == 4
+    assert done.stdout.count("100.00  nrefs:1|") == 6
 
 
 def test_score_refuses_files_of_different_length(tmp_path):
