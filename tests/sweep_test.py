@@ -134,7 +134,8 @@ def test_the_table_shows_ours_beside_the_papers(swept):
     assert lines["A h=1"].endswith("| 5.29 | 24.9 | -0.9 |  | undecided |")
     assert "h=1 d_k=64 d_v=64" in lines["A h=1"]
     assert "failed" in lines["E"]
-    assert "paper, WMT14: BLEU" in lines["row"]
+    assert "paper: BLEU" in lines["row"]
+    assert "WMT14 newstest2013" in markdown
     assert "Not run: A h=4" in markdown
     with (workdir / "table3.csv").open() as file:
         rows = {row["row"]: row for row in csv.DictReader(file)}
