@@ -87,10 +87,15 @@ def write(
     notes = [
         f"All {len(rows)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} hours of "
         f"{devices.name}, {everything:,.0f} dollars, one run after another.",
-        f"Training only, at {share:.0%} of the peak ({stated}); evaluation adds about 5%. Memory: "
+        f"Training only, at {share:.0%} of the peak ({stated}); evaluation comes on top. Memory: "
         "state and what the backward pass keeps, before the compiler saves some of it.",
         f"Data of {data['date']}. {data['note']}",
     ]
+    if base.model.compute_dtype == "float32":
+        notes.append(
+            "This config computes in float32, for which the rates of bfloat16 are too high: plan "
+            "and run with --config.model.compute_dtype=bfloat16."
+        )
     heads = ["row", "hours a run", "GB a chip", "fits", "dollars a run"]
     tables.show([tables.Table(heads, lines)], notes)
 

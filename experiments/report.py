@@ -62,9 +62,11 @@ def write(workdir: pathlib.Path) -> None:
     """
     sweep = results.read(workdir)
     if sweep.table == "table2":  # the only one whose rows have several corpora
+        for pair in table2_report.PAIRS.values():
+            require_alike([row for row in sweep.rows if row.name.endswith(pair)])
         table2_report.write(sweep)
         return
-    require_alike(sweep)
+    require_alike(sweep.rows)
     report = _compare(sweep)
     rows = [row for row in sweep.rows if row.results or row.failures]
     found = [tables.Table(_heads(report), [_line(row, report) for row in rows])]
@@ -111,14 +113,18 @@ def scores(row: results.Row) -> dict[int, float]:
     return {seed: result["bleu"][bleu.MAIN]["score"] for seed, result in row.results.items()}
 
 
-def require_alike(sweep: results.Sweep) -> None:
+def require_alike(rows: Sequence[results.Row]) -> None:
     """Raises UserError, saying what differs, unless all results were measured alike."""
     found: dict[str, set[str]] = {}
-    for row in [row for own in sweep.rows for row in (own, *own.tuned.values())]:
+    for row in [row for own in rows for row in (own, *own.tuned.values())]:
         for result in row.results.values():
             for name, value in (
-                ("BLEU signature", result["bleu"][bleu.MAIN]["signature"]),
+                *(
+                    (f"BLEU signature of {variant}", score["signature"])
+                    for variant, score in result["bleu"].items()
+                ),
                 ("corpus", result["data_sha256"]),
+                ("test set", result["test_sha256"] or "not scored"),
                 ("tokenizer", result["tokenizer_sha256"]),
                 ("direction", " to ".join(result["data"]["languages"])),
                 (
@@ -292,17 +298,7 @@ def _notes(report: _Report) -> list[str]:
         )
     if sweep.table == "variations":
         notes.append(claims.NOTE)
-    rows = [row for own in sweep.rows for row in (own, *own.tuned.values())]
-    failed = [f"{row.name} (seed {s}: {e})" for row in rows for s, e in row.failures.items()]
-    if failed:
-        notes.append("Failed: " + "; ".join(failed) + ".")
-    stale = [f"{row.name} (seed {seed})" for row in rows for seed in row.stale]
-    if stale:
-        notes.append("Left out, being of another configuration: " + ", ".join(stale) + ".")
-    missing = [row.name for row in rows if not (row.results or row.failures or row.stale)]
-    if missing:
-        notes.append("Not run: " + ", ".join(missing) + ".")
-    return notes
+    return notes + results.shortfalls(sweep)
 
 
 def _csv(report: _Report) -> str:

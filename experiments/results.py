@@ -182,3 +182,20 @@ def _is_of(folder: pathlib.Path, config: config_lib.Config) -> bool:
         return True
     record = json.loads(path.read_text(encoding="utf-8"))
     return record["config_hash"] == config_lib.fingerprint(config, record["digests"])
+
+
+def shortfalls(sweep: Sweep) -> list[str]:
+    """What of a sweep is not in its table: a line each for what failed, is stale, was not run."""
+    rows = [row for own in sweep.rows for row in (own, *own.tuned.values())]
+    failed = [f"{row.name} (seed {s}: {e})" for row in rows for s, e in row.failures.items()]
+    stale = [f"{row.name} (seed {seed})" for row in rows for seed in row.stale]
+    missing = [row.name for row in rows if not (row.results or row.failures or row.stale)]
+    return [
+        f"{why}: {separator.join(names)}."
+        for why, separator, names in (
+            ("Failed", "; ", failed),
+            ("Left out, being of another configuration", ", ", stale),
+            ("Not run", ", ", missing),
+        )
+        if names
+    ]

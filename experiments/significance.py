@@ -26,10 +26,10 @@ WITHIN = 0.5  # an interval inside ± this says that there is no difference wort
 APART = 0.5  # rows that the paper separates by as much are to be ranked
 
 RULES = (
-    "reproduced, if the interval excludes 0 and has the paper's sign; tie as in the paper, if the "
-    f"paper's difference is below {SMALL} and the interval lies within ± {WITHIN}; contradicts, if "
-    f"it excludes 0 and has the other sign or the paper's is below {SMALL}; otherwise, and always "
-    "with one seed, undecided."
+    f"where the paper's difference is {SMALL} or more: reproduced, if our interval excludes 0 and "
+    "has the paper's sign, contradicts, if it excludes 0 and has the other; where it is less: tie "
+    f"as in the paper, if our interval lies within ± {WITHIN}, contradicts, if not and it excludes "
+    "0; otherwise, and always with one seed, undecided."
 )
 
 Counts = Int[np.ndarray, "sentences 10"]  # of one run; see `bleu.counts`

@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from experiments import cost, paper, results, tables
 from transformer_jax import config as config_lib
@@ -28,8 +29,7 @@ def write(sweep: results.Sweep) -> None:
         "paper's formula: hours × devices × a sustained rate, for which the peak of dense bfloat16 "
         "products stands here: it is an upper bound.",
     ]
-    failed = [f"{row.name}: {error}" for row in sweep.rows for error in row.failures.values()]
-    notes += ["Failed: " + "; ".join(failed)] if failed else []
+    notes += results.shortfalls(sweep)
     files.write(sweep.workdir / "table2.md", tables.markdown(found, notes).encode())
     files.write(sweep.workdir / "table2.csv", _csv(done, sweep).encode())
     tables.show(found, notes)
@@ -75,7 +75,6 @@ def _ours(rows: Sequence[results.Row], sweep: results.Sweep) -> tables.Table:
     lines = []
     for row in rows:
         for seed, result in row.results.items():
-            by_formula = _by_formula(result)
             lines.append(
                 [
                     row.name,
@@ -87,7 +86,7 @@ def _ours(rows: Sequence[results.Row], sweep: results.Sweep) -> tables.Table:
                     f"{result['bleu'][bleu.MAIN]['score']:.2f}",
                     f"{result['ppl']:.3f}",
                     f"{cost.training_flops(config_lib.replace(sweep.base, row.overrides)):.1e}",
-                    _written(by_formula, ".1e"),
+                    _by_formula(result),
                     f"{len(result['devices'])} × {result['devices'][0]}",
                     f"{result['wall_seconds'] / 3600:.2f}",
                 ]
@@ -97,12 +96,16 @@ def _ours(rows: Sequence[results.Row], sweep: results.Sweep) -> tables.Table:
     return tables.Table(heads, lines)
 
 
-def _by_formula(result) -> float | None:
-    """Hours × devices × rate, where devices.json knows the device."""
-    known = json.loads(_DEVICES.read_text(encoding="utf-8"))["devices"]
+def _by_formula(result: Mapping[str, Any]) -> str:
+    """Hours × devices × rate, shared out among the seeds that were trained together."""
+    data = json.loads(_DEVICES.read_text(encoding="utf-8"))
     kind = result["devices"][0].lower()
-    rates = [values["tflops"] for name, values in known.items() if name.lower() in kind]
-    return result["wall_seconds"] * len(result["devices"]) * rates[0] * 1e12 if rates else None
+    names = [device for name, device in data["names"].items() if name.lower() in kind]
+    if not names:
+        return "no rate known"
+    rate = data["devices"][names[0]]["tflops"] * 1e12
+    seconds = result["wall_seconds"] / len(result["seeds_together"])
+    return f"{seconds * len(result['devices']) * rate:.1e}"
 
 
 def _bleu(row: results.Row) -> float:

@@ -62,6 +62,8 @@ def test_german_given_as_english_is_noticed_and_where(sides, tmp_path):
     )
     assert all("data.train" in line for line in lines)
     assert sum("exchanged?" in message for message in heard.messages) == 2 * len(lines)
+    # A file's ending that names no language.
+    assert checks.misdirected(make(mixed, dev), "src", "de") == []
     # The development set alone, exchanged.
     found = checks.run(make((english, german), dev[::-1]), "en", "de", tmp_path)
     assert [line.split(",")[0] for line in found["misdirected"]] == ["data.dev"] * 4

@@ -112,6 +112,7 @@ def test_the_hash_follows_what_changes_the_result():
         fingerprint(log__every=7),
         fingerprint(checkpoint__every=7),
         fingerprint(data__train="elsewhere/train"),
+        config_lib.fingerprint(config_lib.from_mapping(values()), {**DIGESTS, "test": "v"}),
         fingerprint(train__learning_rate_scale=values()["train"]["learning_rate_scale"]),
     ]
     assert len(set(same)) == 1
@@ -128,3 +129,9 @@ def test_the_hash_follows_what_changes_the_result():
 
 def test_equal_numbers_hash_alike():
     assert fingerprint(decode__alpha=1) == fingerprint(decode__alpha=1.0)
+
+
+def test_the_test_set_counts_where_it_is_scored():
+    config = config_lib.replace(config_lib.from_mapping(values()), {"evaluation.score_test": True})
+    one, other = (config_lib.fingerprint(config, {**DIGESTS, "test": d}) for d in "ab")
+    assert one != other

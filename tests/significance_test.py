@@ -84,9 +84,20 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
         [bleu.from_counts(run.sum(0), bleu.MAIN) for run in side.values()]
         for side in (ours, theirs)
     ]
-    over_seeds = scipy.stats.ttest_ind(*scores, equal_var=False).confidence_interval(0.95)
     assert several.mean == pytest.approx(np.mean(scores[0]) - np.mean(scores[1]))
-    assert over_seeds.low < several.mean < over_seeds.high
+    # Without sentences it is Welch's; with them, their variance is added, known exactly.
+    welch: Any = scipy.stats.ttest_ind(*scores, equal_var=False)
+    over_seeds = (several.mean / welch.statistic) ** 2
+    weights = significance.draws(300)
+    samples = [
+        np.mean([significance.scores(run, bleu.MAIN, weights) for run in side.values()], axis=0)
+        for side in (ours, theirs)
+    ]
+    over_sentences = np.var(samples[0] - samples[1], ddof=1)
+    freedom = welch.df * ((over_seeds + over_sentences) / over_seeds) ** 2
+    expected = scipy.stats.t.ppf(0.975, freedom) * (over_seeds + over_sentences) ** 0.5
+    assert several.half == pytest.approx(expected)
+    assert several.half > 1.96 * over_sentences**0.5
 
 
 def test_the_bootstraps_interval_covers_the_truth_as_often_as_it_says():

@@ -95,13 +95,14 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path, capsys
     def result(score, device):
         bleu = {name: {"score": score, "signature": "s"} for name in ("paper", "sacrebleu_13a")}
         return {"bleu": bleu, "ppl": 4.5, "test": {"bleu": bleu, "ppl": 4.0}, "params": 1,
-                "wall_seconds": 7200.0, "devices": [device] * 8}  # fmt: skip
+                "wall_seconds": 14400.0, "devices": [device] * 8,
+                "seeds_together": [0, 1]}  # fmt: skip
 
     rows = [
         results.Row(name, overrides, {}, {}, [])
         for name, overrides in table2.rows_for(paper_base).items()
     ]
-    found = {0: result(27.0, "TPU v5e"), 1: result(27.5, "TPU v5e")}
+    found = {0: result(27.0, "TPU v5 lite"), 1: result(27.5, "TPU v5 lite")}
     rows[0] = results.Row(rows[0].name, rows[0].overrides, found, {}, [])
     table2_report.write(results.Sweep("table2", paper_base, rows, tmp_path))
     table = (tmp_path / "table2.md").read_text()

@@ -180,6 +180,7 @@ def test_entities_of_sgml_are_undone(prepared, monkeypatch):
     [
         ("checksum", "has wrong checksum"),
         ("cut", "could not be fetched"),
+        ("damaged", "could not be unpacked"),
         ("missing", "could not be fetched"),
     ],
 )
@@ -190,7 +191,10 @@ def test_a_download_that_fails_is_one_line_that_says_what_to_delete(
     there = {
         url: content for url, content in found.items() if fault != "missing" or url != europarl
     }
-    offline_wmt.write_checksums(found, tmp_path / "checksums.json")
+    if fault == "damaged":
+        there[europarl] = b"no archive"
+    known = there if fault == "damaged" else found
+    offline_wmt.write_checksums(known, tmp_path / "checksums.json")
     expected = {} if fault == "checksum" else {
         offline_wmt.CHECKSUMS: str(tmp_path / "checksums.json")
     }  # fmt: skip

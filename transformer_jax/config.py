@@ -218,14 +218,16 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     """SHA-256 of what determines a run's result: `config_hash`.
 
     It covers model, train, data, decode and evaluation, with the digests of corpus and tokenizer
-    in place of the corpus's paths, and, where checkpoints are averaged, their interval. The JSON is
-    canonical: sorted keys, numbers that are equal written alike.
+    in place of the corpus's paths; of the test set too, where it is scored; and, where checkpoints
+    are averaged, their interval. The JSON is canonical: sorted keys, numbers that are equal written
+    alike.
     """
     values = to_dict(config)
     content = {key: values[key] for key in ("model", "train", "data", "decode", "evaluation")}
     for path in ("train", "dev", "test", "tfds_dir"):
         del content["data"][path]
-    content["digests"] = dict(digests)
+    scored = {"test": config.evaluation.score_test}
+    content["digests"] = {name: d for name, d in digests.items() if scored.get(name, True)}
     if config.evaluation.average_checkpoints > 1:
         content["averaged_every"] = config.checkpoint.every
     text = json.dumps(_normalise(content), sort_keys=True, separators=(",", ":"))

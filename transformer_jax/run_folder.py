@@ -111,6 +111,6 @@ def _differences(
     found += [
         f"the {name} differs"
         for name in dataset.digests
-        if old_digests[name] != dataset.digests[name]
+        if old_digests.get(name) != dataset.digests[name]
     ]
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")

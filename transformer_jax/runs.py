@@ -262,6 +262,7 @@ def _evaluate(
         "git_commit": git_commit(),
         "data_sha256": dataset.digests["corpus"],
         "tokenizer_sha256": dataset.digests["tokenizer"],
+        "test_sha256": dataset.digests["test"] if config.evaluation.score_test else "",
         "data": dict(dataset.provenance),
         "decode": dataclasses.asdict(config.decode),
         "devices": [device.device_kind for device in jax.devices()],

@@ -27,6 +27,9 @@ GREEDY = _BEAM + "greedy_takes_the_likeliest_token"
 PERPLEXITY = "tests/evaluation_test.py::test_perplexity_counts_every_token_of_every_sentence"
 LOSS = "tests/losses_test.py"
 STEPS = "tests/step_test.py"
+_SIGNIFICANCE = "tests/significance_test.py::test_"
+INTERVAL = _SIGNIFICANCE + "sentences_and_seeds_both_widen_the_interval"
+VERDICTS = _SIGNIFICANCE + "verdicts"
 
 
 class Fault(NamedTuple):
@@ -39,6 +42,11 @@ class Fault(NamedTuple):
 
 
 FAULTS: dict[str, list[Fault]] = {
+    "experiments/significance.py": [
+        Fault("no variance of seeds", "variance += sum(parts)", "variance += 0.0", INTERVAL),
+        Fault("too much freedom", "(len(side) - 1) for", "len(side) for", INTERVAL),
+        Fault("a tie may contradict", "if is_tie and abs", "if not is_tie and abs", VERDICTS),
+    ],
     "transformer_jax/models/attention.py": [
         Fault("wrong attention scale", "d_k) / math.sqrt(d_k)", "d_k) / d_k", LOOPS),
         Fault(

@@ -14,6 +14,7 @@ _log = logging.getLogger(__name__)
 
 BLOCK = 100  # pairs whose language is guessed together
 BLOCKS = 20  # such samples of the training set
+MOST_LINES = 20  # of the log about exchanged languages
 FEWEST_CHARACTERS = 1000  # of a side, to guess its language from
 
 
@@ -51,8 +52,11 @@ def run(
                 f"{counts['of']:,}",
                 f"{counts['pairs']:,}",
             )
-    for line in found["misdirected"]:
+    lines = found["misdirected"]
+    for line in lines[:MOST_LINES]:
         _log.warning("%s: are languages or files exchanged?", line)
+    if len(lines) > MOST_LINES:
+        _log.warning("and %d more samples in another language", len(lines) - MOST_LINES)
     return found
 
 
@@ -80,6 +84,11 @@ def misdirected(corpus: corpus_lib.Corpus, source_language: str, target_language
     """Samples of a set that read like another language than they should, each as one line."""
     import py3langid  # its model takes a moment to read, and is needed once for a corpus
 
+    py3langid.classify("")  # reads it
+    for language in (source_language, target_language):
+        if language not in py3langid.langid.IDENTIFIER.labels:
+            _log.warning("languages are not checked: %s is none that py3langid knows", language)
+            return []
     every = max(len(corpus.train) // (BLOCK * BLOCKS), 1)
     samples = {
         "train": (corpus.train.read(every=every), every),

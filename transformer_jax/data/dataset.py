@@ -29,7 +29,7 @@ class Dataset:
       usable: indices of the training pairs that are neither empty nor too long for a row.
       dev: development pairs, as text.
       test: test pairs, as text.
-      digests: SHA-256 of corpus and tokenizer.
+      digests: SHA-256 of corpus (training and development set), tokenizer and test set.
       provenance: where the corpus comes from, and how many training pairs were dropped.
     """
 
@@ -99,7 +99,13 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
         usable,
         corpus.dev,
         corpus.test,
-        digests={"corpus": corpus.digest, "tokenizer": tokenizer.digest},
+        digests={
+            "corpus": corpus.digest,
+            "tokenizer": tokenizer.digest,
+            "test": hashlib.sha256(
+                "\n".join(corpus.test.source + corpus.test.target).encode()
+            ).hexdigest(),
+        },
         provenance={
             **corpus.provenance,
             "languages": [config.source_language, config.target_language],

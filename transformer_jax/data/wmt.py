@@ -142,6 +142,11 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
             f"{name}: {first} The file is not the one that TFDS {tfds.__version__} knows: delete "
             f"it from {downloads} and start again; if it comes back so, its server has changed it"
         ) from error
+    except extractor.ExtractError as error:
+        raise config_lib.UserError(
+            f"{name}: an archive could not be unpacked ({_one_line(error)}): is the disk full? if "
+            f"not, delete that archive from {downloads} and start again"
+        ) from error
     except (requests.RequestException, tfds.download.DownloadError, OSError) as error:
         raise config_lib.UserError(
             f"{name} could not be fetched ({type(error).__name__}: {_one_line(error)}); what came "

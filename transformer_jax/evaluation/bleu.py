@@ -125,12 +125,13 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
+    sides = (hypotheses, references)
+    as_paper = [paper_text.prepare(side, language) for side in sides]  # slow: once for all variants
     scores: dict[str, Score] = {}
     for name, variant in _VARIANTS.items():
         metric = variant.metric
-        result = metric.corpus_score(
-            variant.prepare(hypotheses, language), [variant.prepare(references, language)]
-        )
+        ours, theirs = as_paper if variant.as_paper else sides
+        result = metric.corpus_score(list(ours), [list(theirs)])
         scores[name] = Score(score=result.score, signature=variant.signature(metric, language))
     return scores
 
