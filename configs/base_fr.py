@@ -14,6 +14,9 @@ def get_config() -> ml_collections.ConfigDict:
     """Returns the paper's base configuration for English–French."""
     config = base.get_config()
     to_french(config)
+    config.checkpoint.every = 1500
+    config.checkpoint.keep = 5
+    config.evaluation.average_checkpoints = 5
     return config
 
 
@@ -22,3 +25,4 @@ def to_french(config: ml_collections.ConfigDict) -> None:
     config.data.tfds_name = "wmt14_translate/fr-en"
     config.data.target_language = "fr"
     config.data.vocab_size = 32_000
+    config.evaluation.score_test = True

@@ -1,6 +1,6 @@
 """The paper's big model (Table 3, last row): base with other sizes, dropout and steps.
 
-  python -m transformer_jax.train --config=configs/big.py --workdir=runs/big ...
+  python -m transformer_jax.train --config=configs/big.py --workdir=runs/big
 
 The paper reports 26.4 BLEU on newstest2013, after 300,000 steps.
 """

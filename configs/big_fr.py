@@ -15,4 +15,7 @@ def get_config() -> ml_collections.ConfigDict:
     config = big.get_config()
     base_fr.to_french(config)
     config.model.dropout_rate = 0.1
+    config.checkpoint.every = 600
+    config.checkpoint.keep = 20
+    config.evaluation.average_checkpoints = 20
     return config

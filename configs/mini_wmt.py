@@ -1,4 +1,4 @@
-"""Table 3 on real news in an hour of one large GPU: the paper's base at half its width.
+"""Table 3 on real sentences, meant for one large GPU: the paper's base at half its width.
 
 The corpus is your own text, by its path prefixes: short sentences (Tatoeba), image captions
 (Multi30k) and the news test sets of WMT but 2013, the development set, and 2014, the test set:

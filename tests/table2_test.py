@@ -32,6 +32,10 @@ def test_rows_are_the_configs_with_averaged_checkpoints(paper_base):
         )  # fmt: skip
         assert config.evaluation.average_checkpoints == averaged[name.split()[0]]
         assert config.evaluation.score_test
+        if name.endswith("FR"):  # whose configs are for Table 2 alone
+            assert (config.evaluation, config.checkpoint) == (
+                expected.evaluation, expected.checkpoint,
+            )  # fmt: skip
     french = config_lib.replace(paper_base, rows["big EN-FR"])
     assert (french.model.dropout_rate, french.data.vocab_size) == (0.1, 32_000)
 

@@ -9,8 +9,10 @@ import sys
 import pytest
 from tensorflow_datasets.translate import wmt as tfds_wmt
 
+from configs import base
 from tests import offline_wmt, tiny
-from transformer_jax.data import toy, wmt
+from transformer_jax import config as config_lib
+from transformer_jax.data import dataset, toy, wmt
 
 PAIRS, HELD_OUT = 600, 16
 
@@ -230,3 +232,10 @@ def test_an_unknown_dataset_lists_those_there_are(tmp_path):
         )
         assert done.returncode == 2
         assert message in done.stderr.splitlines()[-1]
+
+
+def test_files_beside_wmt_are_not_left_unread(tmp_path):
+    config = config_lib.from_mapping(base.get_config().to_dict())
+    given = config_lib.replace(config, {"data.dev": "newstest2013"})
+    with pytest.raises(config_lib.UserError, match=r"data\.dev is given, .*data\.corpus=text"):
+        dataset.load(given.data, tmp_path)

@@ -62,6 +62,12 @@ def _load_text(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus
 
 
 def _load_tfds(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
+    for field in ("train", "dev", "test"):
+        if getattr(config, field):
+            raise config_lib.UserError(
+                f"data.{field} is given, but data.corpus=tfds reads no files of yours: add "
+                "--config.data.corpus=text"
+            )
     from transformer_jax.data import wmt  # importing TFDS takes a second: not for everyone
 
     return wmt.load(
