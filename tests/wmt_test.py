@@ -47,7 +47,7 @@ def command(module, *arguments, environment):
     )
 
 
-def prepare(config, found, folder):
+def prepare(config, found, folder, **more):
     """Fetches and prepares; what that printed."""
     offline_wmt.write_checksums(found, folder / "checksums.json")
     with offline_wmt.served(found) as environment:
@@ -55,7 +55,7 @@ def prepare(config, found, folder):
             ["tests.offline_wmt", "transformer_jax.prepare"],
             f"--config=configs/{config}.py",
             f"--cache_dir={folder / 'cache'}",
-            *overrides(folder),
+            *overrides(folder, **more),
             environment={**environment, offline_wmt.CHECKSUMS: str(folder / "checksums.json")},
         )
     assert done.returncode == 0, done.stderr
@@ -77,7 +77,9 @@ def test_prepare_says_what_there_is(prepared):
 
 
 def test_french_has_a_builder_and_archives_of_its_own(tmp_path):
-    printed = prepare("base_fr", offline_wmt.archives(PAIRS, HELD_OUT, "fr"), tmp_path)
+    found = offline_wmt.archives(PAIRS, HELD_OUT, "fr")
+    steps = {"train.num_steps": 40}  # five checkpoints, which are averaged
+    printed = prepare("base_fr", found, tmp_path, **steps)
     for split, pairs in (("train", PAIRS), ("dev", HELD_OUT), ("test", HELD_OUT)):
         assert f"wmt14_translate/fr-en, data.{split}: {pairs} sentence pairs" in printed
 
