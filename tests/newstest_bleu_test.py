@@ -37,7 +37,7 @@ GOLDEN = {
 
 
 def degrade(sentence, number):
-    """A translation that is right in part: quotes plain, words dropped, exchanged and in capitals."""
+    """A translation right in part: quotes plain, words dropped, exchanged and capitalised."""
     for quote in "„“”":
         sentence = sentence.replace(quote, '"')
     words = [word for place, word in enumerate(sentence.split(" ")) if (place + number) % 9]
