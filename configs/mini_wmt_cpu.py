@@ -19,8 +19,8 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 16
     config.model.compute_dtype = "float32"
 
-    config.train.num_steps = 2000
-    config.train.warmup_steps = 500
+    config.train.num_steps = 1200
+    config.train.warmup_steps = 400
     config.train.batch_tokens = 2048
 
     config.decode.batch_sentences = 64

@@ -27,8 +27,9 @@ from experiments import tables
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
-from transformer_jax.data import batching, text
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import text
+from transformer_jax.training import loop, sharding
 
 _log = logging.getLogger("transformer_jax.scale")
 
@@ -147,15 +148,8 @@ def _read(config: config_lib.Config, cache_dir: pathlib.Path) -> dict[str, float
     """Reads batches of a prepared corpus as training does."""
     start = time.perf_counter()
     dataset = dataset_lib.load(config.data, cache_dir)
-    batches = batching.TrainingBatches(
-        dataset,
-        batch_rows=config.train.batch_tokens // config.data.target_length,
-        source_length=config.data.source_length,
-        target_length=config.data.target_length,
-        window=config.data.packing_window,
-        seed=config.train.seed,
-        num_steps=config.train.num_steps,
-    )
+    mesh = sharding.make_mesh(config.mesh)
+    batches = loop.make_batches(dataset, config, mesh)
     stream = batches.from_step(0)
     next(stream)
     started = time.perf_counter()

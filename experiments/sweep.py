@@ -120,8 +120,8 @@ def main(
         if devices:
             plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
         return 0
-    if _DEVICE.value:
-        raise config_lib.UserError(f"--device={_DEVICE.value} plans: give --dry_run with it")
+    if _DEVICE.value or _UTILISATION.value:
+        raise config_lib.UserError("--device and --utilisation plan: give --dry_run with them")
     workdir = pathlib.Path(_WORKDIR.value)
     cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
     if "train.seed" in flags_lib.overrides():

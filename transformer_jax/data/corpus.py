@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, final
 
@@ -55,3 +56,9 @@ class Corpus:
     train_digest: str
     digest: str
     provenance: Mapping[str, Any]
+
+    @property
+    def test_digest(self) -> str:
+        """SHA-256 that identifies the test set."""
+        pairs = "".join(f"{source}\t{target}\n" for source, target in self.test.read())
+        return hashlib.sha256(pairs.encode()).hexdigest()

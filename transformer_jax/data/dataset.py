@@ -108,9 +108,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
         digests={
             "corpus": corpus.digest,
             "tokenizer": tokenizer.digest,
-            "test": hashlib.sha256(
-                "\n".join(corpus.test.source + corpus.test.target).encode()
-            ).hexdigest(),
+            "test": corpus.test_digest,
         },
         provenance={
             **corpus.provenance,

@@ -13,7 +13,6 @@ from transformer_jax.evaluation import paper_text
 
 FEWEST = 20  # sentences that make a bucket of lengths worth comparing; the last has as many
 MAIN = "sacrebleu_13a"  # the variant that tables show
-
 PAPER = "paper"  # tokenised BLEU as the paper reports it
 
 
