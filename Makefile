@@ -7,7 +7,7 @@ PYTHON ?= python3
 WORKDIR ?= runs/toy
 BIN := .venv/bin
 
-.PHONY: table3 test lint types tests parity bench mutants lock clean
+.PHONY: table3 test lint types tests parity bench faults mutants lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
@@ -29,6 +29,9 @@ parity: .venv/.parity
 
 bench: .venv/.bench
 	$(BIN)/python -m experiments.benchmark --workdir=runs/bench
+
+faults: .venv/.installed
+	$(BIN)/python -m tests.faults
 
 mutants: .venv/.installed
 	$(BIN)/python -m tests.mutants

@@ -91,7 +91,7 @@ def get_config() -> ml_collections.ConfigDict:
     evaluation.score_test = False  # whether the test set is translated and scored too
 
     config.mesh = mesh = ml_collections.ConfigDict()
-    mesh.data = -1  # devices that share out the batch; -1: all that the others leave
+    mesh.data = -1  # devices that share out the batch; -1, here or below: all that are left
     mesh.fsdp = 1  # devices that share out the batch, parameters and optimiser state
     mesh.tensor = 1  # devices that share out heads, d_ff and the vocabulary
 

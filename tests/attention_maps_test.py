@@ -45,7 +45,7 @@ def workdir(tmp_path_factory, cache_dir):
     noise = iter(jax.random.split(jax.random.key(2), 1000))
     params = jax.tree.map(lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), state.params)
     folder = tmp_path_factory.mktemp("run")
-    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", 1, tokenizer.digest)
+    checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config, tokenizer.digest)
     checkpoints.save(state._replace(params=params), 0.0)
     checkpoints.close()
     files.write(folder / "tokenizer.model", tokenizer.model)

@@ -1,6 +1,8 @@
 """Averaged checkpoints, and the test set scored: what Table 2 asks for."""
 
 import json
+import os
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -21,22 +23,34 @@ def one_device():
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints(make_config, one_device, tmp_path):
-    config = make_config()
+    every_two = {"checkpoint.every": 2, "checkpoint.keep": 3}
+    config = make_config(every_two)
     model = models.build(config.model, config.data.vocab_size)
     first = step_lib.init_state(model, config, one_device)
-    checkpoints = checkpoint.Checkpoints(tmp_path, 3, "digest")
-    params = []
-    for step in range(1, 6):
-        params.append(jax.tree.map(lambda leaf, k=step: leaf * k**2, first.params))
-        checkpoints.save(first._replace(step=jnp.int32(step), params=params[-1]), 0.0)
-    shapes = step_lib.state_shapes_and_shardings(model, config, one_device)
-    for last in (1, 3):
-        found = checkpoints.averaged(*shapes, last)
-        expected = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *params[-last:])
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
-    with pytest.raises(config_lib.UserError, match=r"average_checkpoints=4, but .* has 3"):
-        checkpoints.averaged(*shapes, 4)
+    checkpoints = checkpoint.Checkpoints(tmp_path, config, "digest")
+    params = {}
+    for step in (2, 3, 4, 6, 7, 8):  # 3 and 7: the run was stopped there
+        params[step] = jax.tree.map(lambda leaf, k=step: leaf * k**2, first.params)
+        checkpoints.save(first._replace(step=jnp.int32(step), params=params[step]), 0.0)
     checkpoints.close()
+    assert sorted(os.listdir(tmp_path)) == ["4", "6", "8"]
+    shapes = step_lib.state_shapes_and_shardings(model, config, one_device)
+
+    def averaged(last):
+        changes = {"evaluation.average_checkpoints": last}
+        opened = checkpoint.Checkpoints(tmp_path, make_config({**every_two, **changes}), "digest")
+        try:
+            return opened.averaged(*shapes)
+        finally:
+            opened.close()
+
+    for steps in ((8,), (4, 6, 8)):
+        mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *[params[s] for s in steps])
+        found = averaged(len(steps))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, mean)
+    shutil.rmtree(tmp_path / "4")
+    with pytest.raises(config_lib.UserError, match=r"average_checkpoints=3, but .* has 2"):
+        averaged(3)
 
 
 def test_too_few_checkpoints_are_refused_before_training(make_config):

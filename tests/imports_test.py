@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Each room may import those above it in this list, and itself.
 ROOMS = [
     "transformer_jax.config",
+    "transformer_jax.processes",
     "transformer_jax.recipe",
     "transformer_jax.files",
     "transformer_jax.sequences",

@@ -31,7 +31,7 @@ def parameters(workdir):
     model = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
-    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, digest)
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, digest)
     state = checkpoints.restore(shapes, shardings).state
     checkpoints.close()
     return jax.tree.map(np.asarray, state)
@@ -95,9 +95,8 @@ def test_progress_shows_step_loss_speed_and_time_left(finished):
 
 
 def newest_checkpoint(workdir):
-    folder = workdir / "checkpoints"
-    steps = [int(name) for name in os.listdir(folder) if name.isdigit()] if folder.exists() else []
-    return max(steps, default=0)
+    found = (workdir / "checkpoints").glob("*/manifest.json")
+    return max((int(path.parent.name) for path in found), default=0)
 
 
 def test_killed_and_started_again_ends_bit_for_bit_the_same(finished, tmp_path, cache_dir):
@@ -226,7 +225,7 @@ def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
     config = run_folder.read_config(workdir)
     model = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh)
-    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, "another digest")
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, "another digest")
     with pytest.raises(config_lib.UserError, match="was written with the tokenizer"):
         checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
     checkpoints.close()

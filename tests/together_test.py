@@ -23,7 +23,7 @@ def newest(workdir):
     config = run_folder.read_config(workdir)
     mesh = sharding.make_mesh(config.mesh)
     digest = json.loads((workdir / "run.json").read_text())["digests"]["tokenizer"]
-    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", 2, digest)
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, digest)
     model = models.build(config.model, config.data.vocab_size)
     state = checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh)).state
     checkpoints.close()

@@ -289,9 +289,8 @@ def _check_ranges(config: Config) -> None:
             model.max_positions train.num_steps train.warmup_steps train.batch_tokens
             train.accumulation_steps data.source_length data.target_length data.packing_window
             data.vocab_size data.tokenizer_pairs decode.beam_size decode.batch_sentences
-            evaluation.average_checkpoints mesh.fsdp mesh.tensor
-            log.bucket_tokens model.kernel_size model.global_every checkpoint.every
-            checkpoint.keep log.every
+            evaluation.average_checkpoints log.bucket_tokens model.kernel_size model.global_every
+            checkpoint.every checkpoint.keep log.every
         """,
         0: """
             model.num_kv_heads model.dropout_rate model.attention_dropout_rate
@@ -313,8 +312,12 @@ def _check_ranges(config: Config) -> None:
     for name in below_1.split():
         if (value := get(config, name)) >= 1:
             raise UserError(f"{name}={value} should be below 1")
-    if config.mesh.data < 1 and config.mesh.data != -1:
-        raise UserError(f"mesh.data={config.mesh.data} should be at least 1, or -1 for the rest")
+    sizes = dataclasses.asdict(config.mesh)
+    for name, size in sizes.items():
+        if size < 1 and size != -1:
+            raise UserError(f"mesh.{name}={size} should be at least 1, or -1 for the rest")
+    if (rest := [f"mesh.{name}" for name, size in sizes.items() if size == -1])[1:]:
+        raise UserError(f"only one of {' and '.join(rest)} can be -1, the rest of the devices")
     if config.train.seed >= 2**32:
         raise UserError(f"train.seed={config.train.seed} should be below 2^32")
     if config.model.num_heads % config.model.key_value_heads:

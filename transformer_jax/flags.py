@@ -12,6 +12,7 @@ from ml_collections import config_flags
 
 from transformer_jax import config as config_lib
 from transformer_jax import cpu_memory
+from transformer_jax.processes import hosts, preemption
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
@@ -83,10 +84,12 @@ def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
         return 1
     except config_lib.UserError as error:
         return _complain(str(error))
+    except preemption.PreemptedError as error:
+        return _complain(str(error), hosts.RUN_AGAIN)
     except config_lib.RunError as error:
         return _complain(str(error), 1)
     except OSError as error:  # a disk, a folder or a file that cannot be read or written
-        if error.filename is None:
+        if error.errno is None:  # one of our own, not the system's
             raise
         return _complain(str(error), 1)
     except KeyboardInterrupt:
@@ -122,6 +125,10 @@ def _complain(message: str, code: int = 2) -> int:
 def _show_log() -> None:
     """Our own log lines go to stderr, as "12:34:56 text"; those of libraries only as warnings."""
     absl_logging.set_verbosity(absl_logging.WARNING)
+    # Orbax logs with its traceback what it then raises, which is where we say it.
+    absl_logging.get_absl_handler().addFilter(
+        lambda record: "orbax" not in record.pathname or record.levelno < logging.ERROR
+    )
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("transformer_jax")

@@ -20,6 +20,7 @@ from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import evaluators, perplexity
 from transformer_jax.models import cells, kernels, positions
+from transformer_jax.processes import hosts, preemption
 from transformer_jax.training import checkpoint, loop, metrics, sharding
 from transformer_jax.training import step as step_lib
 
@@ -83,31 +84,38 @@ def run_seeds(
 
     Raises:
       UserError: as in `run`.
-      RunError: a seed's loss is no number any more; the others are done.
+      RunError: a seed's loss is no number any more, and the others are done; or the run was told
+        to stop.
     """
     mesh = sharding.make_mesh(config.mesh)
-    try:
-        for folder in (cache_dir, *workdirs.values()):
-            folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise config_lib.UserError(f"cannot make the run's folder: {error}") from error
-    dataset = dataset_lib.load(config.data, cache_dir)
-    check(config, mesh, dataset)
+    with hosts.first_alone():
+        try:
+            for folder in (cache_dir, *workdirs.values()):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise config_lib.UserError(f"cannot make the run's folder: {error}") from error
+        dataset = dataset_lib.load(config.data, cache_dir)
+        check(config, mesh, dataset)
     with contextlib.ExitStack() as locks:
-        for workdir in workdirs.values():
-            locks.enter_context(run_folder.only_run_in(workdir))
-        hashes = {
-            seed: run_folder.claim(
-                workdir, config_lib.replace(config, {"train.seed": seed}), dataset
-            )
-            for seed, workdir in workdirs.items()
-        }
-        waiting = _without_result(workdirs)
-        for workdir in waiting.values():
-            (workdir / "failure.json").unlink(missing_ok=True)
-        if waiting:
+
+        def claim() -> dict[str, str]:
+            for workdir in workdirs.values():
+                locks.enter_context(run_folder.only_run_in(workdir))
+            hashes = {
+                str(seed): run_folder.claim(
+                    workdir, config_lib.replace(config, {"train.seed": seed}), dataset
+                )
+                for seed, workdir in workdirs.items()
+            }
+            for workdir in workdirs.values():
+                (workdir / "failure.json").unlink(missing_ok=True)
+            return hashes
+
+        hashes = hosts.from_first(claim)
+        if waiting := _without_result(workdirs):
             about = {"row": row, "overrides": dict(overrides or {})}
             _run_waiting(config, mesh, dataset, waiting, hashes, about, profile)
+        hosts.from_first(lambda: None)  # the first has written the results
     return {
         seed: json.loads((workdir / "result.json").read_text(encoding="utf-8"))
         for seed, workdir in workdirs.items()
@@ -119,7 +127,7 @@ def _run_waiting(
     mesh: jax.sharding.Mesh,
     dataset: dataset_lib.Dataset,
     workdirs: Mapping[int, pathlib.Path],
-    hashes: Mapping[int, str],
+    hashes: Mapping[str, str],
     about: Mapping[str, Any],
     profile: bool,
 ) -> None:
@@ -154,7 +162,9 @@ def _run_waiting(
     failed: list[Exception] = []
 
     def fail(seed: int, error: Exception) -> None:
-        run_folder.record_failure(waiting.pop(seed), error)
+        workdir = waiting.pop(seed)
+        if hosts.is_first():
+            run_folder.record_failure(workdir, error)
         traceback.clear_frames(error.__traceback__)  # they hold the state of all seeds
         failed.append(error)
 
@@ -164,7 +174,10 @@ def _run_waiting(
             trained = loop.train(model, dataset, config, mesh, waiting, dev_perplexity, profile)
         except loop.DivergedError as error:
             fail(error.seed, error)
+        except preemption.PreemptedError:
+            raise
         except Exception as error:
+            hosts.blame(error)
             for seed in list(waiting):
                 fail(seed, error)
     together = list(waiting)
@@ -175,10 +188,12 @@ def _run_waiting(
                 "seed": seed,
                 "seeds_together": together,
                 **_evaluate(config, mesh, dataset, waiting[seed], *trained[seed], dev_perplexity),
-                "config_hash": hashes[seed],
+                "config_hash": hashes[str(seed)],
             }
-            files.write_json(waiting[seed] / "result.json", result)
+            if hosts.is_first():
+                files.write_json(waiting[seed] / "result.json", result)
         except Exception as error:
+            hosts.blame(error)
             fail(seed, error)
     if failed:
         raise failed[0]
@@ -237,28 +252,37 @@ def _evaluate(
     wall_seconds: float,
     dev_perplexity: Callable[[Any], float],
 ) -> dict[str, Any]:
-    """Perplexity and BLEU of a trained run, and what else its result says."""
+    """Perplexity and BLEU of a trained run, and what else its result says, in the first process."""
     model = models.build(config.model, config.data.vocab_size)
     params, encode = state.params, dataset.tokenizer.encode
     if config.evaluation.average_checkpoints > 1:
         params = _restore_params(model, config, mesh, workdir, dataset.tokenizer)
     translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
-    found = evaluators.evaluate("dev", dataset.dev, translate, dev_perplexity, workdir)
-    eval_seconds = found["eval_seconds"]
+    measured = {"dev": evaluators.measure(dataset.dev, translate, dev_perplexity)}
     if config.evaluation.score_test:
         test = dataset.test
         of_test = perplexity.build(
             model, encode(test.source), encode(test.target), config.data, mesh
         )
-        found["test"] = evaluators.evaluate("test", test, translate, of_test, workdir)
-        eval_seconds += found["test"]["eval_seconds"]
+        measured["test"] = evaluators.measure(test, translate, of_test)
+    if not hosts.is_first():
+        return {}
+    language = config.data.target_language
+    found, more = (
+        evaluators.score(name, getattr(dataset, name), measured[name], language, workdir)
+        if name in measured
+        else {}
+        for name in ("dev", "test")
+    )
+    if more:
+        found["test"] = more
     return {
         "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "steps": config.train.num_steps,
         **found,
         **evaluators.by_length(dataset, workdir, config.log.bucket_tokens),
         "tokens_per_second": metrics.tokens_per_second(workdir),
-        "wall_seconds": wall_seconds + eval_seconds,
+        "wall_seconds": wall_seconds + sum(each.seconds for each in measured.values()),
         "git_commit": git_commit(),
         "data_sha256": dataset.digests["corpus"],
         "tokenizer_sha256": dataset.digests["tokenizer"],
@@ -315,11 +339,8 @@ def _restore_params(
     workdir: pathlib.Path,
     tokenizer: tokenizer_lib.Tokenizer,
 ) -> Any:
-    checkpoints = checkpoint.Checkpoints(
-        workdir / "checkpoints", config.checkpoint.keep, tokenizer.digest
-    )
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, tokenizer.digest)
     try:
-        shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
-        return checkpoints.averaged(shapes, shardings, config.evaluation.average_checkpoints)
+        return checkpoints.averaged(*step_lib.state_shapes_and_shardings(model, config, mesh))
     finally:
         checkpoints.close()

@@ -2,6 +2,7 @@
 
 python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
 python -m transformer_jax.train --config=configs/toy.py --workdir=runs/three --seeds=0,1,2
+srun python -m transformer_jax.train --config=configs/base.py --workdir=runs/base --distributed
 """
 
 import pathlib
@@ -13,6 +14,7 @@ from absl import flags
 from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 from transformer_jax import runs
+from transformer_jax.processes import hosts, preemption
 
 _CONFIG = flags_lib.define_config()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
@@ -25,6 +27,23 @@ _CACHE_DIR = flags.DEFINE_string(
     "Where tokenizers, encoded corpora and compiled programs are shared; default WORKDIR/cache.",
 )
 _ROW = flags.DEFINE_string("row", "", "The run's name in a table, for the record.")
+_DISTRIBUTED = flags.DEFINE_boolean(
+    "distributed",
+    False,
+    "Train with other processes, which JAX's cluster detection finds: on Cloud TPU, GKE, Slurm, "
+    "Open MPI. All share WORKDIR.",
+)
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator", "", "Elsewhere: HOST:PORT of the first process, alike for all."
+)
+_PROCESSES = flags.DEFINE_integer("processes", -1, "Elsewhere: how many processes there are.")
+_PROCESS = flags.DEFINE_integer("process", -1, "Elsewhere: this one's number: 0, 1, …")
+_START_TIMEOUT = flags.DEFINE_float(
+    "start_timeout", 300, "Seconds within which all processes must have come.", lower_bound=0
+)
+_SILENCE_TIMEOUT = flags.DEFINE_float(
+    "silence_timeout", 60, "Seconds after which a silent process counts as dead.", lower_bound=1
+)
 _PROFILE = flags.DEFINE_boolean("profile", False, "Write a JAX trace to WORKDIR/profile.")
 
 
@@ -35,6 +54,12 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
+    if place := hosts.place(
+        _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
+    ):
+        hosts.join(place, _START_TIMEOUT.value, _SILENCE_TIMEOUT.value)
+    else:
+        preemption.watch()
     workdirs = {config.train.seed: workdir}
     if _SEEDS.value:
         if "train.seed" in flags_lib.overrides():
@@ -48,6 +73,7 @@ def main() -> None:
         overrides=flags_lib.overrides(),
         profile=_PROFILE.value,
     )
+    hosts.leave()
 
 
 def _read_seeds(texts: Sequence[str], config: config_lib.Config) -> list[int]:

@@ -72,27 +72,25 @@ class TrainingBatches:
         window: int,
         seed: int,
         num_steps: int,
-        host: int = 0,
-        num_hosts: int = 1,
+        rows_here: Sequence[int] | None = None,
     ) -> None:
         """Plans the batches of a run.
 
         Args:
           dataset: the encoded training set.
-          batch_rows: rows of the global batch; a multiple of the number of hosts.
+          batch_rows: rows of the global batch.
           source_length: positions in a source row.
           target_length: positions in a target row.
           window: pairs packed together.
           seed: of the shuffles.
           num_steps: number of batches.
-          host: this host's index.
-          num_hosts: hosts that share out each batch.
+          rows_here: those that this host reads, ascending; None for all.
         """
         self._dataset = dataset
         self._lengths = (source_length, target_length)
-        self._batch_rows = batch_rows
+        self.batch_rows = batch_rows
         self._num_steps = num_steps
-        self._slice = slice(host * batch_rows // num_hosts, (host + 1) * batch_rows // num_hosts)
+        self._rows_here = range(batch_rows) if rows_here is None else rows_here
         usable = dataset.usable
         self.plan = packing.Plan(
             dataset.source.lengths[usable] + 1,
@@ -107,9 +105,9 @@ class TrainingBatches:
         return self._num_steps
 
     def __getitem__(self, index: int) -> sequences.Batch:
-        rows = self.plan.rows(index * self._batch_rows, (index + 1) * self._batch_rows)[self._slice]
+        rows = self.plan.rows(index * self.batch_rows, (index + 1) * self.batch_rows)
         dataset = self._dataset
-        pairs = [dataset.usable[row].tolist() for row in rows]
+        pairs = [dataset.usable[rows[row]].tolist() for row in self._rows_here]
         return fill(
             [[(dataset.source[pair], dataset.target[pair]) for pair in row] for row in pairs],
             *self._lengths,

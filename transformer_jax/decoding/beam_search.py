@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.data import tokenizer
+from transformer_jax.training import sharding
 
 STEPS_AT_A_TIME = 8  # between two looks at which sentences are decided
 # When one row in SHRINK or fewer still searches, the others leave, but never below FEWEST_ROWS:
@@ -48,7 +49,9 @@ class Translations(NamedTuple):
 Search = Callable[[Any, sequences.Sequences], Translations]
 
 
-def build(model: nn.Module, config: config_lib.DecodeConfig, parts: int = 1) -> Search:
+def build(
+    model: nn.Module, config: config_lib.DecodeConfig, mesh: jax.sharding.Mesh | None = None
+) -> Search:
     """A search as a function of the model's parameters and of source sentences, one to a row.
 
     It compiles once for each shape of the source. A translation has at most config.extra_tokens
@@ -57,15 +60,19 @@ def build(model: nn.Module, config: config_lib.DecodeConfig, parts: int = 1) -> 
     Args:
       model: an architecture.
       config: how to search.
-      parts: devices that sentences are shared out over.
+      mesh: devices that sentences are shared out over, if several; every process gets all
+        translations.
 
     Raises:
       UserError: the length penalty is unknown.
     """
     penalty = config_lib.lookup("decode.penalty", config.penalty, PENALTIES)
     if config.beam_size == 1:
-        return jax.jit(lambda params, source: _greedy(model, config, penalty, params, source))
-    return _BeamSearch(model, config, penalty, parts)
+        return jax.jit(
+            lambda params, source: _greedy(model, config, penalty, params, source),
+            out_shardings=mesh and sharding.replicated(mesh),
+        )
+    return _BeamSearch(model, config, penalty, mesh)
 
 
 class _Beam(NamedTuple):
@@ -85,11 +92,19 @@ class _BeamSearch:
     """Beam search in runs of a few steps, after which sentences that are decided leave."""
 
     def __init__(
-        self, model: nn.Module, config: config_lib.DecodeConfig, penalty: Penalty, parts: int
+        self,
+        model: nn.Module,
+        config: config_lib.DecodeConfig,
+        penalty: Penalty,
+        mesh: jax.sharding.Mesh | None,
     ) -> None:
-        self._model, self._config, self._penalty, self._parts = model, config, penalty, parts
+        self._model, self._config, self._penalty = model, config, penalty
+        self._parts = sharding.parts(mesh) if mesh else 1
         self._start = jax.jit(self._first)
-        self._run = jax.jit(self._several_steps, donate_argnums=1)
+        everywhere = mesh and sharding.replicated(mesh)  # this host looks at all sentences
+        self._run = jax.jit(
+            self._several_steps, donate_argnums=1, out_shardings=(None, everywhere, everywhere)
+        )
         self._keep = jax.jit(_rows)
 
     def __call__(self, params: Any, source: sequences.Sequences) -> Translations:

@@ -50,8 +50,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.config = config
         self._mesh = mesh
-        self._parts = mesh.shape["data"] * mesh.shape["fsdp"]  # that sentences are shared out over
-        self._search = beam_search.build(model, config.decode, self._parts)
+        self._search = beam_search.build(model, config.decode, mesh)
 
     def translate(
         self, sentences: Sequence[str], progress: Callable[[int], None] = lambda done: None
@@ -70,7 +69,8 @@ class Translator:
         self._check_lengths([len(tokens[place]) for place in places], places)
         translations = [""] * len(tokens)
         done = 0
-        rows = -(-self.config.decode.batch_sentences // self._parts) * self._parts
+        parts = sharding.parts(self._mesh)
+        rows = -(-self.config.decode.batch_sentences // parts) * parts
         for group in batching.padded_batches(
             [tokens[place] for place in places], None, rows, ROW_MULTIPLE
         ):

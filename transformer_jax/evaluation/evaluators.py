@@ -4,7 +4,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformer_jax import files
 from transformer_jax.data import corpus as corpus_lib
@@ -16,14 +16,40 @@ from transformer_jax.evaluation import bleu
 _log = logging.getLogger(__name__)
 
 
-def evaluate(
-    name: str,
+class Measured(NamedTuple):
+    """A model on a set: perplexity, translations, and the seconds that both took."""
+
+    ppl: float
+    hypotheses: list[str]
+    seconds: float
+
+
+def measure(
     pairs: corpus_lib.Pairs,
     translator: translator_lib.Translator,
     perplexity: Callable[[Any], float],
+) -> Measured:
+    """Measures a model on a set; where several processes share it out, each gets the whole.
+
+    Args:
+      pairs: the set.
+      translator: the model, with its parameters.
+      perplexity: of these pairs, from parameters.
+    """
+    started = time.monotonic()
+    ppl = perplexity(translator.params)
+    hypotheses = translator.translate(pairs.source, _log_decoding(len(pairs)))
+    return Measured(ppl, hypotheses, time.monotonic() - started)
+
+
+def score(
+    name: str,
+    pairs: corpus_lib.Pairs,
+    measured: Measured,
+    language: str,
     workdir: pathlib.Path,
 ) -> dict[str, Any]:
-    """Measures a model on a set, and leaves there what it was measured by.
+    """Scores what was measured, and leaves there what it was measured by.
 
     Writes hypotheses.txt, references.txt and, for tests of significance, bleu_counts.json: what
     `bleu.counts` gives for the variants that tables compare.
@@ -31,19 +57,15 @@ def evaluate(
     Args:
       name: of the set; the files of another than the development set begin with it.
       pairs: the set.
-      translator: the model, with its parameters.
-      perplexity: of these pairs, from parameters.
+      measured: on it.
+      language: of the translations.
       workdir: the run's folder.
 
     Returns:
-      `ppl`, `bleu` by variant, and the `eval_seconds` that perplexity and translations took.
+      `ppl`, `bleu` by variant, and `eval_seconds`.
     """
-    started = time.monotonic()
-    ppl = perplexity(translator.params)
-    hypotheses = translator.translate(pairs.source, _log_decoding(len(pairs)))
-    seconds = time.monotonic() - started
-    language = translator.config.data.target_language
     prefix = "" if name == "dev" else f"{name}_"
+    hypotheses = measured.hypotheses
     files.write_lines(workdir / f"{prefix}hypotheses.txt", hypotheses)
     files.write_lines(workdir / f"{prefix}references.txt", pairs.target)
     files.write_json(
@@ -55,8 +77,8 @@ def evaluate(
     )
     scores = bleu.score(hypotheses, pairs.target, language)
     main = scores[bleu.MAIN]
-    _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, ppl, main["score"], main["signature"])
-    return {"ppl": ppl, "bleu": scores, "eval_seconds": seconds}
+    _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, measured.ppl, main["score"], main["signature"])
+    return {"ppl": measured.ppl, "bleu": scores, "eval_seconds": measured.seconds}
 
 
 def by_length(dataset: dataset_lib.Dataset, workdir: pathlib.Path, width: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Perplexity per wordpiece, as Table 3 reports it."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,7 +48,7 @@ def build(
     )
     plan = packing.pack(source_lengths, target_lengths, *capacities)
     rows = [[(source[pair], target[pair]) for pair in row] for row in plan]
-    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    parts = sharding.parts(mesh)
     batch_rows = -(-min(len(rows), max(1, BATCH_TOKENS // capacities[1])) // parts) * parts
     rows += [[]] * (-len(rows) % batch_rows)
     batches = [
@@ -55,14 +56,14 @@ def build(
         for start in range(0, len(rows), batch_rows)
     ]
 
-    @jax.jit
+    @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
     def sums(params: Any, batch: sequences.Batch) -> losses.Losses:
         logits = models.logits(model, params, batch)
         return losses.cross_entropy(logits, batch.labels, batch.target.segments, 0.0)
 
     def measure(params: Any) -> float:
-        parts = [sums(params, sharding.put(batch, mesh)) for batch in batches]
-        nats, tokens = (sum(float(part[i]) for part in parts) for i in (1, 2))
+        found = [sums(params, sharding.put(batch, mesh)) for batch in batches]
+        nats, tokens = (sum(float(part[i]) for part in found) for i in (1, 2))
         if not nats / tokens < LARGEST:
             raise config_lib.RunError(f"the model diverged: {nats / tokens} nats per token")
         return math.exp(nats / tokens)

@@ -1,6 +1,10 @@
 """Checkpoints: state and input position together, written in the background by Orbax."""
 
+import itertools
+import logging
 import pathlib
+import shutil
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
@@ -9,7 +13,11 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from transformer_jax import config as config_lib
+from transformer_jax.processes import hosts
+from transformer_jax.training import manifest
 from transformer_jax.training import step as step_lib
+
+_log = logging.getLogger(__name__)
 
 
 class Restored(NamedTuple):
@@ -22,33 +30,64 @@ class Restored(NamedTuple):
 
 @final
 class Checkpoints:
-    """The checkpoints of one run.
+    """The checkpoints of one run, each in a folder named after its step.
 
-    The state's `step` is also the position in the input, so nothing else is needed to go on.
+    The state's `step` is also the position in the input, so nothing else is needed to go on. A
+    manifest is written last, and checked before anything is read. Regular checkpoints are those of
+    every config.checkpoint.every steps and of the last step; one that was written in between,
+    because the run was stopped, goes when the next is there.
     """
 
-    def __init__(self, folder: pathlib.Path, keep: int, tokenizer_digest: str) -> None:
-        """Opens or creates a folder of checkpoints.
+    def __init__(
+        self, folder: pathlib.Path, config: config_lib.Config, tokenizer_digest: str
+    ) -> None:
+        """Opens a folder of checkpoints, which need not exist.
 
         Args:
           folder: where they are.
-          keep: how many of the newest to keep.
+          config: the run; of its regular checkpoints the newest config.checkpoint.keep are kept.
           tokenizer_digest: SHA-256 of the tokenizer whose ids the model reads; stored in each
             checkpoint, and demanded of each that is read.
         """
+        self._folder = folder.absolute()
+        self._config = config
         self._tokenizer_digest = tokenizer_digest
-        # Orbax would find out that it cannot make its folder only after minutes of waiting.
-        folder.mkdir(parents=True, exist_ok=True)
-        self._manager = ocp.CheckpointManager(
-            folder.absolute(),
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep, enable_async_checkpointing=True, create=True
-            ),
+        self._orbax = ocp.AsyncCheckpointer(
+            ocp.CompositeCheckpointHandler(
+                state=ocp.StandardCheckpointHandler(), record=ocp.JsonCheckpointHandler()
+            )
         )
+        self._sealing: threading.Thread | None = None
+        self._failure: config_lib.RunError | None = None
+        self._sound: set[int] = set()  # steps of those that were compared with their manifests
+
+    def recover(self) -> None:
+        """Sets aside, with a warning, what cannot be read, so that the run goes on from before it.
+
+        Looked at are the newest checkpoint and, where several are averaged, all of those. With one
+        that is not as it was written all newer ones go, and the run writes them again.
+        """
+        hosts.from_first(self._recover)
+
+    def _recover(self) -> None:
+        for half_written in self._folder.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(half_written)
+        while True:
+            faults = ((step, self._fault(step)) for step in self._in_use())
+            step, fault = next(((step, fault) for step, fault in faults if fault), (None, ""))
+            if step is None:
+                return
+            _log.warning("the checkpoint of step %d cannot be read: %s", step, fault)
+            for each in self._steps():
+                if each >= step:
+                    aside = _free(self._folder / f"unreadable-{each}")
+                    (self._folder / str(each)).rename(aside)
+                    _log.warning("it is set aside: %s", aside)
 
     def latest_step(self) -> int | None:
         """The step of the newest checkpoint, or None if there is none."""
-        return self._manager.latest_step()
+        self.wait()
+        return max(self._steps(), default=None)
 
     def save(
         self, state: step_lib.TrainState, wall_seconds: float, window_starts: Sequence[int] = (0,)
@@ -59,18 +98,57 @@ class Checkpoints:
           state: copied before this returns.
           wall_seconds: spent on the run so far, over all its starts.
           window_starts: what the plan of the input knows, which saves the next start its packing.
+
+        Raises:
+          RunError: the checkpoint before could not be written.
         """
+        self.wait()
         record = {
             "tokenizer_sha256": self._tokenizer_digest,
             "wall_seconds": wall_seconds,
             "window_starts": list(window_starts),
         }
-        self._manager.save(
-            int(state.step),
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record)
-            ),
-        )
+        step = int(state.step)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._orbax.save(
+                self._folder / str(step),
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record)
+                ),
+            )
+        except OSError as error:
+            raise _unwritten(step, error) from error
+        self._sealing = threading.Thread(target=self._seal, args=(step,))
+        self._sealing.start()
+
+    def _seal(self, step: int) -> None:
+        """Waits until a checkpoint is written, and adds its manifest; then older ones may go."""
+        try:
+            self._orbax.wait_until_finished()
+            if hosts.is_first():
+                manifest.write(self._folder / str(step))
+                for old in self._superseded():
+                    shutil.rmtree(self._folder / str(old))
+        except Exception as error:  # of another thread: `wait` raises it
+            self._failure = _unwritten(step, error)
+
+    def wait(self) -> None:
+        """Waits for what is being written.
+
+        Raises:
+          RunError: it could not be written.
+        """
+        if self._sealing:
+            self._sealing.join()
+            self._sealing = None
+            hosts.from_first(self._raise_failure)  # nobody reads before the first has sealed
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure:
+            failure, self._failure = self._failure, None
+            raise failure
 
     def restore(
         self,
@@ -78,7 +156,7 @@ class Checkpoints:
         shardings: step_lib.TrainState,
         step: int | None = None,
     ) -> Restored:
-        """Reads a checkpoint onto the devices of `shardings`.
+        """Reads a checkpoint onto the devices of `shardings`, whichever wrote it.
 
         Args:
           shapes: of the state.
@@ -86,27 +164,28 @@ class Checkpoints:
           step: the checkpoint's; None for the newest.
 
         Raises:
-          UserError: there is no checkpoint, or it was written with another tokenizer.
+          UserError: there is no checkpoint, it is not as it was written, or it was written with
+            another tokenizer.
         """
-        self._manager.wait_until_finished()
         step = self.latest_step() if step is None else step
         if step is None:
-            raise config_lib.UserError(f"there is no checkpoint in {self._manager.directory}")
-        record = self._manager.restore(
-            step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
-        )["record"]
-        if record["tokenizer_sha256"] != self._tokenizer_digest:
-            raise config_lib.UserError(
-                f"the checkpoint {self._manager.directory}/{step} was written with the tokenizer "
-                f"{record['tokenizer_sha256'][:16]}…, not with {self._tokenizer_digest[:16]}…"
-            )
+            raise config_lib.UserError(f"there is no checkpoint in {self._folder}")
+        hosts.from_first(lambda: self._demand_sound(step))
+        folder = self._folder / str(step)
         abstract = jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
             shapes,
             shardings,
         )
-        restored: Any = self._manager.restore(
-            step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+        read = self._orbax.restore(folder, args=ocp.args.Composite(record=ocp.args.JsonRestore()))
+        record = read["record"]
+        if record["tokenizer_sha256"] != self._tokenizer_digest:
+            raise config_lib.UserError(
+                f"the checkpoint {folder} was written with the tokenizer "
+                f"{record['tokenizer_sha256'][:16]}…, not with {self._tokenizer_digest[:16]}…"
+            )
+        restored: Any = self._orbax.restore(
+            folder, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
         )
         return Restored(
             step_lib.TrainState(*restored["state"]),
@@ -114,25 +193,27 @@ class Checkpoints:
             record["window_starts"],
         )
 
-    def averaged(
-        self, shapes: step_lib.TrainState, shardings: step_lib.TrainState, last: int
-    ) -> Any:
+    def averaged(self, shapes: step_lib.TrainState, shardings: step_lib.TrainState) -> Any:
         """The mean of the parameters of the last checkpoints, as in section 6.1 of the paper.
+
+        So many of the regular ones as config.evaluation.average_checkpoints says; if that is 1, the
+        newest of all.
 
         Args:
           shapes: of the state.
           shardings: where its parts shall live.
-          last: how many checkpoints, the newest included.
 
         Raises:
-          UserError: there are not so many, or one was written with another tokenizer.
+          UserError: there are not so many, or as in `restore`.
         """
-        self._manager.wait_until_finished()
-        steps = sorted(self._manager.all_steps())[-last:]
+        last = self._config.evaluation.average_checkpoints
+        if last == 1:
+            return self.restore(shapes, shardings).state.params
+        self.wait()
+        steps = self._regular()[-last:]
         if len(steps) < last:
             raise config_lib.UserError(
-                f"evaluation.average_checkpoints={last}, but {self._manager.directory} has "
-                f"{len(steps)}"
+                f"evaluation.average_checkpoints={last}, but {self._folder} has {len(steps)}"
             )
         total = self.restore(shapes, shardings, steps[0]).state.params
         for step in steps[1:]:
@@ -141,6 +222,53 @@ class Checkpoints:
         return jax.tree.map(lambda leaf: leaf / last, total)
 
     def close(self) -> None:
-        """Waits for what is being written."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+        """Waits for what is being written, and ends Orbax's threads."""
+        try:
+            self.wait()
+        finally:
+            self._orbax.close()
+
+    def _steps(self) -> list[int]:
+        """Steps of all checkpoints, ascending."""
+        if not self._folder.exists():
+            return []
+        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
+
+    def _regular(self) -> list[int]:
+        every, last = self._config.checkpoint.every, self._config.train.num_steps
+        return [step for step in self._steps() if step % every == 0 or step == last]
+
+    def _in_use(self) -> list[int]:
+        """Steps that a start or the evaluation reads."""
+        averaged = self._config.evaluation.average_checkpoints
+        regular = self._regular()[-averaged:] if averaged > 1 else []
+        return sorted({*regular, *self._steps()[-1:]})
+
+    def _superseded(self) -> list[int]:
+        kept = {*self._regular()[-self._config.checkpoint.keep :], *self._steps()[-1:]}
+        return [step for step in self._steps() if step not in kept]
+
+    def _fault(self, step: int) -> str:
+        if step in self._sound:
+            return ""
+        fault = manifest.fault(self._folder / str(step))
+        if not fault:
+            self._sound.add(step)
+        return fault
+
+    def _demand_sound(self, step: int) -> None:
+        if fault := self._fault(step):
+            raise config_lib.UserError(
+                f"the checkpoint {self._folder / str(step)} cannot be read: {fault}; train the run "
+                "again, and it goes on from the checkpoint before"
+            )
+
+
+def _free(path: pathlib.Path) -> pathlib.Path:
+    """A path like this one where there is nothing yet."""
+    names = itertools.chain([path.name], (f"{path.name}.{number}" for number in itertools.count(1)))
+    return next(path.with_name(name) for name in names if not path.with_name(name).exists())
+
+
+def _unwritten(step: int, error: Exception) -> config_lib.RunError:
+    return config_lib.RunError(f"the checkpoint of step {step} could not be written: {error}")

@@ -16,6 +16,7 @@ import numpy as np
 from transformer_jax import config as config_lib
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.processes import hosts, preemption
 from transformer_jax.training import checkpoint, memory, metrics, optimizer, sharding, together
 from transformer_jax.training import step as step_lib
 
@@ -66,8 +67,9 @@ class _Run:
         self._mesh = mesh
         self.batches = make_batches(dataset, self._config, mesh)
         self.checkpoints = checkpoint.Checkpoints(
-            workdir / "checkpoints", config.checkpoint.keep, dataset.tokenizer.digest
+            workdir / "checkpoints", self._config, dataset.tokenizer.digest
         )
+        self.checkpoints.recover()
         self.step = self.checkpoints.latest_step() or 0
         self.earlier_seconds: float | None = None
 
@@ -139,6 +141,7 @@ class _Group:
         self._runs, self._config, self._mesh = runs, config, mesh
         self._dev_perplexity = dev_perplexity
         self._first = runs[0].step
+        self._rows = runs[0].batches.batch_rows
         self._step = step_lib.compile_step(model, config, mesh, len(runs))
         memory.check(self._step, config, mesh, len(runs))
         self._state = together.stack([run.start_or_resume(model) for run in runs])
@@ -149,9 +152,9 @@ class _Group:
     def train(self, until: int, profile: bool) -> list[step_lib.TrainState]:
         """Takes all steps to `until`, where it writes checkpoints; returns the runs' states."""
         config, runs = self._config, self._runs
-        traced = _steps_to_trace(self._first, until) if profile else range(0)
+        traced = _steps_to_trace(self._first, until) if profile and hosts.is_first() else range(0)
         tracing = False
-        logs = [metrics.MetricsLog(run.workdir, self._first) for run in runs]
+        logs = [metrics.MetricsLog(run.workdir, self._first) for run in runs if hosts.is_first()]
         hyper = step_lib.hyperparameters(config)
         key = together.stack([jax.random.key(run.seed) for run in runs])
         inputs = zip(*[run.batches.from_step(self._first) for run in runs], strict=True)
@@ -162,7 +165,7 @@ class _Group:
                 if traced and step == traced[0]:
                     jax.profiler.start_trace(str(runs[0].workdir / "profile"))
                     tracing = True
-                batch = sharding.put(together.stack(batches), self._mesh, len(runs))
+                batch = sharding.put(together.stack(batches), self._mesh, len(runs), self._rows)
                 self._state, measured = self._step(self._state, batch, hyper, key)
                 self._interval.steps.append((step, measured))
                 if traced and step == traced[-1]:
@@ -175,11 +178,14 @@ class _Group:
                     values = self._summaries(step)
                 if config.log.dev_every and step % config.log.dev_every == 0:
                     self._measure_dev(step, values)
-                for log, found in zip(logs, values, strict=True):
+                for log, found in zip(logs, values, strict=False):  # none but in the first process
                     if found:
                         log.write(step, found)
-                if step % config.checkpoint.every == 0 or step == until:
+                stop = preemption.reached(step)
+                if step % config.checkpoint.every == 0 or step == until or stop:
                     self._save(step)
+                if stop and step < until:
+                    raise self._stopped(step)
         finally:
             for log in logs:
                 log.close()
@@ -223,6 +229,14 @@ class _Group:
                 seconds = run.wall_seconds(self._started)
                 run.checkpoints.save(state, seconds, run.batches.plan.starts)
                 run.step = step
+
+    def _stopped(self, step: int) -> preemption.PreemptedError:
+        for run in self._runs:
+            run.checkpoints.wait()
+        return preemption.PreemptedError(
+            f"stopped by SIGTERM; the checkpoint of step {step} is written, and the same command "
+            "goes on from there"
+        )
 
     def _name(self, run: _Run) -> str:
         """What a run's log lines begin with, where there are several."""
@@ -270,6 +284,7 @@ def train(
 
     Raises:
       DivergedError: a step's loss or gradient was not finite.
+      PreemptedError: SIGTERM came; what was trained is saved.
       UserError: the batch does not suit the mesh, or the checkpoint the tokenizer.
     """
     started = time.monotonic()
@@ -286,9 +301,9 @@ def train(
             until = min(
                 (run.step for run in runs if run.step > behind), default=config.train.num_steps
             )
-            trained = _Group(group, model, config, mesh, dev_perplexity, started).train(
-                until, profile
-            )
+            trainer = _Group(group, model, config, mesh, dev_perplexity, started)
+            with preemption.heeded():
+                trained = trainer.train(until, profile)
             if until == config.train.num_steps:
                 states.update(zip([run.seed for run in group], trained, strict=True))
             del trained
@@ -317,21 +332,18 @@ def make_batches(
     Raises:
       UserError: the batch cannot be shared out over the mesh.
     """
+    rows = sharding.rows_for_budget(
+        config.train.batch_tokens, config.data.target_length, config.train.accumulation_steps, mesh
+    )
     return batching.TrainingBatches(
         dataset,
-        batch_rows=sharding.rows_for_budget(
-            config.train.batch_tokens,
-            config.data.target_length,
-            config.train.accumulation_steps,
-            mesh,
-        ),
+        batch_rows=rows,
         source_length=config.data.source_length,
         target_length=config.data.target_length,
         window=config.data.packing_window,
         seed=config.train.seed,
         num_steps=config.train.num_steps,
-        host=jax.process_index(),
-        num_hosts=jax.process_count(),
+        rows_here=sharding.rows_here(rows, mesh),
     )
 
 

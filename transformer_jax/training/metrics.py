@@ -5,13 +5,16 @@ import logging
 import math
 import pathlib
 import statistics
+import time
 from typing import Any, final
 
-import tensorboardX
+from tensorboardX import event_file_writer, summary
+from tensorboardX.proto import event_pb2
 
 from transformer_jax import files
 
 _log = logging.getLogger(__name__)
+_proto: Any = event_pb2  # whose classes exist at run time only
 
 
 @final
@@ -24,21 +27,29 @@ class MetricsLog:
         kept = [record for record in read(workdir) if record["step"] <= step]
         files.write_lines(self._path, [json.dumps(record) for record in kept])
         self._file = self._path.open("a", encoding="utf-8")
-        self._tensorboard = tensorboardX.SummaryWriter(
-            str(workdir / "tensorboard"), purge_step=step + 1 if step else None
-        )
+        folder = workdir / "tensorboard"
+        folder.mkdir(exist_ok=True)
+        # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
+        # that has died of a full disk.
+        self._events = event_file_writer.EventsWriter(str(folder / "events"))
+        if step:  # TensorBoard forgets what it had seen of later steps
+            start = _proto.SessionLog(status=_proto.SessionLog.START)
+            self._events.write_event(_proto.Event(step=step + 1, session_log=start))
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Adds a record."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
         for name, value in values.items():
-            self._tensorboard.add_scalar(name, value, step)
+            scalar = summary.scalar(name, value)
+            event = _proto.Event(wall_time=time.time(), step=step, summary=scalar)
+            self._events.write_event(event)
+        self._events.flush()
 
     def close(self) -> None:
         """Writes everything out."""
         self._file.close()
-        self._tensorboard.close()
+        self._events.close()
 
 
 def read(workdir: pathlib.Path) -> list[dict[str, Any]]:

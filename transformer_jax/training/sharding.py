@@ -1,10 +1,12 @@
 """Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 from flax.linen import spmd
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -17,19 +19,20 @@ RULES = (("vocab", "tensor"), ("heads", "tensor"), ("mlp", "tensor"), ("embed", 
 
 
 def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, int, int]:
-    """Devices along data, fsdp and tensor.
+    """Devices along data, fsdp and tensor; a size of -1 is what the others leave.
 
     Raises:
       UserError: the sizes' product is not the number of devices.
     """
-    fixed = config.fsdp * config.tensor
-    data = num_devices // fixed if config.data == -1 else config.data
-    if data * fixed != num_devices:
+    sizes = (config.data, config.fsdp, config.tensor)
+    rest = num_devices // math.prod(size for size in sizes if size != -1)
+    data, fsdp, tensor = (rest if size == -1 else size for size in sizes)
+    if data * fsdp * tensor != num_devices:
         raise config_lib.UserError(
             f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
             f"not share out {num_devices} devices"
         )
-    return data, config.fsdp, config.tensor
+    return data, fsdp, tensor
 
 
 def make_mesh(
@@ -57,6 +60,11 @@ def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
 def by_rows(mesh: jax.sharding.Mesh) -> NamedSharding:
     """The rows of a batch shared out over data and fsdp."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+def parts(mesh: jax.sharding.Mesh) -> int:
+    """How many parts `by_rows` makes of a batch."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def of_parameters(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
@@ -93,25 +101,47 @@ def rows_for_budget(
       UserError: none, or they cannot be shared out over devices and accumulation steps.
     """
     rows = batch_tokens // row_length
-    parts = mesh.shape["data"] * mesh.shape["fsdp"] * accumulation_steps
-    if not rows or rows % parts:
-        remedy = max(rows - rows % parts, parts) * row_length
+    shares = parts(mesh) * accumulation_steps
+    if not rows or rows % shares:
+        remedy = max(rows - rows % shares, shares) * row_length
         raise config_lib.UserError(
             f"train.batch_tokens={batch_tokens} holds {rows} rows of "
-            f"data.target_length={row_length}, which {parts // accumulation_steps} devices × "
+            f"data.target_length={row_length}, which {parts(mesh)} devices × "
             f"{accumulation_steps} accumulation steps cannot share out: "
             f"try train.batch_tokens={remedy}"
         )
     return rows
 
 
-def put(batch: sequences.Batch, mesh: jax.sharding.Mesh, runs: int = 1) -> sequences.Batch:
-    """This host's rows of a batch, made part of a global array.
+def rows_here(rows: int, mesh: jax.sharding.Mesh) -> list[int]:
+    """Which rows of a batch of so many this process's devices hold, ascending."""
+    where = by_rows(mesh).addressable_devices_indices_map((rows,))
+    return sorted({row for index in where.values() if index for row in range(rows)[index[0]]})
+
+
+def put(
+    batch: sequences.Batch, mesh: jax.sharding.Mesh, runs: int = 1, rows: int | None = None
+) -> sequences.Batch:
+    """Makes a batch a global array, its rows shared out over the devices.
 
     Args:
       batch: of one run, or those of several, stacked.
       mesh: the devices.
       runs: how many.
+      rows: of the global batch, if `batch` has only those of `rows_here`; else it is whole.
     """
     where = together.shardings(by_rows(mesh), runs)
-    return jax.tree.map(lambda rows: jax.make_array_from_process_local_data(where, rows), batch)
+    axis = int(runs > 1)
+
+    def place(local: np.ndarray) -> jax.Array:
+        number = local.shape[axis] if rows is None else rows
+        here = np.arange(number) if rows is None else np.array(rows_here(number, mesh))
+
+        def part(index: Any) -> np.ndarray:
+            wanted = np.arange(number)[index[axis]]
+            return local.take(np.searchsorted(here, wanted), axis)
+
+        shape = (*local.shape[:axis], number, *local.shape[axis + 1 :])
+        return jax.make_array_from_callback(shape, where, part)
+
+    return jax.tree.map(place, batch)

@@ -1,0 +1,163 @@
+"""Real runs as a user starts them, and what is left of them."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from tests import tiny
+
+STEPS = 40
+LONGEST = 300  # seconds that anything may take on a crowded machine
+OVERRIDES = {**tiny.OVERRIDES, "train.num_steps": STEPS, "checkpoint.every": 8, "log.every": 1}
+
+
+@dataclasses.dataclass
+class Run:
+    """One start of a run.
+
+    Attributes:
+      process: the system's.
+      log: file that takes what it prints.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: pathlib.Path
+
+    def text(self) -> str:
+        """What it has printed so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def wait(self) -> int:
+        """Its exit code."""
+        return self.process.wait(LONGEST)
+
+    def until(self, there: Callable[[], bool]) -> bool:
+        """Waits until something holds; False if the run ends before."""
+        deadline = time.monotonic() + LONGEST
+        while not there():
+            if self.process.poll() is not None:
+                return False
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.002)
+        return True
+
+    def until_printed(self, pattern: str) -> bool:
+        """As `until`, for a line that it prints."""
+        return self.until(lambda: re.search(pattern, self.text()) is not None)
+
+
+def start(
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+    *flags: str,
+    name: str = "log",
+    log: pathlib.Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    **overrides: Any,
+) -> Run:
+    """Starts `python -m transformer_jax.train` on the tiny configuration.
+
+    Args:
+      workdir: the run's folder.
+      cache_dir: shared by all runs.
+      *flags: further ones.
+      name: of the log, beside the run's folder.
+      log: where it shall be instead.
+      environment: further variables.
+      **overrides: of the config; a dot is written as two underscores.
+    """
+    values = {**OVERRIDES, **{key.replace("__", "."): v for key, v in overrides.items()}}
+    command = [sys.executable, "-m", "transformer_jax.train", "--config=configs/toy.py"]
+    command += [f"--config.{key}={value}" for key, value in values.items()]
+    command += [f"--workdir={workdir}", f"--cache_dir={cache_dir}", *flags]
+    log = log or workdir.with_name(f"{workdir.name}.{name}")
+    variables = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, **variables, **(environment or {})},
+        )
+    return Run(process, log)
+
+
+def start_together(
+    number: int, workdir: pathlib.Path, cache_dir: pathlib.Path, *flags: str, **overrides: Any
+) -> list[Run]:
+    """Starts so many processes that train one run together, each with one device."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [
+        start(
+            workdir,
+            cache_dir,
+            f"--coordinator=127.0.0.1:{port}",
+            f"--processes={number}",
+            f"--process={process}",
+            *flags,
+            name=f"log{process}",
+            **overrides,
+        )
+        for process in range(number)
+    ]
+
+
+def finish(workdir: pathlib.Path, cache_dir: pathlib.Path, **overrides: Any) -> str:
+    """Starts a run and lets it end; returns what it printed."""
+    run = start(workdir, cache_dir, **overrides)
+    assert run.wait() == 0, run.text()
+    return run.text()
+
+
+def checkpoints(workdir: pathlib.Path) -> list[int]:
+    """Steps of the checkpoints that are whole."""
+    found = (workdir / "checkpoints").glob("*/manifest.json")
+    return sorted(int(path.parent.name) for path in found if path.parent.name.isdecimal())
+
+
+def outcome(workdir: pathlib.Path) -> dict[str, Any]:
+    """What two runs of one config must have in common to the bit."""
+    newest = workdir / "checkpoints" / str(checkpoints(workdir)[-1])
+    reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler()))
+    restored: Any = reader.restore(
+        newest, args=ocp.args.Composite(state=ocp.args.StandardRestore())
+    )["state"]
+    reader.close()
+    result = json.loads((workdir / "result.json").read_text(encoding="utf-8"))
+    records = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return {
+        "step": newest.name,
+        "state": restored,
+        "ppl": result["ppl"],
+        "bleu": result["bleu"],
+        "hypotheses": (workdir / "hypotheses.txt").read_text(encoding="utf-8"),
+        "losses": [(r["step"], r["loss"]) for r in map(json.loads, records)],
+    }
+
+
+def assert_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Two outcomes are one, to the bit."""
+    jax.tree.map(np.testing.assert_array_equal, one["state"], other["state"])
+    for name in set(one) - {"state"}:
+        assert one[name] == other[name], name
+
+
+def ends(runs: Sequence[Run], seconds: float) -> list[int]:
+    """Exit codes of processes that must end within some seconds."""
+    deadline = time.monotonic() + seconds
+    return [run.process.wait(max(deadline - time.monotonic(), 0.1)) for run in runs]

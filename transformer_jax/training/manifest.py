@@ -1,0 +1,50 @@
+"""What a checkpoint's files were when written: without it Orbax reads flipped bits as well."""
+
+import hashlib
+import json
+import pathlib
+from concurrent import futures
+
+from transformer_jax import files
+
+NAME = "manifest.json"
+
+
+def write(folder: pathlib.Path) -> None:
+    """Records the SHA-256 of every file of a checkpoint that is written."""
+    files.write_json(folder / NAME, {"sha256": _digests(folder)})
+
+
+def fault(folder: pathlib.Path) -> str:
+    """Why a checkpoint cannot be trusted, in a few words; "" if it is as it was written."""
+    try:
+        expected = json.loads((folder / NAME).read_text(encoding="utf-8"))["sha256"]
+    except FileNotFoundError:
+        return f"it has no {NAME}: its writing was cut short"
+    except (ValueError, KeyError, TypeError):
+        return f"its {NAME} is damaged"
+    found = _digests(folder)
+    for name in sorted({*expected, *found}):
+        if name not in found:
+            return f"its file {name} is missing"
+        if name not in expected:
+            return f"its file {name} was not there when it was written"
+        if found[name] != expected[name]:
+            return f"its file {name} is not what was written"
+    return ""
+
+
+def _digests(folder: pathlib.Path) -> dict[str, str]:
+    """SHA-256 of each file but the manifest, by its path below the folder."""
+    names = sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and path != folder / NAME
+    )
+
+    def digest(name: str) -> str:
+        with (folder / name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    with futures.ThreadPoolExecutor() as pool:
+        return dict(zip(names, pool.map(digest, names), strict=True))
