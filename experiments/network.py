@@ -114,12 +114,18 @@ class Accelerator:
     network: Network
 
 
-def accelerator(name: str) -> Accelerator:
-    """A kind of devices.json that has a network there."""
+def accelerator(name: str, utilisation: float = 0.0) -> Accelerator:
+    """A kind of devices.json that has a network there.
+
+    Args:
+      name: of the kind.
+      utilisation: share of the peak that products reach; 0 for the data file's.
+    """
     data = read_data()
     fields: dict[str, Any] = dict(data["networks"][name])
     network, memory = KINDS[fields.pop("kind")], fields.pop("memory_gb_per_s")
-    flops = 1e12 * data["devices"][name]["tflops"] * data["utilisation"]
+    share = utilisation or data["utilisation"]
+    flops = 1e12 * data["devices"][name]["tflops"] * share
     return Accelerator(flops, 1e9 * memory, network(**fields))
 
 

@@ -43,20 +43,20 @@ def one_device(model: str, row: int) -> tuple[config_lib.Config, int, float]:
     return config, cost.parameters(config), cost.training_flops(config) / config.train.num_steps
 
 
-def predict(program: layouts.Program, kind: str) -> Prediction:
-    """What a layout's step takes on devices of a kind."""
-    layout, device = program.layout, network.accelerator(kind)
+def predict(program: layouts.Program, kind: str, utilisation: float = 0.0) -> Prediction:
+    """What a layout's step takes on devices of a kind; see `network.accelerator`."""
+    layout, device = program.layout, network.accelerator(kind, utilisation)
     _, parameters, flops = one_device(layout.model, layout.row)
     share = parameters / (layout.fsdp * layout.tensor)
     time = network.step_time(device, program.flops, share, program.sent, program.launched)
     return Prediction(layout, time, network.step_time(device, flops, parameters, [], []))
 
 
-def alone(model: str, kind: str) -> Prediction:
+def alone(model: str, kind: str, utilisation: float = 0.0) -> Prediction:
     """One device, which sends nothing."""
     layout = layouts.Layout(model, 1, 1, 1, 256)
     _, parameters, flops = one_device(model, layout.row)
-    time = network.step_time(network.accelerator(kind), flops, parameters, [], [])
+    time = network.step_time(network.accelerator(kind, utilisation), flops, parameters, [], [])
     return Prediction(layout, time, time)
 
 

@@ -22,6 +22,8 @@ that.
 
 ## Answer
 
+The batch has stopped scaling for {stops}.
+
 {answer}
 
 *Half efficient up to*: with twice as many devices the batch has stopped scaling, in that the best
@@ -79,7 +81,7 @@ the finished program, in which a CPU's compiler has widened bfloat16 and combine
 - Small products: {utilisation:.0%} of the peak (`utilisation` in `experiments/devices.json`) is
   taken at every size, though at {positions} positions a device products reach less. A lower share
   throughout makes training slower and efficiency higher; one that falls as devices are added makes
-  both worse.
+  both worse. At 20% throughout the batch stops scaling for {stops_20}; at 60% for {stops_60}.
 - Softmax, norms, dropout and casts, but for what `utilisation` allows for them.
 - Rings that share links on the torus, and all-to-all, which burdens more of them than a ring does;
   stragglers, the input, checkpoints and evaluation.
@@ -116,6 +118,9 @@ def document(programs: Sequence[layouts.Program]) -> str:
     published = network.read_data()
     text = _TEXT.format(
         tokens=config.train.batch_tokens,
+        stops=_stops(programs),
+        stops_20=_stops(programs, 0.2),
+        stops_60=_stops(programs, 0.6),
         answer=_markdown(scaling_tables.answer(found)),
         worth=predictions.WORTH,
         most=most,
@@ -142,16 +147,31 @@ def document(programs: Sequence[layouts.Program]) -> str:
 
 
 def _predict(
-    programs: Sequence[layouts.Program], model: str, kind: str
+    programs: Sequence[layouts.Program], model: str, kind: str, utilisation: float = 0.0
 ) -> list[predictions.Prediction]:
     """All layouts that a kind of device is asked for, ascending in devices, from one on."""
     least, most = SIZES[kind]
     found = [
-        predictions.predict(program, kind)
+        predictions.predict(program, kind, utilisation)
         for program in programs
         if program.layout.model == model and least <= program.layout.devices <= most
     ]
-    return [predictions.alone(model, kind), *sorted(found, key=lambda one: one.layout.devices)]
+    one_device = predictions.alone(model, kind, utilisation)
+    return [one_device, *sorted(found, key=lambda one: one.layout.devices)]
+
+
+def _stops(programs: Sequence[layouts.Program], utilisation: float = 0.0) -> str:
+    """The sizes at which the batch has stopped scaling, in words."""
+    words = []
+    for model in ("base", "big"):
+        sizes = []
+        for kind in SIZES:
+            found = _predict(programs, model, kind, utilisation)
+            half = predictions.half_efficient(found).layout.devices
+            larger = [one.layout.devices for one in found if one.layout.devices > half]
+            sizes.append(f"{min(larger)} {kind}" if larger else f"more than {half} {kind}")
+        words.append(f"{model} at {' or '.join(sizes)}")
+    return ", ".join(words)
 
 
 def _fixed(program: layouts.Program) -> str:
