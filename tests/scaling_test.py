@@ -143,9 +143,14 @@ def test_each_part_sums_all_gradients_and_the_shared_matrix_three_times(make_con
     assert total == parts * 4 * (parameters + 2 * shared + losses)
 
 
-def test_fsdp_gathers_at_least_its_parameters(make_config):
-    _, parameters, found = compiled(make_config, {"mesh.data": 1, "mesh.fsdp": 8})
-    assert partitioned.total_bytes(found, "all-gather") >= 4 * parameters
+def test_fsdp_gathers_its_parameters_and_no_activations(make_config):
+    config, parameters, found = compiled(make_config, {"mesh.data": 1, "mesh.fsdp": 8})
+    gathered = partitioned.total_bytes(found, "all-gather")
+    assert 4 * parameters <= gathered <= 2 * 4 * parameters  # backwards perhaps once more
+    shared = config.data.vocab_size * config.model.d_model
+    summed = partitioned.total_bytes(found, "all-reduce")
+    # The batch's activations of one layer alone would be more than all of it.
+    assert summed <= 4 * (parameters + 2 * shared + config.train.batch_tokens)
 
 
 def test_published_rates_give_known_times():

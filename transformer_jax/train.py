@@ -54,26 +54,26 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
+    workdirs = {config.train.seed: workdir}
+    if _SEEDS.value:
+        if "train.seed" in flags_lib.overrides():
+            raise config_lib.UserError("--config.train.seed and --seeds: give one of them")
+        workdirs = {seed: workdir / f"seed{seed}" for seed in _read_seeds(_SEEDS.value, config)}
     if place := hosts.place(
         _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
     ):
         hosts.join(place, _START_TIMEOUT.value, _SILENCE_TIMEOUT.value)
     else:
         preemption.watch()
-    workdirs = {config.train.seed: workdir}
-    if _SEEDS.value:
-        if "train.seed" in flags_lib.overrides():
-            raise config_lib.UserError("--config.train.seed and --seeds: give one of them")
-        workdirs = {seed: workdir / f"seed{seed}" for seed in _read_seeds(_SEEDS.value, config)}
-    runs.run_seeds(
-        config,
-        workdirs,
-        cache_dir,
-        row=_ROW.value,
-        overrides=flags_lib.overrides(),
-        profile=_PROFILE.value,
-    )
-    hosts.leave()
+    with hosts.together():
+        runs.run_seeds(
+            config,
+            workdirs,
+            cache_dir,
+            row=_ROW.value,
+            overrides=flags_lib.overrides(),
+            profile=_PROFILE.value,
+        )
 
 
 def _read_seeds(texts: Sequence[str], config: config_lib.Config) -> list[int]:

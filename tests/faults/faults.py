@@ -44,8 +44,7 @@ class Bench:
         workdir = self.folder / name
         run = processes.start(workdir, self.cache_dir)
         assert run.until(lambda: len(processes.checkpoints(workdir)) == 2), run.text()
-        run.process.kill()
-        run.wait()
+        run.kill()
         return workdir
 
 
@@ -90,9 +89,8 @@ def kills(bench: Bench, number: int, seed: int) -> dict[str, int]:
         moment = min(MOMENTS, key=lambda each: (done[each], chance.random()))
         if MOMENTS[moment](run, workdir):
             time.sleep(chance.expovariate(1 / (0.02 * bench.seconds)))
-        if run.process.poll() is None:
-            run.process.kill()
-            run.wait()
+        if run.process.exitcode is None:
+            run.kill()
             done[moment] += 1
         else:  # it had come to its end, undisturbed this time
             assert run.wait() == 0, run.text()
@@ -226,8 +224,7 @@ def read_only_folder(bench: Bench) -> None:
         workdir = disk / "run"
         run = processes.start(workdir, bench.cache_dir)
         assert run.until(lambda: len(processes.checkpoints(workdir)) == 1), run.text()
-        run.process.kill()
-        run.wait()
+        run.kill()
         log = bench.folder / "fixed.log"
         _remount(disk, "ro")
         run = processes.start(workdir, bench.cache_dir, log=log)
@@ -237,23 +234,20 @@ def read_only_folder(bench: Bench) -> None:
         bench.ends_as_expected(workdir)
 
 
+def _leap() -> None:
+    """Lets the time of day leap years to and fro."""
+    now, now_ns, chance = time.time, time.time_ns, random.Random(0)
+    time.time = lambda: now() + chance.uniform(-1e8, 1e8)
+    time.time_ns = lambda: now_ns() + int(chance.uniform(-1e17, 1e17))
+
+
 def jumping_clock(bench: Bench) -> None:
-    """The time of day leaps years to and fro under a run."""
-    folder = bench.folder / "clock"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(
-        "import random, time\n"
-        "now, now_ns, chance = time.time, time.time_ns, random.Random(0)\n"
-        "def leap(): return chance.uniform(-1e8, 1e8)\n"
-        "time.time = lambda: now() + leap()\n"
-        "time.time_ns = lambda: now_ns() + int(leap() * 1e9)\n"
-    )
+    """A clock on which nothing can be built."""
     workdir = bench.folder / "leaping"
-    run = processes.start(workdir, bench.cache_dir, environment={"PYTHONPATH": str(folder)})
+    run = processes.start(workdir, bench.cache_dir, before=_leap)
     assert run.until(lambda: len(processes.checkpoints(workdir)) == 2), run.text()
-    run.process.kill()
-    run.wait()
-    run = processes.start(workdir, bench.cache_dir, environment={"PYTHONPATH": str(folder)})
+    run.kill()
+    run = processes.start(workdir, bench.cache_dir, before=_leap)
     assert run.wait() == 0, run.text()
     processes.assert_same(processes.outcome(workdir), bench.expected)
 
@@ -270,23 +264,23 @@ def two_in_one_folder(bench: Bench) -> None:
     processes.assert_same(processes.outcome(workdir), bench.expected)
 
 
-def one_of_four_killed(bench: Bench, killed: int) -> None:
-    """The others end within a bounded time, with its name; all start again and end the same."""
+def one_of_four_killed(bench: Bench, killed: int, number_again: int) -> None:
+    """The others end within a bounded time, with its name; so many go on and end the same."""
     workdir = bench.folder / f"four-{killed}"
     flags = (f"--silence_timeout={SILENCE}", "--start_timeout=120")
     runs = processes.start_together(4, workdir, bench.cache_dir, *flags)
     assert runs[0].until_printed("step 10 of"), runs[0].text()
-    runs[killed].process.kill()
+    runs[killed].kill()
     others = [run for number, run in enumerate(runs) if number != killed]
     codes = processes.ends(others, 4 * SILENCE)
     if killed:
-        assert codes == [RUN_AGAIN] * 3, [run.text() for run in others]
+        assert codes == [RUN_AGAIN] * 3, (codes, *(run.text() for run in others))
         for run in others:
             assert f"process {killed} (" in _one_line(run)
     else:  # it coordinates: JAX ends the others
         assert 0 not in codes
-    again = processes.start_together(4, workdir, bench.cache_dir, *flags)
-    assert processes.ends(again, processes.LONGEST) == [0] * 4, again[0].text()
+    again = processes.start_together(number_again, workdir, bench.cache_dir, *flags)
+    processes.end_well(again)
     assert "going on from the checkpoint" in again[0].text()
     same_but_for_rounding(workdir, bench)
 
@@ -302,7 +296,7 @@ def sigterm_to_one_of_two(bench: Bench) -> None:
     assert None not in said
     assert len({match[1] for match in said if match}) == 1
     again = processes.start_together(2, workdir, bench.cache_dir)
-    assert processes.ends(again, processes.LONGEST) == [0] * 2, again[0].text()
+    processes.end_well(again)
     same_but_for_rounding(workdir, bench)
 
 
@@ -310,15 +304,15 @@ def one_of_three_missing(bench: Bench) -> None:
     """Those that came name the one that did not, in time."""
     workdir = bench.folder / "three"
     runs = processes.start_together(3, workdir, bench.cache_dir, "--start_timeout=15")
-    runs[1].process.kill()
+    runs[1].kill()
     for code, run in zip(processes.ends([runs[0], runs[2]], 120), (runs[0], runs[2]), strict=True):
         assert code == 2, run.text()
         assert "process 1 of 3 did not come within 15 seconds" in _one_line(run)
 
 
 def same_but_for_rounding(workdir: pathlib.Path, bench: Bench) -> None:
-    """The losses are those of one device."""
-    found, expected = processes.outcome(workdir)["losses"], bench.expected["losses"]
+    """The losses are those of one device, each step's once."""
+    found, expected = processes.losses(workdir), bench.expected["losses"]
     assert [step for step, _ in found] == [step for step, _ in expected]
     for (step, loss), (_, wanted) in zip(found, expected, strict=True):
         assert abs(loss - wanted) < 1e-3 * wanted, (step, loss, wanted)

@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import pathlib
 import re
+import runpy
 import socket
-import subprocess
 import sys
 import time
+import unittest.mock
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,34 +22,52 @@ from tests import tiny
 
 STEPS = 40
 LONGEST = 300  # seconds that anything may take on a crowded machine
-OVERRIDES = {**tiny.OVERRIDES, "train.num_steps": STEPS, "checkpoint.every": 8, "log.every": 1}
+OVERRIDES = {
+    **tiny.OVERRIDES,
+    "model.num_layers": 1,  # most of the time goes into tracing
+    "train.num_steps": STEPS,
+    "checkpoint.every": 8,
+    "log.every": 1,
+}
+
+# A run of its own spends seconds on importing JAX; these are forked from a process that has.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["transformer_jax.runs"])
+_VARIABLES = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
 @dataclasses.dataclass
 class Run:
-    """One start of a run.
+    """One start of a run, a process of its own.
 
     Attributes:
       process: the system's.
       log: file that takes what it prints.
     """
 
-    process: subprocess.Popen[bytes]
+    process: Any
     log: pathlib.Path
 
     def text(self) -> str:
         """What it has printed so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def wait(self) -> int:
-        """Its exit code."""
-        return self.process.wait(LONGEST)
+    def wait(self, seconds: float = LONGEST) -> int:
+        """Its exit code; minus the signal's number if that ended it."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, f"it does not end: {self.text()}"
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.wait()
 
     def until(self, there: Callable[[], bool]) -> bool:
         """Waits until something holds; False if the run ends before."""
         deadline = time.monotonic() + LONGEST
         while not there():
-            if self.process.poll() is not None:
+            if self.process.exitcode is not None:
                 return False
             assert time.monotonic() < deadline, self.text()
             time.sleep(0.002)
@@ -64,7 +84,7 @@ def start(
     *flags: str,
     name: str = "log",
     log: pathlib.Path | None = None,
-    environment: Mapping[str, str] | None = None,
+    before: Callable[[], None] | None = None,
     **overrides: Any,
 ) -> Run:
     """Starts `python -m transformer_jax.train` on the tiny configuration.
@@ -75,24 +95,29 @@ def start(
       *flags: further ones.
       name: of the log, beside the run's folder.
       log: where it shall be instead.
-      environment: further variables.
+      before: called in the new process first.
       **overrides: of the config; a dot is written as two underscores.
     """
     values = {**OVERRIDES, **{key.replace("__", "."): v for key, v in overrides.items()}}
-    command = [sys.executable, "-m", "transformer_jax.train", "--config=configs/toy.py"]
-    command += [f"--config.{key}={value}" for key, value in values.items()]
-    command += [f"--workdir={workdir}", f"--cache_dir={cache_dir}", *flags]
+    arguments = ["--config=configs/toy.py", f"--workdir={workdir}", f"--cache_dir={cache_dir}"]
+    arguments += [f"--config.{key}={value}" for key, value in values.items()]
     log = log or workdir.with_name(f"{workdir.name}.{name}")
-    variables = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            env={**os.environ, **variables, **(environment or {})},
-        )
+    log.write_text("")
+    process = _FORKS.Process(target=_train, args=([*arguments, *flags], log, before))
+    with unittest.mock.patch.dict(os.environ, _VARIABLES):  # for the process that is forked
+        process.start()
     return Run(process, log)
+
+
+def _train(arguments: list[str], log: pathlib.Path, before: Callable[[], None] | None) -> None:
+    """Becomes the command, its output in a file."""
+    file = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.argv = ["train", *arguments]
+    if before:
+        before()
+    runpy.run_module("transformer_jax.train", run_name="__main__", alter_sys=True)
 
 
 def start_together(
@@ -139,15 +164,20 @@ def outcome(workdir: pathlib.Path) -> dict[str, Any]:
     )["state"]
     reader.close()
     result = json.loads((workdir / "result.json").read_text(encoding="utf-8"))
-    records = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return {
         "step": newest.name,
         "state": restored,
         "ppl": result["ppl"],
         "bleu": result["bleu"],
         "hypotheses": (workdir / "hypotheses.txt").read_text(encoding="utf-8"),
-        "losses": [(r["step"], r["loss"]) for r in map(json.loads, records)],
+        "losses": losses(workdir),
     }
+
+
+def losses(workdir: pathlib.Path) -> list[tuple[int, float]]:
+    """Steps and training losses of a run."""
+    records = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(record["step"], record["loss"]) for record in map(json.loads, records)]
 
 
 def assert_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
@@ -160,4 +190,10 @@ def assert_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
 def ends(runs: Sequence[Run], seconds: float) -> list[int]:
     """Exit codes of processes that must end within some seconds."""
     deadline = time.monotonic() + seconds
-    return [run.process.wait(max(deadline - time.monotonic(), 0.1)) for run in runs]
+    return [run.wait(max(deadline - time.monotonic(), 0.1)) for run in runs]
+
+
+def end_well(runs: Sequence[Run]) -> None:
+    """Waits for processes that must all succeed."""
+    codes = ends(runs, LONGEST)
+    assert not any(codes), (codes, *(run.text() for run in runs))

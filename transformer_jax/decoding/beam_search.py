@@ -99,6 +99,7 @@ class _BeamSearch:
         mesh: jax.sharding.Mesh | None,
     ) -> None:
         self._model, self._config, self._penalty = model, config, penalty
+        self._mesh = mesh
         self._parts = sharding.parts(mesh) if mesh else 1
         self._start = jax.jit(self._first)
         everywhere = mesh and sharding.replicated(mesh)  # this host looks at all sentences
@@ -131,6 +132,8 @@ class _BeamSearch:
     def _first(self, params: Any, source: sequences.Sequences) -> _Beam:
         batch, source_length = source.tokens.shape
         width, length = self._config.beam_size, source_length + self._config.extra_tokens
+        with sharding.of_activations(self._mesh):
+            state = self._model.apply(params, source, width, length, method="start_decoding")
         return _Beam(
             jnp.zeros((), jnp.int32),
             (source.segments > 0).sum(axis=1) + self._config.extra_tokens,
@@ -138,7 +141,7 @@ class _BeamSearch:
             jnp.full((batch, width), -jnp.inf, jnp.float32).at[:, 0].set(0.0),
             jnp.zeros((batch, length), jnp.int32),
             jnp.full(batch, -jnp.inf, jnp.float32),
-            self._model.apply(params, source, width, length, method="start_decoding"),
+            state,
         )
 
     def _penalised(
@@ -173,9 +176,10 @@ class _BeamSearch:
     def _one_step(self, params: Any, beam: _Beam) -> _Beam:
         width = beam.scores.shape[1]
         last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.START)
-        found: Any = self._model.apply(
-            params, last, beam.step, beam.model_state, method="decode_step"
-        )
+        with sharding.of_activations(self._mesh):
+            found: Any = self._model.apply(
+                params, last, beam.step, beam.model_state, method="decode_step"
+            )
         logits, model_state = found
         # Of 2W continuations at most W end here, so W stay open.
         top_scores, parents, words = _continuations(beam.scores, logits, 2 * width)

@@ -58,7 +58,8 @@ def build(
 
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
     def sums(params: Any, batch: sequences.Batch) -> losses.Losses:
-        logits = models.logits(model, params, batch)
+        with sharding.of_activations(mesh):
+            logits = models.logits(model, params, batch)
         return losses.cross_entropy(logits, batch.labels, batch.target.segments, 0.0)
 
     def measure(params: Any) -> float:

@@ -5,6 +5,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.linen import spmd
 from jaxtyping import Float, Int
 
 from transformer_jax import config as config_lib
@@ -27,7 +28,8 @@ def embed(
     embedding: Float[jax.Array, "V D"], tokens: Int[jax.Array, "B T"], dtype: jnp.dtype
 ) -> Float[jax.Array, "B T D"]:
     """sqrt(d_model) times the tokens' embeddings."""
-    return jnp.asarray(embedding, dtype)[tokens] * math.sqrt(embedding.shape[-1])
+    table = spmd.with_logical_constraint(jnp.asarray(embedding, dtype), ("vocab", None))
+    return table[tokens] * math.sqrt(embedding.shape[-1])
 
 
 def logits(

@@ -6,6 +6,7 @@ from typing import final
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.linen import spmd
 from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
@@ -18,6 +19,15 @@ NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_n
 def make_norm(config: config_lib.ModelConfig) -> nn.Module:
     """A normalisation of the kind that the config names, with the paper's code's epsilon."""
     return NORMS[config.norm](epsilon=1e-6, dtype=config.dtype, use_fast_variance=False)
+
+
+def by_rows(x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
+    """Keeps activations shared out by rows alone.
+
+    Left to itself, the compiler shares out D as the weights' is, and then has devices exchange
+    activations of the whole batch where they could gather weights (`training/sharding.py`).
+    """
+    return spmd.with_logical_constraint(x, ("rows", None, None))
 
 
 @final
@@ -62,7 +72,7 @@ class PostNorm(Residual):
     def after(
         self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
     ) -> Float[jax.Array, "B T D"]:
-        return self.norm(x + dropout.drop(y, rate, self))
+        return by_rows(self.norm(x + dropout.drop(by_rows(y), rate, self)))
 
     @staticmethod
     def make_end(config: config_lib.ModelConfig) -> nn.Module:
@@ -80,7 +90,7 @@ class PreNorm(Residual):
     def after(
         self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
     ) -> Float[jax.Array, "B T D"]:
-        return x + dropout.drop(y, rate, self)
+        return by_rows(x + dropout.drop(by_rows(y), rate, self))
 
     @staticmethod
     def make_end(config: config_lib.ModelConfig) -> nn.Module:

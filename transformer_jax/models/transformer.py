@@ -174,7 +174,7 @@ class Transformer(nn.Module):
         positions: Int[jax.Array, "#B #T"],
         rates: dropout.Rates,
     ) -> Float[jax.Array, "B T D"]:
-        x = embedding.embed(self.embedding, tokens, self.config.dtype)
+        x = layers.by_rows(embedding.embed(self.embedding, tokens, self.config.dtype))
         return dropout.drop(self.position.embed(x, positions), rates.residual, self)
 
     def _logits(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T V"]:

@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 RUN_AGAIN = 42  # exit code: stopped from outside, nothing lost; the same command goes on
 SECONDS_BETWEEN_LOOKS = 2
+SECONDS_TO_LEAVE = 20
 LONGEST_WAIT = 7 * 24 * 3600  # seconds, for one that lives: a corpus may take long to prepare
 
 # Variables that say how many processes a launcher has started.
@@ -116,10 +117,18 @@ def join(where: roll_call.Place, start_timeout: float, silence_timeout: float) -
     _log.info("%d processes train together", where.processes)
 
 
-def leave() -> None:
-    """Waits until all are done, so that none takes another for dead."""
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """What all processes do; they leave together, so that none takes another for dead."""
+    try:
+        yield
+    except (config_lib.UserError, config_lib.RunError):
+        if _company:  # the others have mostly met the same
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                _company.leave(SECONDS_TO_LEAVE)
+        raise
     if _company:
-        _company.leave()
+        _company.leave(LONGEST_WAIT)
 
 
 def is_first() -> bool:
@@ -194,20 +203,28 @@ class _Company:
             raise (config_lib.UserError if told["user"] else config_lib.RunError)(told["error"])
         return told["found"]
 
-    def leave(self) -> None:
-        self._client.wait_at_barrier("transformer_jax/leave", LONGEST_WAIT * 1000)
+    def leave(self, patience: int) -> None:
+        self._client.wait_at_barrier("transformer_jax/done", patience * 1000)
         self._leaving.set()
+        self._client.wait_at_barrier("transformer_jax/leave", SECONDS_TO_LEAVE * 1000)
+        # The first takes the coordinator with it, without which JAX would end the others.
+        while self._where.process == 0 and len(self._living()) > 1:
+            time.sleep(0.1)
         jax.distributed.shutdown()
 
     def wait_for_obituary(self) -> None:
         time.sleep(self._patience)
 
+    def _living(self) -> set[int]:
+        """Who lives; it waits for all that live to ask."""
+        return set(self._client.get_live_nodes(list(range(self._where.processes))))
+
     def _watch(self) -> None:
         """Ends this process when another has died."""
-        everyone = list(range(self._where.processes))
+        everyone = set(range(self._where.processes))
         while not self._leaving.wait(SECONDS_BETWEEN_LOOKS):
             try:
-                dead = sorted(set(everyone) - set(self._client.get_live_nodes(everyone)))
+                dead = sorted(everyone - self._living())
             except jax.errors.JaxRuntimeError:  # nobody coordinates any more
                 dead = [0]
             if dead and not self._leaving.is_set():
@@ -221,6 +238,8 @@ class _Company:
             file=sys.stderr,
             flush=True,
         )
+        if self._where.process == 0:  # without the coordinator JAX would end the others first
+            time.sleep(2 * SECONDS_BETWEEN_LOOKS)
         os._exit(RUN_AGAIN)
 
 

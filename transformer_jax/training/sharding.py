@@ -1,7 +1,8 @@
 """Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -14,8 +15,15 @@ from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.training import together
 
-# Each parameter's axes are named in the model; this says which of the mesh shares them out.
-RULES = (("vocab", "tensor"), ("heads", "tensor"), ("mlp", "tensor"), ("embed", "fsdp"))
+# The axes of parameters and activations are named in the model; this says which of the mesh shares
+# them out.
+RULES = (
+    ("vocab", "tensor"),
+    ("heads", "tensor"),
+    ("mlp", "tensor"),
+    ("embed", "fsdp"),
+    ("rows", ("data", "fsdp")),
+)
 
 
 def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, int, int]:
@@ -60,6 +68,16 @@ def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
 def by_rows(mesh: jax.sharding.Mesh) -> NamedSharding:
     """The rows of a batch shared out over data and fsdp."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+@contextlib.contextmanager
+def of_activations(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
+    """What a model computes in here has its activations where RULES say."""
+    if mesh is None or mesh.size == 1:
+        yield
+    else:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(RULES):
+            yield
 
 
 def parts(mesh: jax.sharding.Mesh) -> int:

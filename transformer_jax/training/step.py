@@ -117,7 +117,8 @@ def make_step(
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[Float[jax.Array, ""], losses.Losses]:
-        logits = models.logits(model, params, batch, hyper.rates, key, hyper.sampling)
+        with sharding.of_activations(mesh):
+            logits = models.logits(model, params, batch, hyper.rates, key, hyper.sampling)
         total = losses.cross_entropy(
             logits, batch.labels, batch.target.segments, hyper.label_smoothing
         )
