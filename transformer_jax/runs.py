@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import json
 import logging
+import os
 import pathlib
 import subprocess
 import traceback
@@ -108,10 +108,7 @@ def run_seeds(
         if waiting:
             about = {"row": row, "overrides": dict(overrides or {})}
             _run_waiting(config, mesh, dataset, waiting, hashes, about, profile)
-    return {
-        seed: json.loads((workdir / "result.json").read_text(encoding="utf-8"))
-        for seed, workdir in workdirs.items()
-    }
+    return {seed: run_folder.read_result(workdir) for seed, workdir in workdirs.items()}
 
 
 def _run_waiting(
@@ -277,15 +274,15 @@ def load(workdir: str | pathlib.Path) -> translator.Translator:
     evaluation.average_checkpoints says.
 
     Raises:
-      UserError: the folder holds no run, or none with a checkpoint.
+      UserError: the folder holds no run, none with a checkpoint, or a damaged one.
     """
     workdir = pathlib.Path(workdir)
-    for name in ("config.json", "tokenizer.model", "checkpoints"):
-        if not (workdir / name).exists():
+    for name in ("config.json", "tokenizer.model", "checkpoints/"):
+        if not os.path.exists(f"{workdir}/{name}"):  # which pathlib would ask without the "/"
             raise config_lib.UserError(f"{workdir} holds no trained run: it has no {name}")
     config = run_folder.read_config(workdir)
     mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
-    tokenizer = tokenizer_lib.Tokenizer((workdir / "tokenizer.model").read_bytes())
+    tokenizer = run_folder.read_tokenizer(workdir, config)
     model = models.build(config.model, tokenizer.vocab_size)
     params = _restore_params(model, config, mesh, workdir, tokenizer)
     return translator.Translator(model, params, tokenizer, config, mesh)
