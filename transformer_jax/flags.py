@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-import ml_collections
 from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
@@ -38,12 +37,15 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
     Raises:
       UserError: the file cannot be read, or a value is not allowed.
     """
+    values = holder.value
     try:
-        values = holder.value
+        is_config = hasattr(
+            values, "to_dict"
+        )  # in place of a file that is missing stands its error
     except OSError as error:
         name = config_flags.get_config_filename(flags.FLAGS["config"])
         raise config_lib.UserError(f"--config={name} is not a config file: {error}") from error
-    if not isinstance(values, ml_collections.ConfigDict):
+    if not is_config:
         name = config_flags.get_config_filename(flags.FLAGS["config"])
         raise config_lib.UserError(
             f"--config={name}: get_config() should return a ConfigDict, but returns a "

@@ -104,6 +104,7 @@ def run_seeds(
         }
         waiting = _without_result(workdirs)
         for workdir in waiting.values():
+            metrics.read(workdir)  # a damaged one is refused before anything is computed
             (workdir / "failure.json").unlink(missing_ok=True)
         if waiting:
             about = {"row": row, "overrides": dict(overrides or {})}
