@@ -209,7 +209,7 @@ def _section_and_field(name: str) -> tuple[str, str]:
     if field not in fields:
         known = fields or sections
         hint = _closest(field if fields else section, known)
-        raise UserError(f"there is no config field {name}{hint}")
+        raise UserError(f"there is no config field {_printable(name)}{hint}")
     return section, field
 
 
@@ -266,7 +266,8 @@ def _build(kind: type[T], values: Any, path: str) -> T:
     hints = typing.get_type_hints(kind)
     for name in values:
         if name not in hints:
-            raise UserError(f"there is no config field {path}{name}{_closest(name, hints)}")
+            hint = _closest(name, hints)
+            raise UserError(f"there is no config field {_printable(path + name)}{hint}")
     fields = {}
     for name, expected in hints.items():
         if name not in values:
@@ -287,7 +288,7 @@ def _convert(expected: type, value: Any, path: str) -> Any:
         raise UserError(f"{path} should be {_article(expected)}, but is {_short(value)}")
     if expected is float and not math.isfinite(value):
         raise UserError(f"{path} should be a finite number, but is {value!r}")
-    if expected is str:
+    if isinstance(value, str):
         _require_utf8(path, value)
     return expected(value)
 
@@ -298,6 +299,10 @@ def _require_utf8(path: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{path} should be UTF-8, but is {value!r}") from error
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() and len(name) < 80 else repr(name[:80])
 
 
 def _short(value: Any) -> str:

@@ -74,7 +74,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; special tokens are left out."""
-        return self._processor.DecodeIds([list(map(int, row)) for row in ids])
+        rows = [list(map(int, row)) for row in ids]
+        return self._processor.DecodeIds(rows) if rows else []  # of no list it makes one text
 
 
 def train(sentences: Iterable[str], vocab_size: int) -> bytes:
