@@ -44,6 +44,7 @@ setuptools.setup(
         "test": [
             "basedpyright>=1.31",
             "beartype>=0.22",
+            "hypothesis>=6.150",
             "pytest>=8.4",
             "pytest-xdist>=3.8",
             "ruff>=0.13",

@@ -66,6 +66,11 @@ def write(workdir: pathlib.Path) -> None:
             require_alike([row for row in sweep.rows if row.name.endswith(pair)])
         table2_report.write(sweep)
         return
+    if sweep.table == "variations" and (lost := claims.COMPARED - {r.name for r in sweep.rows}):
+        raise config_lib.UserError(
+            f"{workdir / 'sweep.json'} lacks rows that claims compare ({', '.join(sorted(lost))}): "
+            "start the sweep again, which writes it anew and runs nothing twice"
+        )
     require_alike(sweep.rows)
     report = _compare(sweep)
     rows = [row for row in sweep.rows if row.results or row.failures]
@@ -85,6 +90,13 @@ def write(workdir: pathlib.Path) -> None:
 
 def _compare(sweep: results.Sweep) -> _Report:
     counts = {row.name: results.counts(sweep, row, bleu.MAIN) for row in sweep.rows}
+    lengths = {len(run): name for name, runs in counts.items() for run in runs.values()}
+    if len(lengths) > 1:
+        raise config_lib.UserError(
+            f"the bleu_counts.json of {' and '.join(sorted(lengths.values()))} are of different "
+            "numbers of sentences: delete the result.json of the wrong one and start the sweep "
+            "again, which evaluates it anew"
+        )
     gaps = {
         row.name: significance.difference(counts[row.name], counts[against.name], bleu.MAIN)
         for row in sweep.rows
@@ -103,7 +115,7 @@ def _verdict(row: results.Row, report: _Report) -> str:
 def _paper_gap(row: results.Row, report: _Report) -> float | None:
     """The paper's difference from base, to its one decimal."""
     base = report.sweep.rows[0]
-    if row is base or row.name not in report.reported:
+    if row is base or not {row.name, base.name} <= report.reported.keys():
         return None
     return round(report.reported[row.name].bleu - report.reported[base.name].bleu, 1)
 

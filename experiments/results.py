@@ -1,17 +1,20 @@
 """The results of a sweep, as they lie on disk."""
 
 import dataclasses
-import json
 import pathlib
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from transformer_jax import config as config_lib
+from transformer_jax import files, run_folder
 
+LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
+# A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
+_PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
 UNEQUAL = 0.02  # parameters that differ by a larger share are marked
 
 
@@ -56,8 +59,30 @@ class Sweep:
 
 
 def slug(row: str) -> str:
-    """The name of a row's folder: spaces and = become -."""
-    return row.replace(" ", "-").replace("=", "-")
+    """The name of a row's folder: spaces and = become -.
+
+    Raises:
+      UserError: the name would lead out of the sweep's folder, or is none that a folder can have.
+    """
+    name = row.replace(" ", "-").replace("=", "-")
+    if not _PLAIN.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
+        raise config_lib.UserError(
+            f"a row cannot be called {row[:80]!r}: its folder has its name, so that it should "
+            f"begin with a letter, a digit or _, hold no slash, backslash or control character, "
+            f"and take at most {LONGEST_NAME} bytes"
+        )
+    return name
+
+
+def require_folders(rows: Collection[str]) -> None:
+    """Raises UserError unless every row can have a folder, and one of its own."""
+    owners: dict[str, str] = {}
+    for row in rows:
+        owner = owners.setdefault(slug(row), row)
+        if owner != row:
+            raise config_lib.UserError(
+                f"rows {owner!r} and {row!r} would share the folder {slug(row)}: rename one"
+            )
 
 
 def cell_folder(workdir: pathlib.Path, row: str, seed: int) -> pathlib.Path:
@@ -107,13 +132,23 @@ def reference(row: Row, sweep: Sweep) -> Row:
 
 
 def counts(sweep: Sweep, row: Row, variant: str) -> dict[int, np.ndarray]:
-    """What `bleu.counts` gave for each run of a row, by seed; empty unless all have left it."""
+    """What `bleu.counts` gave for each run of a row, by seed; empty unless all have left it.
+
+    Raises:
+      UserError: a file of them is damaged.
+    """
     found: dict[int, np.ndarray] = {}
     for seed in row.results:
         path = cell_folder(sweep.workdir, row.name, seed) / "bleu_counts.json"
         if not path.exists():
             return {}
-        found[seed] = np.array(json.loads(path.read_text(encoding="utf-8"))[variant], np.int32)
+        remedy = "delete the run's result.json and start the sweep again, which evaluates it anew"
+        sentences = files.read_json(path, {variant: [[int]]}, remedy)[variant]
+        if any(len(s) != 10 or min(s) < 0 or max(s) >= 2**31 for s in sentences) or not sentences:
+            raise config_lib.UserError(
+                f"{path} is damaged (a sentence has ten counts, none below 0): {remedy}"
+            )
+        found[seed] = np.array(sentences, np.int32)
     return found
 
 
@@ -127,14 +162,19 @@ def read(workdir: pathlib.Path) -> Sweep:
     """Reads a sweep's folder.
 
     Raises:
-      UserError: it holds no sweep.
+      UserError: it holds no sweep, or a file of it is damaged.
     """
     path = workdir / "sweep.json"
     if not path.exists():
         raise config_lib.UserError(f"{workdir} holds no sweep: it has no sweep.json")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    base = config_lib.from_mapping(record["base"])
+    remedy = "start the sweep again, which writes it anew and runs nothing twice"
+    record = files.read_json(path, _SWEEP, remedy)
     tune = record["tune"]
+    try:
+        base = config_lib.from_mapping(record["base"])
+        _require_rows(record["table"], record["rows"], base, tune)
+    except config_lib.UserError as error:
+        raise config_lib.UserError(f"{path} is damaged ({error}): {remedy}") from error
     rows = []
     for name, overrides in record["rows"].items():
         variants = {
@@ -145,6 +185,28 @@ def read(workdir: pathlib.Path) -> Sweep:
         row = _read_row(workdir, base, name, overrides)
         rows.append(dataclasses.replace(row, tuned=variants))
     return Sweep(record["table"], base, rows, workdir, tune)
+
+
+_SWEEP = {"table": str, "base": {str: dict}, "rows": {str: dict}, "tune": {str: list}}
+
+
+def _require_rows(
+    table: str,
+    rows: Mapping[str, Mapping[str, Any]],
+    base: config_lib.Config,
+    tune: Mapping[str, Sequence[Any]],
+) -> None:
+    """Raises UserError unless table and rows have names that files can have, and configurations."""
+    if not re.fullmatch(r"\w+", table):  # it names the files of the report
+        raise config_lib.UserError(f"no table is called {table[:80]!r}")
+    if not rows:
+        raise config_lib.UserError("it has no rows")
+    names: list[str] = []
+    for row, overrides in rows.items():
+        for name, changed in {row: overrides, **tuned(row, overrides, base, tune)}.items():
+            config_lib.replace(base, changed)
+            names.append(name)
+    require_folders(names)
 
 
 def _read_row(
@@ -161,11 +223,9 @@ def _read_row(
         if not _is_of(folder, config_lib.replace(base, {**overrides, "train.seed": seed})):
             stale.append(seed)
         elif (folder / "result.json").exists():
-            text = (folder / "result.json").read_text(encoding="utf-8")
-            results[seed] = json.loads(text)
+            results[seed] = run_folder.read_result(folder)
         elif (folder / "failure.json").exists():
-            text = (folder / "failure.json").read_text(encoding="utf-8")
-            failures[seed] = " ".join(json.loads(text)["error"].split())
+            failures[seed] = run_folder.read_error(folder)
     return Row(
         name,
         overrides,
@@ -177,10 +237,9 @@ def _read_row(
 
 def _is_of(folder: pathlib.Path, config: config_lib.Config) -> bool:
     """Whether a run's folder is that of a configuration, as far as anything claimed it."""
-    path = folder / "run.json"
-    if not path.exists():
+    if not (folder / "run.json").exists():
         return True
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = run_folder.read_record(folder)
     return record["config_hash"] == config_lib.fingerprint(config, record["digests"])
 
 

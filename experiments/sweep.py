@@ -3,7 +3,6 @@
 import dataclasses
 import fnmatch
 import functools
-import json
 import logging
 import pathlib
 import shutil
@@ -113,8 +112,9 @@ def main(
     variants = {
         row: {row: rows[row], **results.tuned(row, rows[row], base, tune)} for row in chosen
     }
+    planned = {name: o for group in variants.values() for name, o in group.items()}
+    results.require_folders(planned)
     if _DRY_RUN.value:
-        planned = {name: o for group in variants.values() for name, o in group.items()}
         devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
         _print_plan(base, planned, paper.TABLES.get(table, {}))
         if devices:
@@ -232,7 +232,7 @@ def _is_done(cell: Cell, cache_dir: pathlib.Path) -> bool:
     wanted = config_lib.fingerprint(cell.config, _dataset(cell.config.data, cache_dir).digests)
     record_path = cell.folder / "run.json"
     if record_path.exists():
-        found = json.loads(record_path.read_text(encoding="utf-8"))["config_hash"]
+        found = run_folder.read_record(cell.folder)["config_hash"]
         if found != wanted:
             aside = _aside(cell.folder, found)
             with run_folder.only_run_in(cell.folder):
@@ -283,7 +283,7 @@ def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path, parallel: i
         for cell in groups[job.name]:
             ended += 1
             if (cell.folder / "result.json").exists():
-                result = json.loads((cell.folder / "result.json").read_text(encoding="utf-8"))
+                result = run_folder.read_result(cell.folder)
                 _log.info(
                     "%d of %d   %s: ppl %.3f, BLEU %.2f, %s",
                     ended,
@@ -333,7 +333,11 @@ def _job(name: str, cells: Sequence[Cell], cache_dir: pathlib.Path) -> local.Job
 
 def _state(cell: Cell) -> str:
     steps = cell.config.train.num_steps
-    for last in reversed(metrics.read(cell.folder)):
+    try:
+        records = metrics.read(cell.folder)
+    except config_lib.UserError as error:  # which the run itself ends with; the others go on
+        return str(error)
+    for last in reversed(records):
         if "loss" in last:
             if last["step"] >= steps:
                 return "evaluating"
@@ -348,7 +352,7 @@ def _failure(cell: Cell, job: local.Job, code: int) -> str:
     """
     path = cell.folder / "failure.json"
     if path.exists():
-        error = " ".join(json.loads(path.read_text(encoding="utf-8"))["error"].split())
+        error = run_folder.read_error(cell.folder)
     else:
         lines = job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         error = f"exit code {code}: {lines[-1] if lines else 'no output'}"

@@ -30,14 +30,22 @@ def markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
     """Tables under their titles, then paragraphs of notes."""
 
     def row(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(_escaped(cell).replace("|", "\\|") for cell in cells) + " |"
 
     parts: list[str] = []
     for table in tables:
-        parts += [f"## {table.title}"] if table.title else []
+        parts += [f"## {_escaped(table.title)}"] if table.title else []
         lines = [row(table.heads), row(["---"] * len(table.heads)), *map(row, table.lines)]
         parts.append("\n".join(lines))
-    return "\n\n".join([*parts, *notes]) + "\n"
+    return "\n\n".join([*parts, *map(_escaped, notes)]) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text that stays on its line and is no HTML, which Markdown would let through.
+
+    What is left can still be emphasis; a name such as d_model needs no more.
+    """
+    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
 def show(tables: Sequence[Table], notes: Sequence[str]) -> None:
@@ -47,14 +55,17 @@ def show(tables: Sequence[Table], notes: Sequence[str]) -> None:
         console = rich.console.Console(width=WIDTH)
     for table in tables:
         shown = rich.table.Table(
-            box=rich.box.SIMPLE, pad_edge=False, title=table.title or None, title_style=""
+            box=rich.box.SIMPLE,
+            pad_edge=False,
+            title=rich.markup.escape(table.title) or None,
+            title_style="",
         )
         for place, (head, cells) in enumerate(
             zip(table.heads, zip(*table.lines, strict=True), strict=True)
         ):
             is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
             shown.add_column(
-                head,
+                rich.markup.escape(head),
                 justify="right" if is_number and place else "left",
                 style="dim" if "paper" in head else "",
                 no_wrap=not place,

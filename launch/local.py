@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 
+RUN_AGAIN = 42  # exit code of a job that was stopped from outside and has saved what it had
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A command.
@@ -52,6 +55,8 @@ def run(
 ) -> None:
     """Runs jobs in their order, `parallel` at a time, each on its own share of the CPU cores.
 
+    One that ends with RUN_AGAIN is started again.
+
     Interrupted or terminated, it stops the running jobs before it raises.
 
     Args:
@@ -75,8 +80,12 @@ def run(
             time.sleep(0.5)
             for slot, (job, process) in list(running.items()):
                 code = process.poll()
-                if code is not None:
-                    del running[slot]
+                if code is None:
+                    continue
+                del running[slot]
+                if code == RUN_AGAIN:
+                    waiting.insert(0, job)
+                else:
                     on_end(job, code)
     finally:
         for end, handler in zip(ends, before, strict=True):

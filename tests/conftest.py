@@ -1,7 +1,7 @@
 """What all tests share: eight virtual CPU devices, checked shapes, and one tiny configuration."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import jaxtyping
@@ -13,7 +13,7 @@ jax.config.update("jax_disable_most_optimizations", True)  # compiling takes mos
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 
 from configs import toy  # noqa: E402  (the package must be imported under the hook)
-from tests import tiny  # noqa: E402
+from tests import refusals, tiny, warm_commands  # noqa: E402
 from transformer_jax import config as config_lib  # noqa: E402
 
 MakeConfig = Callable[..., config_lib.Config]
@@ -43,3 +43,31 @@ def compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """One cache for all tests of a worker."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm_commands.Server]:
+    """Runs commands without the seconds that each takes to start."""
+    compiled = tmp_path_factory.getbasetemp().parent / "compiled_by_commands"
+    with warm_commands.Server(compiled) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def commands_cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The cache of commands that the server runs."""
+    return tmp_path_factory.mktemp("commands_cache")
+
+
+@pytest.fixture(scope="session")
+def trained(
+    server: warm_commands.Server,
+    commands_cache: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> pathlib.Path:
+    """The folder of a finished run, to be copied and not changed."""
+    workdir = tmp_path_factory.mktemp("trained")
+    arguments = [*refusals.TOY, f"--workdir={workdir}", f"--cache_dir={commands_cache}"]
+    done = server.run("transformer_jax.train", *arguments)
+    assert done.code == 0, done.stderr
+    return workdir

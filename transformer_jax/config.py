@@ -180,8 +180,12 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 
 def get(config: Config, name: str) -> Any:
-    """A field by its dotted name."""
-    section, field = name.split(".")
+    """A field by its dotted name.
+
+    Raises:
+      UserError: there is no such field.
+    """
+    section, field = _section_and_field(name)
     return getattr(getattr(config, section), field)
 
 
@@ -193,9 +197,20 @@ def replace(config: Config, changes: Mapping[str, Any]) -> Config:
     """
     values = to_dict(config)
     for name, value in changes.items():
-        section, field = name.split(".")
+        section, field = _section_and_field(name)
         values[section][field] = value
     return from_mapping(values)
+
+
+def _section_and_field(name: str) -> tuple[str, str]:
+    section, _, field = name.partition(".")
+    sections = typing.get_type_hints(Config)
+    fields = typing.get_type_hints(sections[section]) if section in sections else {}
+    if field not in fields:
+        known = fields or sections
+        hint = _closest(field if fields else section, known)
+        raise UserError(f"there is no config field {_printable(name)}{hint}")
+    return section, field
 
 
 def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
@@ -246,11 +261,13 @@ def _normalise(value: Any) -> Any:
 
 def _build(kind: type[T], values: Any, path: str) -> T:
     if not isinstance(values, Mapping):
-        raise UserError(f"config.{path.rstrip('.')} should hold fields, but is {values!r}")
+        whole = f"config.{path}".rstrip(".")
+        raise UserError(f"{whole} should hold fields, but is {_short(values)}")
     hints = typing.get_type_hints(kind)
     for name in values:
         if name not in hints:
-            raise UserError(f"there is no config field {path}{name}{_closest(name, hints)}")
+            hint = _closest(name, hints)
+            raise UserError(f"there is no config field {_printable(path + name)}{hint}")
     fields = {}
     for name, expected in hints.items():
         if name not in values:
@@ -264,12 +281,36 @@ def _build(kind: type[T], values: Any, path: str) -> T:
 
 
 def _convert(expected: type, value: Any, path: str) -> Any:
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise UserError(f"{path} is a number of {value.bit_length()} bits: at most 63 are possible")
     accepted = (int, float) if expected is float else expected
     if not isinstance(value, accepted) or isinstance(value, bool) != (expected is bool):
-        raise UserError(f"{path} should be {_article(expected)}, but is {value!r}")
+        raise UserError(f"{path} should be {_article(expected)}, but is {_short(value)}")
     if expected is float and not math.isfinite(value):
         raise UserError(f"{path} should be a finite number, but is {value!r}")
+    if isinstance(value, str):
+        _require_utf8(path, value)
     return expected(value)
+
+
+def _require_utf8(path: str, value: str) -> None:
+    """Raises UserError for text that no file could hold, as bytes of a command line can make it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{path} should be UTF-8, but is {value!r}") from error
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() and len(name) < 80 else repr(name[:80])
+
+
+def _short(value: Any) -> str:
+    """A value as it is written, if that is short; else its kind."""
+    if not isinstance(value, (str, int, float, type(None))):
+        return f"a {type(value).__name__}"
+    written = repr(value)
+    return written if len(written) <= 200 else f"{written[:200]}…"
 
 
 def _article(kind: type) -> str:
@@ -305,6 +346,11 @@ def _check_ranges(config: Config) -> None:
             value = get(config, name)
             if value < minimum:
                 raise UserError(f"{name}={value} should be at least {minimum}")
+    at_most = {10_000_000: "data.toy_pairs data.toy_held_out_pairs", 2**31 - 1: _counts()}
+    for maximum, names in at_most.items():
+        for name in names.split():
+            if (value := get(config, name)) > maximum:
+                raise UserError(f"{name}={value} should be at most {maximum:,}")
     below_1 = """
         model.dropout_rate model.attention_dropout_rate model.feed_forward_dropout_rate
         train.label_smoothing train.adam_beta2
@@ -339,3 +385,13 @@ def _check_ranges(config: Config) -> None:
             f"train.scheduled_sampling={config.train.scheduled_sampling} should be at most 1"
         )
     require_known("model.compute_dtype", config.model.compute_dtype, ("float32", "bfloat16"))
+
+
+def _counts() -> str:
+    """The whole numbers that are no seeds: JAX counts in 32 bits."""
+    return " ".join(
+        f"{section}.{field}"
+        for section, kind in typing.get_type_hints(Config).items()
+        for field, expected in typing.get_type_hints(kind).items()
+        if expected is int and field not in ("seed", "toy_seed")
+    )

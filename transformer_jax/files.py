@@ -1,11 +1,14 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and JSON that holds what it should."""
 
 import json
+import math
 import os
 import pathlib
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
+
+from transformer_jax import config as config_lib
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
@@ -34,3 +37,80 @@ def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
 def write_lines(path: pathlib.Path, lines: list[str]) -> None:
     """Writes one line each, atomically."""
     write(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def read_json(path: pathlib.Path, shape: Any, remedy: str) -> Any:
+    """The content of a JSON file.
+
+    Args:
+      path: the file.
+      shape: what it should hold: str, bool, int or float; [shape] for a list of such;
+        {str: shape} for an object of such; {"name": shape, ...} for an object that has at least
+        these.
+      remedy: what to do if it does not.
+
+    Raises:
+      UserError: it cannot be read, is no JSON, or holds something else.
+    """
+    try:
+        return parse_json(path.read_bytes(), shape)
+    except OSError as error:
+        raise config_lib.UserError(f"cannot read {path}: {error}; {remedy}") from error
+    except ValueError as error:
+        raise config_lib.UserError(f"{path} is damaged ({error}): {remedy}") from error
+
+
+def parse_json(content: bytes, shape: Any) -> Any:
+    """The value that JSON stands for; see `read_json`.
+
+    Raises:
+      ValueError: it is no JSON, or something else than `shape`.
+    """
+    try:
+        value = json.loads(content, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    _require(value, shape, "it")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _require(value: Any, shape: Any, name: str) -> None:
+    """Raises ValueError unless a JSON value is of a shape."""
+    if isinstance(shape, list):
+        _require_kind(value, list, name)
+        for place, item in enumerate(value):
+            _require(item, shape[0], f"{name}[{place}]")
+    elif isinstance(shape, Mapping):
+        _require_kind(value, dict, name)
+        for key, inner in shape.items():
+            if key is not str and key not in value:
+                raise ValueError(f"{name} has no {key}")
+            for field in value if key is str else [key]:
+                _require(value[field], inner, f"{name}.{field}")
+    else:
+        _require_kind(value, shape, name)
+
+
+def _require_kind(value: Any, kind: type, name: str) -> None:
+    accepted = (int, float) if kind is float else kind
+    if kind is not object and (
+        not isinstance(value, accepted)
+        or isinstance(value, bool) != (kind is bool)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
+        written = json.dumps(value)
+        raise ValueError(f"{name} is {written[:40]}, which is no {_KINDS[kind]}")
+
+
+_KINDS = {
+    str: "text",
+    bool: "truth value",
+    int: "whole number",
+    float: "number",
+    list: "list",
+    dict: "object",
+}

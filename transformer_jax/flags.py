@@ -38,12 +38,21 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
     Raises:
       UserError: the file cannot be read, or a value is not allowed.
     """
+    values = holder.value
     try:
-        values = holder.value.to_dict()
+        is_config = hasattr(
+            values, "to_dict"
+        )  # in place of a file that is missing stands its error
     except OSError as error:
         name = config_flags.get_config_filename(flags.FLAGS["config"])
         raise config_lib.UserError(f"--config={name} is not a config file: {error}") from error
-    return config_lib.from_mapping(values)
+    if not is_config:
+        name = config_flags.get_config_filename(flags.FLAGS["config"])
+        raise config_lib.UserError(
+            f"--config={name}: get_config() should return a ConfigDict, but returns a "
+            f"{type(values).__name__}"
+        )
+    return config_lib.from_mapping(values.to_dict())
 
 
 def overrides() -> dict[str, object]:
@@ -74,6 +83,8 @@ def sizes(name: str, texts: Sequence[str], least: int = 2) -> list[int]:
 def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
     if len(argv) > 1:
         return _complain(f"unexpected argument {argv[1]!r}: flags begin with --")
+    if "workdir" in flags.FLAGS and not flags.FLAGS.workdir:
+        return _complain("--workdir is empty: name a folder; . is the one you are in")
     _show_log()
     try:
         status = main()
@@ -97,24 +108,34 @@ def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
+    for argument in argv:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:  # it would end up in files that have to be UTF-8
+            sys.exit(_complain(f"the argument {argument!r} is not UTF-8"))
+    absl_logging.set_verbosity(absl_logging.ERROR)  # what is wrong is said below, once
     try:
         return flags.FLAGS(list(argv))
     # Whatever a config file raises, an override of a field it lacks included, ends up here.
     except Exception as error:
-        sys.exit(_complain(_describe(error)))
+        sys.exit(_complain(_describe(error, argv)))
 
 
-def _describe(error: BaseException) -> str:
+def _describe(error: BaseException, argv: Sequence[str]) -> str:
     while error.args and isinstance(error.args[0], BaseException):  # ml_collections wraps errors
         error = error.args[0]
+    text = str(error).strip()
+    config_file = next((argument for argument in argv if argument.startswith("--config=")), "")
+    if "Traceback (most recent call last)" in text:
+        # A config file that fails brings its whole traceback along; its last line says what it is.
+        return f"the config file fails: {config_file}: {text.splitlines()[-1]}"
+    if config_file and ("attribute 'get_config'" in text or "--config must have" in text):
+        return f"{config_file} should have a function get_config() that returns a ConfigDict"
     if isinstance(error, KeyError | AttributeError):
         return f"there is no such config field: {error.args[0] if error.args else error}"
-    lines = str(error).strip().splitlines() or ["no message"]
-    # A config file that fails brings its whole traceback along; its last line says what it is.
-    if "Traceback (most recent call last)" in str(error):
-        lines = ["the config file fails:", lines[-1]]
-    kind = "" if isinstance(error, flags.Error) else f"{type(error).__name__}: "
-    return kind + " ".join(lines)
+    if isinstance(error, flags.Error):
+        return text
+    return f"the config file fails: {config_file}: {type(error).__name__}: {text or 'no message'}"
 
 
 def _complain(message: str, code: int = 2) -> int:

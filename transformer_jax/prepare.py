@@ -24,6 +24,8 @@ _CACHE_DIR = flags.DEFINE_string("cache_dir", "cache", "Where to keep what is ma
 def main() -> None:
     """Prepares, and says what there is."""
     config = flags_lib.read_config(_CONFIG)
+    if not _CACHE_DIR.value:
+        raise config_lib.UserError("--cache_dir is empty: name a folder")
     cache_dir = pathlib.Path(_CACHE_DIR.value)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)

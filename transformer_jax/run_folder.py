@@ -2,26 +2,112 @@
 
 import contextlib
 import fcntl
-import json
 import logging
 import pathlib
+import re
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import IO
+from typing import IO, Any
 
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.evaluation import bleu
 from transformer_jax.training import metrics
 
 _log = logging.getLogger(__name__)
 
+_SCORE = {"score": float, "signature": str}
+_BUCKET = {"tokens": str, "sentences": int, "score": float}
+RESULT: dict[str, Any] = {  # what every result.json has that others read
+    "params": int,
+    "ppl": float,
+    "bleu": {str: _SCORE, bleu.MAIN: _SCORE},
+    "bleu_by_length": [_BUCKET],
+    "wall_seconds": float,
+    "data_sha256": str,
+    "tokenizer_sha256": str,
+    "test_sha256": str,
+    "data": {"languages": [str]},
+    "decode": dict,
+}
+
 
 def read_config(workdir: pathlib.Path) -> config_lib.Config:
-    """The configuration of the run in a folder."""
-    return config_lib.from_mapping(
-        json.loads((workdir / "config.json").read_text(encoding="utf-8"))
+    """The configuration of the run in a folder.
+
+    Raises:
+      UserError: its config.json is damaged, or of another version of this package.
+    """
+    path = workdir / "config.json"
+    values = files.read_json(path, {str: dict}, "restore it, or train in another --workdir")
+    try:
+        return config_lib.from_mapping(values)
+    except config_lib.UserError as error:
+        raise config_lib.UserError(
+            f"{path}: {error}; if another version of transformer_jax wrote it, use that one"
+        ) from error
+
+
+def read_record(workdir: pathlib.Path) -> dict[str, Any]:
+    """What run.json says: `config_hash` and `digests`.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    path, remedy = workdir / "run.json", "restore it, or choose another --workdir"
+    record = files.read_json(path, {"config_hash": str, "digests": {str: str}}, remedy)
+    if not re.fullmatch("[0-9a-f]{64}", record["config_hash"]):  # a part of it names a folder
+        raise config_lib.UserError(f"{path} is damaged (config_hash is no SHA-256): {remedy}")
+    return record
+
+
+def read_result(workdir: pathlib.Path) -> dict[str, Any]:
+    """What result.json says.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    return files.read_json(
+        workdir / "result.json",
+        RESULT,
+        "delete it and start the run again, which then only evaluates",
     )
+
+
+def read_error(workdir: pathlib.Path) -> str:
+    """What failure.json says went wrong, as one line.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    path = workdir / "failure.json"
+    failure = files.read_json(path, {"error": str}, "delete it and start the run again")
+    return " ".join(failure["error"].split())
+
+
+def read_tokenizer(workdir: pathlib.Path, config: config_lib.Config) -> tokenizer_lib.Tokenizer:
+    """The tokenizer of a run, which is as sure to be its own as run.json is.
+
+    Raises:
+      UserError: it is damaged, or tokenizer.model, config.json and run.json are of several runs.
+    """
+    path = workdir / "tokenizer.model"
+    tokenizer = tokenizer_lib.read(path, "restore it, or train in another --workdir")
+    if not (workdir / "run.json").exists():
+        return tokenizer
+    record = read_record(workdir)
+    for name, here, there in (
+        ("tokenizer.model", tokenizer.digest, record["digests"].get("tokenizer")),
+        ("config.json", config_lib.fingerprint(config, record["digests"]), record["config_hash"]),
+    ):
+        if here != there:
+            raise config_lib.UserError(
+                f"{workdir / name} is not the one that this run was trained with, as run.json "
+                "says: restore it, or train in another --workdir"
+            )
+    return tokenizer
 
 
 def _open_lock(workdir: pathlib.Path) -> IO[str]:
@@ -56,11 +142,16 @@ def claim(workdir: pathlib.Path, config: config_lib.Config, dataset: dataset_lib
     """
     config_hash = config_lib.fingerprint(config, dataset.digests)
     record_path = workdir / "run.json"
+    started = list((workdir / "checkpoints").glob("[0-9]*"))
+    if started and not record_path.exists():
+        raise config_lib.UserError(
+            f"{workdir} holds checkpoints, but no run.json says of which run: restore it, or "
+            "choose another --workdir"
+        )
     if record_path.exists():
-        record = json.loads(record_path.read_text(encoding="utf-8"))
+        record = read_record(workdir)
         if record["config_hash"] == config_hash:
             return config_hash
-        started = list((workdir / "checkpoints").glob("[0-9]*"))
         if started or (workdir / "result.json").exists():
             differences = _differences(read_config(workdir), config, record["digests"], dataset)
             raise config_lib.UserError(
@@ -83,13 +174,16 @@ def claim(workdir: pathlib.Path, config: config_lib.Config, dataset: dataset_lib
 
 def record_failure(workdir: pathlib.Path, error: BaseException) -> None:
     """Leaves failure.json: what went wrong, where in the code, and at which logged step."""
-    steps = [record["step"] for record in metrics.read(workdir)]
+    try:
+        steps = [0, *(record["step"] for record in metrics.read(workdir))]
+    except config_lib.UserError:  # metrics.jsonl is damaged too, and the error comes first
+        steps = [None]
     files.write_json(
         workdir / "failure.json",
         {
             "error": f"{type(error).__name__}: {error}",
             "traceback": "".join(traceback.format_exception(error)),
-            "step": steps[-1] if steps else 0,
+            "step": steps[-1],
         },
     )
 

@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import json
 import logging
+import os
 import pathlib
 import subprocess
 import traceback
@@ -107,19 +107,21 @@ def run_seeds(
                 )
                 for seed, workdir in workdirs.items()
             }
-            for workdir in workdirs.values():
+            for workdir in _without_result(workdirs).values():
+                metrics.read(workdir)  # a damaged one is refused before anything is computed
                 (workdir / "failure.json").unlink(missing_ok=True)
             return hashes
 
         hashes = hosts.from_first(claim)
-        if waiting := _without_result(workdirs):
+        waiting = _without_result(workdirs)
+        for seed in workdirs.keys() - waiting.keys():
+            done = workdirs[seed] / "result.json"
+            _log.info("%s is there already: nothing is left to do", done)
+        if waiting:
             about = {"row": row, "overrides": dict(overrides or {})}
             _run_waiting(config, mesh, dataset, waiting, hashes, about, profile)
         hosts.from_first(lambda: None)  # the first has written the results
-    return {
-        seed: json.loads((workdir / "result.json").read_text(encoding="utf-8"))
-        for seed, workdir in workdirs.items()
-    }
+    return {seed: run_folder.read_result(workdir) for seed, workdir in workdirs.items()}
 
 
 def _run_waiting(
@@ -203,9 +205,7 @@ def _without_result(workdirs: Mapping[int, pathlib.Path]) -> dict[int, pathlib.P
     """The seeds that are still to be run."""
     waiting: dict[int, pathlib.Path] = {}
     for seed, workdir in workdirs.items():
-        if (workdir / "result.json").exists():
-            _log.info("%s is there already: nothing is left to do", workdir / "result.json")
-        else:
+        if not (workdir / "result.json").exists():
             waiting[seed] = workdir
     return waiting
 
@@ -301,15 +301,15 @@ def load(workdir: str | pathlib.Path) -> translator.Translator:
     evaluation.average_checkpoints says.
 
     Raises:
-      UserError: the folder holds no run, or none with a checkpoint.
+      UserError: the folder holds no run, none with a checkpoint, or a damaged one.
     """
     workdir = pathlib.Path(workdir)
-    for name in ("config.json", "tokenizer.model", "checkpoints"):
-        if not (workdir / name).exists():
+    for name in ("config.json", "tokenizer.model", "checkpoints/"):
+        if not os.path.exists(f"{workdir}/{name}"):  # which pathlib would ask without the "/"
             raise config_lib.UserError(f"{workdir} holds no trained run: it has no {name}")
     config = run_folder.read_config(workdir)
     mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
-    tokenizer = tokenizer_lib.Tokenizer((workdir / "tokenizer.model").read_bytes())
+    tokenizer = run_folder.read_tokenizer(workdir, config)
     model = models.build(config.model, tokenizer.vocab_size)
     params = _restore_params(model, config, mesh, workdir, tokenizer)
     return translator.Translator(model, params, tokenizer, config, mesh)

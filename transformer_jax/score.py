@@ -4,6 +4,7 @@ python -m transformer_jax.score --references=test.de --hypotheses=out.de
 """
 
 import pathlib
+import re
 
 from absl import flags
 
@@ -21,6 +22,10 @@ _HYPOTHESES = flags.DEFINE_string("hypotheses", None, "File of translations.", r
 
 def main() -> None:
     """Prints one line a variant."""
+    if not re.fullmatch("[a-z]{2,3}", _LANGUAGE.value):  # Moses would take English for it
+        raise config_lib.UserError(
+            f"--language={_LANGUAGE.value} should be two or three small letters, as in de"
+        )
     references = text.read_lines(pathlib.Path(_REFERENCES.value))
     hypotheses = text.read_lines(pathlib.Path(_HYPOTHESES.value))
     if len(references) != len(hypotheses):

@@ -47,6 +47,44 @@ FAULTS: dict[str, list[Fault]] = {
         Fault("too much freedom", "(len(side) - 1) for", "len(side) for", INTERVAL),
         Fault("a tie may contradict", "if is_tie and abs", "if not is_tie and abs", VERDICTS),
     ],
+    "experiments/results.py": [
+        Fault(
+            "rows share a folder",
+            "        if owner != row:",
+            "        if False:",
+            "tests/safety_test.py::test_rows_of_one_folder_are_refused",
+        ),
+        Fault(
+            "a row may lead out of the sweep",
+            "if not _PLAIN.fullmatch(name) or",
+            "if",
+            "tests/safety_test.py::test_no_row_leads_out_of_the_workdir",
+        ),
+    ],
+    "experiments/tables.py": [
+        Fault(
+            "Markdown lets HTML through",
+            '.replace("<", "&lt;")',
+            "",
+            "tests/escaping_test.py::test_no_cell_title_or_note_becomes_part_of_a_report",
+        ),
+    ],
+    "transformer_jax/drawing/page.py": [
+        Fault(
+            "a token may end the script",
+            '.replace("<", "\\\\u003c")',
+            "",
+            "tests/escaping_test.py::test_no_token_becomes_part_of_the_page_of_attention",
+        ),
+    ],
+    "transformer_jax/data/token_cache.py": [
+        Fault(
+            "a truncated cache is read",
+            "if found != length * kind.itemsize:",
+            "if False:",
+            "tests/damaged_files_test.py::test_a_damaged_cache_is_named",
+        ),
+    ],
     "transformer_jax/models/attention.py": [
         Fault("wrong attention scale", "d_k) / math.sqrt(d_k)", "d_k) / d_k", LOOPS),
         Fault(

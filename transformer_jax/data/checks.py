@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 import logging
 import pathlib
 from typing import Any
@@ -40,7 +39,9 @@ def run(
             "misdirected": misdirected(corpus, source_language, target_language),
         }
         files.write_json(path, found)
-    found = json.loads(path.read_text(encoding="utf-8"))
+    counts = {"of": int, "sources": int, "pairs": int}
+    shape = {"overlap": {str: counts}, "misdirected": [str]}
+    found = files.read_json(path, shape, "delete it, and the corpus is checked again")
     for name, counts in found["overlap"].items():
         if counts["sources"]:
             _log.warning(

@@ -146,14 +146,47 @@ def read_lines(path: pathlib.Path) -> list[str]:
 def _find(prefix: str, language: str) -> _File:
     candidates = [pathlib.Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
     for path in candidates:
-        if path.exists():
-            count = sum(1 for _ in lines(path))
-            if not count:
-                raise config_lib.UserError(f"{path} is empty: it has 0 lines")
+        try:
+            is_there, is_file = path.exists(), path.is_file()
+        except OSError as error:  # a folder that may not be entered, a name that is too long
+            raise config_lib.UserError(f"cannot read {path}: {error}") from error
+        if is_there and not is_file:
+            raise config_lib.UserError(
+                f"{path} is a folder or a pipe: give a file, which is read more than once"
+            )
+        if is_there:
+            count = _count(path)
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             return _File(path, digest, count)
     raise config_lib.UserError(f"there is no file {candidates[0]}, nor {candidates[1].name}")
+
+
+def _count(path: pathlib.Path) -> int:
+    """Lines of a file; warns of what is kept, though it was hardly meant to be there.
+
+    Raises:
+      UserError: as `read_lines`.
+    """
+    count = 0
+    odd = dict.fromkeys(("end with a carriage return", "hold a NUL", "begin with a BOM"), 0)
+    for line in lines(path):
+        count += 1
+        for what, is_so in zip(
+            odd, (line.endswith("\r"), "\0" in line, line.startswith("\ufeff")), strict=True
+        ):
+            odd[what] += is_so
+    if not count:
+        raise config_lib.UserError(f"{path} is empty: it has 0 lines")
+    for what, number in odd.items():
+        if number:
+            _log.warning(
+                "%s: %s of its lines %s, which stays part of the sentence; was it meant to?",
+                path,
+                f"{number:,}",
+                what,
+            )
+    return count
 
 
 def _in_memory(files: Files) -> corpus_lib.Pairs:

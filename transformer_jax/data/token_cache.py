@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import fcntl
 import itertools
-import json
 import logging
 import os
 import pathlib
@@ -18,6 +17,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Int, Integer
 
+from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
@@ -63,6 +63,9 @@ def encoded(
       pairs: what to encode.
       tokenizer: encodes both sides.
       folder: where the ids are; it belongs to these pairs and this tokenizer alone.
+
+    Raises:
+      UserError: a file of the cache is damaged.
     """
     if not folder.exists():
         with _alone(folder.with_suffix(".lock")):
@@ -70,7 +73,7 @@ def encoded(
                 partial = folder.with_suffix(".partial")
                 _write(pairs, tokenizer, partial)
                 partial.rename(folder)
-    source, target = (_read(folder, side, _dtype(tokenizer)) for side in SIDES)
+    source, target = (_read(folder, side, _dtype(tokenizer), len(pairs)) for side in SIDES)
     return source, target
 
 
@@ -78,16 +81,28 @@ def _dtype(tokenizer: tokenizer_lib.Tokenizer) -> np.dtype:
     return np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32)
 
 
-def _read(folder: pathlib.Path, side: str, dtype: np.dtype) -> TokenLists:
-    def array(name: str, kind: np.dtype) -> np.ndarray:
+def _read(folder: pathlib.Path, side: str, dtype: np.dtype, lists: int) -> TokenLists:
+    """One side from its files.
+
+    Raises:
+      UserError: a file is missing or not as long as these lists make it.
+    """
+
+    def array(name: str, kind: np.dtype, length: int) -> np.ndarray:
         path = folder / f"{side}-{name}.bin"
-        if not path.stat().st_size:  # an empty file cannot be mapped
+        found = path.stat().st_size if path.exists() else 0
+        if found != length * kind.itemsize:
+            raise config_lib.UserError(
+                f"{path} is damaged ({found:,} bytes instead of {length * kind.itemsize:,}): "
+                f"delete {folder}, and the corpus is encoded again"
+            )
+        if not length:  # an empty file cannot be mapped
             return np.zeros(0, kind)
         return np.memmap(path, kind, mode="r")
 
-    return TokenLists(
-        array("ids", dtype), array("ends", np.dtype(np.int64)), array("lengths", np.dtype(np.int32))
-    )
+    ends = array("ends", np.dtype(np.int64), lists)
+    lengths = array("lengths", np.dtype(np.int32), lists)
+    return TokenLists(array("ids", dtype, int(ends[-1]) if lists else 0), ends, lengths)
 
 
 @contextlib.contextmanager
@@ -110,7 +125,8 @@ def _write(
     record = folder / "written.json"
     written = {"pairs": 0, **dict.fromkeys(SIDES, 0)}
     if record.exists():
-        written = json.loads(record.read_text(encoding="utf-8"))
+        remedy = f"delete {folder}, and the corpus is encoded anew"
+        written = files.read_json(record, dict.fromkeys(written, int), remedy)
         _log.info("going on after %s encoded pairs", f"{written['pairs']:,}")
     with contextlib.ExitStack() as opened:
         sides = [

@@ -74,7 +74,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; special tokens are left out."""
-        return self._processor.DecodeIds([list(map(int, row)) for row in ids])
+        rows = [list(map(int, row)) for row in ids]
+        return self._processor.DecodeIds(rows) if rows else []  # of no list it makes one text
 
 
 def train(sentences: Iterable[str], vocab_size: int) -> bytes:
@@ -134,6 +135,9 @@ def cached(
       most_pairs: pairs to train on at most, evenly spread over all.
       corpus_digest: identifies the sentences.
       cache_dir: where tokenizers are kept, by a hash of corpus and settings.
+
+    Raises:
+      UserError: the corpus is too small, or the model in the cache is damaged.
     """
     every = -(-len(pairs) // most_pairs)
     key = json.dumps([corpus_digest, every, vocab_size, SETTINGS], sort_keys=True)
@@ -146,4 +150,22 @@ def cached(
         )
         sentences = (pair[side] for side in (0, 1) for pair in pairs.read(every=every))
         files.write(path, train(sentences, vocab_size))
-    return Tokenizer(path.read_bytes())
+    tokenizer = read(path, "delete it, and it is trained again")
+    if tokenizer.vocab_size != vocab_size:
+        raise config_lib.UserError(
+            f"{path} has {tokenizer.vocab_size:,} pieces, not {vocab_size:,}: delete it, and it is "
+            "trained again"
+        )
+    return tokenizer
+
+
+def read(path: pathlib.Path, remedy: str) -> Tokenizer:
+    """A tokenizer from its file.
+
+    Raises:
+      UserError: it cannot be read or is damaged; the message ends with the remedy.
+    """
+    try:
+        return Tokenizer(path.read_bytes())
+    except (OSError, config_lib.UserError) as error:
+        raise config_lib.UserError(f"cannot read {path} ({error}): {remedy}") from error

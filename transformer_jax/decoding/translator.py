@@ -8,12 +8,14 @@ import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
+from transformer_jax import sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search
 from transformer_jax.models import positions
-from transformer_jax.training import sharding
+from transformer_jax.training import memory, sharding
 
+LONG = 1024  # tokens; a longer sentence is translated by itself, if there is memory for it
 ROW_MULTIPLE = 32  # source lengths are rounded up to a multiple, so that few shapes are compiled
 
 
@@ -62,7 +64,7 @@ class Translator:
           progress: called with the number of sentences done so far.
 
         Raises:
-          UserError: the positions are learned, and a sentence is too long for them.
+          UserError: a sentence is too long for learned positions, or for the memory there is.
         """
         tokens = self.tokenizer.encode(sentences)
         places = [place for place, ids in enumerate(tokens) if ids]
@@ -70,17 +72,44 @@ class Translator:
         translations = [""] * len(tokens)
         done = 0
         parts = sharding.parts(self._mesh)
-        rows = -(-self.config.decode.batch_sentences // parts) * parts
-        for group in batching.padded_batches(
-            [tokens[place] for place in places], None, rows, ROW_MULTIPLE
-        ):
-            found = self._search(self.params, sharding.put(group.batch, self._mesh).source)
-            ids = np.asarray(found.tokens)[: len(group.indices)]
-            for index, text in zip(group.indices, self._decode(ids), strict=True):
-                translations[places[index]] = text
-            done += len(group.indices)
-            progress(done)
+        together = -(-self.config.decode.batch_sentences // parts) * parts
+        for is_long, rows in ((True, parts), (False, together)):
+            chosen = [place for place in places if (len(tokens[place]) > LONG) == is_long]
+            for group in batching.padded_batches(
+                [tokens[place] for place in chosen], None, rows, ROW_MULTIPLE
+            ):
+                source = sharding.put(group.batch, self._mesh).source
+                if is_long:
+                    self._check_memory(source, chosen[group.indices[0]])
+                found = self._search(self.params, source)
+                ids = np.asarray(found.tokens)[: len(group.indices)]
+                for index, text in zip(group.indices, self._decode(ids), strict=True):
+                    translations[chosen[index]] = text
+                done += len(group.indices)
+                progress(done)
         return translations
+
+    def _check_memory(self, source: sequences.Sequences, place: int) -> None:
+        """Raises UserError, naming the sentence, if there is too little memory to encode it.
+
+        Attention weighs each token against each: ten times the length takes a hundred times the
+        memory, and a process that takes too much is killed without a word.
+        """
+        decode, length = self.config.decode, source.tokens.shape[1]
+
+        def encode(params: Any, source: sequences.Sequences) -> Any:
+            limit = length + decode.extra_tokens
+            return self.model.apply(
+                params, source, decode.beam_size, limit, method="start_decoding"
+            )
+
+        needed = memory.of_program(jax.jit(encode).lower(self.params, source).compile())
+        there = memory.of_device(self._mesh)
+        if needed is not None and there is not None and needed > there:
+            raise config_lib.UserError(
+                f"sentence {place + 1} has about {length:,} tokens, which take "
+                f"{needed / 2**30:.1f} GiB of memory where there are {there / 2**30:.1f}: split it"
+            )
 
     def _decode(self, ids: np.ndarray) -> list[str]:
         ends = [

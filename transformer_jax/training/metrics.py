@@ -11,6 +11,7 @@ from typing import Any, final
 from tensorboardX import event_file_writer, summary
 from tensorboardX.proto import event_pb2
 
+from transformer_jax import config as config_lib
 from transformer_jax import files
 
 _log = logging.getLogger(__name__)
@@ -53,12 +54,23 @@ class MetricsLog:
 
 
 def read(workdir: pathlib.Path) -> list[dict[str, Any]]:
-    """The records of `metrics.jsonl`; a last line that a kill cut short does not count."""
+    """The records of `metrics.jsonl`; a last line that a kill cut short does not count.
+
+    Raises:
+      UserError: a line before the last is damaged; the message has its number.
+    """
     path = workdir / "metrics.jsonl"
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]
+    records = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            records.append(files.parse_json(line, {"step": int}))
+        except ValueError as error:
+            raise config_lib.UserError(
+                f"{path}: line {number:,} is damaged ({error}): delete that line"
+            ) from error
+    return records
 
 
 def tokens_per_second(workdir: pathlib.Path) -> float:

@@ -1,0 +1,303 @@
+"""Bad input to commands: one clear line that names the thing and the remedy, exit code 2.
+
+Each case is a line of a table: what is wrong, and what the message says. Files that we wrote and
+others damaged have theirs in `tests/damaged_files_test.py`; what is handled instead of refused
+stands in `tests/odd_text_test.py`.
+"""
+
+import gzip
+import re
+import shutil
+
+import pytest
+
+from tests import refusals
+from transformer_jax.data import toy
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A small corpus of files in which nothing is wrong."""
+    folder = tmp_path_factory.mktemp("corpus")
+    pairs, held_out = toy.sentences(300, 20, 0)
+    for name, some in (("train", pairs), ("dev", held_out)):
+        for end, side in (("en", "english"), ("de", "german")):
+            text = "".join(f"{getattr(pair, side)}\n" for pair in some)
+            (folder / f"{name}.{end}").write_text(text, encoding="utf-8")
+    return folder
+
+
+@refusals.table(
+    ("unknown field", "model.d_kk=3", r"'d_kk' Did you mean \"d_k\""),
+    ("unknown section", "modle.d_k=3", r"no such config field: 'modle' Did you mean \"model\""),
+    ("words for a number", "model.d_k=wide", r"--config\.model\.d_k=wide: .*invalid literal"),
+    ("a number for a section", "model=3", r"Flag --config\.model is provided after"),
+    ("not a number", "model.dropout_rate=nan", r"dropout_rate should be a finite number"),
+    ("infinite", "train.learning_rate_scale=inf", r"learning_rate_scale should be a finite number"),
+    ("negative", "train.label_smoothing=-0.1", r"label_smoothing=-0\.1 should be at least 0"),
+    ("zero", "train.num_steps=0", r"train\.num_steps=0 should be at least 1"),
+    ("beyond 64 bits", f"data.toy_pairs={10**30}", r"toy_pairs is a number of 100 bits: at most"),
+    ("beyond 32 bits", f"model.d_model={10**12}", r"d_model=1000000000000 should be at most 2,147"),
+    ("a corpus without end", f"data.toy_pairs={10**9}", r"toy_pairs=1000000000 should be at most"),
+    ("heads in no groups", "model.num_kv_heads=3", r"num_kv_heads=3 should divide model\.num_head"),
+    ("an odd width", "model.d_model=17", r"needs an even d_model, but model\.d_model=17"),
+    ("a kind with a slip", "model.position=lerned", r"position='lerned' is unknown; did you mean"),
+    ("no such corpus", "data.corpus=tex", r"data\.corpus='tex' is unknown; did you mean text"),
+    ("no such norm", "model.norm=batch", r"model\.norm='batch' is unknown.*layer_norm, rms_norm"),
+    ("too many devices", "mesh.data=9", r"mesh\.data=9, mesh\.fsdp=1 .*do not share out 1 device"),
+    ("too few checkpoints", "evaluation.average_checkpoints=9", r"=9 needs as many checkpoints"),
+    ("a batch below a row", "train.batch_tokens=1", r"try train\.batch_tokens="),
+    (
+        "vocabulary too big",
+        "data.vocab_size=90000",
+        r"too small for data\.vocab_size=90,000: it yi",
+    ),
+    ("vocabulary too small", "data.vocab_size=3", r"data\.vocab_size=3 should be at least 261"),
+    ("no room for characters", "data.vocab_size=262", r"less than the corpus's characters"),
+    (
+        "corpus without pairs",
+        "data.toy_pairs=0",
+        r"data\.corpus=toy needs data\.toy_pairs of at le",
+    ),
+    (
+        "a language it has not",
+        "data.target_language=fr",
+        r"toy corpus is in en and de, not in en a",
+    ),
+    ("text without files", "data.corpus=text", r"data\.train is empty: give a path prefix"),
+)
+def test_a_config_that_cannot_be_run_is_named(server, commands_cache, tmp_path, case):
+    override, message = case
+    workdir = tmp_path / "run"
+    arguments = [
+        *refusals.TOY,
+        f"--config.{override}",
+        f"--workdir={workdir}",
+        f"--cache_dir={commands_cache}",
+    ]
+    refusals.assert_refused(server.run("transformer_jax.train", *arguments), message)
+    assert not (workdir / "config.json").exists()
+
+
+@refusals.table(
+    ("missing", None, r"config\.py is not a config file: .*No such file"),
+    ("a folder", refusals.FOLDER, r"config\.py is not a config file: .*Is a directory"),
+    ("broken syntax", b"def get_config(:\n", r"config\.py: SyntaxError: invalid syntax"),
+    ("not text", b"\0\xff\xfe", r"config\.py: SyntaxError"),
+    ("no get_config", b"x = 1\n", r"config\.py should have a function get_config"),
+    ("raises", b"def get_config():\n  raise ValueError('no')\n", r"config\.py: ValueError: no"),
+    ("imports what is not there", b"import nosuch\n", r"config\.py: .*No module named 'nosuch'"),
+    ("forgets its return", b"def get_config():\n  pass\n", r"that returns a ConfigDict"),
+    ("returns a dict", b"def get_config():\n  return {1: 2}\n", r"ConfigDict, but returns a dict"),
+    (
+        "lacks all fields",
+        b"import ml_collections\nget_config = ml_collections.ConfigDict\n",
+        r"the config lacks the field model",
+    ),
+    (
+        "lacks a field",
+        b"from configs import toy\ndef get_config():\n  c = toy.get_config()\n"
+        b"  del c.decode.alpha\n  return c\n",
+        r"the config lacks the field decode\.alpha",
+    ),
+)
+def test_a_config_file_that_is_none_is_named(server, tmp_path, case):
+    content, message = case
+    path = tmp_path / "config.py"
+    refusals.damage(path, content)
+    arguments = [f"--config={path}", f"--workdir={tmp_path}/run"]
+    refusals.assert_refused(server.run("transformer_jax.train", *arguments), message)
+
+
+@refusals.table(
+    ("a missing file", "train.de", None, r"there is no file .*train\.de, nor train\.de\.gz"),
+    ("different line counts", "train.de", b"eins\n", r"train\.en has 300 lines, .*train\.de has 1"),
+    ("latin 1", "dev.de", b"Stra\xdfe\n" * 20, r"dev\.de: line 1 is not UTF-8 .*byte 5"),
+    ("UTF-16", "train.en", "a\n".encode("utf-16"), r"train\.en: line 1 is not UTF-8"),
+    ("half a character", "train.en", lambda b: b[:-1] + b"\xe2\x82", r"line 300 is not UTF-8"),
+    ("surrogates", "train.en", b"\xed\xa0\x80\n" * 300, r"train\.en: line 1 is not UTF-8"),
+    ("empty", "dev.en", b"", r"dev\.en is empty: it has 0 lines"),
+    ("a folder", "train.en", refusals.FOLDER, r"train\.en is a folder or a pipe: give a file"),
+    ("one side blank", "train.en", b"\n" * 300, r"no training pair is left once empty and long"),
+    ("only long lines", "train.en", b"long " * 900 + b"\n" + b"\n" * 299, r"no training pair is l"),
+)
+def test_a_corpus_that_is_none_is_named(server, commands_cache, corpus, tmp_path, case):
+    name, content, message = case
+    shutil.copytree(corpus, tmp_path, dirs_exist_ok=True)
+    refusals.damage(tmp_path / name, content)
+    refusals.assert_refused(train_on(server, tmp_path, commands_cache), message)
+
+
+def train_on(server, folder, commands_cache):
+    sets = (f"--config.data.{name}={folder / name}" for name in ("train", "dev"))
+    arguments = [
+        *refusals.TOY,
+        "--config.data.corpus=text",
+        *sets,
+        f"--workdir={folder}/run",
+        f"--cache_dir={commands_cache}",
+    ]
+    return server.run("transformer_jax.train", *arguments)
+
+
+@refusals.table(
+    ("truncated", lambda packed: packed[:-9], r"cannot read .*train\.en\.gz"),
+    ("a flipped byte", lambda packed: packed[:90] + b"\0\0" + packed[92:], r"cannot read .*\.gz"),
+    ("no gzip", lambda packed: b"a dog\n", r"cannot read .*train\.en\.gz: Not a gzipped file"),
+)
+def test_a_broken_archive_is_named(server, commands_cache, corpus, tmp_path, case):
+    spoil, message = case
+    shutil.copytree(corpus, tmp_path, dirs_exist_ok=True)
+    plain = tmp_path / "train.en"
+    (tmp_path / "train.en.gz").write_bytes(spoil(gzip.compress(plain.read_bytes())))
+    plain.unlink()
+    refusals.assert_refused(train_on(server, tmp_path, commands_cache), message)
+
+
+def test_a_training_set_of_blank_lines_is_empty(server, commands_cache, corpus, tmp_path):
+    shutil.copytree(corpus, tmp_path, dirs_exist_ok=True)
+    for end in ("en", "de"):
+        (tmp_path / f"train.{end}").write_bytes(b" \n\t\n\n")
+    message = r"the training set is empty: all its lines are blank"
+    refusals.assert_refused(train_on(server, tmp_path, commands_cache), message)
+
+
+TRAIN, SWEEP = "transformer_jax.train", "experiments.table3"
+SCORE = "transformer_jax.score"
+
+
+@refusals.table(
+    ("no workdir", [TRAIN, *refusals.TOY], r"flag --workdir"),
+    (
+        "an empty workdir",
+        [TRAIN, *refusals.TOY, "--workdir="],
+        r"--workdir is empty: name a folder",
+    ),
+    (
+        "workdir a file",
+        [TRAIN, *refusals.TOY, "--workdir=FILE"],
+        r"cannot make the run's folder: .*/two",
+    ),
+    (
+        "workdir in a file",
+        [TRAIN, *refusals.TOY, "--workdir=FILE/x"],
+        r"cannot make the run's folder",
+    ),
+    (
+        "workdir not writable",
+        [TRAIN, *refusals.TOY, "--workdir=/proc/x"],
+        r"cannot make the run's folder",
+    ),
+    (
+        "a name too long",
+        [TRAIN, *refusals.TOY, f"--workdir=RUN/{'x' * 300}"],
+        r"File name too long",
+    ),
+    (
+        "an unknown flag",
+        [TRAIN, *refusals.TOY, "--workdri=x"],
+        r"'workdri'\. Did you mean: workdir",
+    ),
+    (
+        "a positional argument",
+        [TRAIN, *refusals.TOY, "--workdir=RUN", "x"],
+        r"unexpected argument 'x'",
+    ),
+    (
+        "not UTF-8",
+        [TRAIN, *refusals.TOY, "--workdir=RUN", "--row=\udcff"],
+        r"'--row=.udcff' is not UTF-8",
+    ),
+    (
+        "seeds of words",
+        [TRAIN, *refusals.TOY, "--workdir=RUN", "--seeds=1,x"],
+        r"--seeds=1,x: invalid liter",
+    ),
+    ("a seed twice", [TRAIN, *refusals.TOY, "--workdir=RUN", "--seeds=1,1"], r"names a seed twice"),
+    (
+        "a seed too big",
+        [TRAIN, *refusals.TOY, "--workdir=RUN", f"--seeds={2**32}"],
+        r"should be below 2\^32",
+    ),
+    (
+        "no such row",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--rows=Z"],
+        r"no row matches 'Z'; there are b",
+    ),
+    (
+        "no seed at all",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--seeds=0"],
+        r"--seeds=0",
+    ),
+    (
+        "no field to tune",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--tune=x"],
+        r"--tune=x: only fields of",
+    ),
+    (
+        "no value",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--tune=model.d_k:"],
+        r"give a field and its valu",
+    ),
+    (
+        "no such device",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--dry_run", "--device=a"],
+        r"known: v4, v5e",
+    ),
+    (
+        "device alone",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--device=v4-8"],
+        r"give --dry_run with them",
+    ),
+    (
+        "sweep in a file",
+        [SWEEP, "--config=configs/toy.py", "--workdir=FILE"],
+        r"cannot make the sweep's folder",
+    ),
+    (
+        "cache a file",
+        ["transformer_jax.prepare", *refusals.TOY, "--cache_dir=FILE"],
+        r"make the cache's fol",
+    ),
+    (
+        "no cache",
+        ["transformer_jax.prepare", *refusals.TOY, "--cache_dir="],
+        r"--cache_dir is empty",
+    ),
+    (
+        "lengths differ",
+        [SCORE, "--references=FILE", "--hypotheses=ONE"],
+        r"has 2 lines, but .*one ",
+    ),
+    ("no such file", [SCORE, "--references=FILE", "--hypotheses=NO"], r"cannot read NO: .*No such"),
+    ("empty files", [SCORE, "--references=EMPTY", "--hypotheses=EMPTY"], r"empty is empty: it has"),
+    (
+        "a folder",
+        [SCORE, "--references=FILE", "--hypotheses=/tmp"],
+        r"cannot read /tmp: .*Is a dir",
+    ),
+    ("no reference", [SCORE, "--hypotheses=FILE"], r"flag --references"),
+    (
+        "capitals",
+        [SCORE, "--references=FILE", "--hypotheses=FILE", "--language=DE"],
+        r"--language=DE should be two or three small letters",
+    ),
+    (
+        "no run",
+        ["transformer_jax.translate", "--workdir=RUN"],
+        r"holds no trained run: it has no c",
+    ),
+    ("a file", ["transformer_jax.translate", "--workdir=FILE"], r"two holds no trained run"),
+    ("no sentence", ["transformer_jax.attention_maps", "--workdir=RUN"], r"flag --source"),
+)
+def test_a_command_line_that_means_nothing_is_refused(server, tmp_path, case):
+    command, message = case
+    names = {"RUN": "run", "FILE": "two", "ONE": "one", "EMPTY": "empty"}
+    for name, content in (("two", "eins\nzwei\n"), ("one", "eins\n"), ("empty", "")):
+        (tmp_path / name).write_text(content)
+    arguments = [
+        re.sub(r"=(RUN|FILE|ONE|EMPTY)\b", lambda m: f"={tmp_path / names[m[1]]}", argument)
+        for argument in command
+    ]
+    refusals.assert_refused(server.run(*arguments), message)
+    assert not (tmp_path / "run" / "config.json").exists()

@@ -1,0 +1,104 @@
+"""Names and sentences that are shown stay text: in reports, on the terminal and on pages."""
+
+import html.parser
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from experiments import results, tables
+from transformer_jax.drawing import page
+from transformer_jax.evaluation import attention_weights
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "]]><svg onload=alert(1)>",
+    "</style><script>alert(1)</script>",
+    "</script><iframe src=javascript:alert(1)>",
+    "<!--",
+    "&lt;b&gt;&#x3c;i>",
+    "'onmouseover='alert(1)",
+    "$data ${data} $sentences",
+    "\u2028\u2029",
+    "[link](javascript:alert(1)) ![i](x)",
+    "\\u003c/script>",
+]
+
+
+class Elements(html.parser.HTMLParser):
+    """Counts the elements and attributes of a page."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.found = {}
+        self.comments = 0
+        self.feed(content)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        key = (tag, tuple(sorted(name for name, _ in attrs)))
+        self.found[key] = self.found.get(key, 0) + 1
+
+    def handle_comment(self, data):
+        self.comments += 1
+
+
+def attention_page(token):
+    tokens = ["a", token]
+    kinds = ("encoder", "decoder", "cross")
+    weights = np.full((1, 1, 2, 2), 0.5, np.float32)
+    return page.html([attention_weights.Maps(kind, weights, tokens, tokens) for kind in kinds])
+
+
+@pytest.mark.parametrize("token", HOSTILE)
+def test_no_token_becomes_part_of_the_page_of_attention(token):
+    content = attention_page(token)
+    harmless = Elements(attention_page("harmless"))
+    assert Elements(content).found == harmless.found
+    assert Elements(content).comments == 0
+    data = content.split('id="data">')[1].split("</script>")[0]
+    assert json.loads(data)[0]["rows"] == ["a", token]
+
+
+def test_the_page_of_attention_asks_nothing_of_a_network_and_makes_text_of_tokens():
+    content = attention_page("harmless")
+    assert "default-src 'none'" in content
+    for risky in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert risky not in content
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_cell_title_or_note_becomes_part_of_a_report(text):
+    content = tables.markdown([tables.Table(["row", text], [[text, "1"]], text)], [text])
+    assert Elements(content).found == {}
+    assert Elements(content).comments == 0
+    assert "<" not in content
+    plain = tables.markdown([tables.Table(["row", "x"], [["x", "1"]], "x")], ["x"])
+    assert len(content.splitlines()) == len(plain.splitlines())
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "[bold]x[/bold]", "[/]", "[link=x]y"])
+def test_what_a_table_shows_is_no_markup_of_the_terminal(text, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    tables.show([tables.Table(["row", text], [[text, "1"]], text)], [text])
+    shown = capsys.readouterr().out
+    assert shown.count(" ".join(text.split())) >= 4 or not text.isprintable()
+
+
+def test_a_report_of_hostile_names_is_text(server, trained, tmp_path):
+    config = json.loads((trained / "config.json").read_bytes())
+    row = "x <img src=x onerror=alert(1)> | <script>alert(1)<script>"
+    folder = results.cell_folder(tmp_path, row, 0)
+    folder.mkdir(parents=True)
+    failure = {"error": "</table><script>alert(1)</script>", "traceback": "", "step": None}
+    (folder / "failure.json").write_text(json.dumps(failure))
+    shutil.copytree(trained, tmp_path / "base" / "seed0")
+    record = {"table": "table3", "base": config, "rows": {"base": {}, row: {}}, "tune": {}}
+    (tmp_path / "sweep.json").write_text(json.dumps(record))
+    done = server.run("experiments.report", f"--workdir={tmp_path}")
+    assert done.code == 0, done.stderr
+    content = (tmp_path / "table3.md").read_text(encoding="utf-8")
+    assert "alert(1)" in content
+    assert Elements(content).found == {}

@@ -1,0 +1,280 @@
+"""Properties that hold whatever is read: corpora, configurations, the scorer and the tokenizer."""
+
+import gzip
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from configs import toy as toy_config
+from transformer_jax import config as config_lib
+from transformer_jax import files
+from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import text, tokenizer, toy
+from transformer_jax.evaluation import bleu
+
+# The same examples at every run, so that a failure is a change of the code and not of the dice.
+FIXED = hypothesis.settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=80,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+LINES = st.lists(UNICODE.map(lambda line: line.replace("\n", " ")), min_size=1, max_size=8)
+ODD_BYTES = st.binary(max_size=60) | st.text(max_size=20).map(
+    lambda line: line.encode("utf-16", "surrogatepass")
+)
+
+
+def one_line(error, name="") -> str:
+    """The error's text, which names a thing on one line that can be read."""
+    message = str(error)
+    assert "\n" not in message
+    assert name in message
+    assert len(message) < 2000
+    return message
+
+
+def write_corpus(folder, sides, packed=False):
+    """Training and development files of the same two sides; returns what the loader is given."""
+    for name in ("train", "dev"):
+        for end, content in zip(("en", "de"), sides, strict=True):
+            path = Path(folder) / f"{name}.{end}"
+            path.write_bytes(content)
+            if packed:
+                path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(content))
+                path.unlink()
+    return f"{folder}/train", f"{folder}/dev", "", "en", "de"
+
+
+def load_or_refuse(sides, packed=False) -> corpus_lib.Pairs | str:
+    """The development set that two files hold, or the error that refuses them."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return text.load(*write_corpus(folder, sides, packed)).dev
+        except config_lib.UserError as error:
+            return one_line(error)
+
+
+@FIXED
+@hypothesis.given(LINES, st.booleans(), st.booleans())
+def test_lines_of_a_corpus_are_what_was_written(lines, ends, packed):
+    content = "\n".join(lines) + ("\n" if ends else "")
+    hypothesis.assume(content)
+    loaded = load_or_refuse([content.encode()] * 2, packed)
+    expected = lines if ends or lines[-1] else lines[:-1]  # nothing after the last newline
+    assert isinstance(loaded, corpus_lib.Pairs)
+    assert loaded.source == loaded.target == expected
+
+
+@FIXED
+@hypothesis.given(st.tuples(ODD_BYTES, ODD_BYTES))
+def test_any_bytes_are_pairs_of_lines_or_refused(sides):
+    loaded = load_or_refuse(sides)
+    if isinstance(loaded, corpus_lib.Pairs):
+        for side, lines in zip(sides, (loaded.source, loaded.target), strict=True):
+            assert "\n".join(lines).encode() == side.removesuffix(b"\n")
+    else:
+        counts = {len(side.removesuffix(b"\n").split(b"\n")) for side in sides}
+        is_utf_8 = [side.decode(errors="ignore").encode() == side for side in sides]
+        assert not all(is_utf_8) or not all(sides) or len(counts) == 2
+
+
+@FIXED
+@hypothesis.given(LINES, LINES)
+def test_a_packed_corpus_is_the_plain_one(source, target):
+    sides = ["".join(f"{line}\n" for line in side).encode() for side in (source, target)]
+    plain, packed = load_or_refuse(sides), load_or_refuse(sides, packed=True)
+    if isinstance(plain, corpus_lib.Pairs):
+        assert plain == packed
+    else:
+        assert isinstance(packed, str)
+
+
+@FIXED
+@hypothesis.given(st.binary(max_size=80))
+def test_any_bytes_named_gz_are_lines_or_refused(content):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.gz"
+        path.write_bytes(content)
+        try:
+            found = text.read_lines(path)
+        except config_lib.UserError as error:
+            one_line(error, "a.gz")
+        else:
+            assert "\n".join(found).encode() == gzip.decompress(content).removesuffix(b"\n")
+
+
+BASE = config_lib.from_mapping(toy_config.get_config().to_dict())
+FIELDS = [
+    f"{section}.{field}" for section, fields in config_lib.to_dict(BASE).items() for field in fields
+]
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=-(10**400), max_value=10**400)
+    | st.floats()
+    | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+
+
+@FIXED
+@hypothesis.given(
+    st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=9), ANY, min_size=1, max_size=4)
+)
+def test_any_overrides_are_a_configuration_or_refused(changes):
+    try:
+        config = config_lib.replace(BASE, changes)
+    except config_lib.UserError as error:
+        one_line(error)
+    else:
+        values = config_lib.to_dict(config)
+        for name, value in changes.items():
+            section, field = name.split(".")
+            assert values[section][field] == value
+        assert config_lib.from_mapping(json.loads(json.dumps(values))) == config
+
+
+@FIXED
+@hypothesis.given(st.dictionaries(st.text(max_size=5), ANY))
+def test_any_value_is_a_configuration_or_refused(value):
+    with pytest.raises(config_lib.UserError):
+        config_lib.from_mapping(value)
+    with pytest.raises(config_lib.UserError):
+        config_lib.from_mapping({**config_lib.to_dict(BASE), "train": value})
+
+
+@FIXED
+@hypothesis.given(st.binary(max_size=40) | ANY.map(lambda value: repr(value)[:99].encode()))
+def test_any_bytes_are_json_of_a_shape_or_refused(content):
+    try:
+        value = files.parse_json(content, {"a": [float]})
+    except ValueError:
+        return
+    assert all(math.isfinite(item) for item in value["a"])
+
+
+DIGESTS = {"corpus": "c", "tokenizer": "t"}
+
+
+def fingerprint_of(values):
+    return config_lib.fingerprint(config_lib.from_mapping(values), DIGESTS)
+
+
+@FIXED
+@hypothesis.given(st.randoms(use_true_random=False))
+def test_the_hash_does_not_follow_the_order_of_fields_or_the_spelling_of_numbers(random):
+    def respelt(value):
+        if isinstance(value, dict):
+            items = [(key, respelt(item)) for key, item in value.items()]
+            random.shuffle(items)
+            return dict(items)
+        is_whole = isinstance(value, float) and value.is_integer()
+        return int(value) if is_whole and random.random() < 0.5 else value
+
+    values = config_lib.to_dict(BASE)
+    assert fingerprint_of(respelt(values)) == config_lib.fingerprint(BASE, DIGESTS)
+
+
+UNCOUNTED = ("mesh", "checkpoint", "log")  # sections that change no result
+PATHS = ("data.train", "data.dev", "data.test", "data.tfds_dir")  # in whose place digests stand
+
+
+def others(value):
+    """Values of the same kind, of which a field allows at least one."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, str):
+        return (f"{value}x", "bfloat16")
+    return (type(value)(other) for other in (2 * value + 1, value / 2, 0.5, 1, 2))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_hash_follows_each_field_that_counts_and_no_other(name):
+    section, field = name.split(".")
+    found = []
+    for value in others(config_lib.get(BASE, name)):
+        try:
+            found.append(config_lib.replace(BASE, {name: value}))
+        except config_lib.UserError:
+            continue
+    changed = [config for config in found if config != BASE]
+    assert changed, "no other value was allowed"
+    counts = section not in UNCOUNTED and name not in PATHS
+    for config in changed:
+        hashes = {config_lib.fingerprint(one, DIGESTS) for one in (BASE, config)}
+        assert len(hashes) == 1 + counts, field
+
+
+SENTENCES = st.lists(st.tuples(UNICODE, UNICODE), min_size=1, max_size=6)
+LANGUAGES = st.sampled_from(["de", "en", "fr", "ja", "xx"])
+
+
+@FIXED
+@hypothesis.given(SENTENCES, LANGUAGES, st.randoms(use_true_random=False))
+def test_any_sentences_score_the_same_in_any_order(pairs, language, random):
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    found = bleu.score(hypotheses, references, language)
+    assert all(0 <= variant["score"] <= 100 + 1e-9 for variant in found.values())
+    random.shuffle(pairs)
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    again = bleu.score(hypotheses, references, language)
+    for name, variant in found.items():
+        assert again[name]["score"] == pytest.approx(variant["score"])
+        assert again[name]["signature"] == variant["signature"]
+
+
+@FIXED
+@hypothesis.given(SENTENCES, LANGUAGES, st.sampled_from([bleu.MAIN, bleu.PAPER]))
+def test_counts_of_sentences_add_up_to_the_score(pairs, language, variant):
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    counts = bleu.counts(hypotheses, references, language, variant)
+    assert counts.shape == (len(pairs), 10)
+    assert (counts >= 0).all()
+    assert (counts[:, 2:6] <= counts[:, 6:]).all()  # no more n-grams are found than there are
+    expected = bleu.score(hypotheses, references, language)[variant]["score"]
+    assert bleu.from_counts(counts.sum(axis=0), variant) == pytest.approx(expected)
+    halves = np.add(counts[::2].sum(axis=0), counts[1::2].sum(axis=0))
+    assert bleu.from_counts(halves, variant) == pytest.approx(expected)
+
+
+WORDS = st.lists(st.sampled_from("ein Hund schläft im Haus und träumt".split()), min_size=4)
+
+
+@FIXED
+@hypothesis.given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
+def test_a_translation_that_is_the_reference_scores_100(sentences):
+    for variant in bleu.score(sentences, sentences, "de").values():
+        assert variant["score"] == pytest.approx(100)
+
+
+@pytest.fixture(scope="module")
+def model():
+    train, _ = toy.sentences(300, 2, 0)
+    sides = [pair.english for pair in train] + [pair.german for pair in train]
+    return tokenizer.Tokenizer(tokenizer.train(sides, 400))
+
+
+@FIXED
+@hypothesis.given(sentences=st.lists(UNICODE, max_size=5))
+def test_encoding_loses_nothing_but_sentencepieces_own_space(model, sentences):
+    ids = model.encode(sentences)
+    assert model.decode(ids) == [sentence.replace("\u2581", " ") for sentence in sentences]
+    assert all(tokenizer.UNKNOWN < piece < model.vocab_size for row in ids for piece in row)
+
+
+@FIXED
+@hypothesis.given(content=st.binary(max_size=200))
+def test_any_bytes_are_a_tokenizer_or_refused(content):
+    with pytest.raises(config_lib.UserError, match="not a SentencePiece model"):
+        tokenizer.Tokenizer(content)

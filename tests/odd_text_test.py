@@ -1,0 +1,161 @@
+"""Odd text that is handled, not refused: as many lines out as in, each as it would be alone."""
+
+import pytest
+
+import transformer_jax
+from tests import refusals
+from transformer_jax import config as config_lib
+from transformer_jax import runs
+from transformer_jax.data import text, toy
+from transformer_jax.decoding import translator as translator_lib
+from transformer_jax.training import memory
+
+ODD = {
+    "empty": "",
+    "a space": " ",
+    "only spaces": "     ",
+    "a tab": "\t",
+    "NUL": "a\0b",
+    "only NUL": "\0",
+    "carriage return": "A dog sleeps.\r",
+    "carriage return within": "A dog\rsleeps.",
+    "next line": "A dog\u0085sleeps.",
+    "line separator": "A dog\u2028sleeps.\u2029",
+    "vertical tab": "A\x0bdog\x0csleeps\x1c.",
+    "BOM": "\ufeffA dog sleeps.",
+    "right to left": "הכלב ישן. الكلب نائم.",
+    "directions that are set": "\u202eA dog\u202c sleeps.",
+    "emoji": "👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 👍🏽",
+    "combining": "e\u0301 " + "z\u0351\u036b\u0343" * 2,
+    "a letter apart": "n\u0303",
+    "Han": "狗在睡觉。",
+    "the last character": "\U0010ffff\ufffe",
+    "SentencePiece's space": "a\u2581b",
+    "special tokens": "<s> </s> <pad> <unk> <0x00>",
+    "one huge token": "x" * 90,
+    "a sentence": "A dog sleeps.",
+    "the same again": "A dog sleeps.",
+}
+
+
+@pytest.fixture(scope="module")
+def translator(trained):
+    return transformer_jax.load(trained)
+
+
+@pytest.fixture(scope="module")
+def translations(translator):
+    return translator.translate(list(ODD.values()))
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_every_line_is_translated_as_it_would_be_alone(translator, translations, name):
+    assert translator.translate([ODD[name]]) == [translations[list(ODD).index(name)]]
+
+
+def test_the_order_of_lines_does_not_matter(translator, translations):
+    assert translator.translate(list(ODD.values())[::-1]) == translations[::-1]
+
+
+def test_only_the_empty_line_stays_empty(translator):
+    assert not translator.tokenizer.encode([""])[0]
+    assert all(translator.tokenizer.encode([line])[0] for line in ODD.values() if line)
+
+
+@pytest.mark.parametrize("end", ["\n", ""], ids=["a last newline", "no last newline"])
+def test_the_command_writes_as_many_lines_as_it_reads(server, trained, translations, end):
+    lines = [*ODD.values(), "A dog sleeps."]
+    done = server.run(
+        "transformer_jax.translate",
+        f"--workdir={trained}",
+        stdin=("\n".join(lines) + end).encode(),
+    )
+    assert done.code == 0, done.stderr
+    expected = [*translations, translations[list(ODD).index("a sentence")]]
+    assert done.stdout.decode().split("\n") == [*expected, ""]
+
+
+def test_nothing_is_translated_to_nothing(server, trained):
+    done = server.run("transformer_jax.translate", f"--workdir={trained}", stdin=b"")
+    assert (done.code, done.stdout) == (0, b"")
+
+
+@refusals.table(
+    (
+        "a stray byte",
+        b"A dog.\n\nein \xff\n",
+        r"standard input: line 3 is not UTF-8 .*byte 5 of th",
+    ),
+    ("latin 1", "A dog.\nÜber\n".encode("latin-1"), r"standard input: line 2 is not UTF-8"),
+    ("UTF-16", "A dog.\n".encode("utf-16"), r"standard input: line 1 is not UTF-8"),
+    ("half a character", "A dog.\n🐕".encode()[:-1], r"standard input: line 2 is not UTF-8"),
+    ("a surrogate", b"A dog.\n\xed\xb3\xbf\n", r"standard input: line 2 is not UTF-8"),
+    ("overlong", b"\xc0\x80\n", r"standard input: line 1 is not UTF-8"),
+)
+def test_what_is_not_utf_8_is_refused_by_its_line(server, trained, case):
+    stdin, message = case
+    done = server.run("transformer_jax.translate", f"--workdir={trained}", stdin=stdin)
+    refusals.assert_refused(done, message)
+
+
+def test_a_long_sentence_is_translated_by_itself(translator, translations, monkeypatch):
+    monkeypatch.setattr(translator_lib, "LONG", 60)
+    long = "A dog sleeps. " * 7
+    assert len(translator.tokenizer.encode([long])[0]) > 60
+    seen = []
+    found = translator.translate(["A dog sleeps.", long, "A dog sleeps."], seen.append)
+    assert found[0] == found[2] == translations[list(ODD).index("a sentence")]
+    assert found[1]
+    assert seen == [1, 3]
+
+
+def test_ten_thousand_words_that_do_not_fit_are_refused_by_name(translator, monkeypatch):
+    monkeypatch.setattr(memory, "of_device", lambda mesh: 2**30)
+    sentences = ["A dog sleeps.", "word " * 10_000]
+    message = r"sentence 2 has about [\d,]+ tokens, which take [\d.]+ GiB .*are 1\.0: split it"
+    with pytest.raises(config_lib.UserError, match=message):
+        translator.translate(sentences)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Files of a small corpus, whose lines a test may change."""
+    pairs, held_out = toy.sentences(300, 20, 0)
+    return {
+        (name, end): [getattr(pair, side) for pair in some]
+        for name, some in (("train", pairs), ("dev", held_out))
+        for end, side in (("en", "english"), ("de", "german"))
+    }
+
+
+@refusals.table(
+    ("carriage returns", lambda line: f"{line}\r", "300 of its lines end with a carriage return"),
+    ("NULs", lambda line: f"\0{line}", "300 of its lines hold a NUL"),
+    ("BOMs", lambda line: f"\ufeff{line}", "300 of its lines begin with a BOM"),
+    ("U+0085", lambda line: f"{line}\u0085{line}", ""),
+    ("U+2028", lambda line: f"{line}\u2028{line}", ""),
+    ("emoji", lambda line: f"{line} 👩‍👩‍👧", ""),
+    ("right to left", lambda line: f"{line} שלום", ""),
+)
+def test_odd_characters_of_a_corpus_are_kept(
+    corpus, make_config, tmp_path, cache_dir, caplog, case
+):
+    change, warning = case
+    for end in ("en", "de"):
+        corpus["train", end] = [change(line) for line in corpus["train", end]]
+    for (name, end), side in corpus.items():
+        (tmp_path / f"{name}.{end}").write_bytes("".join(f"{line}\n" for line in side).encode())
+    sets = {f"data.{name}": str(tmp_path / name) for name in ("train", "dev")}
+    config = make_config({"data.corpus": "text", "train.num_steps": 1, **sets})
+    loaded = runs.dataset_lib.load(config.data, cache_dir)
+    assert (warning in caplog.text) if warning else not caplog.records
+    ids = [loaded.source[i].tolist() for i in range(300)]
+    assert loaded.tokenizer.decode(ids) == corpus["train", "en"]
+
+
+def test_one_line_is_a_corpus(tmp_path):
+    for name in ("train", "dev"):
+        for end in ("en", "de"):
+            (tmp_path / f"{name}.{end}").write_bytes(b"one line without its end")
+    loaded = text.load(f"{tmp_path}/train", f"{tmp_path}/dev", "", "en", "de")
+    assert list(loaded.train.read()) == [("one line without its end",) * 2]
