@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-
 RUN_AGAIN = 42  # exit code of a job that was stopped from outside and has saved what it had
 
 
