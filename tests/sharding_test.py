@@ -94,6 +94,18 @@ def test_impossible_meshes_are_named(make_config, overrides, message):
         start(config)
 
 
+def test_one_size_may_be_the_rest(make_config):
+    for rest, shape in (("data", (2, 2, 2)), ("fsdp", (4, 1, 2)), ("tensor", (1, 2, 4))):
+        names = ("data", "fsdp", "tensor")
+        sizes = {
+            f"mesh.{name}": -1 if name == rest else size
+            for name, size in zip(names, shape, strict=True)
+        }
+        assert sharding.mesh_sizes(make_config(sizes).mesh, 8) == shape
+    with pytest.raises(config_lib.UserError, match=r"only one of mesh\.data and mesh\.fsdp can be"):
+        make_config({"mesh.data": -1, "mesh.fsdp": -1})
+
+
 def test_a_budget_that_cannot_be_shared_out_says_which_can(make_config):
     one = sharding.make_mesh(make_config().mesh, jax.devices()[:1])
     eight = sharding.make_mesh(make_config().mesh)

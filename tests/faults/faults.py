@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import pathlib
 import random
 import re
@@ -311,8 +312,12 @@ def one_of_three_missing(bench: Bench) -> None:
 
 
 def same_but_for_rounding(workdir: pathlib.Path, bench: Bench) -> None:
-    """The losses are those of one device, each step's once."""
+    """The losses are those of one device, each step's once, and so is the perplexity."""
     found, expected = processes.losses(workdir), bench.expected["losses"]
     assert [step for step, _ in found] == [step for step, _ in expected]
     for (step, loss), (_, wanted) in zip(found, expected, strict=True):
         assert abs(loss - wanted) < 1e-3 * wanted, (step, loss, wanted)
+    result = json.loads((workdir / "result.json").read_text(encoding="utf-8"))
+    assert abs(result["ppl"] - bench.expected["ppl"]) < 1e-2 * bench.expected["ppl"]
+    hypotheses = (workdir / "hypotheses.txt").read_text(encoding="utf-8").splitlines()
+    assert len(hypotheses) == processes.OVERRIDES["data.toy_held_out_pairs"]

@@ -184,7 +184,7 @@ class _Group:
                 stop = preemption.reached(step)
                 if step % config.checkpoint.every == 0 or step == until or stop:
                     self._save(step)
-                if stop and step < until:
+                if stop:
                     raise self._stopped(step)
         finally:
             for log in logs:
