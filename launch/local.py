@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+SECONDS_TO_SAVE = 120  # for a job that is told to stop
 RUN_AGAIN = 42  # exit code of a job that was stopped from outside and has saved what it had
 
 
@@ -108,8 +109,9 @@ def _start(job: Job, slot: int, parallel: int) -> subprocess.Popen[bytes]:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Gives a process the time to take its step and save."""
     try:
-        process.wait(timeout=30)
+        process.wait(timeout=SECONDS_TO_SAVE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,10 +1,13 @@
 """Several processes train one run: the losses of one, and names for those that are missing."""
 
+import itertools
+
 import pytest
 
 from tests.faults import faults, processes
 from transformer_jax import config as config_lib
 from transformer_jax.processes import hosts
+from transformer_jax.training import sharding
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,59 @@ def test_processes_that_hold_other_rows_than_their_share_train_alike(bench):
     runs = processes.start_together(2, workdir, bench.cache_dir, mesh__data=1, mesh__tensor=2)
     processes.end_well(runs)
     faults.same_but_for_rounding(workdir, bench)
+
+
+def _fail_at_step_10():
+    """Makes the process that calls it raise in the middle of training."""
+    put, calls = sharding.put, itertools.count()
+
+    def failing(*arguments):
+        if next(calls) == 10:
+            raise MemoryError("of this process alone")
+        return put(*arguments)
+
+    sharding.put = failing
+
+
+def test_an_error_in_one_process_ends_all(bench):
+    workdir = bench.folder / "error"
+    runs = processes.start_together(
+        2,
+        workdir,
+        bench.cache_dir,
+        f"--silence_timeout={faults.SILENCE}",
+        before=(None, _fail_at_step_10),
+        checkpoint__every=4,
+    )
+    assert runs[0].until_printed("step 10 of"), runs[0].text()
+    assert 0 not in processes.ends(runs, 8 * faults.SILENCE)
+    assert "of this process alone" in runs[1].text()
+    assert "process 1 (" in runs[0].text()
+
+
+def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(bench):
+    workdir = bench.folder / "alone"
+    for printed in ("step 10 of", "going on from"):
+        (run,) = processes.start_together(1, workdir, bench.cache_dir)
+        assert run.until_printed(printed), run.text()
+        run.process.terminate()
+        assert run.wait() == faults.RUN_AGAIN, run.text()
+    assert processes.checkpoints(workdir)[-1] < processes.STEPS
+
+
+def test_several_seeds_on_several_hosts_leave_checkpoints_that_can_be_read(bench):
+    workdir = bench.folder / "seeds"
+    flags = ("--seeds=0,1",)
+    runs = processes.start_together(2, workdir, bench.cache_dir, *flags, checkpoint__every=2)
+    assert runs[0].until_printed("step 15 of"), runs[0].text()
+    runs[1].process.terminate()
+    assert processes.ends(runs, processes.LONGEST) == [faults.RUN_AGAIN] * 2, runs[0].text()
+    again = processes.start_together(2, workdir, bench.cache_dir, *flags, checkpoint__every=2)
+    processes.end_well(again)
+    assert "cannot be read" not in again[0].text()
+    for seed in (0, 1):
+        steps = [step for step, _ in processes.losses(workdir / f"seed{seed}")]
+        assert steps == list(range(1, processes.STEPS + 1))
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,8 @@ def _run_waiting(
         except Exception as error:
             hosts.blame(error)
             fail(seed, error)
+            if hosts.are_several() and not isinstance(error, config_lib.RunError):
+                raise  # the others are still at this seed
     if failed:
         raise failed[0]
 

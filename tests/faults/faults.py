@@ -61,17 +61,25 @@ def make_bench(folder: pathlib.Path) -> Bench:
     return Bench(folder, cache_dir, expected, seconds)
 
 
+def _newer(path: pathlib.Path, than: pathlib.Path) -> bool:
+    """Whether a file was written after a run's log was begun."""
+    started = than.with_name(f"{than.name}.started").stat().st_mtime_ns
+    return path.exists() and path.stat().st_mtime_ns > started
+
+
 # When a run is killed: what it has just printed or written, and what it is then doing.
 MOMENTS: dict[str, Callable[[processes.Run, pathlib.Path], bool]] = {
     "starting": lambda run, workdir: True,
     "compiling": lambda run, workdir: run.until_printed("packing fills"),
     "training": lambda run, workdir: run.until_printed(r"step \d+ of"),
     "writing a checkpoint": lambda run, workdir: run.until(
-        lambda: any((workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*"))
+        lambda: (
+            "step" in run.text() and any((workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*"))
+        )
     ),
     "evaluating": lambda run, workdir: run.until_printed(f"step {processes.STEPS} of"),
     "writing its report": lambda run, workdir: run.until(
-        lambda: (workdir / "hypotheses.txt").exists()
+        lambda: "dev: ppl" in run.text() or _newer(workdir / "hypotheses.txt", run.log)
     ),
 }
 
@@ -181,12 +189,19 @@ def lost_checkpoints(bench: Bench) -> None:
     assert "going on from" not in text
 
 
+class NoDiskError(Exception):
+    """This user may not mount a disk."""
+
+
 @contextlib.contextmanager
 def _small_disk(folder: pathlib.Path, kilobytes: int) -> Iterator[None]:
-    """A folder on a disk of its own. Raises CalledProcessError where one may not mount one."""
+    """A folder on a disk of its own. Raises NoDiskError where one may not mount one."""
     folder.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-    subprocess.run(["mount", *options], check=True, capture_output=True)
+    try:
+        subprocess.run(["mount", *options], check=True, capture_output=True)
+    except subprocess.CalledProcessError as error:
+        raise NoDiskError from error
     try:
         yield
     finally:

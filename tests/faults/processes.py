@@ -103,6 +103,7 @@ def start(
     arguments += [f"--config.{key}={value}" for key, value in values.items()]
     log = log or workdir.with_name(f"{workdir.name}.{name}")
     log.write_text("")
+    log.with_name(f"{log.name}.started").write_text("")
     process = _FORKS.Process(target=_train, args=([*arguments, *flags], log, before))
     with unittest.mock.patch.dict(os.environ, _VARIABLES):  # for the process that is forked
         process.start()
@@ -121,9 +122,23 @@ def _train(arguments: list[str], log: pathlib.Path, before: Callable[[], None] |
 
 
 def start_together(
-    number: int, workdir: pathlib.Path, cache_dir: pathlib.Path, *flags: str, **overrides: Any
+    number: int,
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+    *flags: str,
+    before: Sequence[Callable[[], None] | None] | None = None,
+    **overrides: Any,
 ) -> list[Run]:
-    """Starts so many processes that train one run together, each with one device."""
+    """Starts so many processes that train one run together, each with one device.
+
+    Args:
+      number: how many.
+      workdir: as in `start`, and so the others.
+      cache_dir: see there.
+      *flags: see there.
+      before: for each process; see there.
+      **overrides: see there.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -136,6 +151,7 @@ def start_together(
             f"--process={process}",
             *flags,
             name=f"log{process}",
+            before=before[process] if before else None,
             **overrides,
         )
         for process in range(number)

@@ -1,9 +1,10 @@
 """The processes of one run: how they find each other, who speaks for all, and who has died.
 
 One process drives the devices of one host. What must be said or written once, the first does. A
-process that is missing at the start, or dies later, is named by all others within a time limit,
-and they end with exit code 42: what was saved stays, and starting all of them again goes on. When
-the first itself dies, JAX ends the others, at once and with its own words (exit code 134).
+process that is missing at the start, or dies later, is named by all others within a time limit.
+They end, the start with exit code 2, later with 42: what was saved stays, and starting all of them
+again goes on. When the first itself dies, JAX ends the others, at once and with its own words (exit
+code 134).
 """
 
 import contextlib
@@ -128,7 +129,11 @@ def together() -> Iterator[None]:
                 _company.leave(SECONDS_TO_LEAVE)
         raise
     if _company:
-        _company.leave(LONGEST_WAIT)
+        try:
+            _company.leave(LONGEST_WAIT)
+        except jax.errors.JaxRuntimeError as error:
+            blame(error)
+            raise
 
 
 def is_first() -> bool:
@@ -165,6 +170,11 @@ def first_alone() -> Iterator[None]:
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def are_several() -> bool:
+    """Whether this process is one of several."""
+    return jax.process_count() > 1
 
 
 def blame(error: Exception) -> None:

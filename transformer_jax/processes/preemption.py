@@ -1,10 +1,13 @@
 """SIGTERM: the notice that Cloud TPU, Slurm and Kubernetes give before they take a machine away.
 
 While training it is answered with a checkpoint of the step just taken; at any other time there is
-nothing to save. Either way the run ends with exit code 42, and the same command goes on.
+nothing to save. Either way the run ends with exit code 42, and the same command goes on. Where
+several processes train together, JAX tells all of them, and they look at it while training only: at
+other times it goes unheeded until the machine goes, and then too nothing is lost.
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -24,6 +27,7 @@ class PreemptedError(config_lib.RunError):
 
 _training = threading.Event()
 _told = threading.Event()
+_questions = itertools.count(1)
 
 
 def watch() -> None:
@@ -48,16 +52,26 @@ def watch() -> None:
 
 @contextlib.contextmanager
 def heeded() -> Iterator[None]:
-    """Whoever is in here looks at `reached` after every step."""
+    """Whoever is in here looks at `reached` after every step.
+
+    Raises:
+      PreemptedError: SIGTERM came too late for that.
+    """
     _training.set()
     try:
         yield
     finally:
         _training.clear()
+    if _told.is_set():  # after the last look
+        raise PreemptedError("stopped by SIGTERM; the same command goes on")
 
 
-def reached(step: int) -> bool:
-    """Whether to save after this step and stop: the same answer in all processes."""
-    if jax.process_count() > 1:
-        return multihost_utils.reached_preemption_sync_point(step)
+def reached() -> bool:
+    """Whether to save after this step and stop: the same answer in all processes.
+
+    All of them ask equally often.
+    """
+    if jax.distributed.is_initialized():
+        # The step would not do: a notice that comes before the first is for number 1.
+        return multihost_utils.reached_preemption_sync_point(next(_questions))
     return _told.is_set()

@@ -10,6 +10,8 @@ from typing import Any
 
 from transformer_jax import config as config_lib
 
+SECONDS_TO_SPEAK = 5  # for one who has called
+
 
 @dataclasses.dataclass(frozen=True)
 class Place:
@@ -65,12 +67,16 @@ def _hear(where: Place, deadline: float) -> dict[int, str]:
             for key, _ in selector.select(left):
                 if key.fileobj is server:
                     caller, _ = server.accept()
+                    caller.settimeout(SECONDS_TO_SPEAK)
                     opened.enter_context(caller)
                     selector.register(caller, selectors.EVENT_READ)
                     continue
                 caller: Any = key.fileobj
                 selector.unregister(caller)
-                number, _, name = caller.recv(1024).decode(errors="replace").partition(" ")
+                said = b""
+                with contextlib.suppress(OSError):  # none of ours
+                    said = caller.recv(1024)
+                number, _, name = said.decode(errors="replace").partition(" ")
                 if number.isdecimal() and int(number) < where.processes and name:
                     names[int(number)] = name
                     callers.append(caller)
@@ -93,7 +99,7 @@ def _answer(where: Place, deadline: float) -> dict[int, str]:
                 with server.makefile() as answer:
                     if told := answer.read():
                         return {int(each): name for each, name in json.loads(told).items()}
-        except OSError:
+        except (OSError, ValueError):  # not there yet, or an earlier run's coordinator still is
             pass
         if time.monotonic() >= deadline:
             raise config_lib.UserError(

@@ -55,7 +55,11 @@ class Checkpoints:
         self._orbax = ocp.AsyncCheckpointer(
             ocp.CompositeCheckpointHandler(
                 state=ocp.StandardCheckpointHandler(), record=ocp.JsonCheckpointHandler()
-            )
+            ),
+            # Of several seeds trained together, each with its own: their processes meet apart.
+            multiprocessing_options=ocp.options.MultiprocessingOptions(
+                barrier_sync_key_prefix=f"seed{config.train.seed}"
+            ),
         )
         self._sealing: threading.Thread | None = None
         self._failure: config_lib.RunError | None = None
@@ -70,8 +74,9 @@ class Checkpoints:
         hosts.from_first(self._recover)
 
     def _recover(self) -> None:
-        for half_written in self._folder.glob("*.orbax-checkpoint-tmp*"):
-            shutil.rmtree(half_written)
+        for half in ("*.orbax-checkpoint-tmp*", "removed-*"):  # written or removed
+            for folder in self._folder.glob(half):
+                shutil.rmtree(folder)
         while True:
             faults = ((step, self._fault(step)) for step in self._in_use())
             step, fault = next(((step, fault) for step, fault in faults if fault), (None, ""))
@@ -87,7 +92,7 @@ class Checkpoints:
     def latest_step(self) -> int | None:
         """The step of the newest checkpoint, or None if there is none."""
         self.wait()
-        return max(self._steps(), default=None)
+        return hosts.from_first(lambda: max(self._steps(), default=None))
 
     def save(
         self, state: step_lib.TrainState, wall_seconds: float, window_starts: Sequence[int] = (0,)
@@ -118,6 +123,7 @@ class Checkpoints:
                 ),
             )
         except OSError as error:
+            hosts.blame(error)
             raise _unwritten(step, error) from error
         self._sealing = threading.Thread(target=self._seal, args=(step,))
         self._sealing.start()
@@ -129,8 +135,10 @@ class Checkpoints:
             if hosts.is_first():
                 manifest.write(self._folder / str(step))
                 for old in self._superseded():
-                    shutil.rmtree(self._folder / str(old))
+                    removed = (self._folder / str(old)).rename(self._folder / f"removed-{old}")
+                    shutil.rmtree(removed)
         except Exception as error:  # of another thread: `wait` raises it
+            hosts.blame(error)
             self._failure = _unwritten(step, error)
 
     def wait(self) -> None:
@@ -210,7 +218,7 @@ class Checkpoints:
         if last == 1:
             return self.restore(shapes, shardings).state.params
         self.wait()
-        steps = self._regular()[-last:]
+        steps = hosts.from_first(self._regular)[-last:]
         if len(steps) < last:
             raise config_lib.UserError(
                 f"evaluation.average_checkpoints={last}, but {self._folder} has {len(steps)}"
@@ -222,11 +230,13 @@ class Checkpoints:
         return jax.tree.map(lambda leaf: leaf / last, total)
 
     def close(self) -> None:
-        """Waits for what is being written, and ends Orbax's threads."""
-        try:
-            self.wait()
-        finally:
-            self._orbax.close()
+        """Ends Orbax's threads, once they have written what they are writing.
+
+        Unlike `wait` it asks no other process, which may never come here.
+        """
+        if self._sealing:
+            self._sealing.join()
+        self._orbax.close()
 
     def _steps(self) -> list[int]:
         """Steps of all checkpoints, ascending."""
@@ -259,8 +269,8 @@ class Checkpoints:
     def _demand_sound(self, step: int) -> None:
         if fault := self._fault(step):
             raise config_lib.UserError(
-                f"the checkpoint {self._folder / str(step)} cannot be read: {fault}; train the run "
-                "again, and it goes on from the checkpoint before"
+                f"the checkpoint {self._folder / str(step)} cannot be read: {fault}; delete the "
+                "run's result.json and train it again: it goes on from the checkpoint before"
             )
 
 

@@ -181,7 +181,7 @@ class _Group:
                 for log, found in zip(logs, values, strict=False):  # none but in the first process
                     if found:
                         log.write(step, found)
-                stop = preemption.reached(step)
+                stop = preemption.reached()
                 if step % config.checkpoint.every == 0 or step == until or stop:
                     self._save(step)
                 if stop:
@@ -304,6 +304,8 @@ def train(
             trainer = _Group(group, model, config, mesh, dev_perplexity, started)
             with preemption.heeded():
                 trained = trainer.train(until, profile)
+                for run in group:
+                    run.checkpoints.wait()
             if until == config.train.num_steps:
                 states.update(zip([run.seed for run in group], trained, strict=True))
             del trained

@@ -18,12 +18,14 @@ def write(folder: pathlib.Path) -> None:
 def fault(folder: pathlib.Path) -> str:
     """Why a checkpoint cannot be trusted, in a few words; "" if it is as it was written."""
     try:
-        expected = json.loads((folder / NAME).read_text(encoding="utf-8"))["sha256"]
+        expected = dict(json.loads((folder / NAME).read_text(encoding="utf-8"))["sha256"])
+        found = _digests(folder)
     except FileNotFoundError:
         return f"it has no {NAME}: its writing was cut short"
+    except OSError as error:
+        return f"a file of it cannot be read: {error}"
     except (ValueError, KeyError, TypeError):
         return f"its {NAME} is damaged"
-    found = _digests(folder)
     for name in sorted({*expected, *found}):
         if name not in found:
             return f"its file {name} is missing"
