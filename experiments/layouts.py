@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import importlib
 import json
 import os
 import pathlib
@@ -13,12 +12,14 @@ import time
 
 import jax
 
+from configs import base, big
 from experiments import partitioned
 from transformer_jax import config as config_lib
 from transformer_jax import files, models
 from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
 
+MODELS = {"base": base.get_config, "big": big.get_config}
 # The partitioner's result, before a CPU's own passes turn bfloat16 into float32.
 _DUMP = "--xla_dump_hlo_pass_re=spmd-partition.* --xla_dump_hlo_module_re=jit_step --xla_dump_to="
 
@@ -53,7 +54,7 @@ class Layout:
 
     def config(self) -> config_lib.Config:
         """The model's config for this layout, in bfloat16, as on accelerators."""
-        config = importlib.import_module(f"configs.{self.model}").get_config()
+        config = MODELS[self.model]()
         config.update_from_flattened_dict(
             {
                 "model.compute_dtype": "bfloat16",

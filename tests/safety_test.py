@@ -101,11 +101,17 @@ class Bomb:
 
 
 def plant(folder, marker):
-    """Puts into every folder below one what would leave a file if anything ran or unpickled it."""
+    """Puts into every folder below one what would leave a file if anything ran or unpickled it.
+
+    Not into checkpoints: one with a file too many is set aside.
+    """
     code = f"import pathlib\npathlib.Path({str(marker)!r}).touch()\ndef get_config(): pass\n"
     array = np.empty(1, object)
     array[0] = Bomb(str(marker))
-    for place in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for place in folders:
+        if any(parent.name == "checkpoints" for parent in place.relative_to(folder).parents):
+            continue
         for name in ("config.py", "sitecustomize.py", "usercustomize.py", "conftest.py",
                      "__init__.py", "base.py", "json.py", "table3.py", "evil.pth"):  # fmt: skip
             (place / name).write_text(code)
@@ -161,6 +167,24 @@ def test_the_watch_sees_what_is_opened(tmp_path, name):
     assert done.returncode == 1
     assert f"opens {tmp_path / name}" in done.stderr
     assert not (tmp_path / "it ran").exists()
+
+
+def test_a_checkpoint_with_something_planted_is_refused_and_nothing_is_run(trained, tmp_path):
+    run, marker = tmp_path / "run", tmp_path / "it ran"
+    shutil.copytree(trained, run)
+    (newest,) = (path.parent for path in (run / "checkpoints").glob("*/manifest.json"))
+    plant(newest / "state", marker)
+    done = subprocess.run(
+        [sys.executable, "-m", "transformer_jax.translate", f"--workdir={run}"],
+        input="A dog sleeps.\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 2
+    assert "was not there when it was written" in done.stderr
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize("command", ["resume", "translate", "report"])
