@@ -7,6 +7,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -290,9 +291,14 @@ def one_of_four_killed(bench: Bench, killed: int, number_again: int) -> None:
     others = [run for number, run in enumerate(runs) if number != killed]
     codes = processes.ends(others, 4 * SILENCE)
     if killed:
-        assert codes == [RUN_AGAIN] * 3, (codes, *(run.text() for run in others))
-        for run in others:
-            assert f"process {killed} (" in _one_line(run)
+        assert RUN_AGAIN in codes, (codes, *(run.text() for run in others))
+        for code, run in zip(codes, others, strict=True):
+            # Gloo, which carries a CPU's collectives, itself ends a process whose peer dies in the
+            # middle of a message; accelerators have other carriers.
+            if code == -signal.SIGABRT and "gloo::EnforceNotMet" in run.text():
+                continue
+            assert code == RUN_AGAIN, (code, run.text())
+            assert f"process {killed} (" in _one_line(run)  # perhaps with one that Gloo has ended
     else:  # it coordinates: JAX ends the others
         assert 0 not in codes
     again = processes.start_together(number_again, workdir, bench.cache_dir, *flags)
