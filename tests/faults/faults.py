@@ -252,10 +252,10 @@ def read_only_folder(bench: Bench) -> None:
 
 
 def _leap() -> None:
-    """Lets the time of day leap years to and fro."""
+    """Lets the time of day leap minutes to and fro; Orbax gives up a save after 10 minutes of it."""
     now, now_ns, chance = time.time, time.time_ns, random.Random(0)
-    time.time = lambda: now() + chance.uniform(-1e8, 1e8)
-    time.time_ns = lambda: now_ns() + int(chance.uniform(-1e17, 1e17))
+    time.time = lambda: now() + chance.uniform(-200, 200)
+    time.time_ns = lambda: now_ns() + int(chance.uniform(-2e11, 2e11))
 
 
 def jumping_clock(bench: Bench) -> None:
