@@ -1,14 +1,12 @@
 """Sequential operations of a compiled program: its longest chain of dependent instructions.
 
-Reads the text of XLA's optimised HLO, `jax.stages.Compiled.as_text()`, in which each computation is
-a block of instructions such as
-
-  %dot.2 = f32[1,32]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+Reads the text of XLA's optimised HLO, `jax.stages.Compiled.as_text()`.
 """
 
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+from experiments import hlo
 
 # They name, group, repeat or lay out anew values that are there already.
 _FREE = set(
@@ -16,28 +14,10 @@ _FREE = set(
     "broadcast slice pad concatenate reverse".split()
 )
 
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
-# The name; its shape, which may be a tuple of shapes; the opcode; the operands; the attributes.
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = .*? ([a-z][\w\-]*)\(([^)]*)\)(.*)$")
 _NOT_CALLS = re.compile(r"control-predecessors=|metadata=|backend_config=")
-_NAME = re.compile(r"%([\w.\-]+)")
-_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
-@dataclasses.dataclass(frozen=True)
-class _Instruction:
-    name: str
-    opcode: str
-    operands: str
-    attributes: str
-
-    @property
-    def called(self) -> Sequence[str]:
-        """The computations that it names."""
-        return _NAME.findall(_NOT_CALLS.split(self.attributes)[0])
-
-
-def longest_chain(hlo: str) -> int:
+def longest_chain(text: str) -> int:
     """The number of instructions that must follow one another, however many run at once.
 
     An instruction counts one, whatever the size of its arrays: so does a matrix product, and a
@@ -48,12 +28,12 @@ def longest_chain(hlo: str) -> int:
     the sizes.
 
     Args:
-      hlo: a compiled module's text.
+      text: a compiled module's.
 
     Raises:
       ValueError: there is no entry computation, or the compiler knows no trip count of a loop.
     """
-    entry, computations = _read(hlo)
+    entry, computations = hlo.read(text)
 
     def longest(computation: str, starts: Sequence[int]) -> int:
         """The longest chain that ends in a computation whose arguments end chains of `starts`."""
@@ -62,19 +42,19 @@ def longest_chain(hlo: str) -> int:
             if instruction.opcode == "parameter":
                 ends[instruction.name] = starts[int(instruction.operands)] if starts else 0
             else:
-                before = [ends[name] for name in _NAME.findall(instruction.operands)]
+                before = [ends[name] for name in hlo.NAME.findall(instruction.operands)]
                 ends[instruction.name] = end(instruction, before)
         return max(ends.values(), default=0)
 
-    def end(instruction: _Instruction, before: Sequence[int]) -> int:
+    def end(instruction: hlo.Instruction, before: Sequence[int]) -> int:
         start = max(before, default=0)
         match instruction.opcode:
             case "fusion" | "call":
-                return longest(instruction.called[0], before)
+                return longest(_called(instruction)[0], before)
             case "conditional":
-                return max(longest(branch, [start]) for branch in instruction.called)
+                return max(longest(branch, [start]) for branch in _called(instruction))
             case "while":
-                return start + _trip_count(instruction) * longest(_body(instruction), [0])
+                return start + instruction.turns * longest(_body(instruction), [0])
             case opcode if opcode in _FREE or opcode.endswith("-done"):
                 return start
             case _:
@@ -83,29 +63,12 @@ def longest_chain(hlo: str) -> int:
     return longest(entry, [])
 
 
-def _read(hlo: str) -> tuple[str, Mapping[str, Sequence[_Instruction]]]:
-    """The entry's name, and each computation's instructions, operands before what uses them."""
-    entry = ""
-    computations: dict[str, list[_Instruction]] = {}
-    block: list[_Instruction] = []
-    for line in hlo.splitlines():
-        if head := _COMPUTATION.match(line):
-            block = computations.setdefault(head[2], [])
-            entry = head[2] if head[1] else entry
-        elif found := _INSTRUCTION.match(line):
-            block.append(_Instruction(*found.groups()))
-    if not entry:
-        raise ValueError("this is not the text of a compiled module: it has no ENTRY")
-    return entry, computations
+def _called(instruction: hlo.Instruction) -> Sequence[str]:
+    """The computations that it names."""
+    return hlo.NAME.findall(_NOT_CALLS.split(instruction.attributes)[0])
 
 
-def _trip_count(loop: _Instruction) -> int:
-    if found := _TRIP_COUNT.search(loop.attributes):
-        return int(found[1])
-    raise ValueError(f"the compiler does not know how often {loop.name} turns")
-
-
-def _body(loop: _Instruction) -> str:
+def _body(loop: hlo.Instruction) -> str:
     found = re.search(r"body=%([\w.\-]+)", loop.attributes)
     assert found, loop
     return found[1]

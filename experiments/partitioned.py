@@ -1,10 +1,6 @@
 """What each device does in a partitioned program, read from its text: collectives and products.
 
-An instruction of HLO is one line, such as
-
-  %all-reduce.1 = f32[512,8]{1,0} all-reduce(%dot.2), replica_groups=[4,2]<=[8], to_apply=%add
-
-whose shape is the result on one device. Both texts that XLA writes will do for collectives: that of
+Both texts that XLA writes will do for collectives: that of
 the compiled program, `jax.stages.Compiled.as_text()`, and that of the program as its partitioner
 left it. Products stand as such only in the latter: a CPU's compiler makes other calls of them.
 """
@@ -16,14 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from experiments import hlo
+
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
-# The name; its shape, which may be a tuple of shapes; the opcode; operands and attributes.
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?((?:%[\w.\-]+(?:, )?)+)")
-_TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _NUMBERED = re.compile(r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?")
 _MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{([^}]*)\}")
 
@@ -59,13 +53,6 @@ class Collective:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Instruction:
-    shape: str
-    opcode: str
-    rest: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Module:
     """The text of a module, taken apart.
 
@@ -76,28 +63,18 @@ class Module:
     """
 
     entry: str
-    computations: Mapping[str, Sequence[_Instruction]]
+    computations: Mapping[str, Sequence[hlo.Instruction]]
     shapes: Mapping[str, str]
 
 
-def parse(hlo: str) -> Module:
+def parse(text: str) -> Module:
     """Takes a module's text apart.
 
     Raises:
       ValueError: there is no entry computation.
     """
-    entry, shapes = "", dict[str, str]()
-    computations: dict[str, list[_Instruction]] = {}
-    block: list[_Instruction] = []
-    for line in hlo.splitlines():
-        if head := _COMPUTATION.match(line):
-            block = computations.setdefault(head[2], [])
-            entry = head[2] if head[1] else entry
-        elif found := _INSTRUCTION.match(line):
-            shapes[found[1]] = found[2]
-            block.append(_Instruction(*found.groups()[1:]))
-    if not entry:
-        raise ValueError("this is not the text of a module: it has no ENTRY")
+    entry, computations = hlo.read(text)
+    shapes = {each.name: each.shape for block in computations.values() for each in block}
     return Module(entry, computations, shapes)
 
 
@@ -128,9 +105,9 @@ def matrix_flops(module: Module) -> int:
     """
     total = 0
     for times, product in _run(module, module.entry, ["dot"]):
-        left = re.findall(r"%([\w.\-]+)", product.rest)[0]
+        left = hlo.NAME.findall(product.operands)[0]
         _, sizes = _arrays(module.shapes[left])[0]
-        contracted = re.findall(r"lhs_contracting_dims=\{([\d,]*)\}", product.rest)[0]
+        contracted = re.findall(r"lhs_contracting_dims=\{([\d,]*)\}", product.attributes)[0]
         _, result = _arrays(product.shape)[0]
         shared = math.prod(sizes[axis] for axis in _integers(contracted))
         total += 2 * times * math.prod(result) * shared
@@ -142,7 +119,9 @@ def total_bytes(found: Sequence[Collective], kind: str) -> int:
     return sum(one.times * one.array_bytes for one in found if one.kind == kind)
 
 
-def _run(module: Module, name: str, wanted: Collection[str]) -> Iterator[tuple[int, _Instruction]]:
+def _run(
+    module: Module, name: str, wanted: Collection[str]
+) -> Iterator[tuple[int, hlo.Instruction]]:
     """Instructions of some opcodes, in a computation and in those it calls, with how often."""
     for instruction in module.computations[name]:
         if instruction.opcode in wanted:
@@ -150,21 +129,16 @@ def _run(module: Module, name: str, wanted: Collection[str]) -> Iterator[tuple[i
             continue
         inside = [
             found
-            for group in _CALLED.findall(instruction.rest)
-            for called in re.findall(r"%([\w.\-]+)", group)
+            for group in _CALLED.findall(instruction.attributes)
+            for called in hlo.NAME.findall(group)
             for found in _run(module, called, wanted)
         ]
-        turns = 1
-        if instruction.opcode == "while" and inside:
-            known = _TRIP_COUNT.search(instruction.rest)
-            if not known:
-                raise ValueError("the compiler does not know how often a loop turns")
-            turns = int(known[1])
+        turns = instruction.turns if instruction.opcode == "while" and inside else 1
         yield from ((turns * times, found) for times, found in inside)
 
 
-def _collective(instruction: _Instruction, devices: int) -> Collective:
-    kind, rest = instruction.opcode, instruction.rest
+def _collective(instruction: hlo.Instruction, devices: int) -> Collective:
+    kind, rest = instruction.opcode, instruction.attributes
     if kind.endswith("-start"):
         raise ValueError(f"{kind} is asynchronous: read a program that is not yet scheduled so")
     size = sum(math.prod(sizes) * _item_bytes(dtype) for dtype, sizes in _arrays(instruction.shape))

@@ -55,6 +55,11 @@ READ = (  # what is wrong with a run's folder, as whoever reads it says
 )
 
 
+def train(server, cache_dir, workdir):
+    flags = (f"--workdir={workdir}", f"--cache_dir={cache_dir}")
+    return server.run("transformer_jax.train", *refusals.TOY, *flags)
+
+
 @refusals.table(*READ)
 def test_a_damaged_run_does_not_translate(server, trained, tmp_path, case):
     name, content, message = case
@@ -104,12 +109,7 @@ def test_a_damaged_run_does_not_go_on(server, commands_cache, trained, tmp_path,
     refusals.damage(copy / name, content)
     before = {path: path.stat().st_mtime_ns for path in (copy / "checkpoints").rglob("*")}
     refusals.assert_refused(
-        server.run(
-            "transformer_jax.train",
-            *refusals.TOY,
-            f"--workdir={copy}",
-            f"--cache_dir={commands_cache}",
-        ),
+        train(server, commands_cache, copy),
         message,
     )
     assert before == {path: path.stat().st_mtime_ns for path in (copy / "checkpoints").rglob("*")}
@@ -126,12 +126,7 @@ def test_a_damaged_log_of_metrics_is_named(server, commands_cache, trained, tmp_
     refusals.damage(copy / "metrics.jsonl", content)
     (copy / "result.json").unlink()
     refusals.assert_refused(
-        server.run(
-            "transformer_jax.train",
-            *refusals.TOY,
-            f"--workdir={copy}",
-            f"--cache_dir={commands_cache}",
-        ),
+        train(server, commands_cache, copy),
         message,
     )
 

@@ -39,10 +39,8 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
       UserError: the file cannot be read, or a value is not allowed.
     """
     values = holder.value
-    try:
-        is_config = hasattr(
-            values, "to_dict"
-        )  # in place of a file that is missing stands its error
+    try:  # in place of a file that is missing stands an object that raises its error
+        is_config = hasattr(values, "to_dict")
     except OSError as error:
         name = config_flags.get_config_filename(flags.FLAGS["config"])
         raise config_lib.UserError(f"--config={name} is not a config file: {error}") from error

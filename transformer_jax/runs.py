@@ -98,21 +98,19 @@ def run_seeds(
         check(config, mesh, dataset)
     with contextlib.ExitStack() as locks:
 
-        def claim() -> dict[str, str]:
+        def claim() -> list[str]:
             for workdir in workdirs.values():
                 locks.enter_context(run_folder.only_run_in(workdir))
-            hashes = {
-                str(seed): run_folder.claim(
-                    workdir, config_lib.replace(config, {"train.seed": seed}), dataset
-                )
+            hashes = [
+                run_folder.claim(workdir, config_lib.replace(config, {"train.seed": seed}), dataset)
                 for seed, workdir in workdirs.items()
-            }
+            ]
             for workdir in _without_result(workdirs).values():
                 metrics.read(workdir)  # a damaged one is refused before anything is computed
                 (workdir / "failure.json").unlink(missing_ok=True)
             return hashes
 
-        hashes = hosts.from_first(claim)
+        hashes = dict(zip(workdirs, hosts.from_first(claim), strict=True))
         waiting = _without_result(workdirs)
         for seed in workdirs.keys() - waiting.keys():
             done = workdirs[seed] / "result.json"
@@ -129,7 +127,7 @@ def _run_waiting(
     mesh: jax.sharding.Mesh,
     dataset: dataset_lib.Dataset,
     workdirs: Mapping[int, pathlib.Path],
-    hashes: Mapping[str, str],
+    hashes: Mapping[int, str],
     about: Mapping[str, Any],
     profile: bool,
 ) -> None:
@@ -190,7 +188,7 @@ def _run_waiting(
                 "seed": seed,
                 "seeds_together": together,
                 **_evaluate(config, mesh, dataset, waiting[seed], *trained[seed], dev_perplexity),
-                "config_hash": hashes[str(seed)],
+                "config_hash": hashes[seed],
             }
             if hosts.is_first():
                 files.write_json(waiting[seed] / "result.json", result)
@@ -270,18 +268,15 @@ def _evaluate(
     if not hosts.is_first():
         return {}
     language = config.data.target_language
-    found, more = (
-        evaluators.score(name, getattr(dataset, name), measured[name], language, workdir)
-        if name in measured
-        else {}
-        for name in ("dev", "test")
-    )
-    if more:
-        found["test"] = more
+    scored = {
+        name: evaluators.score(name, getattr(dataset, name), each, language, workdir)
+        for name, each in measured.items()
+    }
     return {
         "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "steps": config.train.num_steps,
-        **found,
+        **scored.pop("dev"),
+        **scored,
         **evaluators.by_length(dataset, workdir, config.log.bucket_tokens),
         "tokens_per_second": metrics.tokens_per_second(workdir),
         "wall_seconds": wall_seconds + sum(each.seconds for each in measured.values()),

@@ -2,9 +2,9 @@
 
 One process drives the devices of one host. What must be said or written once, the first does. A
 process that is missing at the start, or dies later, is named by all others within a time limit.
-They end, the start with exit code 2, later with 42: what was saved stays, and starting all of them
-again goes on. When the first itself dies, JAX ends the others, at once and with its own words (exit
-code 134).
+They end, at the start with exit code 2, later with 42: what was saved stays, and starting all of
+them again goes on. When the first itself dies, JAX ends the others, at once and with its own words
+(exit code 134).
 """
 
 import contextlib

@@ -25,6 +25,8 @@ class PreemptedError(config_lib.RunError):
     """The run was told to stop, and has saved what it had."""
 
 
+_STOPPED = "stopped by SIGTERM; the same command goes on"
+
 _training = threading.Event()
 _told = threading.Event()
 _questions = itertools.count(1)
@@ -43,8 +45,7 @@ def watch() -> None:
             if signal.SIGTERM in os.read(reader, 1):
                 _told.set()
                 if not _training.is_set():
-                    print("stopped by SIGTERM; the same command goes on", file=sys.stderr)
-                    sys.stderr.flush()
+                    print(_STOPPED, file=sys.stderr, flush=True)
                     os._exit(hosts.RUN_AGAIN)
 
     threading.Thread(target=listen, daemon=True).start()
@@ -63,7 +64,7 @@ def heeded() -> Iterator[None]:
     finally:
         _training.clear()
     if _told.is_set():  # after the last look
-        raise PreemptedError("stopped by SIGTERM; the same command goes on")
+        raise PreemptedError(_STOPPED)
 
 
 def reached() -> bool:
