@@ -17,6 +17,7 @@ setuptools.setup(
         "absl-py>=2.1",
         "etils>=1.9",
         "flax>=0.12",
+        "fsspec>=2025.10",
         "grain>=0.2.10",
         "importlib-resources>=6.0",  # TFDS imports it without asking for it
         "jax>=0.10",
@@ -39,11 +40,14 @@ setuptools.setup(
     extras_require={
         "bench": ["ctranslate2>=4.6", "torch==2.13.0"],  # what the benchmark compares with
         "cuda": ["jax[cuda13]>=0.10"],
+        "gcs": ["gcsfs>=2025.10", "google-cloud-storage>=3.0"],  # runs in buckets
         "parity": ["torch==2.13.0", "transformers>=5.23"],  # what the parity tests compare with
         "tpu": ["jax[tpu]>=0.10"],
         "test": [
             "basedpyright>=1.31",
             "beartype>=0.22",
+            "gcsfs>=2025.10",
+            "google-cloud-storage>=3.0",
             "hypothesis>=6.150",
             "pytest>=8.4",
             "pytest-xdist>=3.8",

@@ -241,7 +241,7 @@ def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[repo
 
 def main() -> None:
     """Times each workload and writes the tables."""
-    workdir = pathlib.Path(_WORKDIR.value)
+    workdir = files.local_path(_WORKDIR.value)
     known = workloads.all_workloads()
     for name in _WORKLOADS.value:
         config_lib.require_known("--workloads", name, known)

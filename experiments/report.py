@@ -362,4 +362,4 @@ def _mean_sd(values: Sequence[float]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
-    flags_lib.run(lambda: write(pathlib.Path(_WORKDIR.value)))
+    flags_lib.run(lambda: write(files.local_path(_WORKDIR.value)))

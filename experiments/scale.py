@@ -192,7 +192,7 @@ def _table(measured: Sequence[Measurement], predicted: Sequence[Measurement]) ->
 
 
 def _main() -> None:
-    workdir = pathlib.Path(_WORKDIR.value)
+    workdir = files.local_path(_WORKDIR.value)
     config = flags_lib.read_config(_CONFIG)
     if _READ_TO.value:
         files.write_json(pathlib.Path(_READ_TO.value), _read(config, workdir))

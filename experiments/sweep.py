@@ -122,8 +122,8 @@ def main(
         return 0
     if _DEVICE.value or _UTILISATION.value:
         raise config_lib.UserError("--device and --utilisation plan: give --dry_run with them")
-    workdir = pathlib.Path(_WORKDIR.value)
-    cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
+    workdir = files.local_path(_WORKDIR.value)
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     if "train.seed" in flags_lib.overrides():
         raise config_lib.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     device_kind, device_count = local.devices()

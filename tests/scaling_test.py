@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec
 
-from experiments import layouts, network, partitioned, predictions
+from experiments.scaling import layouts, network, partitioned, predictions
 from transformer_jax import models
 from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import critical_path, layer_kinds, measuring, paper, table1_report
+from experiments import critical_path, measuring, paper
+from experiments.table1 import layer_kinds, report
 from transformer_jax import config as config_lib
 from transformer_jax import flags
 from transformer_jax.models import attention, masks
@@ -145,7 +146,7 @@ def test_compiled_chains_are_those_counted_by_hand():
 def test_sequential_operations_grow_as_the_paper_says(kind):
     programs = [measuring.prepare(*layer(kind, length=n)) for n in (128, 256, 512)]
     counts = [program.sequential_operations for program in programs]
-    if table1_report.EXPECTED[kind].sequential_power:
+    if report.EXPECTED[kind].sequential_power:
         assert counts[2] - counts[1] == 2 * (counts[1] - counts[0]) >= 2 * 128
     else:
         assert counts[0] == counts[1] == counts[2]
@@ -162,7 +163,7 @@ def test_operations_are_the_papers(kind):
     }
     assert flops(kind) == by_hand[kind]
     for axis, power in paper.TABLE1[kind].powers.items():
-        doubled = flops(kind, **{table1_report.FIELDS[axis]: 2 * {"n": n, "d": d}[axis]})
+        doubled = flops(kind, **{report.FIELDS[axis]: 2 * {"n": n, "d": d}[axis]})
         assert doubled == 2**power * by_hand[kind]
 
 
@@ -206,9 +207,9 @@ def test_recurrence_and_convolution_equal_loops():
 
 def test_the_exponent_of_a_power_is_found():
     sizes = [3, 5, 8, 20]
-    assert table1_report.fit(sizes, [7 * n**2 for n in sizes]) == pytest.approx((2, 1))
-    assert table1_report.fit(sizes, [4] * 4) == pytest.approx((0, 1))
-    assert table1_report.fit(sizes, [1, 9, 2, 7])[1] < 0.5
+    assert report.fit(sizes, [7 * n**2 for n in sizes]) == pytest.approx((2, 1))
+    assert report.fit(sizes, [4] * 4) == pytest.approx((0, 1))
+    assert report.fit(sizes, [1, 9, 2, 7])[1] < 0.5
 
 
 def test_sizes_are_whole_numbers_of_at_least_1():

@@ -7,8 +7,6 @@ attention.html, the same to explore in a browser, and prints their paths. In the
 named by the token being written there; the tokens that it reads begin with the start token.
 """
 
-import pathlib
-
 from absl import flags
 
 from transformer_jax import files, runs
@@ -24,9 +22,8 @@ _OUTPUT = flags.DEFINE_string("output", None, "Where to write; by default WORKDI
 
 def main() -> None:
     """Prints one path a line."""
-    workdir = pathlib.Path(_WORKDIR.value)
-    output = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else workdir / "attention_maps"
-    all_maps = attention_weights.collect(runs.load(workdir), _SOURCE.value, _TARGET.value)
+    output = files.path(_OUTPUT.value or f"{_WORKDIR.value}/attention_maps")
+    all_maps = attention_weights.collect(runs.load(_WORKDIR.value), _SOURCE.value, _TARGET.value)
     for maps in all_maps:
         path = output / f"{maps.kind}.png"
         files.write(path, heat_maps.png(maps))

@@ -1,5 +1,10 @@
-"""Files that are there whole or not at all, and JSON that holds what it should."""
+"""Files that are there whole or not at all, and JSON that holds what it should.
 
+A run's folder may be one of this machine or lie in a bucket of Google Cloud Storage. What is
+written there is in both a `Path`; what must be mapped into memory or locked is a `pathlib.Path`.
+"""
+
+import importlib.util
 import json
 import math
 import os
@@ -8,11 +13,58 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import fsspec.config
+from etils import epath
+
 from transformer_jax import config as config_lib
 
+Path = pathlib.Path | epath.Path
 
-def write(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file atomically, also if several processes write it at once."""
+
+def path(name: str) -> Path:
+    """A file or folder, by its name: on this machine, or gs://BUCKET/NAME.
+
+    Raises:
+      UserError: it is an address of another kind, or what reads buckets is not installed.
+    """
+    scheme, separator, rest = name.partition("://")
+    if not separator:
+        return pathlib.Path(name)
+    if scheme != "gs" or not rest.strip("/"):
+        raise config_lib.UserError(
+            f"{name} is neither a folder of this machine nor one in a bucket, gs://BUCKET/FOLDER"
+        )
+    if not importlib.util.find_spec("gcsfs"):
+        raise config_lib.UserError(f"{name} needs gcsfs: pip install 'transformer_jax[gcs]'")
+    # Orbax's arrays reach the bucket past fsspec, whose listings would be old.
+    fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
+    return epath.Path(name)
+
+
+def local_path(name: str) -> pathlib.Path:
+    """A file or folder of this machine, by its name.
+
+    Raises:
+      UserError: it is an address.
+    """
+    if "://" in name:
+        raise config_lib.UserError(f"{name} is no folder of this machine, which is needed here")
+    return pathlib.Path(name)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file atomically, also if several processes write it at once.
+
+    Raises:
+      OSError: this machine does not take it.
+      RunError: a bucket does not.
+    """
+    if not isinstance(path, pathlib.Path):
+        try:
+            path.write_bytes(content)  # in a bucket a file appears when it is whole
+        except Exception as error:  # gcsfs's, Google's or the network's: they share no class
+            raise config_lib.RunError(f"cannot write {path}: {error}") from error
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -27,19 +79,19 @@ def write(path: pathlib.Path, content: bytes) -> None:
         raise
 
 
-def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a JSON object atomically."""
     write(
         path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     )
 
 
-def write_lines(path: pathlib.Path, lines: list[str]) -> None:
+def write_lines(path: Path, lines: list[str]) -> None:
     """Writes one line each, atomically."""
     write(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-def read_json(path: pathlib.Path, shape: Any, remedy: str) -> Any:
+def read_json(path: Path, shape: Any, remedy: str) -> Any:
     """The content of a JSON file.
 
     Args:

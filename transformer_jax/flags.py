@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -11,7 +12,7 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from transformer_jax import config as config_lib
-from transformer_jax import cpu_memory
+from transformer_jax import cpu_memory, files
 from transformer_jax.processes import hosts, preemption
 
 
@@ -51,6 +52,13 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
             f"{type(values).__name__}"
         )
     return config_lib.from_mapping(values.to_dict())
+
+
+def cache_dir(name: str, workdir: files.Path) -> pathlib.Path:
+    """The folder that --cache_dir names: by default the workdir's, unless that is in a bucket."""
+    if name:
+        return files.local_path(name)
+    return workdir / "cache" if isinstance(workdir, pathlib.Path) else pathlib.Path("cache")
 
 
 def overrides() -> dict[str, object]:

@@ -7,11 +7,11 @@ finds. Stopped and started again, it goes on where it was.
 """
 
 import logging
-import pathlib
 
 from absl import flags
 
 from transformer_jax import config as config_lib
+from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 
@@ -26,7 +26,7 @@ def main() -> None:
     config = flags_lib.read_config(_CONFIG)
     if not _CACHE_DIR.value:
         raise config_lib.UserError("--cache_dir is empty: name a folder")
-    cache_dir = pathlib.Path(_CACHE_DIR.value)
+    cache_dir = files.local_path(_CACHE_DIR.value)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -3,8 +3,10 @@
 import contextlib
 import fcntl
 import logging
+import os
 import pathlib
 import re
+import socket
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -34,7 +36,7 @@ RESULT: dict[str, Any] = {  # what every result.json has that others read
 }
 
 
-def read_config(workdir: pathlib.Path) -> config_lib.Config:
+def read_config(workdir: files.Path) -> config_lib.Config:
     """The configuration of the run in a folder.
 
     Raises:
@@ -50,7 +52,7 @@ def read_config(workdir: pathlib.Path) -> config_lib.Config:
         ) from error
 
 
-def read_record(workdir: pathlib.Path) -> dict[str, Any]:
+def read_record(workdir: files.Path) -> dict[str, Any]:
     """What run.json says: `config_hash` and `digests`.
 
     Raises:
@@ -63,7 +65,7 @@ def read_record(workdir: pathlib.Path) -> dict[str, Any]:
     return record
 
 
-def read_result(workdir: pathlib.Path) -> dict[str, Any]:
+def read_result(workdir: files.Path) -> dict[str, Any]:
     """What result.json says.
 
     Raises:
@@ -76,7 +78,7 @@ def read_result(workdir: pathlib.Path) -> dict[str, Any]:
     )
 
 
-def read_error(workdir: pathlib.Path) -> str:
+def read_error(workdir: files.Path) -> str:
     """What failure.json says went wrong, as one line.
 
     Raises:
@@ -87,7 +89,7 @@ def read_error(workdir: pathlib.Path) -> str:
     return " ".join(failure["error"].split())
 
 
-def read_tokenizer(workdir: pathlib.Path, config: config_lib.Config) -> tokenizer_lib.Tokenizer:
+def read_tokenizer(workdir: files.Path, config: config_lib.Config) -> tokenizer_lib.Tokenizer:
     """The tokenizer of a run, which is as sure to be its own as run.json is.
 
     Raises:
@@ -118,12 +120,21 @@ def _open_lock(workdir: pathlib.Path) -> IO[str]:
 
 
 @contextlib.contextmanager
-def only_run_in(workdir: pathlib.Path) -> Iterator[None]:
+def only_run_in(workdir: files.Path) -> Iterator[None]:
     """Holds the folder's lock, which the system frees when the process ends, however it ends.
 
+    A bucket locks nothing: there `.lock` only says which process came last.
+
     Raises:
-      UserError: another process holds it.
+      UserError: another process holds it, or the folder cannot be written into.
     """
+    if not isinstance(workdir, pathlib.Path):
+        try:
+            files.write_lines(workdir / ".lock", [f"{socket.gethostname()}, process {os.getpid()}"])
+        except config_lib.RunError as error:
+            raise config_lib.UserError(str(error)) from error
+        yield
+        return
     with _open_lock(workdir) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,7 +145,7 @@ def only_run_in(workdir: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def claim(workdir: pathlib.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
+def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
     """Makes the folder this run's, or checks that it is; returns the run's config hash.
 
     Raises:
@@ -172,7 +183,7 @@ def claim(workdir: pathlib.Path, config: config_lib.Config, dataset: dataset_lib
     return config_hash
 
 
-def record_failure(workdir: pathlib.Path, error: BaseException) -> None:
+def record_failure(workdir: files.Path, error: BaseException) -> None:
     """Leaves failure.json: what went wrong, where in the code, and at which logged step."""
     try:
         steps = [0, *(record["step"] for record in metrics.read(workdir))]

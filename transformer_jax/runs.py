@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 def run(
     config: config_lib.Config,
-    workdir: pathlib.Path,
+    workdir: files.Path,
     cache_dir: pathlib.Path,
     *,
     row: str = "",
@@ -60,7 +60,7 @@ def run(
 
 def run_seeds(
     config: config_lib.Config,
-    workdirs: Mapping[int, pathlib.Path],
+    workdirs: Mapping[int, files.Path],
     cache_dir: pathlib.Path,
     *,
     row: str = "",
@@ -126,7 +126,7 @@ def _run_waiting(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     dataset: dataset_lib.Dataset,
-    workdirs: Mapping[int, pathlib.Path],
+    workdirs: Mapping[int, files.Path],
     hashes: Mapping[int, str],
     about: Mapping[str, Any],
     profile: bool,
@@ -201,9 +201,9 @@ def _run_waiting(
         raise failed[0]
 
 
-def _without_result(workdirs: Mapping[int, pathlib.Path]) -> dict[int, pathlib.Path]:
+def _without_result(workdirs: Mapping[int, files.Path]) -> dict[int, files.Path]:
     """The seeds that are still to be run."""
-    waiting: dict[int, pathlib.Path] = {}
+    waiting: dict[int, files.Path] = {}
     for seed, workdir in workdirs.items():
         if not (workdir / "result.json").exists():
             waiting[seed] = workdir
@@ -247,7 +247,7 @@ def _evaluate(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     dataset: dataset_lib.Dataset,
-    workdir: pathlib.Path,
+    workdir: files.Path,
     state: step_lib.TrainState,
     wall_seconds: float,
     dev_perplexity: Callable[[Any], float],
@@ -277,7 +277,7 @@ def _evaluate(
         "steps": config.train.num_steps,
         **scored.pop("dev"),
         **scored,
-        **evaluators.by_length(dataset, workdir, config.log.bucket_tokens),
+        **evaluators.by_length(dataset, measured["dev"].hypotheses, config.log.bucket_tokens),
         "tokens_per_second": metrics.tokens_per_second(workdir),
         "wall_seconds": wall_seconds + sum(each.seconds for each in measured.values()),
         "git_commit": git_commit(),
@@ -291,7 +291,7 @@ def _evaluate(
     }
 
 
-def load(workdir: str | pathlib.Path) -> translator.Translator:
+def load(workdir: str | files.Path) -> translator.Translator:
     """A trained run, ready to translate: `load("runs/X").translate(["A dog sleeps."])`.
 
     Only data is read: config.json, tokenizer.model and the newest checkpoint, or as many as
@@ -300,15 +300,16 @@ def load(workdir: str | pathlib.Path) -> translator.Translator:
     Raises:
       UserError: the folder holds no run, none with a checkpoint, or a damaged one.
     """
-    workdir = pathlib.Path(workdir)
+    folder = files.path(os.fspath(workdir))
     for name in ("config.json", "tokenizer.model", "checkpoints/"):
-        if not os.path.exists(f"{workdir}/{name}"):  # which pathlib would ask without the "/"
-            raise config_lib.UserError(f"{workdir} holds no trained run: it has no {name}")
-    config = run_folder.read_config(workdir)
+        there = folder / name
+        if not (there.is_dir() if name.endswith("/") else there.exists()):
+            raise config_lib.UserError(f"{folder} holds no trained run: it has no {name}")
+    config = run_folder.read_config(folder)
     mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
-    tokenizer = run_folder.read_tokenizer(workdir, config)
+    tokenizer = run_folder.read_tokenizer(folder, config)
     model = models.build(config.model, tokenizer.vocab_size)
-    params = _restore_params(model, config, mesh, workdir, tokenizer)
+    params = _restore_params(model, config, mesh, folder, tokenizer)
     return translator.Translator(model, params, tokenizer, config, mesh)
 
 
@@ -333,7 +334,7 @@ def _restore_params(
     model: nn.Module,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
-    workdir: pathlib.Path,
+    workdir: files.Path,
     tokenizer: tokenizer_lib.Tokenizer,
 ) -> Any:
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, tokenizer.digest)

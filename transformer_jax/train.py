@@ -12,19 +12,22 @@ import jax
 from absl import flags
 
 from transformer_jax import config as config_lib
+from transformer_jax import files, runs
 from transformer_jax import flags as flags_lib
-from transformer_jax import runs
 from transformer_jax.processes import hosts, preemption
 
 _CONFIG = flags_lib.define_config()
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "The run's folder, on this machine or gs://BUCKET/FOLDER.", required=True
+)
 _SEEDS = flags.DEFINE_list(
     "seeds", [], "Seeds to train in one program, each in WORKDIR/seedK; default: the config's."
 )
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
     "",
-    "Where tokenizers, encoded corpora and compiled programs are shared; default WORKDIR/cache.",
+    "Where tokenizers, encoded corpora and compiled programs are shared, on this machine; default "
+    "WORKDIR/cache, or ./cache where WORKDIR is in a bucket.",
 )
 _ROW = flags.DEFINE_string("row", "", "The run's name in a table, for the record.")
 _DISTRIBUTED = flags.DEFINE_boolean(
@@ -49,8 +52,10 @@ _PROFILE = flags.DEFINE_boolean("profile", False, "Write a JAX trace to WORKDIR/
 
 def main() -> None:
     """Runs the run that the flags describe."""
-    workdir = pathlib.Path(_WORKDIR.value)
-    cache_dir = pathlib.Path(_CACHE_DIR.value) if _CACHE_DIR.value else workdir / "cache"
+    workdir = files.path(_WORKDIR.value)
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+    if _PROFILE.value and not isinstance(workdir, pathlib.Path):
+        raise config_lib.UserError("--profile writes to a --workdir of this machine only")
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.faults import processes
+from transformer_jax import files
+from transformer_jax.training import manifest
 
 RUN_AGAIN = 42
 SILENCE = 10  # seconds, where several processes train together
@@ -139,19 +141,19 @@ def sigterm_while_compiling(bench: Bench) -> None:
     bench.ends_as_expected(workdir)
 
 
-def _largest(folder: pathlib.Path) -> pathlib.Path:
-    return max((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+def _largest(folder: files.Path) -> files.Path:
+    return max(manifest.files_below(folder), key=lambda path: len(path.read_bytes()))
 
 
-def _flip(folder: pathlib.Path) -> None:
+def _flip(folder: files.Path) -> None:
     content = bytearray(_largest(folder).read_bytes())
     content[len(content) // 2] ^= 1
-    _largest(folder).write_bytes(content)
+    _largest(folder).write_bytes(bytes(content))
 
 
-def _truncate(folder: pathlib.Path) -> None:
-    with _largest(folder).open("rb+") as file:
-        file.truncate(_largest(folder).stat().st_size // 2)
+def _truncate(folder: files.Path) -> None:
+    content = _largest(folder).read_bytes()
+    _largest(folder).write_bytes(content[: len(content) // 2])
 
 
 def _empty(folder: pathlib.Path) -> None:
@@ -159,7 +161,7 @@ def _empty(folder: pathlib.Path) -> None:
     folder.mkdir()
 
 
-DAMAGES: dict[str, Callable[[pathlib.Path], object]] = {
+DAMAGES: dict[str, Callable[[Any], object]] = {
     "a flipped bit": _flip,
     "a file cut short": _truncate,
     "a file missing": lambda folder: _largest(folder).unlink(),

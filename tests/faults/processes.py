@@ -19,6 +19,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from tests import tiny
+from transformer_jax import files
 
 STEPS = 40
 LONGEST = 300  # seconds that anything may take on a crowded machine
@@ -79,7 +80,7 @@ class Run:
 
 
 def start(
-    workdir: pathlib.Path,
+    workdir: files.Path,
     cache_dir: pathlib.Path,
     *flags: str,
     name: str = "log",
@@ -101,7 +102,9 @@ def start(
     values = {**OVERRIDES, **{key.replace("__", "."): v for key, v in overrides.items()}}
     arguments = ["--config=configs/toy.py", f"--workdir={workdir}", f"--cache_dir={cache_dir}"]
     arguments += [f"--config.{key}={value}" for key, value in values.items()]
-    log = log or workdir.with_name(f"{workdir.name}.{name}")
+    if not log:
+        assert isinstance(workdir, pathlib.Path), "a log lies on this machine"
+        log = workdir.with_name(f"{workdir.name}.{name}")
     log.write_text("")
     log.with_name(f"{log.name}.started").write_text("")
     process = _FORKS.Process(target=_train, args=([*arguments, *flags], log, before))
@@ -123,7 +126,7 @@ def _train(arguments: list[str], log: pathlib.Path, before: Callable[[], None] |
 
 def start_together(
     number: int,
-    workdir: pathlib.Path,
+    workdir: files.Path,
     cache_dir: pathlib.Path,
     *flags: str,
     before: Sequence[Callable[[], None] | None] | None = None,
@@ -139,9 +142,7 @@ def start_together(
       before: for each process; see there.
       **overrides: see there.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     return [
         start(
             workdir,
@@ -158,20 +159,27 @@ def start_together(
     ]
 
 
-def finish(workdir: pathlib.Path, cache_dir: pathlib.Path, **overrides: Any) -> str:
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def finish(workdir: files.Path, cache_dir: pathlib.Path, **overrides: Any) -> str:
     """Starts a run and lets it end; returns what it printed."""
     run = start(workdir, cache_dir, **overrides)
     assert run.wait() == 0, run.text()
     return run.text()
 
 
-def checkpoints(workdir: pathlib.Path) -> list[int]:
+def checkpoints(workdir: files.Path) -> list[int]:
     """Steps of the checkpoints that are whole."""
     found = (workdir / "checkpoints").glob("*/manifest.json")
     return sorted(int(path.parent.name) for path in found if path.parent.name.isdecimal())
 
 
-def outcome(workdir: pathlib.Path) -> dict[str, Any]:
+def outcome(workdir: files.Path) -> dict[str, Any]:
     """What two runs of one config must have in common to the bit."""
     newest = workdir / "checkpoints" / str(checkpoints(workdir)[-1])
     reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler()))
@@ -190,7 +198,7 @@ def outcome(workdir: pathlib.Path) -> dict[str, Any]:
     }
 
 
-def losses(workdir: pathlib.Path) -> list[tuple[int, float]]:
+def losses(workdir: files.Path) -> list[tuple[int, float]]:
     """Steps and training losses of a run."""
     records = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [(record["step"], record["loss"]) for record in map(json.loads, records)]

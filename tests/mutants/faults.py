@@ -32,6 +32,15 @@ INTERVAL = _SIGNIFICANCE + "sentences_and_seeds_both_widen_the_interval"
 VERDICTS = _SIGNIFICANCE + "verdicts"
 
 
+DAMAGED = "tests/faults_test.py::test_a_damaged_checkpoint_is_set_aside_for_the_one_before"
+SIGTERM = "tests/faults_test.py::test_sigterm_leaves_a_checkpoint_of_the_last_step"
+SECOND = "tests/faults_test.py::test_a_second_run_in_a_folder_is_refused"
+BUCKET = (
+    "tests/bucket_test.py::"
+    "test_killed_damaged_and_stopped_a_run_in_a_bucket_is_the_run_on_this_machine"
+)
+
+
 class Fault(NamedTuple):
     """What is wrong, the text that becomes another, and the tests that should notice."""
 
@@ -68,6 +77,50 @@ FAULTS: dict[str, list[Fault]] = {
             "",
             "tests/escaping_test.py::test_no_cell_title_or_note_becomes_part_of_a_report",
         ),
+    ],
+    "transformer_jax/training/checkpoint.py": [
+        Fault(
+            "a damaged checkpoint is read", "fault = manifest.fault(", 'fault = "" and (', DAMAGED
+        ),
+        Fault(
+            "half of a checkpoint stays in a bucket",
+            "if ocp.utils.is_tmp",
+            "if 0 and ocp.utils.is_tmp",
+            BUCKET,
+        ),
+        Fault(
+            "a checkpoint in between is averaged",
+            "if step % every == 0 or step == last",
+            "if step",
+            "tests/averaging_test.py::test_the_average_is_the_mean_of_the_last_checkpoints",
+        ),
+    ],
+    "transformer_jax/training/manifest.py": [
+        Fault(
+            "digests are not compared", "if found[name] != expected", "if 0 and expected", DAMAGED
+        ),
+    ],
+    "transformer_jax/training/sharding.py": [
+        Fault(
+            "activations go where XLA likes",
+            "if mesh is None or mesh.size == 1:",
+            "if True:",
+            "tests/scaling_test.py::test_fsdp_gathers_its_parameters_and_no_activations",
+        ),
+    ],
+    "transformer_jax/processes/preemption.py": [
+        Fault("SIGTERM is not heard", "    return _told.is_set()", "    return False", SIGTERM),
+    ],
+    "transformer_jax/processes/hosts.py": [
+        Fault(
+            "the dead are not missed",
+            "if dead and not self._leaving.is_set():",
+            "if False:",
+            "tests/hosts_test.py::test_a_process_that_dies_is_named_and_two_can_go_on_where_four_were",
+        ),
+    ],
+    "transformer_jax/run_folder.py": [
+        Fault("two runs in one folder", "fcntl.LOCK_EX |", "fcntl.LOCK_SH |", SECOND),
     ],
     "transformer_jax/drawing/page.py": [
         Fault(

@@ -159,7 +159,7 @@ def cached(
     return tokenizer
 
 
-def read(path: pathlib.Path, remedy: str) -> Tokenizer:
+def read(path: files.Path, remedy: str) -> Tokenizer:
     """A tokenizer from its file.
 
     Raises:

@@ -1,7 +1,6 @@
 """What a trained model is worth on held-out pairs: perplexity, translations and BLEU."""
 
 import logging
-import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple
 from transformer_jax import files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import dataset as dataset_lib
-from transformer_jax.data import text
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.evaluation import bleu
 
@@ -47,7 +45,7 @@ def score(
     pairs: corpus_lib.Pairs,
     measured: Measured,
     language: str,
-    workdir: pathlib.Path,
+    workdir: files.Path,
 ) -> dict[str, Any]:
     """Scores what was measured, and leaves there what it was measured by.
 
@@ -81,15 +79,16 @@ def score(
     return {"ppl": measured.ppl, "bleu": scores, "eval_seconds": measured.seconds}
 
 
-def by_length(dataset: dataset_lib.Dataset, workdir: pathlib.Path, width: int) -> dict[str, Any]:
+def by_length(
+    dataset: dataset_lib.Dataset, hypotheses: Sequence[str], width: int
+) -> dict[str, Any]:
     """BLEU on the development set in buckets of source tokens, and beyond those trained on.
 
     Args:
       dataset: the corpus.
-      workdir: the folder of an evaluated run.
+      hypotheses: translations of its development set.
       width: tokens of a bucket.
     """
-    hypotheses = text.read_lines(workdir / "hypotheses.txt")
     lengths = [len(tokens) for tokens in dataset.tokenizer.encode(dataset.dev.source)]
 
     def score(bounds: Sequence[int]) -> list[bleu.Bucket]:

@@ -3,7 +3,6 @@
 import itertools
 import logging
 import pathlib
-import shutil
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
@@ -11,8 +10,10 @@ from typing import Any, NamedTuple, final
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from etils import epath
 
 from transformer_jax import config as config_lib
+from transformer_jax import files
 from transformer_jax.processes import hosts
 from transformer_jax.training import manifest
 from transformer_jax.training import step as step_lib
@@ -39,7 +40,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self, folder: pathlib.Path, config: config_lib.Config, tokenizer_digest: str
+        self, folder: files.Path, config: config_lib.Config, tokenizer_digest: str
     ) -> None:
         """Opens a folder of checkpoints, which need not exist.
 
@@ -49,7 +50,7 @@ class Checkpoints:
           tokenizer_digest: SHA-256 of the tokenizer whose ids the model reads; stored in each
             checkpoint, and demanded of each that is read.
         """
-        self._folder = folder.absolute()
+        self._folder = folder.absolute() if isinstance(folder, pathlib.Path) else folder
         self._config = config
         self._tokenizer_digest = tokenizer_digest
         self._orbax = ocp.AsyncCheckpointer(
@@ -74,9 +75,9 @@ class Checkpoints:
         hosts.from_first(self._recover)
 
     def _recover(self) -> None:
-        for half in ("*.orbax-checkpoint-tmp*", "removed-*"):  # written or removed
-            for folder in self._folder.glob(half):
-                shutil.rmtree(folder)
+        for folder in list(self._folder.glob("[0-9]*")):
+            if ocp.utils.is_tmp_checkpoint(folder):  # half written
+                epath.Path(folder).rmtree()
         while True:
             faults = ((step, self._fault(step)) for step in self._in_use())
             step, fault = next(((step, fault) for step, fault in faults if fault), (None, ""))
@@ -135,8 +136,8 @@ class Checkpoints:
             if hosts.is_first():
                 manifest.write(self._folder / str(step))
                 for old in self._superseded():
-                    removed = (self._folder / str(old)).rename(self._folder / f"removed-{old}")
-                    shutil.rmtree(removed)
+                    manifest.remove(self._folder / str(old))  # without it, nothing reads the rest
+                    epath.Path(self._folder / str(old)).rmtree()
         except Exception as error:  # of another thread: `wait` raises it
             hosts.blame(error)
             self._failure = _unwritten(step, error)
@@ -274,7 +275,7 @@ class Checkpoints:
             )
 
 
-def _free(path: pathlib.Path) -> pathlib.Path:
+def _free(path: files.Path) -> files.Path:
     """A path like this one where there is nothing yet."""
     names = itertools.chain([path.name], (f"{path.name}.{number}" for number in itertools.count(1)))
     return next(path.with_name(name) for name in names if not path.with_name(name).exists())

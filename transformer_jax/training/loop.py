@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
@@ -14,6 +13,7 @@ import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
+from transformer_jax import files
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.processes import hosts, preemption
@@ -55,7 +55,7 @@ class _Run:
     def __init__(
         self,
         seed: int,
-        workdir: pathlib.Path,
+        workdir: files.Path,
         dataset: dataset_lib.Dataset,
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
@@ -263,7 +263,7 @@ def train(
     dataset: dataset_lib.Dataset,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
-    workdirs: Mapping[int, pathlib.Path],
+    workdirs: Mapping[int, files.Path],
     dev_perplexity: Callable[[Any], float],
     profile: bool = False,
 ) -> dict[int, tuple[step_lib.TrainState, float]]:

@@ -2,20 +2,26 @@
 
 import hashlib
 import json
-import pathlib
+from collections.abc import Iterator
 from concurrent import futures
+from typing import Any
 
 from transformer_jax import files
 
 NAME = "manifest.json"
 
 
-def write(folder: pathlib.Path) -> None:
+def write(folder: files.Path) -> None:
     """Records the SHA-256 of every file of a checkpoint that is written."""
     files.write_json(folder / NAME, {"sha256": _digests(folder)})
 
 
-def fault(folder: pathlib.Path) -> str:
+def remove(folder: files.Path) -> None:
+    """Removes the record, before the files that it speaks of go."""
+    (folder / NAME).unlink(missing_ok=True)
+
+
+def fault(folder: files.Path) -> str:
     """Why a checkpoint cannot be trusted, in a few words; "" if it is as it was written."""
     try:
         expected = dict(json.loads((folder / NAME).read_text(encoding="utf-8"))["sha256"])
@@ -36,17 +42,25 @@ def fault(folder: pathlib.Path) -> str:
     return ""
 
 
-def _digests(folder: pathlib.Path) -> dict[str, str]:
+def _digests(folder: files.Path) -> dict[str, str]:
     """SHA-256 of each file but the manifest, by its path below the folder."""
     names = sorted(
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and path != folder / NAME
+        path.relative_to(folder).as_posix() for path in files_below(folder) if path != folder / NAME
     )
 
     def digest(name: str) -> str:
+        file: Any
         with (folder / name).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     with futures.ThreadPoolExecutor() as pool:
         return dict(zip(names, pool.map(digest, names), strict=True))
+
+
+def files_below(folder: files.Path) -> Iterator[files.Path]:
+    """All files below a folder; a bucket has no `rglob`."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from files_below(path)
+        else:
+            yield path

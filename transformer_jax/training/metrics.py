@@ -22,12 +22,12 @@ _proto: Any = event_pb2  # whose classes exist at run time only
 class MetricsLog:
     """Metrics by step, in `metrics.jsonl` and for TensorBoard; a resumed run goes on cleanly."""
 
-    def __init__(self, workdir: pathlib.Path, step: int) -> None:
+    def __init__(self, workdir: files.Path, step: int) -> None:
         """Opens the log of a run that stands at `step`, and forgets what came after it."""
         self._path = workdir / "metrics.jsonl"
         kept = [record for record in read(workdir) if record["step"] <= step]
-        files.write_lines(self._path, [json.dumps(record) for record in kept])
-        self._file = self._path.open("a", encoding="utf-8")
+        self._lines = [json.dumps(record) for record in kept]
+        files.write_lines(self._path, self._lines)
         folder = workdir / "tensorboard"
         folder.mkdir(exist_ok=True)
         # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
@@ -39,8 +39,12 @@ class MetricsLog:
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Adds a record."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
+        self._lines.append(json.dumps({"step": step, **values}))
+        if isinstance(self._path, pathlib.Path):
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(self._lines[-1] + "\n")
+        else:  # nothing is added to a file in a bucket
+            files.write_lines(self._path, self._lines)
         for name, value in values.items():
             scalar = summary.scalar(name, value)
             event = _proto.Event(wall_time=time.time(), step=step, summary=scalar)
@@ -49,11 +53,10 @@ class MetricsLog:
 
     def close(self) -> None:
         """Writes everything out."""
-        self._file.close()
         self._events.close()
 
 
-def read(workdir: pathlib.Path) -> list[dict[str, Any]]:
+def read(workdir: files.Path) -> list[dict[str, Any]]:
     """The records of `metrics.jsonl`; a last line that a kill cut short does not count.
 
     Raises:
@@ -73,7 +76,7 @@ def read(workdir: pathlib.Path) -> list[dict[str, Any]]:
     return records
 
 
-def tokens_per_second(workdir: pathlib.Path) -> float:
+def tokens_per_second(workdir: files.Path) -> float:
     """The median over the logged intervals: compilation and pauses fall out."""
     rates = [r["tokens_per_second"] for r in read(workdir) if "tokens_per_second" in r]
     return statistics.median(rates)

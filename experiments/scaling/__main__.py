@@ -13,7 +13,7 @@ import pathlib
 
 from absl import flags
 
-from experiments import layouts, scaling_report
+from experiments.scaling import layouts, report
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
 
@@ -29,7 +29,7 @@ MESHES = (
 
 
 def _main() -> None:
-    workdir = pathlib.Path(_WORKDIR.value)
+    workdir = files.local_path(_WORKDIR.value)
     if _COMPILE.value:
         layouts.compile_here(layouts.parse(_COMPILE.value), workdir)
         return
@@ -37,7 +37,7 @@ def _main() -> None:
     for done, layout in enumerate(asked, start=1):
         _log.info("%s, %d of %d", layout.name, done, len(asked))
         layouts.compile_apart(layout, workdir)
-    page = scaling_report.document([layouts.read(layout, workdir) for layout in asked])
+    page = report.document([layouts.read(layout, workdir) for layout in asked])
     files.write(pathlib.Path(_OUTPUT.value), page.encode())
     _log.info("%s is written", _OUTPUT.value)
 

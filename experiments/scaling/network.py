@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from experiments import partitioned
+from experiments.scaling import partitioned
 
-_DEVICES = pathlib.Path(__file__).with_name("devices.json")
+_DEVICES = pathlib.Path(__file__).parents[1] / "devices.json"
 # Adam reads parameters, two moments and a gradient, and writes parameters and moments: in float32.
 UPDATE_BYTES = 7 * 4
 

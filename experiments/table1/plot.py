@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 import matplotlib.axes
 import matplotlib.figure
 
-from experiments import paper, table1_report
+from experiments import paper
+from experiments.table1 import report
 from transformer_jax import files
 
 # Okabe and Ito's colours, which those who see few colours can tell apart, and a mark for each.
 _LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 
 
-def write(workdir: pathlib.Path, sweeps: Mapping[str, table1_report.Sweep], machine: str) -> None:
+def write(workdir: pathlib.Path, sweeps: Mapping[str, report.Sweep], machine: str) -> None:
     """Draws time against n and d and memory against n, dotted lines having the paper's slopes.
 
     Args:
@@ -28,7 +29,7 @@ def write(workdir: pathlib.Path, sweeps: Mapping[str, table1_report.Sweep], mach
         values = {kind: [1e3 * p.seconds for p in ps] for kind, ps in sweeps[axis].items()}
         _draw(panel, axis, sweeps[axis], values)
         _add_slopes(panel, axis, sweeps[axis], values)
-        panel.set(ylabel="milliseconds a call", title=f"Time against {table1_report.NAMES[axis]}")
+        panel.set(ylabel="milliseconds a call", title=f"Time against {report.NAMES[axis]}")
     memory = {kind: [p.memory / 2**20 for p in ps] for kind, ps in sweeps["n"].items()}
     _draw(memory_n, "n", sweeps["n"], memory)
     memory_n.set(ylabel="MiB, result and temporary", title="Memory against length n")
@@ -44,7 +45,7 @@ def write(workdir: pathlib.Path, sweeps: Mapping[str, table1_report.Sweep], mach
 def _draw(
     panel: matplotlib.axes.Axes,
     axis: str,
-    sweep: table1_report.Sweep,
+    sweep: report.Sweep,
     values: Mapping[str, Sequence[float]],
 ) -> None:
     """One line a kind of layer, both scales logarithmic."""
@@ -56,23 +57,23 @@ def _draw(
     sizes = _sizes(points, axis)
     panel.set_xticks(sizes, [str(size) for size in sizes])
     panel.minorticks_off()
-    panel.set_xlabel(f"{table1_report.NAMES[axis]}, at {other} = {_sizes(points, other)[0]}")
+    panel.set_xlabel(f"{report.NAMES[axis]}, at {other} = {_sizes(points, other)[0]}")
     panel.grid(alpha=0.3)
 
 
 def _add_slopes(
     panel: matplotlib.axes.Axes,
     axis: str,
-    sweep: table1_report.Sweep,
+    sweep: report.Sweep,
     values: Mapping[str, Sequence[float]],
 ) -> None:
     for (kind, points), (colour, _) in zip(sweep.items(), _LOOKS, strict=True):
         if kind in paper.TABLE1:
-            sizes = _sizes(table1_report.larger_half(points), axis)
+            sizes = _sizes(report.larger_half(points), axis)
             power = paper.TABLE1[kind].powers[axis]
             slope = [values[kind][-1] * (size / sizes[-1]) ** power for size in sizes]
             panel.plot(sizes, slope, color=colour, linestyle=":")
 
 
-def _sizes(points: Sequence[table1_report.Measurement], axis: str) -> list[int]:
-    return [getattr(point.sizes, table1_report.FIELDS[axis]) for point in points]
+def _sizes(points: Sequence[report.Measurement], axis: str) -> list[int]:
+    return [getattr(point.sizes, report.FIELDS[axis]) for point in points]

@@ -9,14 +9,15 @@ table1.csv and table1.png, in one to three minutes on 2 CPU cores.
 
 import dataclasses
 import logging
-import pathlib
 import time
 from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from experiments import layer_kinds, measuring, table1_plot, table1_report
+from experiments import measuring
+from experiments.table1 import layer_kinds, plot, report
 from transformer_jax import config as config_lib
+from transformer_jax import files
 from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.table1")
@@ -26,7 +27,7 @@ SECONDS_BETWEEN_LINES = 10
 
 def measure(
     axes: Mapping[str, Sequence[layer_kinds.Sizes]], repeats: int
-) -> dict[str, table1_report.Sweep]:
+) -> dict[str, report.Sweep]:
     """Measures every kind of layer at the sizes of each axis; at a size on both axes, once."""
     sizes = list(dict.fromkeys(size for points in axes.values() for size in points))
     cases = [(kind, size) for kind in layer_kinds.KINDS for size in sizes]
@@ -47,7 +48,7 @@ def measure(
 
     samples = measuring.time_interleaved(programs, repeats, on_round)
     found = {
-        (kind, size): table1_report.Measurement(kind, size, seconds, program)
+        (kind, size): report.Measurement(kind, size, seconds, program)
         for (kind, size), seconds, program in zip(cases, samples, programs, strict=True)
     }
     return {
@@ -57,7 +58,7 @@ def measure(
 
 
 def _main() -> None:
-    workdir = pathlib.Path(_WORKDIR.value)
+    workdir = files.local_path(_WORKDIR.value)
     lengths = flags_lib.sizes("lengths", _LENGTHS.value)
     widths = flags_lib.sizes("widths", _WIDTHS.value)
     common = layer_kinds.Sizes(
@@ -73,8 +74,8 @@ def _main() -> None:
         raise config_lib.UserError(f"cannot make the folder of the table: {error}") from error
     sweeps = measure(axes, _REPEATS.value)
     machine = measuring.describe_machine()
-    table1_plot.write(workdir, sweeps, machine)
-    table1_report.write(workdir, sweeps, machine)
+    plot.write(workdir, sweeps, machine)
+    report.write(workdir, sweeps, machine)
     _log.info("the table lies in %s", workdir / "table1.md")
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from experiments import layouts, partitioned, predictions, tables
+from experiments import tables
+from experiments.scaling import layouts, partitioned, predictions
 from transformer_jax import config as config_lib
 
 # By model and kind of device.

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from experiments import cost, layouts, network
+from experiments import cost
+from experiments.scaling import layouts, network
 from transformer_jax import config as config_lib
 
 HALF = 0.5  # a batch has stopped scaling where efficiency, with nothing hidden, is below this

@@ -13,7 +13,7 @@ import time
 import jax
 
 from configs import base, big
-from experiments import partitioned
+from experiments.scaling import partitioned
 from transformer_jax import config as config_lib
 from transformer_jax import files, models
 from transformer_jax.training import sharding

@@ -9,7 +9,9 @@ from typing import Any
 
 import jax
 
-from experiments import layouts, network, predictions, scaling_tables, tables
+from experiments import tables
+from experiments.scaling import layouts, network, predictions
+from experiments.scaling import tables as our_tables
 
 SIZES = {"v5e": (8, 256), "H100": (1, 64)}  # of each kind of device, the fewest and the most
 
@@ -110,7 +112,7 @@ def document(programs: Sequence[layouts.Program]) -> str:
         for kind in SIZES
     }
     config, *_ = predictions.one_device("base", 256)
-    most = scaling_tables.power_of_two(config.train.batch_tokens // config.data.target_length)
+    most = our_tables.power_of_two(config.train.batch_tokens // config.data.target_length)
     by_name = {program.layout.name: program for program in programs}
     data = by_name[f"base-{most}x1x1-256"]
     ratios = [_ratio(program) for program in programs]
@@ -121,13 +123,13 @@ def document(programs: Sequence[layouts.Program]) -> str:
         stops=_stops(programs),
         stops_20=_stops(programs, 0.2),
         stops_60=_stops(programs, 0.6),
-        answer=_markdown(scaling_tables.answer(found)),
+        answer=_markdown(our_tables.answer(found)),
         worth=predictions.WORTH,
         most=most,
         fixed="\n".join(_fixed(by_name[f"{model}-{most}x1x1-256"]) for model in ("base", "big")),
-        divisibility=_markdown(scaling_tables.divisibility(config)),
-        predicted=_markdown(*(scaling_tables.predicted(*key, each) for key, each in found.items())),
-        programs=_markdown(scaling_tables.compiled(programs)),
+        divisibility=_markdown(our_tables.divisibility(config)),
+        predicted=_markdown(*(our_tables.predicted(*key, each) for key, each in found.items())),
+        programs=_markdown(our_tables.compiled(programs)),
         loops=_loops(programs),
         low=min(ratios),
         high=max(ratios),
@@ -178,7 +180,7 @@ def _fixed(program: layouts.Program) -> str:
     time = predictions.predict(program, "v5e").time
     return (
         f"- {program.layout.model}: products {1e3 * time.products:.1f} ms, sending "
-        f"{scaling_tables.sent_megabytes(program.sent):,.0f} MB {1e3 * time.sending:.1f} ms, the "
+        f"{our_tables.sent_megabytes(program.sent):,.0f} MB {1e3 * time.sending:.1f} ms, the "
         f"update {1e3 * time.update:.1f} ms."
     )
 
@@ -204,7 +206,7 @@ def _loops(programs: Sequence[layouts.Program]) -> str:
 
 
 def _fsdp(data: layouts.Program, fsdp: layouts.Program) -> str:
-    sent = [scaling_tables.sent_megabytes(program.sent) for program in (data, fsdp)]
+    sent = [our_tables.sent_megabytes(program.sent) for program in (data, fsdp)]
     text = f"With fsdp 8 a device sends {sent[1]:,.0f} MB a step, with data 8 {sent[0]:,.0f}"
     if sent[1] < 2 * sent[0]:
         return f"{text} (base)."

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments import layer_kinds, measuring, paper, tables
+from experiments import measuring, paper, tables
+from experiments.table1 import layer_kinds
 from transformer_jax import files
 
 NAMES = {"n": "length n", "d": "width d"}

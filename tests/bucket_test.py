@@ -1,0 +1,140 @@
+"""Runs whose folder lies in a bucket: real gcsfs and TensorStore, a stand-in for the service."""
+
+import functools
+import importlib.util
+import os
+import re
+
+import numpy as np
+import pytest
+
+import transformer_jax
+from tests import fake_bucket
+from tests.faults import faults, processes
+from transformer_jax import config as config_lib
+from transformer_jax import files
+
+
+@pytest.fixture(scope="module")
+def variables():
+    """What leads gcsfs, TensorStore and tensorboardX to a bucket that stands in."""
+    with fake_bucket.Server() as server, pytest.MonkeyPatch.context() as patch:
+        found = {
+            "STORAGE_EMULATOR_HOST": server.address,
+            "TENSORSTORE_GCS_HTTP_URL": server.address,
+            "GCE_METADATA_ROOT": "127.0.0.1:1",  # nobody says there who one is
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
+        for name, value in found.items():
+            patch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    return faults.make_bench(tmp_path_factory.mktemp("bucket"))
+
+
+def lead(variables):
+    os.environ.update(variables)
+
+
+@pytest.fixture
+def start(variables, bench, tmp_path):
+    """A function that starts a run in the bucket."""
+
+    def start(workdir, *flags, cache_dir=bench.cache_dir, log="log", **overrides):
+        return processes.start(
+            workdir,
+            cache_dir,
+            *flags,
+            log=tmp_path / log,
+            before=functools.partial(lead, variables),
+            **overrides,
+        )
+
+    return start
+
+
+def names(folder):
+    """What lies in a run's folder, but for what Orbax names by chance, and times."""
+    found = set()
+    for path in folder.iterdir():
+        if path.is_dir():
+            found |= {f"{path.name}/{name}" for name in names(path)}
+        else:
+            found.add(re.sub(r"^[0-9a-f]{32}$|tfevents.*", "…", path.name))
+    return found
+
+
+def test_killed_damaged_and_stopped_a_run_in_a_bucket_is_the_run_on_this_machine(start, bench):
+    workdir = files.path("gs://bucket/run")
+    folder = workdir / "checkpoints"
+    run = start(workdir)
+    assert run.until(lambda: len(processes.checkpoints(workdir)) == 2), run.text()
+    run.kill()
+    before, newest = processes.checkpoints(workdir)
+    faults.DAMAGES["a flipped bit"](folder / str(newest))
+    (folder / "39" / "state" / "half").write_text("")
+    run = start(workdir)
+    assert run.until_printed("going on from"), run.text()
+    assert f"going on from the checkpoint of step {before}" in run.text()
+    assert (folder / f"unreadable-{newest}" / "manifest.json").exists()
+    assert not (folder / "39").exists()
+    assert run.until_printed(r"step \d+ of"), run.text()
+    run.process.terminate()
+    assert run.wait() == faults.RUN_AGAIN, run.text()
+    run = start(workdir)
+    assert run.wait() == 0, run.text()
+    processes.assert_same(processes.outcome(workdir), bench.expected)
+    there = {name for name in names(workdir) if "unreadable" not in name}
+    assert there == names(bench.folder / "first")
+    sources = ["The dog sleeps."]
+    here = transformer_jax.load(bench.folder / "first").translate(sources)
+    assert transformer_jax.load("gs://bucket/run").translate(sources) == here
+
+
+def test_processes_without_a_common_disk_share_a_bucket(start, bench, tmp_path):
+    workdir = files.path("gs://bucket/shared")
+    port = processes.free_port()
+    runs = [
+        start(
+            workdir,
+            f"--coordinator=127.0.0.1:{port}",
+            "--processes=2",
+            f"--process={process}",
+            cache_dir=tmp_path / f"disk{process}",
+            log=f"log{process}",
+            train__num_steps=8,
+        )
+        for process in range(2)
+    ]
+    processes.end_well(runs)
+    np.testing.assert_allclose(processes.losses(workdir), bench.expected["losses"][:8], rtol=1e-4)
+
+
+@pytest.mark.usefixtures("variables")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("s3://bucket/run", "is neither a folder of this machine nor one in a bucket"),
+        ("gs://", "is neither a folder of this machine"),
+        ("gs://bucket/none", "holds no trained run: it has no config.json"),
+        ("gs://other/run", "holds no trained run: it has no config.json"),
+    ],
+)
+def test_a_wrong_address_is_refused(name, message):
+    with pytest.raises(config_lib.UserError, match=f"{name} {message}"):
+        transformer_jax.load(name)
+
+
+def test_a_bucket_that_cannot_be_written_is_refused(start):
+    run = start(files.path("gs://other/run"))
+    assert run.wait() == 2
+    assert "error: cannot write gs://other/run/.lock" in run.text().splitlines()[-1]
+
+
+def test_what_reads_buckets_is_asked_for(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(config_lib.UserError, match=r"needs gcsfs: pip install '.*\[gcs\]'"):
+        files.path("gs://bucket/run")
