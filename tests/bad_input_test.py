@@ -255,6 +255,26 @@ SCORE = "transformer_jax.score"
         r"cannot make the sweep's folder",
     ),
     (
+        "sweep in a bucket",
+        [SWEEP, "--config=configs/toy.py", "--workdir=gs://bucket/sweep"],
+        r"gs://bucket/sweep is no folder of this machine",
+    ),
+    (
+        "cache in a bucket",
+        [TRAIN, *refusals.TOY, "--workdir=RUN", "--cache_dir=gs://bucket/cache"],
+        r"gs://bucket/cache is no folder of this machine",
+    ),
+    (
+        "run at another address",
+        [TRAIN, *refusals.TOY, "--workdir=s3://bucket/run"],
+        r"neither a folder of this machine nor one in a bucket, gs://",
+    ),
+    (
+        "profile in a bucket",
+        [TRAIN, *refusals.TOY, "--workdir=gs://bucket/run", "--profile"],
+        r"--profile writes to a --workdir of this machine only",
+    ),
+    (
         "cache a file",
         ["transformer_jax.prepare", *refusals.TOY, "--cache_dir=FILE"],
         r"make the cache's fol",

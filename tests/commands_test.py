@@ -104,6 +104,7 @@ def test_score_refuses_files_of_different_length(tmp_path):
         "experiments.benchmark",
         "experiments.scaling",
         "experiments.report",
+        "experiments.publish",
     ],
 )
 def test_help_describes_every_flag(module):

@@ -14,7 +14,7 @@ import scipy.stats
 from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
-from experiments import intervals, paper, report, results, sweep, table3
+from experiments import intervals, paper, publish, report, results, sweep, table3
 from tests import tiny
 from transformer_jax import config as config_lib
 
@@ -197,6 +197,24 @@ def test_the_report_can_be_made_again(copied):
     (workdir / "table3.md").unlink()
     subprocess.run([sys.executable, "-m", "experiments.report", f"--workdir={workdir}"], check=True)
     assert (workdir / "table3.md").exists()
+
+
+def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp_path):
+    workdir, _ = swept
+    publish.publish(workdir, tmp_path)
+    expected = {"table3.md", "table3.csv", "scores.md", "examples.md"}
+    expected |= {f"{row}/seed0/result.json" for row in ("base", "A-h-1")}
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
+    assert found == expected
+    for name in expected - {"scores.md", "examples.md"}:
+        assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
+    result = json.loads((tmp_path / "base/seed0/result.json").read_bytes())
+    scores = (tmp_path / "scores.md").read_text(encoding="utf-8")
+    assert all(f"{each['score']:.2f}" in scores for each in result["bleu"].values())
+    shown = (tmp_path / "examples.md").read_text(encoding="utf-8")
+    references = (workdir / "base/seed0/references.txt").read_text(encoding="utf-8").splitlines()
+    assert shown.count("| reference |") == publish.EXAMPLES
+    assert sum(f"| {sentence} |" in shown for sentence in set(references)) == publish.EXAMPLES
 
 
 @pytest.mark.parametrize(

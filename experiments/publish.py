@@ -1,0 +1,103 @@
+"""Copies what may be shown of a sweep: its table, every result, and ten sentences as rows say them.
+
+python -m experiments.publish --workdir=runs/mini-cpu --output=experiments/published/mini_wmt_cpu
+
+Writes the report's table (.md and .csv), scores.md with BLEU of every variant, examples.md, and
+ROW/seedK/result.json. Nothing else of the corpus is copied.
+"""
+
+import pathlib
+import statistics
+from collections.abc import Sequence
+
+from absl import flags
+
+from experiments import report, results, tables
+from transformer_jax import config as config_lib
+from transformer_jax import files
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import text
+
+EXAMPLES = 10
+
+
+def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
+    """Writes what may be shown of a sweep.
+
+    Raises:
+      UserError: there is no sweep, or none of its runs is done.
+    """
+    report.write(workdir)
+    sweep = results.read(workdir)
+    rows = [row for row in sweep.rows if row.results]
+    if not rows:
+        raise config_lib.UserError(f"{workdir}: none of the sweep's runs is done")
+    for end in ("md", "csv"):
+        name = f"{sweep.table}.{end}"
+        files.write(output / name, (workdir / name).read_bytes())
+    for row in rows:
+        for seed in row.results:
+            content = (results.cell_folder(workdir, row.name, seed) / "result.json").read_bytes()
+            there = results.cell_folder(output, row.name, seed) / "result.json"
+            files.write(there, content)
+    files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
+    files.write(output / "examples.md", tables.markdown(_examples(workdir, rows), []).encode())
+
+
+def _scores(rows: Sequence[results.Row]) -> list[tables.Table]:
+    """Perplexity and BLEU in every variant, on both sets, as means over seeds."""
+    found = []
+    for title, part in (("Development set", None), ("Test set", "test")):
+        sets = {
+            row.name: [
+                result if part is None else result[part]
+                for result in row.results.values()
+                if part is None or part in result
+            ]
+            for row in rows
+        }
+        sets = {name: scored for name, scored in sets.items() if scored}
+        if not sets:
+            continue
+        variants = list(next(iter(sets.values()))[0]["bleu"])
+        lines = [
+            [
+                name,
+                str(len(scored)),
+                f"{statistics.mean(each['ppl'] for each in scored):.2f}",
+                *(
+                    f"{statistics.mean(each['bleu'][variant]['score'] for each in scored):.2f}"
+                    for variant in variants
+                ),
+            ]
+            for name, scored in sets.items()
+        ]
+        found.append(tables.Table(["row", "seeds", "PPL", *variants], lines, title))
+    return found
+
+
+def _examples(workdir: pathlib.Path, rows: Sequence[results.Row]) -> list[tables.Table]:
+    """Sentences of the development set at equal distances: the reference, and each row's."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        folder = results.cell_folder(workdir, row.name, next(iter(row.results)))
+        said.setdefault("reference", text.read_lines(folder / "references.txt"))
+        said[row.name] = text.read_lines(folder / "hypotheses.txt")
+    total = len(said["reference"])
+    places = sorted({total * (2 * number + 1) // (2 * EXAMPLES) for number in range(EXAMPLES)})
+    return [
+        tables.Table(
+            ["", "sentence"],
+            [[name, sentences[place]] for name, sentences in said.items()],
+            f"Sentence {place + 1:,} of {total:,}",
+        )
+        for place in places
+    ]
+
+
+if __name__ == "__main__":
+    _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
+    _OUTPUT = flags.DEFINE_string("output", None, "Where to write.", required=True)
+    flags_lib.run(
+        lambda: publish(files.local_path(_WORKDIR.value), files.local_path(_OUTPUT.value))
+    )
