@@ -40,14 +40,13 @@ setuptools.setup(
     extras_require={
         "bench": ["ctranslate2>=4.6", "torch==2.13.0"],  # what the benchmark compares with
         "cuda": ["jax[cuda13]>=0.10"],
-        "gcs": ["gcsfs>=2025.10", "google-cloud-storage>=3.0"],  # runs in buckets
+        "gcs": ["gcsfs>=2025.10"],  # runs in buckets
         "parity": ["torch==2.13.0", "transformers>=5.23"],  # what the parity tests compare with
         "tpu": ["jax[tpu]>=0.10"],
         "test": [
             "basedpyright>=1.31",
             "beartype>=0.22",
             "gcsfs>=2025.10",
-            "google-cloud-storage>=3.0",
             "hypothesis>=6.150",
             "pytest>=8.4",
             "pytest-xdist>=3.8",

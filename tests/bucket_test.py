@@ -13,12 +13,19 @@ from tests import fake_bucket
 from tests.faults import faults, processes
 from transformer_jax import config as config_lib
 from transformer_jax import files
+from transformer_jax.training import checkpoint, manifest
 
 
 @pytest.fixture(scope="module")
-def variables():
+def server():
+    with fake_bucket.Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def variables(server):
     """What leads gcsfs, TensorStore and tensorboardX to a bucket that stands in."""
-    with fake_bucket.Server() as server, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         found = {
             "STORAGE_EMULATOR_HOST": server.address,
             "TENSORSTORE_GCS_HTTP_URL": server.address,
@@ -119,12 +126,14 @@ def test_processes_without_a_common_disk_share_a_bucket(start, bench, tmp_path):
     [
         ("s3://bucket/run", "is neither a folder of this machine nor one in a bucket"),
         ("gs://", "is neither a folder of this machine"),
+        ("gs:/bucket/run", "is neither a folder of this machine"),
+        ("gs://bucket/run[1]", "is neither a folder of this machine"),
         ("gs://bucket/none", "holds no trained run: it has no config.json"),
         ("gs://other/run", "holds no trained run: it has no config.json"),
     ],
 )
 def test_a_wrong_address_is_refused(name, message):
-    with pytest.raises(config_lib.UserError, match=f"{name} {message}"):
+    with pytest.raises(config_lib.UserError, match=re.escape(f"{name} {message}")):
         transformer_jax.load(name)
 
 
@@ -132,6 +141,41 @@ def test_a_bucket_that_cannot_be_written_is_refused(start):
     run = start(files.path("gs://other/run"))
     assert run.wait() == 2
     assert "error: cannot write gs://other/run/.lock" in run.text().splitlines()[-1]
+
+
+@pytest.mark.usefixtures("variables")
+def test_no_answer_says_nothing_of_a_checkpoint(server, monkeypatch):
+    folder = files.path("gs://bucket/answers/5")
+    for name in ("a", "b/c"):
+        files.write(folder / name, name.encode())
+    manifest.write(folder)
+    assert manifest.fault(folder) == ""
+    monkeypatch.setattr(server, "refuses", True)
+    with pytest.raises(OSError, match="Forbidden") as caught:
+        manifest.fault(folder)
+    assert files.met_in_a_bucket(caught.value)
+    with pytest.raises(config_lib.RunError, match="cannot write gs://bucket/answers/5/d: Forbid"):
+        files.write(folder / "d", b"")
+
+
+@pytest.mark.usefixtures("variables")
+def test_only_what_has_neither_mark_nor_manifest_counts_as_half_written(make_config):
+    folder = files.path("gs://bucket/marks")
+    for name in ("4/state/a", "4/commit_success.txt", "8/state/a", "12/state/a"):
+        files.write(folder / name, b"")
+    for step in ("4", "8"):
+        manifest.write(folder / step)
+    checkpoints = checkpoint.Checkpoints(folder, make_config(), "digest")
+    checkpoints.recover()
+    checkpoints.close()
+    assert sorted(path.name for path in folder.iterdir()) == ["4", "8"]
+
+
+def test_a_bucket_that_refuses_ends_a_run_with_one_line(start, server, monkeypatch):
+    monkeypatch.setattr(server, "refuses", True)
+    run = start(files.path("gs://bucket/refused"))
+    assert run.wait() == 2
+    assert "error: cannot write gs://bucket/refused/.lock: Forbidden" in run.text().splitlines()[-1]
 
 
 def test_what_reads_buckets_is_asked_for(monkeypatch):

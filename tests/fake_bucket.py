@@ -37,6 +37,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
         self.objects: dict[str, Object] = {}
         self.uploads: dict[str, bytes] = {}  # begun, by name
+        self.refuses = False  # whatever is asked
         self.generations = itertools.count(1)
         self.lock = threading.Lock()
 
@@ -93,6 +94,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(parts.query))
         try:
             with self.server.lock:
+                if self.server.refuses:
+                    raise _RefusedError(Answer(status=HTTPStatus.FORBIDDEN))
                 answer = method(urllib.parse.unquote(parts.path), query, body)
         except _RefusedError as error:
             answer = error.args[0]

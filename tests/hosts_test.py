@@ -63,6 +63,23 @@ def test_an_error_in_one_process_ends_all(bench):
     assert "process 1 (" in runs[0].text()
 
 
+def test_processes_that_read_other_text_than_the_first_are_refused(bench):
+    workdir = bench.folder / "others"
+    silence = f"--silence_timeout={faults.SILENCE}"
+    pairs = processes.OVERRIDES["data.toy_pairs"]
+    runs = processes.start_together(
+        2,
+        workdir,
+        bench.cache_dir,
+        silence,
+        own=lambda process: f"--config.data.toy_pairs={pairs - 10 * process}",
+    )
+    codes = processes.ends(runs, 8 * faults.SILENCE)
+    assert codes == [faults.RUN_AGAIN, 2], (runs[0].text(), runs[1].text())
+    assert "error: this process has not the first one's corpus" in runs[1].text()
+    assert "process 1 (" in runs[0].text()
+
+
 def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(bench):
     workdir = bench.folder / "alone"
     for printed in ("step 10 of", "going on from"):

@@ -9,11 +9,14 @@ import json
 import math
 import os
 import pathlib
+import re
 import tempfile
+import traceback
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import fsspec.config
+import fsspec.core
 from etils import epath
 
 from transformer_jax import config as config_lib
@@ -27,18 +30,23 @@ def path(name: str) -> Path:
     Raises:
       UserError: it is an address of another kind, or what reads buckets is not installed.
     """
-    scheme, separator, rest = name.partition("://")
-    if not separator:
+    if not _ADDRESS.match(name):
         return pathlib.Path(name)
-    if scheme != "gs" or not rest.strip("/"):
+    if not re.fullmatch(r"gs://[^/*?\[\]#]+(/[^*?\[\]#]*)?", name):  # to gcsfs, patterns
         raise config_lib.UserError(
-            f"{name} is neither a folder of this machine nor one in a bucket, gs://BUCKET/FOLDER"
+            f"{name} is neither a folder of this machine nor one in a bucket, gs://BUCKET/FOLDER, "
+            "without any of *?[]#"
         )
     if not importlib.util.find_spec("gcsfs"):
         raise config_lib.UserError(f"{name} needs gcsfs: pip install 'transformer_jax[gcs]'")
+    os.environ.setdefault("EPATH_USE_TF", "false")  # fsspec also where TensorFlow is installed
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # Orbax's arrays reach the bucket past fsspec, whose listings would be old.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
     return epath.Path(name)
+
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # of one slash too: what pathlib makes of two
 
 
 def local_path(name: str) -> pathlib.Path:
@@ -47,9 +55,25 @@ def local_path(name: str) -> pathlib.Path:
     Raises:
       UserError: it is an address.
     """
-    if "://" in name:
+    if _ADDRESS.match(name):
         raise config_lib.UserError(f"{name} is no folder of this machine, which is needed here")
     return pathlib.Path(name)
+
+
+def below(folder: Path) -> list[str]:
+    """The paths, from a folder, of all files in it and its folders, in order."""
+    if isinstance(folder, pathlib.Path):
+        found = (path for path in folder.rglob("*") if path.is_file())
+        return sorted(path.relative_to(folder).as_posix() for path in found)
+    # epath would ask for each whether it is a folder, and take no answer for a no.
+    system, root = fsspec.core.url_to_fs(str(folder))
+    return sorted(name.removeprefix(f"{root}/") for name in system.find(root))
+
+
+def met_in_a_bucket(error: BaseException) -> bool:
+    """Whether an error comes from reading or writing a bucket: such errors share no class."""
+    names = (frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(name.split(".")[0] in ("gcsfs", "google") for name in names)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -105,12 +105,14 @@ def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
         return _complain(str(error), hosts.RUN_AGAIN)
     except config_lib.RunError as error:
         return _complain(str(error), 1)
-    except OSError as error:  # a disk, a folder or a file that cannot be read or written
-        if error.errno is None:  # one of our own, not the system's
-            raise
-        return _complain(str(error), 1)
     except KeyboardInterrupt:
         return _complain("interrupted; the same command goes on from the last checkpoint", 130)
+    except Exception as error:
+        if files.met_in_a_bucket(error):
+            return _complain(f"the bucket fails: {type(error).__name__}: {error}", 1)
+        if isinstance(error, OSError) and error.errno is not None:  # the system's, not our own
+            return _complain(str(error), 1)
+        raise
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -152,9 +154,12 @@ def _complain(message: str, code: int = 2) -> int:
 def _show_log() -> None:
     """Our own log lines go to stderr, as "12:34:56 text"; those of libraries only as warnings."""
     absl_logging.set_verbosity(absl_logging.WARNING)
-    # Orbax logs with its traceback what it then raises, which is where we say it.
+    # They log with its traceback what they then raise, which is where we say it.
     absl_logging.get_absl_handler().addFilter(
-        lambda record: "orbax" not in record.pathname or record.levelno < logging.ERROR
+        lambda record: (
+            record.levelno < logging.ERROR
+            or not any(name in record.pathname for name in ("orbax", "gcsfs"))
+        )
     )
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))

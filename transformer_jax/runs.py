@@ -96,6 +96,7 @@ def run_seeds(
             raise config_lib.UserError(f"cannot make the run's folder: {error}") from error
         dataset = dataset_lib.load(config.data, cache_dir)
         check(config, mesh, dataset)
+    _require_same_data(dataset)
     with contextlib.ExitStack() as locks:
 
         def claim() -> list[str]:
@@ -120,6 +121,17 @@ def run_seeds(
             _run_waiting(config, mesh, dataset, waiting, hashes, about, profile)
         hosts.from_first(lambda: None)  # the first has written the results
     return {seed: run_folder.read_result(workdir) for seed, workdir in workdirs.items()}
+
+
+def _require_same_data(dataset: dataset_lib.Dataset) -> None:
+    """Raises UserError unless this process has read what the first has."""
+    for name, digest in hosts.from_first(lambda: dict(dataset.digests)).items():
+        if dataset.digests[name] != digest:
+            raise config_lib.UserError(
+                f"this process has not the first one's {name}: it has read "
+                f"{dataset.digests[name][:16]}…, the first {digest[:16]}…; compare the files and "
+                "the --cache_dir of both"
+            )
 
 
 def _run_waiting(
@@ -164,7 +176,10 @@ def _run_waiting(
     def fail(seed: int, error: Exception) -> None:
         workdir = waiting.pop(seed)
         if hosts.is_first():
-            run_folder.record_failure(workdir, error)
+            try:
+                run_folder.record_failure(workdir, error)
+            except Exception as another:  # the first is raised below
+                _log.warning("%s could not be left: %s", workdir / "failure.json", another)
         traceback.clear_frames(error.__traceback__)  # they hold the state of all seeds
         failed.append(error)
 
@@ -303,7 +318,11 @@ def load(workdir: str | files.Path) -> translator.Translator:
     folder = files.path(os.fspath(workdir))
     for name in ("config.json", "tokenizer.model", "checkpoints/"):
         there = folder / name
-        if not (there.is_dir() if name.endswith("/") else there.exists()):
+        try:
+            is_there = there.is_dir() if name.endswith("/") else there.exists()
+        except OSError as error:
+            raise config_lib.UserError(f"cannot read {folder}: {error}") from error
+        if not is_there:
             raise config_lib.UserError(f"{folder} holds no trained run: it has no {name}")
     config = run_folder.read_config(folder)
     mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))

@@ -15,7 +15,6 @@ from typing import Any
 
 from tests.faults import processes
 from transformer_jax import files
-from transformer_jax.training import manifest
 
 RUN_AGAIN = 42
 SILENCE = 10  # seconds, where several processes train together
@@ -142,7 +141,8 @@ def sigterm_while_compiling(bench: Bench) -> None:
 
 
 def _largest(folder: files.Path) -> files.Path:
-    return max(manifest.files_below(folder), key=lambda path: len(path.read_bytes()))
+    paths = [folder / name for name in files.below(folder)]
+    return max(paths, key=lambda path: len(path.read_bytes()))
 
 
 def _flip(folder: files.Path) -> None:

@@ -130,6 +130,7 @@ def start_together(
     cache_dir: pathlib.Path,
     *flags: str,
     before: Sequence[Callable[[], None] | None] | None = None,
+    own: Callable[[int], str] | None = None,
     **overrides: Any,
 ) -> list[Run]:
     """Starts so many processes that train one run together, each with one device.
@@ -140,6 +141,7 @@ def start_together(
       cache_dir: see there.
       *flags: see there.
       before: for each process; see there.
+      own: one more flag for each process.
       **overrides: see there.
     """
     port = free_port()
@@ -151,6 +153,7 @@ def start_together(
             f"--processes={number}",
             f"--process={process}",
             *flags,
+            *([own(process)] if own else []),
             name=f"log{process}",
             before=before[process] if before else None,
             **overrides,

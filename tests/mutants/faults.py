@@ -30,15 +30,9 @@ STEPS = "tests/step_test.py"
 _SIGNIFICANCE = "tests/significance_test.py::test_"
 INTERVAL = _SIGNIFICANCE + "sentences_and_seeds_both_widen_the_interval"
 VERDICTS = _SIGNIFICANCE + "verdicts"
-
-
 DAMAGED = "tests/faults_test.py::test_a_damaged_checkpoint_is_set_aside_for_the_one_before"
 SIGTERM = "tests/faults_test.py::test_sigterm_leaves_a_checkpoint_of_the_last_step"
 SECOND = "tests/faults_test.py::test_a_second_run_in_a_folder_is_refused"
-BUCKET = (
-    "tests/bucket_test.py::"
-    "test_killed_damaged_and_stopped_a_run_in_a_bucket_is_the_run_on_this_machine"
-)
 
 
 class Fault(NamedTuple):
@@ -83,10 +77,23 @@ FAULTS: dict[str, list[Fault]] = {
             "a damaged checkpoint is read", "fault = manifest.fault(", 'fault = "" and (', DAMAGED
         ),
         Fault(
-            "half of a checkpoint stays in a bucket",
-            "if ocp.utils.is_tmp",
-            "if 0 and ocp.utils.is_tmp",
-            BUCKET,
+            "a checkpoint that lost its mark is deleted",
+            "if (half_written or half_removed) and not manifest.is_there(folder):",
+            "if half_written or half_removed:",
+            "tests/bucket_test.py::test_only_what_has_neither_mark_nor_manifest_counts_as_half_written",
+        ),
+        Fault(
+            "half of a removed checkpoint stays",
+            "half_removed = folder.name in superseded",
+            "half_removed = False",
+            "tests/checkpoint_test.py::test_half_of_an_old_checkpoint_condemns_no_other",
+        ),
+        Fault(
+            "the damaged checkpoint is set aside first",
+            "reversed(self._steps())",
+            "self._steps()",
+            "tests/checkpoint_test.py::"
+            "test_killed_while_it_sets_aside_a_start_still_sees_what_is_damaged",
         ),
         Fault(
             "a checkpoint in between is averaged",

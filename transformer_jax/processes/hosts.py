@@ -152,7 +152,7 @@ def from_first(find: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def first_alone() -> Iterator[None]:
-    """The first process goes through this while the others wait; then they do.
+    """The first process goes through this while the others wait; then they do, and it waits.
 
     Raises:
       UserError: as the first did; so RunError.
@@ -166,6 +166,8 @@ def first_alone() -> Iterator[None]:
     else:
         from_first(lambda: None)
         yield
+    if _company:
+        _company.meet()
 
 
 def _raise(error: Exception) -> None:
@@ -212,6 +214,10 @@ class _Company:
         if "error" in told:
             raise (config_lib.UserError if told["user"] else config_lib.RunError)(told["error"])
         return told["found"]
+
+    def meet(self) -> None:
+        name = f"transformer_jax/{next(self._messages)}"
+        self._client.wait_at_barrier(name, LONGEST_WAIT * 1000)
 
     def leave(self, patience: int) -> None:
         self._client.wait_at_barrier("transformer_jax/done", patience * 1000)

@@ -75,8 +75,11 @@ class Checkpoints:
         hosts.from_first(self._recover)
 
     def _recover(self) -> None:
+        superseded = [str(step) for step in self._superseded()]
         for folder in list(self._folder.glob("[0-9]*")):
-            if ocp.utils.is_tmp_checkpoint(folder):  # half written
+            half_written = ocp.utils.is_tmp_checkpoint(folder)
+            half_removed = folder.name in superseded
+            if (half_written or half_removed) and not manifest.is_there(folder):
                 epath.Path(folder).rmtree()
         while True:
             faults = ((step, self._fault(step)) for step in self._in_use())
@@ -84,7 +87,7 @@ class Checkpoints:
             if step is None:
                 return
             _log.warning("the checkpoint of step %d cannot be read: %s", step, fault)
-            for each in self._steps():
+            for each in reversed(self._steps()):  # the faulty one last: killed here, it is seen
                 if each >= step:
                     aside = _free(self._folder / f"unreadable-{each}")
                     (self._folder / str(each)).rename(aside)
@@ -123,7 +126,9 @@ class Checkpoints:
                     state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record)
                 ),
             )
-        except OSError as error:
+        except Exception as error:
+            if not isinstance(error, OSError) and not files.met_in_a_bucket(error):
+                raise
             hosts.blame(error)
             raise _unwritten(step, error) from error
         self._sealing = threading.Thread(target=self._seal, args=(step,))
@@ -135,12 +140,19 @@ class Checkpoints:
             self._orbax.wait_until_finished()
             if hosts.is_first():
                 manifest.write(self._folder / str(step))
-                for old in self._superseded():
-                    manifest.remove(self._folder / str(old))  # without it, nothing reads the rest
-                    epath.Path(self._folder / str(old)).rmtree()
+                self._remove_superseded()
         except Exception as error:  # of another thread: `wait` raises it
             hosts.blame(error)
             self._failure = _unwritten(step, error)
+
+    def _remove_superseded(self) -> None:
+        for old in self._superseded():
+            folder = self._folder / str(old)
+            try:
+                manifest.remove(folder)  # without it, nothing reads the rest
+                epath.Path(folder).rmtree()
+            except Exception as error:  # what is new is safe; the next time it is tried again
+                _log.warning("%s could not be removed: %s", folder, error)
 
     def wait(self) -> None:
         """Waits for what is being written.

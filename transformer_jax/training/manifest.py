@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
@@ -16,19 +15,30 @@ def write(folder: files.Path) -> None:
     files.write_json(folder / NAME, {"sha256": _digests(folder)})
 
 
+def is_there(folder: files.Path) -> bool:
+    """Whether a checkpoint has its manifest, which is written last and removed first."""
+    return (folder / NAME).exists()
+
+
 def remove(folder: files.Path) -> None:
     """Removes the record, before the files that it speaks of go."""
     (folder / NAME).unlink(missing_ok=True)
 
 
 def fault(folder: files.Path) -> str:
-    """Why a checkpoint cannot be trusted, in a few words; "" if it is as it was written."""
+    """Why a checkpoint cannot be trusted, in a few words; "" if it is as it was written.
+
+    Raises:
+      Exception: the bucket that it lies in does not answer.
+    """
     try:
         expected = dict(json.loads((folder / NAME).read_text(encoding="utf-8"))["sha256"])
         found = _digests(folder)
     except FileNotFoundError:
         return f"it has no {NAME}: its writing was cut short"
     except OSError as error:
+        if files.met_in_a_bucket(error):
+            raise  # which says nothing of the checkpoint
         return f"a file of it cannot be read: {error}"
     except (ValueError, KeyError, TypeError):
         return f"its {NAME} is damaged"
@@ -44,9 +54,7 @@ def fault(folder: files.Path) -> str:
 
 def _digests(folder: files.Path) -> dict[str, str]:
     """SHA-256 of each file but the manifest, by its path below the folder."""
-    names = sorted(
-        path.relative_to(folder).as_posix() for path in files_below(folder) if path != folder / NAME
-    )
+    names = [name for name in files.below(folder) if name != NAME]
 
     def digest(name: str) -> str:
         file: Any
@@ -55,12 +63,3 @@ def _digests(folder: files.Path) -> dict[str, str]:
 
     with futures.ThreadPoolExecutor() as pool:
         return dict(zip(names, pool.map(digest, names), strict=True))
-
-
-def files_below(folder: files.Path) -> Iterator[files.Path]:
-    """All files below a folder; a bucket has no `rglob`."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            yield from files_below(path)
-        else:
-            yield path

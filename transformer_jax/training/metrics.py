@@ -5,9 +5,11 @@ import logging
 import math
 import pathlib
 import statistics
+import tempfile
 import time
 from typing import Any, final
 
+from etils import epath
 from tensorboardX import event_file_writer, summary
 from tensorboardX.proto import event_pb2
 
@@ -24,11 +26,14 @@ class MetricsLog:
 
     def __init__(self, workdir: files.Path, step: int) -> None:
         """Opens the log of a run that stands at `step`, and forgets what came after it."""
-        self._path = workdir / "metrics.jsonl"
+        self._workdir = workdir
         kept = [record for record in read(workdir) if record["step"] <= step]
-        self._lines = [json.dumps(record) for record in kept]
-        files.write_lines(self._path, self._lines)
-        folder = workdir / "tensorboard"
+        self._here = workdir
+        if not isinstance(workdir, pathlib.Path):  # nothing can be added to a file in a bucket
+            self._here = pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
+        files.write_lines(self._here / "metrics.jsonl", [json.dumps(record) for record in kept])
+        self._file = (self._here / "metrics.jsonl").open("a", encoding="utf-8")
+        folder = self._here / "tensorboard"
         folder.mkdir(exist_ok=True)
         # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
         # that has died of a full disk.
@@ -39,21 +44,23 @@ class MetricsLog:
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Adds a record."""
-        self._lines.append(json.dumps({"step": step, **values}))
-        if isinstance(self._path, pathlib.Path):
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(self._lines[-1] + "\n")
-        else:  # nothing is added to a file in a bucket
-            files.write_lines(self._path, self._lines)
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
         for name, value in values.items():
             scalar = summary.scalar(name, value)
             event = _proto.Event(wall_time=time.time(), step=step, summary=scalar)
             self._events.write_event(event)
         self._events.flush()
+        if self._here != self._workdir:
+            for name in files.below(self._here):
+                files.write(self._workdir / name, (self._here / name).read_bytes())
 
     def close(self) -> None:
         """Writes everything out."""
+        self._file.close()
         self._events.close()
+        if self._here != self._workdir:
+            epath.Path(self._here).rmtree()
 
 
 def read(workdir: files.Path) -> list[dict[str, Any]]:
