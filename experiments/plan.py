@@ -1,4 +1,4 @@
-"""What a table will cost on a device that is not here: hours, memory and dollars, by row."""
+"""What a table will cost, by row, before it is run: here, and on a device that is not here."""
 
 import dataclasses
 import json
@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import cost, tables
+from experiments import cost, paper, results, tables
 from transformer_jax import config as config_lib
+from transformer_jax.training import optimizer
 
 _DEVICES = pathlib.Path(__file__).with_name("devices.json")
 
@@ -98,6 +99,38 @@ def write(
         )
     heads = ["row", "hours a run", "GB a chip", "fits", "dollars a run"]
     tables.show([tables.Table(heads, lines)], notes)
+
+
+def list_rows(
+    base: config_lib.Config,
+    rows: Mapping[str, Mapping[str, Any]],
+    reported: Mapping[str, paper.Result],
+) -> None:
+    """Prints each row's overrides, parameters beside the paper's, peak rate and operations.
+
+    Args:
+      base: the table's base.
+      rows: what each changes, by name.
+      reported: the paper's rows.
+    """
+    print(
+        f"{'row':22} {'params':>8} {'− base':>7} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  "
+        f"overrides\n{'':22} {'×10⁶':>8} {'':>7} {'×10⁶':>6}"
+    )
+    base_params = cost.parameters(base)
+    for row, overrides in rows.items():
+        config = config_lib.replace(base, overrides)
+        params = cost.parameters(config)
+        warmup = config.train.warmup_steps
+        peak = float(optimizer.learning_rate(warmup, config.train, config.model.d_model))
+        flops = cost.training_flops(config)
+        in_paper = reported[row].params if row in reported else None
+        print(
+            f"{row:22} {params / 1e6:8.3f} {results.unequal(params, base_params):>7} "
+            f"{in_paper or '':>6} {peak:10.2e} {flops:8.1e}  "
+            + " ".join(f"{name}={value}" for name, value in overrides.items())
+        )
+    print(results.UNEQUAL_NOTE)
 
 
 def _fits(config: config_lib.Config, needed: float, devices: Devices) -> str:

@@ -19,10 +19,6 @@ from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.evaluation import bleu
 
-UNEQUAL_NOTE = (
-    "A percentage after params: the row has so many more or fewer than base, so that it does not "
-    "compare parts at equal parameters."
-)
 _SYMBOLS = {  # the paper's column heads, in its order
     "model.num_layers": "N",
     "model.d_model": "d_model",
@@ -301,7 +297,7 @@ def _notes(report: _Report) -> list[str]:
                 "differences compare. Verdict: " + significance.RULES
             )
             notes += _order(report)
-        notes.append(UNEQUAL_NOTE)
+        notes.append(results.UNEQUAL_NOTE)
     others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
     if others:
         notes.append(

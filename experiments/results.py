@@ -16,6 +16,10 @@ LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
 UNEQUAL = 0.02  # parameters that differ by a larger share are marked
+UNEQUAL_NOTE = (
+    "A percentage after params: the row has so many more or fewer than base, so that it does not "
+    "compare parts at equal parameters."
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,14 +15,15 @@ import jax
 from absl import flags
 from ml_collections import config_flags
 
-from experiments import cost, paper, plan, report, results
+from experiments import cost, paper, plan, report, results, reuse
+from experiments import rows as rows_lib
 from launch import local
 from transformer_jax import config as config_lib
 from transformer_jax import files, run_folder, runs
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.evaluation import bleu
-from transformer_jax.training import metrics, optimizer, sharding
+from transformer_jax.training import metrics, sharding
 
 _log = logging.getLogger("transformer_jax.sweep")
 
@@ -45,6 +46,15 @@ _TUNE = flags.DEFINE_string(
     "",
     "A field and values, train.learning_rate_scale:0.5,1,2: runs each row with each value too, and "
     "reports it at its best on the development set beside the fixed recipe.",
+)
+_MATCH = flags.DEFINE_enum(
+    "match",
+    None,
+    sorted(rows_lib.BUDGETS),
+    "Gives each row base's parameters (by d_ff), or base's training operations (by steps).",
+)
+_REUSE = flags.DEFINE_string(
+    "reuse", "", "Folder of another sweep, whose finished runs of the same configuration serve."
 )
 _LAUNCHER = flags.DEFINE_string("launcher", "local", "Where to run: local, on this machine.")
 _PARALLEL = flags.DEFINE_integer(
@@ -108,6 +118,8 @@ def main(
     base = flags_lib.read_config(_CONFIG)
     rows = rows_for(base)
     chosen = select(rows, _ROWS.value)
+    if _MATCH.value:
+        rows = {**rows, **rows_lib.BUDGETS[_MATCH.value]({row: rows[row] for row in chosen}, base)}
     tune = parse_tune(_TUNE.value, base)
     variants = {
         row: {row: rows[row], **results.tuned(row, rows[row], base, tune)} for row in chosen
@@ -116,7 +128,7 @@ def main(
     results.require_folders(planned)
     if _DRY_RUN.value:
         devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
-        _print_plan(base, planned, paper.TABLES.get(table, {}))
+        plan.list_rows(base, planned, paper.TABLES.get(table, {}))
         if devices:
             plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
         return 0
@@ -129,6 +141,8 @@ def main(
     device_kind, device_count = local.devices()
     sharding.mesh_sizes(base.mesh, device_count)
     parallel = _PARALLEL.value or local.default_parallel(device_kind)
+    _require_no_other(workdir, table)
+    reusable = reuse.finished(files.local_path(_REUSE.value)) if _REUSE.value else {}
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -139,7 +153,7 @@ def main(
         for name, overrides in variants[row].items()
         for seed in range(max(_SEEDS.value, least_seeds(row)))
     ]
-    missing = [cell for cell in cells if not _is_done(cell, cache_dir)]
+    missing = [cell for cell in cells if not _is_done(cell, cache_dir, reusable)]
     files.write_json(
         workdir / "sweep.json",
         {
@@ -223,8 +237,17 @@ def _make_cell(
     return Cell(row, seed, config, {**flags_lib.overrides(), **changes}, folder)
 
 
-def _is_done(cell: Cell, cache_dir: pathlib.Path) -> bool:
-    """Whether the cell has its result.
+def _require_no_other(workdir: pathlib.Path, table: str) -> None:
+    """Raises UserError if another table's sweep lies in a folder."""
+    if (workdir / "sweep.json").exists() and (other := results.read(workdir).table) != table:
+        raise config_lib.UserError(
+            f"{workdir} holds the sweep {other}, not {table}: choose another --workdir; with "
+            f"--reuse={workdir} its finished runs are not run again"
+        )
+
+
+def _is_done(cell: Cell, cache_dir: pathlib.Path, reusable: Mapping[str, pathlib.Path]) -> bool:
+    """Whether the cell has its result, by now.
 
     A run of another config in its place is set aside, under a part of its hash; one of this config
     that was set aside earlier is brought back.
@@ -242,6 +265,11 @@ def _is_done(cell: Cell, cache_dir: pathlib.Path) -> bool:
         shutil.rmtree(cell.folder, ignore_errors=True)  # a start that ended before it began
         _aside(cell.folder, wanted).rename(cell.folder)
         _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
+    if not (cell.folder / "result.json").exists() and wanted in reusable:
+        about = {"row": cell.row, "overrides": dict(cell.overrides)}
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        reuse.take(reusable[wanted], cell.folder, about)
+        _log.info("%s: taken over from %s", cell.name, reusable[wanted])
     return (cell.folder / "result.json").exists()
 
 
@@ -359,24 +387,3 @@ def _failure(cell: Cell, job: local.Job, code: int) -> str:
         if code != USER_MISTAKE:
             files.write_json(path, {"error": error, "traceback": "", "step": None})
     return f"{error} (see {job.log})"
-
-
-def _print_plan(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Result]) -> None:
-    print(
-        f"{'row':22} {'params':>8} {'− base':>7} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  "
-        f"overrides\n{'':22} {'×10⁶':>8} {'':>7} {'×10⁶':>6}"
-    )
-    base_params = cost.parameters(base)
-    for row, overrides in rows.items():
-        config = config_lib.replace(base, overrides)
-        params = cost.parameters(config)
-        warmup = config.train.warmup_steps
-        peak = float(optimizer.learning_rate(warmup, config.train, config.model.d_model))
-        flops = cost.training_flops(config)
-        in_paper = reported[row].params if row in reported else None
-        print(
-            f"{row:22} {params / 1e6:8.3f} {results.unequal(params, base_params):>7} "
-            f"{in_paper or '':>6} {peak:10.2e} {flops:8.1e}  "
-            + " ".join(f"{name}={value}" for name, value in overrides.items())
-        )
-    print(f"{report.UNEQUAL_NOTE}")

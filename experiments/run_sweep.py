@@ -1,0 +1,35 @@
+r"""Runs a sweep of your own: rows that a file describes, each compared with the config as it is.
+
+  python -m experiments.run_sweep --sweep=configs/sweeps/warmup_smoothing.py \
+      --config=configs/toy.py --workdir=runs/warmup --seeds=2
+
+A sweep's file has GRID or ZIP, fields and their values, or ROWS, names and what each changes. The
+table is called as the file.
+"""
+
+import pathlib
+import re
+
+from absl import flags
+
+from experiments import rows, sweep
+from transformer_jax import config as config_lib
+from transformer_jax import flags as flags_lib
+
+_SWEEP = flags.DEFINE_string(
+    "sweep", None, "Python file that has GRID, ZIP or ROWS.", required=True
+)
+
+
+def main() -> int:
+    """Runs the sweep that the flags describe; returns the exit code."""
+    path = pathlib.Path(_SWEEP.value)
+    if not re.fullmatch(r"\w+", path.stem):
+        raise config_lib.UserError(
+            f"--sweep={path}: the table is called as the file: use letters, digits and _ alone"
+        )
+    return sweep.main(lambda base: rows.read(path, base), path.stem)
+
+
+if __name__ == "__main__":
+    flags_lib.run(main)

@@ -1,0 +1,163 @@
+"""Sweeps of a user's own: rows from files, grids and zips, equal budgets, and runs taken over."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from experiments import cost, results, rows
+from tests import tiny
+from transformer_jax import config as config_lib
+
+GRID = {"train.warmup_steps": [5, 10], "train.label_smoothing": [0.0, 0.1, 0.2]}
+
+
+def test_a_grid_has_every_combination_once_and_a_zip_those_that_stand_together():
+    grid = rows.grid(GRID)
+    assert len(grid) == 6
+    assert grid["warmup_steps=10 label_smoothing=0.0"] == {
+        "train.warmup_steps": 10,
+        "train.label_smoothing": 0.0,
+    }
+    pairs = {tuple(overrides.values()) for overrides in grid.values()}
+    assert pairs == {(w, s) for w in (5, 10) for s in (0.0, 0.1, 0.2)}
+    zipped = rows.zipped({"model.num_heads": [1, 8], "model.d_k": [64, 8]})
+    assert zipped == {
+        "num_heads=1 d_k=64": {"model.num_heads": 1, "model.d_k": 64},
+        "num_heads=8 d_k=8": {"model.num_heads": 8, "model.d_k": 8},
+    }
+
+
+def test_zipped_fields_of_unequal_length_are_refused():
+    with pytest.raises(config_lib.UserError, match=r"a has 2, b has 1"):
+        rows.zipped({"a": [1, 2], "b": [1]})
+
+
+@pytest.fixture
+def read(make_config, tmp_path):
+    """A function from a sweep's text to its rows."""
+
+    def read(text):
+        path = tmp_path / "mine.py"
+        path.write_text(text, encoding="utf-8")
+        return rows.read(path, make_config())
+
+    return read
+
+
+def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
+    slow = {"train.warmup_steps": 20}
+    expected = {"base": {}, "slow": slow}
+    assert read(f"ROWS = {{'slow': {slow}}}") == expected
+    assert read(f"ROWS = [('slow', {slow})]") == expected
+    double = "def rows(base): return {'slow': {'train.warmup_steps': 2 * base.train.warmup_steps}}"
+    assert read(double) == expected
+    assert list(read("GRID = {'model.d_k': [1, 2]}")) == ["base", "d_k=1", "d_k=2"]
+    assert list(read(f"ROWS = {{'slow': {slow}, 'base': {{}}}}")) == ["base", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ROWS = {'a': {}, 'a': {}}", "two rows of one name, 'a'"),
+        ("ROWS = [('a', {}), ('a', {})]", "two rows of one name, 'a'"),
+        ("ROWS = {'a': {'train.warmup': 3}}", "row 'a': there is no config field train.warmup"),
+        ("ROWS = {'a': {'train.warmup_steps': -3}}", "row 'a': train.warmup_steps"),
+        ("ROWS = {'a': {'train.seed': 3}}", "row 'a': train.seed is not a row's to set"),
+        ("ROWS = {'base': {'train.warmup_steps': 3}}", "the row base is --config as it is"),
+        ("rows_ = {}", "it has no rows: give it ROWS, GRID, ZIP or rows(base)"),
+        ("GRID = {'train.warmup_steps': []}", "it has no rows"),
+        ("GRID = {'train.warmup_steps': 3}", "fails: TypeError"),
+        ("ROWS = {'d_k=1': {}}; ZIP = {'model.d_k': [1]}", "two rows of one name, 'd_k=1'"),
+        ("ROWS = {'a': 3}", "fails: TypeError"),
+        ("ROWS = 3", "fails: TypeError"),
+        ("ROWS = {", "fails: SyntaxError"),
+        ("1 / 0", "fails: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_file_that_describes_no_sweep_is_refused(read, text, message):
+    with pytest.raises(config_lib.UserError, match=re.escape(message)):
+        read(text)
+
+
+def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
+    base = make_config({"train.num_steps": 1000, "model.d_ff": 2048})
+    changed = {
+        "base": {},
+        "narrow keys": {"model.d_k": 1},
+        "more layers": {"model.num_layers": 3},
+        "gated": {"model.feed_forward": "swiglu"},
+    }
+    for budget, measure in (("parameters", cost.parameters), ("flops", cost.training_flops)):
+        matched = rows.BUDGETS[budget](changed, base)
+        assert matched["base"] == {}
+        for name, overrides in matched.items():
+            assert changed[name].items() <= overrides.items()
+            found = measure(config_lib.replace(base, overrides))
+            assert found == pytest.approx(measure(base), rel=results.UNEQUAL), (budget, name)
+
+
+@pytest.mark.parametrize(
+    ("budget", "overrides", "message"),
+    [
+        ("parameters", {"model.d_ff": 4}, "row 'x' cannot be given base's budget: it sets model.d"),
+        ("parameters", {"model.num_layers": 9}, r"with model.d_ff=1 it has"),
+        ("flops", {"train.num_steps": 4}, "it sets train.num_steps itself"),
+    ],
+)
+def test_a_row_that_no_budget_fits_is_named(make_config, budget, overrides, message):
+    with pytest.raises(config_lib.UserError, match=message):
+        rows.BUDGETS[budget]({"x": overrides}, make_config())
+
+
+def run(workdir, text, *flags, **overrides):
+    """Runs a sweep file as a user does."""
+    path = workdir.with_name(f"{workdir.name}_rows.py")
+    path.write_text(text, encoding="utf-8")
+    values = {**tiny.OVERRIDES, "train.num_steps": 4, **overrides}
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "experiments.run_sweep",
+            f"--sweep={path}",
+            "--config=configs/toy.py",
+            *(f"--config.{name}={value}" for name, value in values.items()),
+            f"--workdir={workdir}",
+            *flags,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
+    )
+
+
+def test_a_sweep_runs_and_another_takes_its_runs_over(tmp_path):
+    done = run(tmp_path / "one", "GRID = {'train.warmup_steps': [5, 20]}")
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "one" / "one_rows.md").read_text(encoding="utf-8")
+    assert "| warmup_steps=5 | train.warmup_steps=5 |" in table
+    assert "paper" not in table
+    other = "ROWS = {'slow': {'train.warmup_steps': 20}}"
+    reused = f"--reuse={tmp_path / 'one'}"
+    done = run(tmp_path / "two", other, reused, f"--cache_dir={tmp_path / 'one' / 'cache'}")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 runs are done; 0 to go" in done.stderr
+    taken, source = (
+        json.loads((tmp_path / folder / "seed0" / "result.json").read_bytes())
+        for folder in ("two/slow", "one/warmup_steps-20")
+    )
+    assert (taken["row"], source["row"]) == ("slow", "warmup_steps=20")
+    assert taken["bleu"] == source["bleu"]
+    assert "| slow | train.warmup_steps=20 |" in (tmp_path / "two" / "two_rows.md").read_text()
+    refused = run(tmp_path / "two", other, "--match=flops", "--rows=slow", "--reuse=nowhere")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].startswith("error: --reuse=nowhere holds no sweep")
+    (tmp_path / "two_rows.py").rename(tmp_path / "three_rows.py")
+    third = run(tmp_path / "three", other, f"--workdir={tmp_path / 'two'}")
+    assert third.returncode == 2
+    assert "two holds the sweep two_rows, not three_rows" in third.stderr.splitlines()[-1]
