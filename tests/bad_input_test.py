@@ -255,6 +255,21 @@ SCORE = "transformer_jax.score"
         r"cannot make the sweep's folder",
     ),
     (
+        "one sweep to compare",
+        ["experiments.compare", "RUN"],
+        r"SWEEP2 is missing: give SWEEP1 SWEEP2",
+    ),
+    (
+        "three sweeps to compare",
+        ["experiments.compare", "RUN", "RUN", "third"],
+        r"unexpected argument 'third'",
+    ),
+    (
+        "no sweep to compare",
+        ["experiments.compare", "RUN", "RUN"],
+        r"holds no sweep: it has no sweep.json",
+    ),
+    (
         "sweep in a bucket",
         [SWEEP, "--config=configs/toy.py", "--workdir=gs://bucket/sweep"],
         r"gs://bucket/sweep is no folder of this machine",

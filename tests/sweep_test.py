@@ -14,9 +14,10 @@ import scipy.stats
 from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
-from experiments import intervals, paper, publish, report, results, sweep, table3
+from experiments import compare, intervals, paper, publish, report, results, sweep, table3
 from tests import tiny
 from transformer_jax import config as config_lib
+from transformer_jax.evaluation import bleu
 
 
 def paper_base():
@@ -197,6 +198,34 @@ def test_the_report_can_be_made_again(copied):
     (workdir / "table3.md").unlink()
     subprocess.run([sys.executable, "-m", "experiments.report", f"--workdir={workdir}"], check=True)
     assert (workdir / "table3.md").exists()
+
+
+def test_a_sweep_compared_with_itself_differs_in_nothing_but_what_was_changed(copied, swept):
+    workdir, _ = swept
+    table, notes = compare.compare(workdir, copied)
+    assert table.heads[1:3] == [f"BLEU: {workdir}", f"BLEU: {copied}"]
+    lines = {line[0]: line[1:] for line in table.lines}
+    assert set(lines) == {"base", "A h=1"}
+    assert all(line[2].startswith("+0.00") and "*" not in line[2] for line in lines.values())
+    assert notes[0] == "Bases: the same."
+    folder = results.cell_folder(copied, "A h=1", 0)
+    references = (folder / "references.txt").read_text(encoding="utf-8").splitlines()
+    exact = bleu.counts(references, references, "de", bleu.MAIN).tolist()  # a perfect translation
+    (folder / "bleu_counts.json").write_text(json.dumps({bleu.MAIN: exact}))
+    shutil.rmtree(results.cell_folder(copied, "base", 0))
+    table, _ = compare.compare(workdir, copied)
+    lines = {line[0]: line[1:] for line in table.lines}
+    assert lines["base"][1:4] == ["not run", "", ""]
+    before = float(lines["A h=1"][0].split()[0])
+    assert lines["A h=1"][2].startswith(f"+{100 - before:.2f} ± ")
+    assert lines["A h=1"][2].endswith("*")
+
+
+def test_sweeps_that_share_no_row_are_not_compared(copied, swept):
+    for row in ("base", "A h=1"):
+        shutil.rmtree(results.cell_folder(copied, row, 0))
+    with pytest.raises(config_lib.UserError, match="no row that both have run"):
+        compare.compare(swept[0], copied)
 
 
 def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp_path):

@@ -17,11 +17,16 @@ from transformer_jax import cpu_memory, files
 from transformer_jax.processes import hosts, preemption
 
 
-def run(main: Callable[[], int | None]) -> NoReturn:
-    """Parses the command line, calls `main` and exits with what it returns."""
+def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
+    """Parses the command line, calls `main` and exits with what it returns.
+
+    Args:
+      main: called with what is given besides flags.
+      *arguments: what that is called, for people; it is demanded.
+    """
     cpu_memory.keep_freed_memory()
     cpu_memory.one_step_at_a_time()
-    app.run(lambda argv: _guarded(main, argv), flags_parser=_parse)
+    app.run(lambda argv: _guarded(main, argv[1:], arguments), flags_parser=_parse)
     raise AssertionError("app.run exits")
 
 
@@ -87,14 +92,18 @@ def sizes(name: str, texts: Sequence[str], least: int = 2) -> list[int]:
     return found
 
 
-def _guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int | None:
-    if len(argv) > 1:
-        return _complain(f"unexpected argument {argv[1]!r}: flags begin with --")
+def _guarded(
+    main: Callable[..., int | None], given: Sequence[str], arguments: Sequence[str]
+) -> int | None:
+    if len(given) > len(arguments):
+        return _complain(f"unexpected argument {given[len(arguments)]!r}: flags begin with --")
+    if len(given) < len(arguments):
+        return _complain(f"{arguments[len(given)]} is missing: give {' '.join(arguments)}")
     if "workdir" in flags.FLAGS and not flags.FLAGS.workdir:
         return _complain("--workdir is empty: name a folder; . is the one you are in")
     _show_log()
     try:
-        status = main()
+        status = main(*given)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # who read what was printed, as `head` does, has read enough

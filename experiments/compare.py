@@ -1,0 +1,105 @@
+"""Two sweeps side by side, row by row: did anything change, and is the difference real?
+
+  python -m experiments.compare runs/before runs/after [--output=changes.md]
+
+A difference is the second sweep's BLEU less the first's; its interval is over sentences and seeds.
+"""
+
+import pathlib
+import statistics
+from collections.abc import Sequence
+
+from absl import flags
+
+from experiments import intervals, report, results, significance, tables
+from transformer_jax import config as config_lib
+from transformer_jax import files
+from transformer_jax import flags as flags_lib
+from transformer_jax.evaluation import bleu
+
+LISTED = 8  # fields that differ between the bases
+
+
+def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, list[str]]:
+    """The table of the rows that either sweep has run, and what has to be known to read it.
+
+    Raises:
+      UserError: one is no sweep, they share no row that both have run, or they were not measured
+        alike.
+    """
+    sweeps = [results.read(folder) for folder in (first, second)]
+    by_name = [{row.name: row for row in sweep.rows if row.results} for sweep in sweeps]
+    shared = [name for name in by_name[0] if name in by_name[1]]
+    if not shared:
+        raise config_lib.UserError(f"{first} and {second} have no row that both have run")
+    report.require_alike([row for rows in by_name for row in rows.values()])
+    names = [*by_name[0], *(name for name in by_name[1] if name not in by_name[0])]
+    lines = [
+        [
+            name,
+            *_scores(name, by_name),
+            *(_difference(name, sweeps) if name in shared else [""] * 3),
+        ]
+        for name in names
+    ]
+    heads = ["row", f"BLEU: {first}", f"BLEU: {second}", "difference", "p", "params"]
+    return tables.Table(heads, lines), _notes(sweeps)
+
+
+def _scores(name: str, by_name: Sequence[dict[str, results.Row]]) -> list[str]:
+    """Mean BLEU in each sweep, with the number of seeds."""
+    cells = []
+    for rows in by_name:
+        found = list(report.scores(rows[name]).values()) if name in rows else []
+        seeds = f" ({len(found)} seed{'s' if len(found) > 1 else ''})"
+        cells.append(f"{statistics.mean(found):.2f}{seeds}" if found else "not run")
+    return cells
+
+
+def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
+    """The second less the first, marked if its interval excludes 0; p; parameters; if in both."""
+    if not sweeps:
+        return ["", "", ""]
+    rows = [next(row for row in sweep.rows if row.name == name) for sweep in sweeps]
+    counts = [
+        results.counts(sweep, row, bleu.MAIN) for sweep, row in zip(sweeps, rows, strict=True)
+    ]
+    before, after = (next(iter(row.results.values()))["params"] for row in rows)
+    params = f"{after / 1e6:.3g}" + (
+        f" ({mark})" if (mark := results.unequal(after, before)) else ""
+    )
+    if not all(counts):  # runs of an earlier version, which left none
+        return ["", "", params]
+    found = significance.difference(counts[1], counts[0], bleu.MAIN)
+    mark = " *" if found.excludes_0 else ""
+    return [f"{intervals.written(found.mean, found.half)}{mark}", f"{found.p:.3f}", params]
+
+
+def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
+    before, after = (config_lib.to_dict(sweep.base) for sweep in sweeps)
+    changed = [
+        f"{section}.{field}: {before[section][field]} → {value}"
+        for section, fields in after.items()
+        for field, value in fields.items()
+        if before[section][field] != value
+    ]
+    more = f"; and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
+    return [
+        "Bases: " + ("; ".join(changed[:LISTED]) + more if changed else "the same."),
+        "±: half of the difference's 95% interval, over sentences and, where both sides have "
+        "several, seeds; *: it excludes 0. p: approximate randomisation, over sentences. params: "
+        "×10⁶, of the second; a percentage: so many more or fewer than in the first.",
+    ]
+
+
+def main(first: str, second: str) -> None:
+    """Prints the comparison of two folders, and writes it where --output says."""
+    table, notes = compare(files.local_path(first), files.local_path(second))
+    tables.show([table], notes)
+    if _OUTPUT.value:
+        files.write(files.local_path(_OUTPUT.value), tables.markdown([table], notes).encode())
+
+
+if __name__ == "__main__":
+    _OUTPUT = flags.DEFINE_string("output", "", "Markdown file to write it to as well.")
+    flags_lib.run(main, "SWEEP1", "SWEEP2")
