@@ -17,7 +17,7 @@ from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.evaluation import bleu
 
-LISTED = 8  # fields that differ between the bases
+LISTED = 8  # differences of configuration
 
 
 def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, list[str]]:
@@ -70,6 +70,11 @@ def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
     )
     if not all(counts):  # runs of an earlier version, which left none
         return ["", "", params]
+    if len({len(run) for side in counts for run in side.values()}) > 1:
+        raise config_lib.UserError(
+            f"row {name!r}: its bleu_counts.json are of different numbers of sentences: delete the "
+            "result.json of the wrong ones and start that sweep again, which evaluates them anew"
+        )
     found = significance.difference(counts[1], counts[0], bleu.MAIN)
     mark = " *" if found.excludes_0 else ""
     return [f"{intervals.written(found.mean, found.half)}{mark}", f"{found.p:.3f}", params]
@@ -83,12 +88,20 @@ def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
         for field, value in fields.items()
         if before[section][field] != value
     ]
+    overrides = [{row.name: dict(row.overrides) for row in sweep.rows} for sweep in sweeps]
+    changed += [
+        f"row {name}: {here} → {overrides[1][name]}"
+        for name, here in overrides[0].items()
+        if overrides[1].get(name, here) != here
+    ]
     more = f"; and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
     return [
-        "Bases: " + ("; ".join(changed[:LISTED]) + more if changed else "the same."),
+        "Configurations: " + ("; ".join(changed[:LISTED]) + more if changed else "the same."),
         "±: half of the difference's 95% interval, over sentences and, where both sides have "
-        "several, seeds; *: it excludes 0. p: approximate randomisation, over sentences. params: "
-        "×10⁶, of the second; a percentage: so many more or fewer than in the first.",
+        "several, seeds; *: it excludes 0. p: approximate randomisation, over sentences and as "
+        "many seeds as both have. params: ×10⁶, of the second; a percentage: so many more or "
+        "fewer than in the first.",
+        *(f"{sweep.workdir}: {line}" for sweep in sweeps for line in results.shortfalls(sweep)),
     ]
 
 

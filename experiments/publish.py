@@ -81,9 +81,9 @@ def _examples(workdir: pathlib.Path, rows: Sequence[results.Row]) -> list[tables
     said: dict[str, list[str]] = {}
     for row in rows:
         folder = results.cell_folder(workdir, row.name, next(iter(row.results)))
-        said.setdefault("reference", text.read_lines(folder / "references.txt"))
+        said.setdefault("(reference)", text.read_lines(folder / "references.txt"))
         said[row.name] = text.read_lines(folder / "hypotheses.txt")
-    total = len(said["reference"])
+    total = len(said["(reference)"])
     places = sorted({total * (2 * number + 1) // (2 * EXAMPLES) for number in range(EXAMPLES)})
     return [
         tables.Table(

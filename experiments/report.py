@@ -298,6 +298,8 @@ def _notes(report: _Report) -> list[str]:
             )
             notes += _order(report)
         notes.append(results.UNEQUAL_NOTE)
+        if sweep.match:
+            notes.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
     others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
     if others:
         notes.append(

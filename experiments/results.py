@@ -53,6 +53,7 @@ class Sweep:
       rows: whether run yet or not.
       workdir: its folder.
       tune: the field that each row is tuned in, and its values; empty if none is.
+      match: what all rows have as much of as base; "" if they need not.
     """
 
     table: str
@@ -60,6 +61,7 @@ class Sweep:
     rows: list[Row]
     workdir: pathlib.Path
     tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    match: str = ""
 
 
 def slug(row: str) -> str:
@@ -188,7 +190,8 @@ def read(workdir: pathlib.Path) -> Sweep:
         }
         row = _read_row(workdir, base, name, overrides)
         rows.append(dataclasses.replace(row, tuned=variants))
-    return Sweep(record["table"], base, rows, workdir, tune)
+    match = files.read_json(path, {"match": str}, remedy)["match"] if "match" in record else ""
+    return Sweep(record["table"], base, rows, workdir, tune, match)
 
 
 _SWEEP = {"table": str, "base": {str: dict}, "rows": {str: dict}, "tune": {str: list}}

@@ -1,5 +1,7 @@
 """Finished runs of another sweep, taken over where their configuration is the same."""
 
+import contextlib
+import os
 import pathlib
 import shutil
 from collections.abc import Mapping
@@ -24,18 +26,35 @@ def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def take(found: pathlib.Path, folder: pathlib.Path, about: Mapping[str, Any]) -> None:
-    """Copies a finished run; its result, which is written last, says what it is called here.
+    """Copies a finished run; its result says what it is called here.
+
+    Checkpoints, which nobody changes, are linked where that can be done.
 
     Args:
       found: its folder.
       folder: where it shall be; what lies there has not ended, and goes.
       about: the row's name and overrides here.
+
+    Raises:
+      UserError: it cannot be copied.
     """
-    result = {**run_folder.read_result(found), **about}
+    folder.mkdir(parents=True, exist_ok=True)
     with run_folder.only_run_in(folder):
-        for path in folder.iterdir():
-            if path.name != ".lock":
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        ignored = shutil.ignore_patterns(".lock", "result.json")
-        shutil.copytree(found, folder, ignore=ignored, dirs_exist_ok=True)
-        files.write_json(folder / "result.json", result)
+        copy = folder.with_name(f".{folder.name}.copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        try:
+            shutil.copytree(found, copy, symlinks=True, copy_function=_link_or_copy)
+            result = {**run_folder.read_result(found), **about}
+            files.write_json(copy / "result.json", result)
+            shutil.rmtree(folder)
+            copy.rename(folder)
+        except OSError as error:
+            raise config_lib.UserError(f"cannot copy {found} to {folder}: {error}") from error
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    if "checkpoints" in pathlib.Path(source).parts:
+        with contextlib.suppress(OSError):  # another disk, or one without links
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)

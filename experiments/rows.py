@@ -2,10 +2,11 @@
 
 import ast
 import collections
+import fnmatch
 import itertools
 import pathlib
 import runpy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments import cost, results
@@ -39,15 +40,19 @@ def zipped(fields: Mapping[str, Sequence[Any]]) -> Rows:
     return _named(fields, zip(*fields.values(), strict=True))
 
 
-def _named(fields: Collection[str], combinations: Iterable[Sequence[Any]]) -> Rows:
+def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[Any]]) -> Rows:
+    for field, values in fields.items():
+        if not isinstance(values, list | tuple) or not values:
+            raise config_lib.UserError(f"{field} needs a list of values, not {values!r}")
     last = [field.split(".")[-1] for field in fields]
     short = last if len(set(last)) == len(last) else list(fields)
-    return {
-        " ".join(f"{name}={value}" for name, value in zip(short, values, strict=True)): dict(
-            zip(fields, values, strict=True)
-        )
-        for values in combinations
-    }
+    rows: Rows = {}
+    for values in combinations:
+        row = " ".join(f"{name}={value}" for name, value in zip(short, values, strict=True))
+        if row in rows:
+            raise config_lib.UserError(f"there are two rows of one name, {row!r}")
+        rows[row] = dict(zip(fields, values, strict=True))
+    return rows
 
 
 def read(path: pathlib.Path, base: config_lib.Config) -> Rows:
@@ -73,26 +78,47 @@ def read(path: pathlib.Path, base: config_lib.Config) -> Rows:
         pairs = []
         for kind, made in kinds.items():
             found = made(described[kind]) if kind in described else {}
-            pairs += found.items() if isinstance(found, Mapping) else found
+            found = found.items() if isinstance(found, Mapping) else found
+            pairs += [(name, dict(overrides)) for name, overrides in found]
         if not pairs:
             raise config_lib.UserError("it has no rows: give it ROWS, GRID, ZIP or rows(base)")
-        rows = {BASE: {}, **{name: dict(overrides) for name, overrides in pairs}}
+        _require_text([name for name, _ in pairs], "row's name")
         _require_names_once([name for name, _ in pairs])
+        rows = {BASE: {}, **dict(pairs)}
     except config_lib.UserError as error:
         raise config_lib.UserError(f"--sweep={path}: {error}") from error
-    except Exception as error:  # whatever a file of the user's own raises
+    except (Exception, SystemExit) as error:  # whatever a file of the user's own raises
         kind = type(error).__name__
         raise config_lib.UserError(f"--sweep={path} fails: {kind}: {error}") from error
     if rows[BASE]:
         raise config_lib.UserError(f"--sweep={path}: the row base is --config as it is: rename it")
     for name, overrides in rows.items():
         try:
+            _require_text(overrides, "field")
             config_lib.replace(base, overrides)
-            if "train.seed" in overrides:
-                raise config_lib.UserError("train.seed is not a row's to set; use --seeds")
+            _require_comparable(overrides)
         except config_lib.UserError as error:
             raise config_lib.UserError(f"--sweep={path}: row {name!r}: {error}") from error
     return rows
+
+
+def _require_text(names: Iterable[Any], what: str) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise config_lib.UserError(f"{name!r} is no {what}: give text")
+
+
+def _require_comparable(overrides: Mapping[str, Any]) -> None:
+    """Raises UserError if a row would be measured otherwise than base, and so share no table."""
+    for field in overrides:
+        if field == "train.seed":
+            raise config_lib.UserError("train.seed is not a row's to set; use --seeds")
+        section = field.split(".")[0]
+        if section in ("data", "evaluation", "log") and field != "data.train_max_tokens":
+            raise config_lib.UserError(
+                f"with another {field} than base's it could not stand in one table with it: set it "
+                f"for all rows, --config.{field}=…"
+            )
 
 
 def _require_names_once(names: Sequence[str]) -> None:
@@ -105,7 +131,24 @@ def _require_keys_once(code: str) -> None:
     """Of two equal keys that are written in one dict, Python would silently take the last."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Dict):
-            _require_names_once([str(k.value) for k in node.keys if isinstance(k, ast.Constant)])
+            keys = [k.value for k in node.keys if isinstance(k, ast.Constant)]
+            _require_names_once([key for key in keys if isinstance(key, str)])
+
+
+def select(rows: Iterable[str], patterns: str) -> list[str]:
+    """The rows that any of some comma-separated names and shell patterns matches, in order.
+
+    Raises:
+      UserError: a pattern matches no row.
+    """
+    names = list(rows)
+    wanted = [pattern.strip() for pattern in patterns.split(",")]
+    for pattern in wanted:
+        if not fnmatch.filter(names, pattern):
+            raise config_lib.UserError(
+                f"--rows: no row matches {pattern!r}; there are {', '.join(names)}"
+            )
+    return [row for row in names if any(fnmatch.fnmatchcase(row, p) for p in wanted)]
 
 
 def at_equal_parameters(rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config) -> Rows:
@@ -122,7 +165,9 @@ def at_equal_parameters(rows: Mapping[str, Mapping[str, Any]], base: config_lib.
         if found == wanted:
             return dict(overrides)
         one_more = config_lib.replace(config, {field: d_ff + 1})
-        d_ff += round((wanted - found) / (cost.parameters(one_more) - found))
+        if not (each := cost.parameters(one_more) - found):
+            raise config_lib.UserError("its parameters do not depend on d_ff")
+        d_ff += round((wanted - found) / each)
         changed = {**overrides, field: max(d_ff, 1)}
         found = cost.parameters(config_lib.replace(base, changed))
         if results.unequal(found, wanted):
@@ -155,6 +200,27 @@ def at_equal_flops(rows: Mapping[str, Mapping[str, Any]], base: config_lib.Confi
 BUDGETS = {"parameters": at_equal_parameters, "flops": at_equal_flops}
 
 
+def matched(
+    rows: Mapping[str, Mapping[str, Any]],
+    chosen: Sequence[str],
+    base: config_lib.Config,
+    budget: str,
+) -> Rows:
+    """The rows at base's budget; one that cannot have it stays as it is, unless it is chosen.
+
+    Raises:
+      UserError: a chosen row cannot; the message names it.
+    """
+    found = {row: dict(overrides) for row, overrides in rows.items()}
+    for row, overrides in rows.items():
+        try:
+            found |= BUDGETS[budget]({row: overrides}, base)
+        except config_lib.UserError:
+            if row in chosen:
+                raise
+    return found
+
+
 def _each(
     rows: Mapping[str, Mapping[str, Any]],
     field: str,
@@ -168,6 +234,6 @@ def _each(
             found[name] = matched(overrides)
         except config_lib.UserError as error:
             raise config_lib.UserError(
-                f"row {name!r} cannot be given base's budget: {error}; leave it out with --rows"
+                f"row {name!r} cannot be given base's budget: {error}; choose others with --rows"
             ) from error
     return found

@@ -20,6 +20,8 @@ _SWEEP = flags.DEFINE_string(
     "sweep", None, "Python file that has GRID, ZIP or ROWS.", required=True
 )
 
+TAKEN = ("table1", "table2", "table3", "variations", "eras", "scores", "examples")
+
 
 def main() -> int:
     """Runs the sweep that the flags describe; returns the exit code."""
@@ -27,6 +29,10 @@ def main() -> int:
     if not re.fullmatch(r"\w+", path.stem):
         raise config_lib.UserError(
             f"--sweep={path}: the table is called as the file: use letters, digits and _ alone"
+        )
+    if path.stem in TAKEN:
+        raise config_lib.UserError(
+            f"--sweep={path}: {path.stem} is another table's name: rename the file"
         )
     return sweep.main(lambda base: rows.read(path, base), path.stem)
 

@@ -1,7 +1,6 @@
 """Runs the rows of a table: what has no result yet, each run in a process of its own."""
 
 import dataclasses
-import fnmatch
 import functools
 import logging
 import pathlib
@@ -117,9 +116,11 @@ def main(
     config_lib.require_known("--launcher", _LAUNCHER.value, ("local",))
     base = flags_lib.read_config(_CONFIG)
     rows = rows_for(base)
-    chosen = select(rows, _ROWS.value)
+    chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
-        rows = {**rows, **rows_lib.BUDGETS[_MATCH.value]({row: rows[row] for row in chosen}, base)}
+        if _TUNE.value:
+            raise config_lib.UserError("--tune would leave the budget of --match: give one of them")
+        rows = rows_lib.matched(rows, chosen, base, _MATCH.value)
     tune = parse_tune(_TUNE.value, base)
     variants = {
         row: {row: rows[row], **results.tuned(row, rows[row], base, tune)} for row in chosen
@@ -142,7 +143,12 @@ def main(
     sharding.mesh_sizes(base.mesh, device_count)
     parallel = _PARALLEL.value or local.default_parallel(device_kind)
     _require_no_other(workdir, table)
-    reusable = reuse.finished(files.local_path(_REUSE.value)) if _REUSE.value else {}
+    reusable = {}
+    if _REUSE.value:
+        other = files.local_path(_REUSE.value)
+        if other.resolve() == workdir.resolve():
+            raise config_lib.UserError(f"--reuse={other} is --workdir itself")
+        reusable = reuse.finished(other)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -161,6 +167,7 @@ def main(
             "base": config_lib.to_dict(base),
             "rows": {row: dict(overrides) for row, overrides in rows.items()},
             "tune": tune,
+            "match": _MATCH.value or "",
         },
     )
     failed = _run(missing, len(cells), cache_dir, parallel)
@@ -169,21 +176,6 @@ def main(
     report.write(workdir)
     _log.info("the table lies in %s", workdir / f"{table}.md")
     return 1 if failed else 0
-
-
-def select(rows: Rows, patterns: str) -> list[str]:
-    """The rows that any of some comma-separated names and shell patterns matches, in order.
-
-    Raises:
-      UserError: a pattern matches no row.
-    """
-    wanted = [pattern.strip() for pattern in patterns.split(",")]
-    for pattern in wanted:
-        if not fnmatch.filter(rows, pattern):
-            raise config_lib.UserError(
-                f"--rows: no row matches {pattern!r}; there are {', '.join(rows)}"
-            )
-    return [row for row in rows if any(fnmatch.fnmatchcase(row, p) for p in wanted)]
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
@@ -202,6 +194,8 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
         )
     try:
         kind = type(config_lib.get(base, field))
+        if kind is bool:
+            raise config_lib.UserError("it is no number and no name")
         found = [kind(value) for value in values.split(",")]
         for value in found:
             config_lib.replace(base, {field: value})
@@ -238,12 +232,20 @@ def _make_cell(
 
 
 def _require_no_other(workdir: pathlib.Path, table: str) -> None:
-    """Raises UserError if another table's sweep lies in a folder."""
-    if (workdir / "sweep.json").exists() and (other := results.read(workdir).table) != table:
-        raise config_lib.UserError(
-            f"{workdir} holds the sweep {other}, not {table}: choose another --workdir; with "
-            f"--reuse={workdir} its finished runs are not run again"
-        )
+    """Raises UserError if another table's sweep lies in a folder, or one at another budget."""
+    try:
+        record = files.read_json(workdir / "sweep.json", {"table": str}, "")
+    except config_lib.UserError:  # none, or a damaged one, which is written anew
+        return
+    for name, here, there in (
+        ("sweep", table, record["table"]),
+        ("sweep with --match", _MATCH.value or "", record.get("match", "")),
+    ):
+        if here != there:
+            raise config_lib.UserError(
+                f"{workdir} holds the {name} {there!r}, not {here!r}: choose another --workdir; "
+                f"with --reuse={workdir} its finished runs are not run again"
+            )
 
 
 def _is_done(cell: Cell, cache_dir: pathlib.Path, reusable: Mapping[str, pathlib.Path]) -> bool:
@@ -267,9 +269,8 @@ def _is_done(cell: Cell, cache_dir: pathlib.Path, reusable: Mapping[str, pathlib
         _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
     if not (cell.folder / "result.json").exists() and wanted in reusable:
         about = {"row": cell.row, "overrides": dict(cell.overrides)}
-        cell.folder.mkdir(parents=True, exist_ok=True)
-        reuse.take(reusable[wanted], cell.folder, about)
         _log.info("%s: taken over from %s", cell.name, reusable[wanted])
+        reuse.take(reusable[wanted], cell.folder, about)
     return (cell.folder / "result.json").exists()
 
 

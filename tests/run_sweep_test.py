@@ -69,8 +69,13 @@ def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
         ("ROWS = {'a': {'train.seed': 3}}", "row 'a': train.seed is not a row's to set"),
         ("ROWS = {'base': {'train.warmup_steps': 3}}", "the row base is --config as it is"),
         ("rows_ = {}", "it has no rows: give it ROWS, GRID, ZIP or rows(base)"),
-        ("GRID = {'train.warmup_steps': []}", "it has no rows"),
-        ("GRID = {'train.warmup_steps': 3}", "fails: TypeError"),
+        ("GRID = {'train.warmup_steps': []}", "train.warmup_steps needs a list of values"),
+        ("GRID = {'model.position': 'alibi'}", "model.position needs a list of values, not 'alibi"),
+        ("GRID = {'model.d_k': [1, 1]}", "two rows of one name, 'd_k=1'"),
+        ("ROWS = {1: {}}", "1 is no row's name: give text"),
+        ("ROWS = {'a': {3: 5}}", "row 'a': 3 is no field: give text"),
+        ("ROWS = {'a': {'data.vocab_size': 300}}", "row 'a': with another data.vocab_size than"),
+        ("import sys; sys.exit(0)", "fails: SystemExit: 0"),
         ("ROWS = {'d_k=1': {}}; ZIP = {'model.d_k': [1]}", "two rows of one name, 'd_k=1'"),
         ("ROWS = {'a': 3}", "fails: TypeError"),
         ("ROWS = 3", "fails: TypeError"),
@@ -105,6 +110,11 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
     [
         ("parameters", {"model.d_ff": 4}, "row 'x' cannot be given base's budget: it sets model.d"),
         ("parameters", {"model.num_layers": 9}, r"with model.d_ff=1 it has"),
+        (
+            "parameters",
+            {"model.architecture": "lstm", "model.position": "none"},
+            "its parameters do not depend on d_ff",
+        ),
         ("flops", {"train.num_steps": 4}, "it sets train.num_steps itself"),
     ],
 )
@@ -154,10 +164,15 @@ def test_a_sweep_runs_and_another_takes_its_runs_over(tmp_path):
     assert (taken["row"], source["row"]) == ("slow", "warmup_steps=20")
     assert taken["bleu"] == source["bleu"]
     assert "| slow | train.warmup_steps=20 |" in (tmp_path / "two" / "two_rows.md").read_text()
-    refused = run(tmp_path / "two", other, "--match=flops", "--rows=slow", "--reuse=nowhere")
-    assert refused.returncode == 2
-    assert refused.stderr.splitlines()[-1].startswith("error: --reuse=nowhere holds no sweep")
-    (tmp_path / "two_rows.py").rename(tmp_path / "three_rows.py")
-    third = run(tmp_path / "three", other, f"--workdir={tmp_path / 'two'}")
-    assert third.returncode == 2
-    assert "two holds the sweep two_rows, not three_rows" in third.stderr.splitlines()[-1]
+    two = f"--workdir={tmp_path / 'two'}"
+    for name, flags, message in (
+        ("two", ["--reuse=nowhere"], "--reuse=nowhere holds no sweep"),
+        ("two", [f"--reuse={tmp_path / 'two'}"], "is --workdir itself"),
+        ("two", ["--match=flops"], "holds the sweep with --match '', not 'flops'"),
+        ("three", [two], "two holds the sweep 'two_rows', not 'three_rows'"),
+    ):
+        refused = run(tmp_path / name, other, *flags)
+        assert refused.returncode == 2
+        assert message in refused.stderr.splitlines()[-1]
+    (tmp_path / "two" / "sweep.json").write_text("{")  # what is damaged is written anew
+    assert run(tmp_path / "two", other).returncode == 0

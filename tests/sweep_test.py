@@ -14,7 +14,7 @@ import scipy.stats
 from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
-from experiments import compare, intervals, paper, publish, report, results, sweep, table3
+from experiments import compare, intervals, paper, publish, report, results, rows, table3
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import bleu
@@ -61,12 +61,12 @@ def test_a_base_that_does_not_scale_names_row_and_value():
 
 
 def test_rows_are_chosen_by_name_and_pattern():
-    assert sweep.select(table3.ROWS, "base,A*") == [
+    assert rows.select(table3.ROWS, "base,A*") == [
         "base", "A h=1", "A h=4", "A h=16", "A h=32",
     ]  # fmt: skip
-    assert sweep.select(table3.ROWS, "big, E") == ["E", "big"]
+    assert rows.select(table3.ROWS, "big, E") == ["E", "big"]
     with pytest.raises(config_lib.UserError, match=r"no row matches 'F'; there are base, A h=1"):
-        sweep.select(table3.ROWS, "base,F")
+        rows.select(table3.ROWS, "base,F")
 
 
 def test_folders_are_slugs():
@@ -207,7 +207,7 @@ def test_a_sweep_compared_with_itself_differs_in_nothing_but_what_was_changed(co
     lines = {line[0]: line[1:] for line in table.lines}
     assert set(lines) == {"base", "A h=1"}
     assert all(line[2].startswith("+0.00") and "*" not in line[2] for line in lines.values())
-    assert notes[0] == "Bases: the same."
+    assert notes[0] == "Configurations: the same."
     folder = results.cell_folder(copied, "A h=1", 0)
     references = (folder / "references.txt").read_text(encoding="utf-8").splitlines()
     exact = bleu.counts(references, references, "de", bleu.MAIN).tolist()  # a perfect translation
@@ -242,7 +242,7 @@ def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp
     assert all(f"{each['score']:.2f}" in scores for each in result["bleu"].values())
     shown = (tmp_path / "examples.md").read_text(encoding="utf-8")
     references = (workdir / "base/seed0/references.txt").read_text(encoding="utf-8").splitlines()
-    assert shown.count("| reference |") == publish.EXAMPLES
+    assert shown.count("| (reference) |") == publish.EXAMPLES
     assert sum(f"| {sentence} |" in shown for sentence in set(references)) == publish.EXAMPLES
 
 
