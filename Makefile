@@ -2,12 +2,15 @@
 # make test:   fresh machine to passed lint, types and tests.
 # make parity: the tests that compare with PyTorch, which it installs.
 # make bench:  speed beside PyTorch and CTranslate2, which it installs.
+# make browser: the tests of report.html, in Chromium.
+# make slurm:  the tests of sweeps on a private Slurm of two nodes.
+# make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.
 # make mutants: whether each of a list of faults fails some test.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
 BIN := .venv/bin
 
-.PHONY: table3 test lint types tests parity bench faults mutants lock clean
+.PHONY: table3 test lint types tests parity bench faults browser slurm engines mutants lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
@@ -33,6 +36,24 @@ bench: .venv/.bench
 faults: .venv/.installed
 	$(BIN)/python -m tests.faults
 
+# These skip, saying why, where Debian's packages are missing and cannot be installed.
+browser: .venv/.installed
+	if tests/debian.sh chromium chromium-driver; then $(BIN)/python -m pytest -n 0 tests/browser; fi
+
+slurm: .venv/.installed
+	if tests/debian.sh slurmctld slurmd slurm-client munge; then $(BIN)/python -m pytest -n 0 tests/slurm; fi
+
+engines: .venv/.installed .venv-skypilot/.installed .venv-xpk/.installed
+	$(BIN)/python -m pytest -n 0 tests/engines
+
+# launch/ needs nothing but the engine itself.
+.venv-%/.installed:
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet $*$(VERSION_$*)
+	touch $@
+VERSION_skypilot := ==0.14.1
+VERSION_xpk := ==1.16.0
+
 mutants: .venv/.installed
 	$(BIN)/python -m tests.mutants
 
@@ -56,4 +77,4 @@ lock:
 	$(LOCK) --fork-strategy fewest --extra test setup.py -o requirements.lock
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-* build *.egg-info

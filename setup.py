@@ -27,6 +27,7 @@ setuptools.setup(
         "numpy>=2.0",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.20",
+        "plotly>=6.5",
         "py3langid>=0.3",
         "requests>=2.32",
         "rich>=14.0",
@@ -43,6 +44,7 @@ setuptools.setup(
         "gcs": ["gcsfs>=2025.10"],  # runs in buckets
         "parity": ["torch==2.13.0", "transformers>=5.23"],  # what the parity tests compare with
         "tpu": ["jax[tpu]>=0.10"],
+        "wandb": ["wandb>=0.31"],  # --wandb
         "test": [
             "basedpyright>=1.31",
             "beartype>=0.22",
@@ -51,6 +53,7 @@ setuptools.setup(
             "pytest>=8.4",
             "pytest-xdist>=3.8",
             "ruff>=0.13",
+            "selenium>=4.30",
         ],
     },
 )

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments import intervals, report, results, significance, tables
+from experiments import intervals, results, significance, tables
+from experiments.report import comparison
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
@@ -32,7 +33,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, li
     shared = [name for name in by_name[0] if name in by_name[1]]
     if not shared:
         raise config_lib.UserError(f"{first} and {second} have no row that both have run")
-    report.require_alike([row for rows in by_name for row in rows.values()])
+    comparison.require_alike([row for rows in by_name for row in rows.values()])
     names = [*by_name[0], *(name for name in by_name[1] if name not in by_name[0])]
     lines = [
         [
@@ -50,16 +51,14 @@ def _scores(name: str, by_name: Sequence[dict[str, results.Row]]) -> list[str]:
     """Mean BLEU in each sweep, with the number of seeds."""
     cells = []
     for rows in by_name:
-        found = list(report.scores(rows[name]).values()) if name in rows else []
+        found = list(comparison.scores(rows[name]).values()) if name in rows else []
         seeds = f" ({len(found)} seed{'s' if len(found) > 1 else ''})"
         cells.append(f"{statistics.mean(found):.2f}{seeds}" if found else "not run")
     return cells
 
 
 def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
-    """The second less the first, marked if its interval excludes 0; p; parameters; if in both."""
-    if not sweeps:
-        return ["", "", ""]
+    """The second less the first, marked if its interval excludes 0; p; and parameters."""
     rows = [next(row for row in sweep.rows if row.name == name) for sweep in sweeps]
     counts = [
         results.counts(sweep, row, bleu.MAIN) for sweep, row in zip(sweeps, rows, strict=True)

@@ -1,5 +1,6 @@
 """What a run will cost: parameters, floating-point operations and memory, without running it."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -28,11 +29,19 @@ def training_flops(config: config_lib.Config) -> float:
     A product of (m × k) with (k × n) counts 2 m k n; the backward pass counts twice the forward
     pass. Attention counts whole packed rows, as it is computed.
     """
-    model = models.build(config.model, config.data.vocab_size)
-    params, example = _shapes(model, config, rows=1)
-    forward = jax.make_jaxpr(functools.partial(models.logits, model))(params, example)
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
-    return 3.0 * rows * measuring.matrix_flops(forward.jaxpr)
+    sizes = dataclasses.replace(config.model, dropout_rate=0.0)  # which changes no product
+    lengths = (config.data.source_length, config.data.target_length)
+    return 3.0 * rows * _forward_flops(sizes, config.data.vocab_size, lengths)
+
+
+@functools.cache  # tracing takes a second, and a sweep's rows have few sizes
+def _forward_flops(sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int]) -> int:
+    """Of one packed row, whose source and target have so many positions."""
+    model = models.build(sizes, vocab_size)
+    params, example = _shapes(model, lengths, rows=1)
+    forward = jax.make_jaxpr(functools.partial(models.logits, model))(params, example)
+    return measuring.matrix_flops(forward.jaxpr)
 
 
 def memory_bytes(config: config_lib.Config, devices: int) -> float:
@@ -44,7 +53,8 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     model = models.build(config.model, config.data.vocab_size)
     rows = config.train.batch_tokens // config.data.target_length
     share = -(-rows // (config.train.accumulation_steps * devices))
-    params, batch = _shapes(model, config, share)
+    lengths = (config.data.source_length, config.data.target_length)
+    params, batch = _shapes(model, lengths, share)
     hyper = step_lib.hyperparameters(config)
 
     def loss(params: Any, batch: sequences.Batch) -> jax.Array:
@@ -60,11 +70,11 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     return 3 * own + kept  # the parameters are among what is kept
 
 
-def _shapes(model: nn.Module, config: config_lib.Config, rows: int) -> tuple[Any, sequences.Batch]:
-    """Parameters and a batch of so many packed rows, without making them."""
+def _shapes(model: nn.Module, lengths: tuple[int, int], rows: int) -> tuple[Any, sequences.Batch]:
+    """Parameters and a batch of so many packed rows of such lengths, without making them."""
     source, target = (
         sequences.Sequences(*[jax.ShapeDtypeStruct((rows, length), jnp.int32)] * 3)
-        for length in (config.data.source_length, config.data.target_length)
+        for length in lengths
     )
     params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, target))
     return params, sequences.Batch(source, target, target.tokens)

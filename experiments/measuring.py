@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.extend
@@ -99,8 +99,15 @@ def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
     return total
 
 
+class Runs(Protocol):
+    """What can be timed."""
+
+    def run(self) -> None:
+        """One call, until its result is there."""
+
+
 def time_interleaved(
-    programs: Sequence[Program], repeats: int, on_round: Callable[[int], None]
+    programs: Sequence[Runs], repeats: int, on_round: Callable[[int], None]
 ) -> list[list[float]]:
     """Times programs in turn, so that what slows the machine for a while slows them all alike.
 
@@ -137,7 +144,7 @@ def peak_resident_bytes() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def _seconds(program: Program, calls: int) -> float:
+def _seconds(program: Runs, calls: int) -> float:
     """Mean seconds a call."""
     start = time.perf_counter()
     for _ in range(calls):

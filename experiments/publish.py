@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments import report, results, tables
+from experiments import results, tables
+from experiments.report import document
 from transformer_jax import config as config_lib
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
@@ -27,7 +28,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
     Raises:
       UserError: there is no sweep, or none of its runs is done.
     """
-    report.write(workdir)
+    document.write(workdir)
     sweep = results.read(workdir)
     rows = [row for row in sweep.rows if row.results]
     if not rows:

@@ -174,7 +174,7 @@ def read(workdir: pathlib.Path) -> Sweep:
     if not path.exists():
         raise config_lib.UserError(f"{workdir} holds no sweep: it has no sweep.json")
     remedy = "start the sweep again, which writes it anew and runs nothing twice"
-    record = files.read_json(path, _SWEEP, remedy)
+    record = files.read_json(path, SHAPE, remedy)
     tune = record["tune"]
     try:
         base = config_lib.from_mapping(record["base"])
@@ -194,7 +194,12 @@ def read(workdir: pathlib.Path) -> Sweep:
     return Sweep(record["table"], base, rows, workdir, tune, match)
 
 
-_SWEEP = {"table": str, "base": {str: dict}, "rows": {str: dict}, "tune": {str: list}}
+SHAPE = {  # of sweep.json, as earlier versions wrote it too
+    "table": str,
+    "base": {str: dict},
+    "rows": {str: dict},
+    "tune": {str: list},
+}
 
 
 def _require_rows(

@@ -6,10 +6,10 @@ import fnmatch
 import itertools
 import pathlib
 import runpy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments import cost, results
+from experiments import cost, results, seconds
 from transformer_jax import config as config_lib
 
 Rows = dict[str, dict[str, Any]]
@@ -151,89 +151,98 @@ def select(rows: Iterable[str], patterns: str) -> list[str]:
     return [row for row in names if any(fnmatch.fnmatchcase(row, p) for p in wanted)]
 
 
-def at_equal_parameters(rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config) -> Rows:
-    """The rows with d_ff such that each has as many parameters as base, as nearly as can be.
-
-    Raises:
-      UserError: a row sets d_ff itself, or no d_ff comes near enough; the message names it.
-    """
-    field, wanted = "model.d_ff", cost.parameters(base)
-
-    def matched(overrides: Mapping[str, Any]) -> dict[str, Any]:
-        config = config_lib.replace(base, overrides)
-        found, d_ff = cost.parameters(config), config.model.d_ff
-        if found == wanted:
-            return dict(overrides)
-        one_more = config_lib.replace(config, {field: d_ff + 1})
-        if not (each := cost.parameters(one_more) - found):
-            raise config_lib.UserError("its parameters do not depend on d_ff")
-        d_ff += round((wanted - found) / each)
-        changed = {**overrides, field: max(d_ff, 1)}
-        found = cost.parameters(config_lib.replace(base, changed))
-        if results.unequal(found, wanted):
-            raise config_lib.UserError(
-                f"with {field}={changed[field]} it has {found:,} parameters, not {wanted:,}"
-            )
-        return changed
-
-    return _each(rows, field, matched)
+def _at_equal_parameters(
+    overrides: dict[str, Any], base: config_lib.Config, _: Mapping[str, float]
+) -> dict[str, Any]:
+    """A row with d_ff such that it has as many parameters as base, as nearly as can be."""
+    config = config_lib.replace(base, overrides)
+    found, wanted = cost.parameters(config), cost.parameters(base)
+    if found == wanted:
+        return overrides
+    d_ff = config.model.d_ff
+    one_more = cost.parameters(config_lib.replace(config, {"model.d_ff": d_ff + 1}))
+    if one_more == found:
+        raise config_lib.UserError("its parameters do not depend on d_ff")
+    d_ff = max(d_ff + round((wanted - found) / (one_more - found)), 1)
+    changed = {**overrides, "model.d_ff": d_ff}
+    found = cost.parameters(config_lib.replace(base, changed))
+    if results.unequal(found, wanted):
+        raise config_lib.UserError(
+            f"with model.d_ff={d_ff} it has {found:,} parameters, not {wanted:,}"
+        )
+    return changed
 
 
-def at_equal_flops(rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config) -> Rows:
-    """The rows with as many steps as base's training operations are enough for.
-
-    Raises:
-      UserError: a row sets the number of steps itself; the message names it.
-    """
-    field, wanted = "train.num_steps", cost.training_flops(base)
-
-    def matched(overrides: Mapping[str, Any]) -> dict[str, Any]:
-        config = config_lib.replace(base, overrides)
-        steps = round(config.train.num_steps * wanted / cost.training_flops(config))
-        if steps == config.train.num_steps:
-            return dict(overrides)
-        return {**overrides, field: max(steps, 1)}
-
-    return _each(rows, field, matched)
+def _at_equal_flops(
+    overrides: dict[str, Any], base: config_lib.Config, _: Mapping[str, float]
+) -> dict[str, Any]:
+    """A row with as many steps as base's training operations are enough for."""
+    config = config_lib.replace(base, overrides)
+    wanted = cost.training_flops(base)
+    steps = round(config.train.num_steps * wanted / cost.training_flops(config))
+    if steps == config.train.num_steps:
+        return overrides
+    return {**overrides, "train.num_steps": max(steps, 1)}
 
 
-BUDGETS = {"parameters": at_equal_parameters, "flops": at_equal_flops}
+def _at_equal_seconds(
+    overrides: dict[str, Any], base: config_lib.Config, ratios: Mapping[str, float]
+) -> dict[str, Any]:
+    """A row with as many steps as base's training time is enough for."""
+    config = config_lib.replace(base, overrides)
+    ratio = ratios.get(seconds.key(config))
+    if ratio is None:
+        raise config_lib.UserError("its steps were not measured")
+    steps = max(round(base.train.num_steps / ratio), 1)
+    return overrides if steps == base.train.num_steps else {**overrides, "train.num_steps": steps}
+
+
+# What a row can have as much of as base: the field that is set for it, and how.
+BUDGETS = {
+    "parameters": ("model.d_ff", _at_equal_parameters),
+    "flops": ("train.num_steps", _at_equal_flops),
+    "seconds": ("train.num_steps", _at_equal_seconds),
+}
 
 
 def matched(
     rows: Mapping[str, Mapping[str, Any]],
-    chosen: Sequence[str],
+    chosen: Collection[str],
     base: config_lib.Config,
     budget: str,
+    measure: Callable[[Rows], Mapping[str, float]] = lambda rows: {},
 ) -> Rows:
     """The rows at base's budget; one that cannot have it stays as it is, unless it is chosen.
 
+    Args:
+      rows: what each changes.
+      chosen: those that will be run.
+      base: what they are compared with.
+      budget: of BUDGETS.
+      measure: called with the chosen rows where what they cost has to be measured.
+
     Raises:
-      UserError: a chosen row cannot; the message names it.
+      UserError: a chosen row cannot, or sets the field itself; the message names it.
     """
-    found = {row: dict(overrides) for row, overrides in rows.items()}
-    for row, overrides in rows.items():
-        try:
-            found |= BUDGETS[budget]({row: overrides}, base)
-        except config_lib.UserError:
-            if row in chosen:
-                raise
-    return found
-
-
-def _each(
-    rows: Mapping[str, Mapping[str, Any]],
-    field: str,
-    matched: Callable[[Mapping[str, Any]], dict[str, Any]],
-) -> Rows:
+    field, fit = BUDGETS[budget]
+    for name in chosen:
+        if field in rows[name]:
+            raise _unmatched(name, f"it sets {field} itself")
+    ratios = measure({name: dict(rows[name]) for name in chosen}) if budget == "seconds" else {}
     found: Rows = {}
     for name, overrides in rows.items():
+        found[name] = dict(overrides)
+        if field in overrides:
+            continue
         try:
-            if field in overrides:
-                raise config_lib.UserError(f"it sets {field} itself")
-            found[name] = matched(overrides)
+            found[name] = fit(found[name], base, ratios)
         except config_lib.UserError as error:
-            raise config_lib.UserError(
-                f"row {name!r} cannot be given base's budget: {error}; choose others with --rows"
-            ) from error
+            if name in chosen:
+                raise _unmatched(name, str(error)) from error
     return found
+
+
+def _unmatched(row: str, why: str) -> config_lib.UserError:
+    return config_lib.UserError(
+        f"row {row!r} cannot be given base's budget: {why}; choose others with --rows"
+    )

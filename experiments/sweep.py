@@ -1,28 +1,24 @@
 """Runs the rows of a table: what has no result yet, each run in a process of its own."""
 
-import dataclasses
 import functools
 import logging
 import pathlib
-import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from absl import flags
-from ml_collections import config_flags
 
-from experiments import cost, paper, plan, report, results, reuse
+from experiments import paper, plan, progress, results, reuse, seconds
 from experiments import rows as rows_lib
-from launch import local
+from experiments.engines import cells as cells_lib
+from experiments.engines import launchers
+from experiments.report import document
 from transformer_jax import config as config_lib
-from transformer_jax import files, run_folder, runs
+from transformer_jax import files
 from transformer_jax import flags as flags_lib
-from transformer_jax.data import dataset as dataset_lib
-from transformer_jax.evaluation import bleu
-from transformer_jax.training import metrics, sharding
+from transformer_jax.training import tracking
 
 _log = logging.getLogger("transformer_jax.sweep")
 
@@ -50,17 +46,19 @@ _MATCH = flags.DEFINE_enum(
     "match",
     None,
     sorted(rows_lib.BUDGETS),
-    "Gives each row base's parameters (by d_ff), or base's training operations (by steps).",
+    "Gives each row base's parameters (by d_ff), or base's training operations or seconds (by "
+    "steps). Seconds a step are measured here before the sweep, each row alone on the machine, "
+    "however many runs there are at a time (--parallel), and kept in WORKDIR/seconds.json.",
 )
 _REUSE = flags.DEFINE_string(
     "reuse", "", "Folder of another sweep, whose finished runs of the same configuration serve."
 )
-_LAUNCHER = flags.DEFINE_string("launcher", "local", "Where to run: local, on this machine.")
-_PARALLEL = flags.DEFINE_integer(
-    "parallel",
-    0,
-    "Runs at a time; 0: one for each CPU core, or one if JAX has an accelerator.",
-    lower_bound=0,
+_WANDB = flags.DEFINE_string("wandb", "", "Project of Weights & Biases that shows the runs too.")
+_STATUS = flags.DEFINE_boolean(
+    "status", False, "Print what each run of the sweep is about; run nothing."
+)
+_RETRY_FAILED = flags.DEFINE_boolean(
+    "retry_failed", False, "Run again what failed at an earlier start."
 )
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Print the rows and what they cost; run nothing.")
 _DEVICE = flags.DEFINE_string(
@@ -77,24 +75,6 @@ _UTILISATION = flags.DEFINE_float(
 )
 
 Rows = Mapping[str, Mapping[str, Any]]
-SECONDS_BETWEEN_LINES = 20
-USER_MISTAKE = 2  # exit code of a run that was refused
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One run of the sweep."""
-
-    row: str
-    seed: int
-    config: config_lib.Config
-    overrides: Mapping[str, Any]
-    folder: pathlib.Path
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.row}, seed {self.seed}"
 
 
 def main(
@@ -113,19 +93,30 @@ def main(
       Exit code: 1 if a run failed.
     """
     jax.config.update("jax_platforms", "cpu")  # this process only counts; runs take the devices
-    config_lib.require_known("--launcher", _LAUNCHER.value, ("local",))
+    workdir = files.local_path(_WORKDIR.value)
+    if _STATUS.value:
+        _require_no_other(workdir, table)
+        progress.show(workdir, launchers.states(workdir))
+        return 0
+    launcher = launchers.chosen()
+    tracking.require_package(_WANDB.value)
     base = flags_lib.read_config(_CONFIG)
     rows = rows_for(base)
     chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
         if _TUNE.value:
             raise config_lib.UserError("--tune would leave the budget of --match: give one of them")
-        rows = rows_lib.matched(rows, chosen, base, _MATCH.value)
+        measure = functools.partial(_measured_seconds, base, table, launcher)
+        rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
     tune = parse_tune(_TUNE.value, base)
-    variants = {
-        row: {row: rows[row], **results.tuned(row, rows[row], base, tune)} for row in chosen
+    planned = {
+        name: overrides
+        for row in chosen
+        for name, overrides in (
+            (row, rows[row]),
+            *results.tuned(row, rows[row], base, tune).items(),
+        )
     }
-    planned = {name: o for group in variants.values() for name, o in group.items()}
     results.require_folders(planned)
     if _DRY_RUN.value:
         devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
@@ -135,14 +126,44 @@ def main(
         return 0
     if _DEVICE.value or _UTILISATION.value:
         raise config_lib.UserError("--device and --utilisation plan: give --dry_run with them")
-    workdir = files.local_path(_WORKDIR.value)
-    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     if "train.seed" in flags_lib.overrides():
         raise config_lib.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
-    device_kind, device_count = local.devices()
-    sharding.mesh_sizes(base.mesh, device_count)
-    parallel = _PARALLEL.value or local.default_parallel(device_kind)
+    with launchers.as_user_errors():
+        launcher.check(base)
     _require_no_other(workdir, table)
+    seeds = {
+        name: max(_SEEDS.value, least_seeds(row))
+        for row in chosen
+        for name in (row, *results.tuned(row, rows[row], base, tune))
+    }
+    cells, missing = _prepare(base, planned, seeds, launcher)
+    files.write_json(
+        workdir / "sweep.json",
+        {
+            "table": table,
+            "base": config_lib.to_dict(base),
+            "rows": {row: dict(overrides) for row, overrides in rows.items()},
+            "tune": tune,
+            "match": _MATCH.value or "",
+            "seeds": seeds,
+        },
+    )
+    return _run(table, cells, missing, launcher)
+
+
+def _prepare(
+    base: config_lib.Config,
+    planned: Rows,
+    seeds: Mapping[str, int],
+    launcher: launchers.Launcher,
+) -> tuple[list[cells_lib.Cell], list[cells_lib.Cell]]:
+    """All cells of the sweep, and those that have no result yet, here or where they ran.
+
+    Raises:
+      UserError: one cannot be run; the message names its row.
+    """
+    workdir = files.local_path(_WORKDIR.value)
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     reusable = {}
     if _REUSE.value:
         other = files.local_path(_REUSE.value)
@@ -154,28 +175,67 @@ def main(
     except OSError as error:
         raise config_lib.UserError(f"cannot make the sweep's folder: {error}") from error
     cells = [
-        _make_cell(base, name, overrides, seed, workdir, cache_dir)
-        for row in chosen
-        for name, overrides in variants[row].items()
-        for seed in range(max(_SEEDS.value, least_seeds(row)))
+        cells_lib.make(base, row, overrides, seed, workdir, cache_dir)
+        for row, overrides in planned.items()
+        for seed in range(seeds[row])
     ]
-    missing = [cell for cell in cells if not _is_done(cell, cache_dir, reusable)]
-    files.write_json(
-        workdir / "sweep.json",
-        {
-            "table": table,
-            "base": config_lib.to_dict(base),
-            "rows": {row: dict(overrides) for row, overrides in rows.items()},
-            "tune": tune,
-            "match": _MATCH.value or "",
-        },
-    )
-    failed = _run(missing, len(cells), cache_dir, parallel)
+    with launchers.as_user_errors():
+        launcher.require_no_other(cells, workdir)
+    missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
+    launcher.fetch(missing)
+    return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
+
+
+def _run(
+    table: str,
+    cells: Sequence[cells_lib.Cell],
+    missing: Sequence[cells_lib.Cell],
+    launcher: launchers.Launcher,
+) -> int:
+    """Runs what is missing, or hands it over, and reports what is done; returns the exit code."""
+    workdir = files.local_path(_WORKDIR.value)
+    done = len(cells) - len(missing)
+    failed = []
+    if not _RETRY_FAILED.value:
+        before = {cell.name: cells_lib.failed_before(cell) for cell in missing}
+        missing = [cell for cell in missing if not before[cell.name]]
+        failed = [
+            f"{name}: {error} (left as it is; --retry_failed runs it again)"
+            for name, error in before.items()
+            if error
+        ]
+    _log.info("%d of %d runs are done; %d to go", done, len(cells), len(missing))
+    handed_over = False
+    if missing:
+        cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+        work = cells_lib.Work(table, missing, len(cells), workdir, cache_dir, _PACK_SEEDS.value)
+        group = workdir.absolute().name
+        more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
+        with launchers.as_user_errors():
+            now_failed = launcher.start(work, more)
+        handed_over = now_failed is None
+        failed += now_failed or []
     for line in failed:
         print(f"failed: {line}", file=sys.stderr)
-    report.write(workdir)
+    if handed_over and not done:  # there is nothing to report yet
+        return 1 if failed else 0
+    document.write(workdir)
     _log.info("the table lies in %s", workdir / f"{table}.md")
     return 1 if failed else 0
+
+
+def _measured_seconds(
+    base: config_lib.Config, table: str, launcher: launchers.Launcher, rows: Rows
+) -> Mapping[str, float]:
+    """What a step of each row takes; see `seconds.measured`."""
+    workdir = files.local_path(_WORKDIR.value)
+    _require_no_other(workdir, table)
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+    with launchers.as_user_errors():
+        return seconds.measured(
+            base, rows, workdir, cells_lib.config_arguments(flags_lib.overrides()), cache_dir,
+            lambda: launcher.devices_here(base),
+        )  # fmt: skip
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
@@ -207,30 +267,6 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
     return {field: found}
 
 
-def _make_cell(
-    base: config_lib.Config,
-    row: str,
-    overrides: Mapping[str, Any],
-    seed: int,
-    workdir: pathlib.Path,
-    cache_dir: pathlib.Path,
-) -> Cell:
-    """A cell whose configuration can be run.
-
-    Raises:
-      UserError: it cannot; the message names the row.
-    """
-    changes = {**overrides, "train.seed": seed}
-    try:
-        config = config_lib.replace(base, changes)
-        one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
-        runs.check(config, one_device, _dataset(config.data, cache_dir))
-    except config_lib.UserError as error:
-        raise config_lib.UserError(f"row {row!r}: {error}") from error
-    folder = results.cell_folder(workdir, row, seed)
-    return Cell(row, seed, config, {**flags_lib.overrides(), **changes}, folder)
-
-
 def _require_no_other(workdir: pathlib.Path, table: str) -> None:
     """Raises UserError if another table's sweep lies in a folder, or one at another budget."""
     try:
@@ -246,145 +282,3 @@ def _require_no_other(workdir: pathlib.Path, table: str) -> None:
                 f"{workdir} holds the {name} {there!r}, not {here!r}: choose another --workdir; "
                 f"with --reuse={workdir} its finished runs are not run again"
             )
-
-
-def _is_done(cell: Cell, cache_dir: pathlib.Path, reusable: Mapping[str, pathlib.Path]) -> bool:
-    """Whether the cell has its result, by now.
-
-    A run of another config in its place is set aside, under a part of its hash; one of this config
-    that was set aside earlier is brought back.
-    """
-    wanted = config_lib.fingerprint(cell.config, _dataset(cell.config.data, cache_dir).digests)
-    record_path = cell.folder / "run.json"
-    if record_path.exists():
-        found = run_folder.read_record(cell.folder)["config_hash"]
-        if found != wanted:
-            aside = _aside(cell.folder, found)
-            with run_folder.only_run_in(cell.folder):
-                cell.folder.rename(aside)
-            _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
-    if not record_path.exists() and _aside(cell.folder, wanted).exists():
-        shutil.rmtree(cell.folder, ignore_errors=True)  # a start that ended before it began
-        _aside(cell.folder, wanted).rename(cell.folder)
-        _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
-    if not (cell.folder / "result.json").exists() and wanted in reusable:
-        about = {"row": cell.row, "overrides": dict(cell.overrides)}
-        _log.info("%s: taken over from %s", cell.name, reusable[wanted])
-        reuse.take(reusable[wanted], cell.folder, about)
-    return (cell.folder / "result.json").exists()
-
-
-def _aside(folder: pathlib.Path, config_hash: str) -> pathlib.Path:
-    return folder.with_name(f"{folder.name}.{config_hash[:8]}")
-
-
-@functools.cache
-def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_lib.Dataset:
-    """A corpus, whose tokenizer and tokens are then in the cache for all cells."""
-    return dataset_lib.load(config, cache_dir)
-
-
-def _run(cells: Sequence[Cell], total: int, cache_dir: pathlib.Path, parallel: int) -> list[str]:
-    """Runs cells, seed by seed, the most expensive first; returns a line for each that failed.
-
-    Seeds that are trained together are one job, whose cost is that of all of them.
-    """
-    _log.info("%d of %d runs are done; %d to go", total - len(cells), total, len(cells))
-    if not cells:
-        return []
-    for cell in cells:
-        (cell.folder / "failure.json").unlink(missing_ok=True)  # of an earlier start
-    groups: dict[str, list[Cell]] = {}  # what one process runs, by its name
-    for cell in cells:
-        groups.setdefault(cell.row if _PACK_SEEDS.value else cell.name, []).append(cell)
-
-    def expense(name: str) -> tuple[int, float]:
-        first, *others = groups[name]
-        return first.seed, -cost.training_flops(first.config) * (1 + len(others))
-
-    groups = {name: groups[name] for name in sorted(groups, key=expense)}
-    failed: list[str] = []
-    ended = total - len(cells)
-    last_line = time.monotonic()
-
-    def on_end(job: local.Job, code: int) -> None:
-        nonlocal ended
-        for cell in groups[job.name]:
-            ended += 1
-            if (cell.folder / "result.json").exists():
-                result = run_folder.read_result(cell.folder)
-                _log.info(
-                    "%d of %d   %s: ppl %.3f, BLEU %.2f, %s",
-                    ended,
-                    total,
-                    cell.name,
-                    result["ppl"],
-                    result["bleu"][bleu.MAIN]["score"],
-                    metrics.duration(result["wall_seconds"]),
-                )
-            else:
-                failed.append(f"{cell.name}: {_failure(cell, job, code)}")
-                _log.info("%d of %d   %s FAILED", ended, total, cell.name)
-
-    def on_tick(running: Sequence[local.Job]) -> None:
-        nonlocal last_line
-        if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            states = [f"{job.name}: {_state(groups[job.name][0])}" for job in running]
-            _log.info("%d of %d   %s", ended, total, "   ".join(states))
-
-    jobs = [_job(name, group, cache_dir) for name, group in groups.items()]
-    local.run(jobs, parallel, on_end, on_tick)
-    return failed
-
-
-def _job(name: str, cells: Sequence[Cell], cache_dir: pathlib.Path) -> local.Job:
-    """A process that runs one cell, or all that are missing of a row."""
-    first = cells[0]
-    folder, overrides, seeds = first.folder, dict(first.overrides), []
-    if _PACK_SEEDS.value:
-        folder = folder.parent
-        del overrides["train.seed"]
-        seeds = [f"--seeds={','.join(str(cell.seed) for cell in cells)}"]
-    command = [
-        sys.executable,
-        "-m",
-        "transformer_jax.train",
-        f"--config={config_flags.get_config_filename(flags.FLAGS['config'])}",
-        *(f"--config.{field}={value}" for field, value in overrides.items()),
-        f"--workdir={folder}",
-        f"--cache_dir={cache_dir}",
-        f"--row={first.row}",
-        *seeds,
-    ]
-    return local.Job(name, command, folder / "log.txt")
-
-
-def _state(cell: Cell) -> str:
-    steps = cell.config.train.num_steps
-    try:
-        records = metrics.read(cell.folder)
-    except config_lib.UserError as error:  # which the run itself ends with; the others go on
-        return str(error)
-    for last in reversed(records):
-        if "loss" in last:
-            if last["step"] >= steps:
-                return "evaluating"
-            return f"step {last['step']:,} of {steps:,}, loss {last['loss']:.2f}"
-    return "starting"
-
-
-def _failure(cell: Cell, job: local.Job, code: int) -> str:
-    """One line that says why; a process that died without a word gets its failure.json here.
-
-    One that was refused (exit code 2) does not: the folder may be another's at work.
-    """
-    path = cell.folder / "failure.json"
-    if path.exists():
-        error = run_folder.read_error(cell.folder)
-    else:
-        lines = job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        error = f"exit code {code}: {lines[-1] if lines else 'no output'}"
-        if code != USER_MISTAKE:
-            files.write_json(path, {"error": error, "traceback": "", "step": None})
-    return f"{error} (see {job.log})"

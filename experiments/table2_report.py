@@ -1,4 +1,4 @@
-"""Table 2 beside the paper's: terminal, table2.md and table2.csv."""
+"""Table 2 beside the paper's."""
 
 import csv
 import io
@@ -9,7 +9,6 @@ from typing import Any
 
 from experiments import cost, paper, results, tables
 from transformer_jax import config as config_lib
-from transformer_jax import files
 from transformer_jax.evaluation import bleu
 
 PAIRS = {"de": "EN-DE", "fr": "EN-FR"}
@@ -17,22 +16,23 @@ SIZES = {"base": "Transformer base", "big": "Transformer big"}
 _DEVICES = pathlib.Path(__file__).with_name("devices.json")
 
 
-def write(sweep: results.Sweep) -> None:
-    """Writes and prints the table."""
+def all_of(sweep: results.Sweep) -> list[tables.Table]:
+    """The paper's table with our rows, and more of what ours measured."""
     done = [row for row in sweep.rows if row.results]
-    found = [_table(sweep), *([_ours(done, sweep)] if done else [])]
-    notes = [
+    return [_table(sweep), *([_ours(done, sweep)] if done else [])]
+
+
+def notes(sweep: results.Sweep) -> list[str]:
+    """What has to be known to read the tables, a paragraph each."""
+    return [
         "The paper's rows are its Table 2. BLEU: tokenised, compounds split in German, on "
         "newstest2014, from averaged checkpoints; “ours” have the variant “paper” of "
         "transformer_jax.score.",
         "FLOPs of ours: matrix products of the traced step, padding included, × steps. By the "
         "paper's formula: hours × devices × a sustained rate, for which the peak of dense bfloat16 "
         "products stands here: it is an upper bound.",
+        *results.shortfalls(sweep),
     ]
-    notes += results.shortfalls(sweep)
-    files.write(sweep.workdir / "table2.md", tables.markdown(found, notes).encode())
-    files.write(sweep.workdir / "table2.csv", _csv(done, sweep).encode())
-    tables.show(found, notes)
 
 
 def _table(sweep: results.Sweep) -> tables.Table:
@@ -114,10 +114,11 @@ def _bleu(row: results.Row) -> float:
     return sum(scores) / len(scores)
 
 
-def _csv(rows: Sequence[results.Row], sweep: results.Sweep) -> str:
+def to_csv(sweep: results.Sweep) -> str:
+    """One line a run."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    table = _ours(rows, sweep)
+    table = _ours([row for row in sweep.rows if row.results], sweep)
     writer.writerow(table.heads)
     writer.writerows(table.lines)
     return text.getvalue()

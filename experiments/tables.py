@@ -48,30 +48,34 @@ def _escaped(text: str) -> str:
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
+def rendered(table: Table) -> rich.table.Table:
+    """A table for the terminal; columns of numbers are flush right."""
+    shown = rich.table.Table(
+        box=rich.box.SIMPLE,
+        pad_edge=False,
+        title=rich.markup.escape(table.title) or None,
+        title_style="",
+    )
+    columns = zip(*table.lines, strict=True) if table.lines else [()] * len(table.heads)
+    for place, (head, cells) in enumerate(zip(table.heads, columns, strict=True)):
+        is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
+        shown.add_column(
+            rich.markup.escape(head),
+            justify="right" if is_number and place else "left",
+            style="dim" if "paper" in head else "",
+            no_wrap=not place,
+        )
+    for line in table.lines:
+        shown.add_row(*map(rich.markup.escape, line))
+    return shown
+
+
 def show(tables: Sequence[Table], notes: Sequence[str]) -> None:
-    """Prints tables and notes; columns of numbers are flush right."""
+    """Prints tables and notes."""
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=WIDTH)
     for table in tables:
-        shown = rich.table.Table(
-            box=rich.box.SIMPLE,
-            pad_edge=False,
-            title=rich.markup.escape(table.title) or None,
-            title_style="",
-        )
-        for place, (head, cells) in enumerate(
-            zip(table.heads, zip(*table.lines, strict=True), strict=True)
-        ):
-            is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
-            shown.add_column(
-                rich.markup.escape(head),
-                justify="right" if is_number and place else "left",
-                style="dim" if "paper" in head else "",
-                no_wrap=not place,
-            )
-        for line in table.lines:
-            shown.add_row(*map(rich.markup.escape, line))
-        console.print(shown)
+        console.print(rendered(table))
     for note in notes:
         console.print(note, highlight=False, markup=False)

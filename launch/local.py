@@ -3,57 +3,102 @@
 import contextlib
 import dataclasses
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from launch import jobs as jobs_lib
+
 SECONDS_TO_SAVE = 120  # for a job that is told to stop
-RUN_AGAIN = 42  # exit code of a job that was stopped from outside and has saved what it had
+# The shape that some chips of a TPU host form, by their number.
+CHIPS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
-    """A command.
+class Devices:
+    """This machine's devices, shared out among jobs that run at a time.
 
     Attributes:
-      name: for progress and errors.
-      command: program and arguments.
-      log: file that takes what it prints.
+      kind: as JAX names it: "cpu", "gpu" or "tpu".
+      names: of all devices, for the variables that show a process some of them.
+      parallel: jobs at a time.
     """
 
-    name: str
-    command: Sequence[str]
-    log: pathlib.Path
+    kind: str
+    names: Sequence[str]
+    parallel: int
+
+    @property
+    def for_each(self) -> int:
+        """Devices of one job; those of the CPU are shared by all."""
+        return len(self.names) if self.kind == "cpu" else len(self.names) // self.parallel
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """The variables that show a job its share alone.
+
+        Args:
+          slot: which of the jobs that run at a time, from 0.
+        """
+        if self.kind == "cpu" or self.parallel == 1:
+            return {}
+        own = ",".join(self.names[slot * self.for_each :][: self.for_each])
+        if self.kind == "gpu":
+            return {"CUDA_VISIBLE_DEVICES": own}
+        return {
+            "TPU_VISIBLE_DEVICES": own,
+            "TPU_CHIPS_PER_PROCESS_BOUNDS": CHIPS[self.for_each],
+            "TPU_PROCESS_BOUNDS": "1,1,1",
+        }
 
 
-def devices() -> tuple[str, int]:
-    """The kind and number of devices that a job's JAX will find here: ("cpu", 1).
+def devices(parallel: int) -> Devices:
+    """The devices that jobs will find here.
 
     JAX is asked in a process of its own, so that this one claims no device.
+
+    Args:
+      parallel: jobs at a time; 0: one for each CPU core that this process may use, or one in all
+        on an accelerator.
+
+    Raises:
+      EngineError: JAX has none, or they cannot be shared out among so many.
     """
     question = "import jax; print(jax.default_backend(), jax.device_count())"
-    answer = subprocess.run(
-        [sys.executable, "-c", question], capture_output=True, text=True, check=True
-    )
-    kind, count = answer.stdout.split()
-    return kind, int(count)
+    answer = jobs_lib.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
+    kind, count = answer.splitlines()[-1].split()
+    return share(kind, int(count), parallel, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
 
-def default_parallel(kind: str) -> int:
-    """One job for each CPU core that this process may use; one in all on an accelerator."""
-    return len(_cores()) if kind == "cpu" else 1
+def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
+    """Shares out devices; see `devices`.
+
+    Args:
+      kind: of the devices.
+      count: how many there are.
+      parallel: as in `devices`.
+      visible: names of GPUs where not all are to be used, as in CUDA_VISIBLE_DEVICES.
+    """
+    if kind == "cpu":
+        return Devices(kind, [str(i) for i in range(count)], parallel or len(_cores()))
+    names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
+    parallel = parallel or 1
+    if parallel > count or (kind == "tpu" and count // parallel not in CHIPS):
+        raise jobs_lib.EngineError(
+            f"--parallel={parallel}: {count} {kind.upper()} devices cannot be shared out among so "
+            "many"
+        )
+    return Devices(kind, names, parallel)
 
 
 def run(
-    jobs: Sequence[Job],
-    parallel: int,
-    on_end: Callable[[Job, int], None],
-    on_tick: Callable[[Sequence[Job]], None],
+    jobs: Sequence[jobs_lib.Job],
+    devices: Devices,
+    on_end: Callable[[jobs_lib.Job, int], None],
+    on_tick: Callable[[Sequence[jobs_lib.Job]], None],
 ) -> None:
-    """Runs jobs in their order, `parallel` at a time, each on its own share of the CPU cores.
+    """Runs jobs in their order, some at a time, each on its own share of cores and devices.
 
     One that ends with RUN_AGAIN is started again.
 
@@ -61,7 +106,7 @@ def run(
 
     Args:
       jobs: what to run.
-      parallel: how many at a time.
+      devices: what each has, and how many run at a time.
       on_end: called with a job that has ended and its exit code.
       on_tick: called twice a second with the running jobs.
     """
@@ -69,13 +114,13 @@ def run(
     # One that is ignored, as SIGHUP under nohup, stays so.
     ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     before = [signal.signal(end, _raise_interrupt) for end in ends]
-    running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
+    running: dict[int, tuple[jobs_lib.Job, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or running:
-            for slot in range(parallel):
+            for slot in range(devices.parallel):
                 if slot not in running and waiting:
                     job = waiting.pop(0)
-                    running[slot] = (job, _start(job, slot, parallel))
+                    running[slot] = (job, _start(job, slot, devices))
             on_tick([job for job, _ in running.values()])
             time.sleep(0.5)
             for slot, (job, process) in list(running.items()):
@@ -83,7 +128,7 @@ def run(
                 if code is None:
                     continue
                 del running[slot]
-                if code == RUN_AGAIN:
+                if code == jobs_lib.RUN_AGAIN:
                     waiting.insert(0, job)
                 else:
                     on_end(job, code)
@@ -100,11 +145,16 @@ def _raise_interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(job: Job, slot: int, parallel: int) -> subprocess.Popen[bytes]:
+def _start(job: jobs_lib.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as log, _on_cores(_cores()[slot::parallel]):
+    with job.log.open("ab") as log, _on_cores(_cores()[slot :: devices.parallel]):
         return subprocess.Popen(
-            job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            job.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **devices.environment(slot)},
+            start_new_session=True,
         )
 
 

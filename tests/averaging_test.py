@@ -77,6 +77,8 @@ def test_a_run_evaluates_its_average_on_both_sets(make_config, tmp_path, cache_d
     for prefix, part in (("", dev), ("test_", test)):
         references = (tmp_path / f"{prefix}references.txt").read_text().splitlines()
         assert references == [sentence.german for sentence in part]
+        sources = (tmp_path / f"{prefix}sources.txt").read_text().splitlines()
+        assert sources == [sentence.english for sentence in part]
         counts = json.loads((tmp_path / f"{prefix}bleu_counts.json").read_text())
         assert {len(rows) for rows in counts.values()} == {16}
     assert result["test"]["ppl"] != result["ppl"]

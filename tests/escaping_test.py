@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from experiments import results, tables
+from experiments.report import document
+from tests import sweeps
 from transformer_jax.drawing import page
 from transformer_jax.evaluation import attention_weights
 
@@ -102,3 +104,49 @@ def test_a_report_of_hostile_names_is_text(server, trained, tmp_path):
     content = (tmp_path / "table3.md").read_text(encoding="utf-8")
     assert "alert(1)" in content
     assert Elements(content).found == {}
+
+
+def name_of(text):
+    """A row's name that holds as much of a text as a folder's can."""
+    plain = "".join(letter for letter in text if letter not in "/\\\u2028\u2029")
+    return f"x {plain}"
+
+
+def make_hostile(workdir, text):
+    """A sweep in which a text stands wherever one can: names, sentences, errors, overrides."""
+    row = name_of(text)
+    rows = {"base": {}, row: {"data.train": text}, "E": {"model.position": "learned"}}
+    sweeps.make(workdir, sweeps.Made(rows, seeds=1, words=[text]), missing=["E"])
+    failed = results.cell_folder(workdir, "E", 0)
+    failed.mkdir(parents=True)
+    failure = {"error": text, "traceback": text, "step": None}
+    (failed / "failure.json").write_text(json.dumps(failure))
+    for name in ("base", row):
+        folder = results.cell_folder(workdir, name, 0)
+        sweeps.keep_attention(folder, 1, ["a", text])
+        path = folder / "result.json"
+        result = json.loads(path.read_bytes())
+        changes = {"git_commit": text, "data_sha256": text, "devices": [text]}
+        path.write_text(json.dumps({**result, **changes}))
+
+
+@pytest.fixture(scope="module")
+def harmless(tmp_path_factory):
+    """The elements of a report of harmless names."""
+    workdir = tmp_path_factory.mktemp("harmless")
+    make_hostile(workdir, "harmless")
+    document.write(workdir)
+    return Elements((workdir / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_becomes_part_of_the_page_of_a_sweep(harmless, tmp_path, text):
+    make_hostile(tmp_path, text)
+    document.write(tmp_path)
+    content = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert Elements(content).found == harmless.found
+    assert Elements(content).comments == harmless.comments
+    data = content.split('id="content-data">')[1].split("</script>")[0]
+    assert json.loads(data)["rows"][2]["reasons"] == [f"failed, seed 0: {' '.join(text.split())}"]
+    data = content.split('id="translations-data">')[1].split("</script>")[0]
+    assert json.loads(data)["sets"][0]["references"][0].endswith(text)

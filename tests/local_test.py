@@ -2,6 +2,9 @@
 
 import sys
 
+import pytest
+
+from launch import jobs as jobs_lib
 from launch import local
 
 
@@ -9,13 +12,50 @@ def test_a_job_that_was_stopped_from_outside_is_started_again(tmp_path):
     marker = tmp_path / "stopped"
     stop_once = (
         f"import pathlib, sys; path = pathlib.Path({str(marker)!r}); there = path.exists(); "
-        f"path.touch(); sys.exit(0 if there else {local.RUN_AGAIN})"
+        f"path.touch(); sys.exit(0 if there else {jobs_lib.RUN_AGAIN})"
     )
     codes = {"stopped": stop_once, "failing": "import sys; sys.exit(3)"}
     jobs = [
-        local.Job(name, [sys.executable, "-c", code], tmp_path / name / "log.txt")
+        jobs_lib.Job(name, [sys.executable, "-c", code], tmp_path / name / "log.txt", [tmp_path])
         for name, code in codes.items()
     ]
     ended = []
-    local.run(jobs, 1, lambda job, code: ended.append((job.name, code)), lambda running: None)
+    one_at_a_time = local.share("cpu", 1, 1)
+    local.run(
+        jobs, one_at_a_time, lambda job, code: ended.append((job.name, code)), lambda running: None
+    )
     assert ended == [("stopped", 0), ("failing", 3)]
+
+
+def test_jobs_at_a_time_have_devices_that_no_other_has():
+    devices = local.share("gpu", 8, 3)
+    shares = [devices.environment(slot)["CUDA_VISIBLE_DEVICES"].split(",") for slot in range(3)]
+    assert shares == [["0", "1"], ["2", "3"], ["4", "5"]]
+    assert devices.for_each == 2
+    assert local.share("gpu", 2, 2, visible="3,5").environment(1) == {"CUDA_VISIBLE_DEVICES": "5"}
+    chips = local.share("tpu", 4, 2)
+    assert chips.environment(1)["TPU_VISIBLE_DEVICES"] == "2,3"
+    assert chips.environment(1)["TPU_CHIPS_PER_PROCESS_BOUNDS"] == "1,2,1"
+    assert local.share("gpu", 4, 0).environment(0) == {}  # one job has all
+    assert local.share("cpu", 1, 4).environment(3) == {}
+
+
+@pytest.mark.parametrize(("kind", "count", "parallel"), [("gpu", 2, 3), ("tpu", 6, 2)])
+def test_more_jobs_than_devices_are_refused(kind, count, parallel):
+    with pytest.raises(jobs_lib.EngineError, match=f"--parallel={parallel}"):
+        local.share(kind, count, parallel)
+
+
+def test_what_a_job_is_shown_is_its_environment(tmp_path):
+    write = "import os, sys; open(sys.argv[1], 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])"
+    jobs = [
+        jobs_lib.Job(
+            str(i),
+            [sys.executable, "-c", write, str(tmp_path / str(i))],
+            tmp_path / "log",
+            [tmp_path],
+        )
+        for i in range(2)
+    ]
+    local.run(jobs, local.share("gpu", 2, 2), lambda job, code: None, lambda running: None)
+    assert {(tmp_path / str(i)).read_text() for i in range(2)} == {"0", "1"}

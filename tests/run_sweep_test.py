@@ -1,10 +1,7 @@
 """Sweeps of a user's own: rows from files, grids and zips, equal budgets, and runs taken over."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -97,7 +94,7 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
         "gated": {"model.feed_forward": "swiglu"},
     }
     for budget, measure in (("parameters", cost.parameters), ("flops", cost.training_flops)):
-        matched = rows.BUDGETS[budget](changed, base)
+        matched = rows.matched(changed, changed, base, budget)
         assert matched["base"] == {}
         for name, overrides in matched.items():
             assert changed[name].items() <= overrides.items()
@@ -120,30 +117,16 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
 )
 def test_a_row_that_no_budget_fits_is_named(make_config, budget, overrides, message):
     with pytest.raises(config_lib.UserError, match=message):
-        rows.BUDGETS[budget]({"x": overrides}, make_config())
+        rows.matched({"x": overrides}, ["x"], make_config(), budget)
+    assert rows.matched({"x": overrides}, [], make_config(), budget) == {"x": overrides}
 
 
 def run(workdir, text, *flags, **overrides):
     """Runs a sweep file as a user does."""
     path = workdir.with_name(f"{workdir.name}_rows.py")
     path.write_text(text, encoding="utf-8")
-    values = {**tiny.OVERRIDES, "train.num_steps": 4, **overrides}
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "experiments.run_sweep",
-            f"--sweep={path}",
-            "--config=configs/toy.py",
-            *(f"--config.{name}={value}" for name, value in values.items()),
-            f"--workdir={workdir}",
-            *flags,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
-    )
+    values = {"train.num_steps": 4, **overrides}
+    return tiny.sweep("run_sweep", workdir, f"--sweep={path}", *flags, **values)
 
 
 def test_a_sweep_runs_and_another_takes_its_runs_over(tmp_path):

@@ -28,10 +28,10 @@ SOURCES = sorted(
 DANGEROUS_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "pty"}
 DANGEROUS_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "yaml.load",
                    "torch.load", "runpy.run_path", "runpy.run_module"}  # fmt: skip
-# Modules by name: PyTorch's and CTranslate2's, which are not always there, in literal names; and
-# the contenders of the benchmark, whose names stand in its own table.
+# Modules by name: PyTorch's, CTranslate2's and wandb, which are not always there, in literal names;
+# and the contenders of the benchmark, whose names stand in its own table.
 IMPORTERS = {"experiments/speed/ctranslate2_peer.py", "experiments/speed/torch_peer.py",
-             "experiments/speed/worker.py"}  # fmt: skip
+             "experiments/speed/worker.py", "transformer_jax/training/tracking.py"}  # fmt: skip
 # The file that the user names with --sweep, which no report and no resumed run reads.
 RUNNERS = {("experiments/rows.py", "runpy.run_path")}
 

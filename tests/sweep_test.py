@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import scipy.stats
 from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
-from experiments import compare, intervals, paper, publish, report, results, rows, table3
+from experiments import compare, intervals, paper, publish, results, rows, table3
+from experiments.report import comparison
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import bleu
@@ -87,23 +89,9 @@ def test_the_interval_over_seeds_is_welchs():
 
 
 def run_table3(workdir, *arguments, **overrides):
-    values = {**tiny.OVERRIDES, "train.num_steps": 4, "model.num_layers": 3, "model.num_heads": 8,
-              "model.d_k": 8, "model.d_v": 8, "model.d_model": 64, **overrides}  # fmt: skip
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "experiments.table3",
-            "--config=configs/toy.py",
-            *(f"--config.{name}={value}" for name, value in values.items()),
-            f"--workdir={workdir}",
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
-    )
+    values = {"train.num_steps": 4, "model.num_layers": 3, "model.num_heads": 8, "model.d_k": 8,
+              "model.d_v": 8, "model.d_model": 64, **overrides}  # fmt: skip
+    return tiny.sweep("table3", workdir, *arguments, **values)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +145,11 @@ def test_a_second_start_runs_only_what_is_missing(copied):
     (results.cell_folder(copied, "E", 0) / "checkpoints").unlink()
     untouched = results.cell_folder(copied, "base", 0) / "result.json"
     before = untouched.stat().st_mtime_ns
-    done = run_table3(copied, "--rows=base,A h=1,E")
+    left = run_table3(copied, "--rows=base,A h=1,E")
+    assert left.returncode == 1
+    assert "2 of 3 runs are done; 0 to go" in left.stderr
+    assert re.search("failed: E, seed 0: NotADirectoryError: .*--retry_failed", left.stderr)
+    done = run_table3(copied, "--rows=base,A h=1,E", "--retry_failed")
     assert done.returncode == 0, done.stderr
     assert "2 of 3 runs are done; 1 to go" in done.stderr
     assert untouched.stat().st_mtime_ns == before
@@ -263,12 +255,12 @@ def test_results_measured_differently_do_not_share_a_table(swept, changes, what)
     row = read.rows[0]
     mixed = dataclasses.replace(row, results={**row.results, 1: {**row.results[0], **changes}})
     with pytest.raises(config_lib.UserError, match=f"differ in {what}"):
-        report.require_alike([mixed, *read.rows[1:]])
+        comparison.require_alike([mixed, *read.rows[1:]])
     if "decode" in changes:  # which a row may be there to vary
         declared = dataclasses.replace(
             row, overrides={"decode.alpha": 1.0}, results={0: {**row.results[0], **changes}}
         )
-        report.require_alike([declared, *read.rows[1:]])
+        comparison.require_alike([declared, *read.rows[1:]])
 
 
 def test_the_dry_run_prints_rows_and_runs_nothing(tmp_path):

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from configs import base, base_fr, big, big_fr
-from experiments import cost, paper, plan, results, table2, table2_report
+from experiments import cost, paper, plan, results, table2, table2_report, tables
 from transformer_jax import config as config_lib
 from transformer_jax import models
 from transformer_jax.training import memory, sharding
@@ -95,7 +95,7 @@ def test_a_run_that_does_not_fit_is_told_what_would(paper_base):
     assert cost.memory_bytes(fits, 1) / 1e9 <= 4 < cost.memory_bytes(less, 1) / 1e9
 
 
-def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path, capsys):
+def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):
     def result(score, device):
         bleu = {name: {"score": score, "signature": "s"} for name in ("paper", "sacrebleu_13a")}
         return {"bleu": bleu, "ppl": 4.5, "test": {"bleu": bleu, "ppl": 4.0}, "params": 1,
@@ -108,8 +108,8 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path, capsys
     ]
     found = {0: result(27.0, "TPU v5 lite"), 1: result(27.5, "TPU v5 lite")}
     rows[0] = results.Row(rows[0].name, rows[0].overrides, found, {}, [])
-    table2_report.write(results.Sweep("table2", paper_base, rows, tmp_path))
-    table = (tmp_path / "table2.md").read_text()
+    sweep = results.Sweep("table2", paper_base, rows, tmp_path)
+    table = tables.markdown(table2_report.all_of(sweep), table2_report.notes(sweep))
     for name, row in paper.TABLE2.items():
         line = next(line for line in table.splitlines() if line.startswith(f"| {name} |"))
         if row.bleu_de:
@@ -119,7 +119,7 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path, capsys
     assert ours.split("|")[4].strip() == f"{cost.training_flops(paper_base):.1e}"
     formula = 7200 * 8 * 197e12
     assert f"{formula:.1e}" in table
-    assert len((tmp_path / "table2.csv").read_text().splitlines()) == 3
+    assert len(table2_report.to_csv(sweep).splitlines()) == 3
 
 
 def test_the_dry_run_plans_both_tables(tmp_path):

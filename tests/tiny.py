@@ -1,5 +1,9 @@
 """A configuration small enough to run whole in a test, as overrides of configs/toy.py."""
 
+import os
+import subprocess
+import sys
+
 OVERRIDES = {
     "model.num_layers": 2,
     "model.d_model": 16,
@@ -21,3 +25,23 @@ OVERRIDES = {
     "checkpoint.every": 4,
     "log.every": 2,
 }
+
+
+def sweep(module, workdir, *flags, **overrides):
+    """Runs a sweep of the tiny configuration as a user does: python -m experiments.MODULE."""
+    values = {**OVERRIDES, **overrides}
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            f"experiments.{module}",
+            "--config=configs/toy.py",
+            *(f"--config.{name}={value}" for name, value in values.items()),
+            f"--workdir={workdir}",
+            *flags,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
+    )

@@ -15,12 +15,13 @@ import sys
 import tempfile
 import traceback
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self, final
 
 SECONDS = 120  # after which a command is killed: bad input must not hang
 SHARED = (
     "experiments.plan",
-    "experiments.report",
+    "experiments.report.document",
     "launch.local",
     "py3langid",
     "transformer_jax.runs",
@@ -64,14 +65,25 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def run(self, module: str, *arguments: str, stdin: bytes = b"") -> Done:
-        """Runs `python -m MODULE ARGUMENTS` to its end."""
+    def run(
+        self,
+        module: str,
+        *arguments: str,
+        stdin: bytes = b"",
+        environment: Mapping[str, str] | None = None,
+    ) -> Done:
+        """Runs `python -m MODULE ARGUMENTS` to its end, with more variables if there are any."""
         assert self._process.stdin
         assert self._process.stdout
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "stdin").write_bytes(stdin)
-            line = json.dumps({"folder": name, "argv": [module, *arguments]})
+            request = {
+                "folder": name,
+                "argv": [module, *arguments],
+                "environment": dict(environment or {}),
+            }
+            line = json.dumps(request)
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
             code = int(self._process.stdout.readline())
@@ -95,6 +107,7 @@ def _serve() -> None:
 def _become(request: dict[str, Any]) -> int:
     """Runs a command with its files as standard input, output and error; returns its exit code."""
     signal.alarm(SECONDS)
+    os.environ.update(request["environment"])
     folder = pathlib.Path(request["folder"])
     for number, (name, mode) in enumerate(
         (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))

@@ -7,7 +7,7 @@ import os
 import pathlib
 import subprocess
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -18,10 +18,10 @@ from transformer_jax import files, models, recipe, run_folder
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search, translator
-from transformer_jax.evaluation import evaluators, perplexity
+from transformer_jax.evaluation import bleu, evaluators, perplexity
 from transformer_jax.models import cells, kernels, positions
 from transformer_jax.processes import hosts, preemption
-from transformer_jax.training import checkpoint, loop, metrics, sharding
+from transformer_jax.training import checkpoint, loop, metrics, sharding, tensorboard, tracking
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ def run_seeds(
     row: str = "",
     overrides: Mapping[str, Any] | None = None,
     profile: bool = False,
+    project: tracking.Project = tracking.NONE,
 ) -> dict[int, dict[str, Any]]:
     """As `run`, for several seeds of one config, which are trained in one program.
 
@@ -78,6 +79,7 @@ def run_seeds(
       row: as in `run`.
       overrides: as in `run`.
       profile: as in `run`.
+      project: where the runs are shown.
 
     Returns:
       What stands in each seed's result.json.
@@ -118,9 +120,32 @@ def run_seeds(
             _log.info("%s is there already: nothing is left to do", done)
         if waiting:
             about = {"row": row, "overrides": dict(overrides or {})}
-            _run_waiting(config, mesh, dataset, waiting, hashes, about, profile)
+            with _tracked(project, row, config, waiting, hashes) as trackers:
+                _run_waiting(config, mesh, dataset, waiting, hashes, about, trackers, profile)
         hosts.from_first(lambda: None)  # the first has written the results
     return {seed: run_folder.read_result(workdir) for seed, workdir in workdirs.items()}
+
+
+@contextlib.contextmanager
+def _tracked(
+    project: tracking.Project,
+    row: str,
+    config: config_lib.Config,
+    workdirs: Mapping[int, files.Path],
+    hashes: Mapping[int, str],
+) -> Iterator[dict[int, tracking.Tracker]]:
+    """What shows each seed's run in a project, in the first process; in the end, its result too."""
+    trackers: dict[int, tracking.Tracker] = {}
+    try:
+        for seed, workdir in workdirs.items() if project.name and hosts.is_first() else ():
+            seeded = config_lib.replace(config, {"train.seed": seed})
+            name = f"{row or workdir.name}, seed {seed}"
+            trackers[seed] = tracking.Tracker(project, name, workdir, seeded, hashes[seed])
+        yield trackers
+    finally:
+        for seed, tracker in trackers.items():
+            is_done = (workdirs[seed] / "result.json").exists()
+            tracker.close(run_folder.read_result(workdirs[seed]) if is_done else None)
 
 
 def _require_same_data(dataset: dataset_lib.Dataset) -> None:
@@ -141,6 +166,7 @@ def _run_waiting(
     workdirs: Mapping[int, files.Path],
     hashes: Mapping[int, str],
     about: Mapping[str, Any],
+    trackers: Mapping[int, tracking.Tracker],
     profile: bool,
 ) -> None:
     """Trains seeds together, evaluates one after another, and writes their results.
@@ -152,6 +178,7 @@ def _run_waiting(
       workdirs: each seed's folder.
       hashes: each seed's config hash.
       about: what every result says besides.
+      trackers: each is told the metrics of a seed.
       profile: whether to write a JAX trace.
 
     Raises:
@@ -186,7 +213,9 @@ def _run_waiting(
     trained: dict[int, tuple[step_lib.TrainState, float]] = {}
     while waiting and not trained:
         try:
-            trained = loop.train(model, dataset, config, mesh, waiting, dev_perplexity, profile)
+            trained = loop.train(
+                model, dataset, config, mesh, waiting, dev_perplexity, trackers, profile
+            )
         except loop.DivergedError as error:
             fail(error.seed, error)
         except preemption.PreemptedError:
@@ -206,6 +235,9 @@ def _run_waiting(
                 "config_hash": hashes[seed],
             }
             if hosts.is_first():
+                seeded = config_lib.replace(config, {"train.seed": seed})
+                score = result["bleu"][bleu.MAIN]["score"]
+                tensorboard.write_result(waiting[seed], seeded, result["ppl"], score)
                 files.write_json(waiting[seed] / "result.json", result)
         except Exception as error:
             hosts.blame(error)

@@ -15,6 +15,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import files, runs
 from transformer_jax import flags as flags_lib
 from transformer_jax.processes import hosts, preemption
+from transformer_jax.training import tracking
 
 _CONFIG = flags_lib.define_config()
 _WORKDIR = flags.DEFINE_string(
@@ -47,6 +48,10 @@ _START_TIMEOUT = flags.DEFINE_float(
 _SILENCE_TIMEOUT = flags.DEFINE_float(
     "silence_timeout", 60, "Seconds after which a silent process counts as dead.", lower_bound=1
 )
+_WANDB = flags.DEFINE_string(
+    "wandb", "", "Project of Weights & Biases that shows the run too; its settings are wandb's own."
+)
+_WANDB_GROUP = flags.DEFINE_string("wandb_group", "", "What --wandb gathers runs under: a sweep.")
 _PROFILE = flags.DEFINE_boolean("profile", False, "Write a JAX trace to WORKDIR/profile.")
 
 
@@ -56,6 +61,7 @@ def main() -> None:
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     if _PROFILE.value and not isinstance(workdir, pathlib.Path):
         raise config_lib.UserError("--profile writes to a --workdir of this machine only")
+    tracking.require_package(_WANDB.value)
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
@@ -78,6 +84,7 @@ def main() -> None:
             row=_ROW.value,
             overrides=flags_lib.overrides(),
             profile=_PROFILE.value,
+            project=tracking.Project(_WANDB.value, _WANDB_GROUP.value),
         )
 
 

@@ -161,3 +161,14 @@ def from_counts(counts: Int[np.ndarray, "10"], variant: str) -> float:
     words, reference, *ngrams = counts.tolist()
     smoothing = _VARIANTS[variant].options.get("smooth_method", "exp")
     return sacrebleu.BLEU.compute_bleu(ngrams[:4], ngrams[4:], words, reference, smoothing).score
+
+
+def of_sentence(counts: Int[np.ndarray, "10"]) -> float:
+    """BLEU of one sentence in the main variant, smoothed, as sacreBLEU's `sentence_bleu` does it.
+
+    N-grams longer than the sentence do not count against it (its "effective order").
+    """
+    words, reference, *ngrams = counts.tolist()
+    return sacrebleu.BLEU.compute_bleu(
+        ngrams[:4], ngrams[4:], words, reference, "exp", effective_order=True
+    ).score

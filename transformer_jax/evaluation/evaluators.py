@@ -49,8 +49,8 @@ def score(
 ) -> dict[str, Any]:
     """Scores what was measured, and leaves there what it was measured by.
 
-    Writes hypotheses.txt, references.txt and, for tests of significance, bleu_counts.json: what
-    `bleu.counts` gives for the variants that tables compare.
+    Writes sources.txt, hypotheses.txt, references.txt and, for tests of significance,
+    bleu_counts.json: what `bleu.counts` gives for the variants that tables compare.
 
     Args:
       name: of the set; the files of another than the development set begin with it.
@@ -64,6 +64,7 @@ def score(
     """
     prefix = "" if name == "dev" else f"{name}_"
     hypotheses = measured.hypotheses
+    files.write_lines(workdir / f"{prefix}sources.txt", pairs.source)
     files.write_lines(workdir / f"{prefix}hypotheses.txt", hypotheses)
     files.write_lines(workdir / f"{prefix}references.txt", pairs.target)
     files.write_json(

@@ -17,7 +17,15 @@ from transformer_jax import files
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.processes import hosts, preemption
-from transformer_jax.training import checkpoint, memory, metrics, optimizer, sharding, together
+from transformer_jax.training import (
+    checkpoint,
+    memory,
+    metrics,
+    optimizer,
+    sharding,
+    together,
+    tracking,
+)
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -59,10 +67,12 @@ class _Run:
         dataset: dataset_lib.Dataset,
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
+        tracker: tracking.Tracker | None,
     ) -> None:
         """Opens the folder's checkpoints."""
         self.seed = seed
         self.workdir = workdir
+        self._tracker = tracker
         self._config = config_lib.replace(config, {"train.seed": seed})
         self._mesh = mesh
         self.batches = make_batches(dataset, self._config, mesh)
@@ -87,6 +97,10 @@ class _Run:
         if self.earlier_seconds is None:  # else it has caught up with others in this very start
             self.earlier_seconds = spent
         return state
+
+    def open_log(self, step: int) -> metrics.MetricsLog:
+        """What takes its metrics from a step on."""
+        return metrics.MetricsLog(self.workdir, step, self._config, self._tracker)
 
     def wall_seconds(self, started: float) -> float:
         """Spent on the run, over all its starts; `started` is when this one was."""
@@ -154,7 +168,7 @@ class _Group:
         config, runs = self._config, self._runs
         traced = _steps_to_trace(self._first, until) if profile and hosts.is_first() else range(0)
         tracing = False
-        logs = [metrics.MetricsLog(run.workdir, self._first) for run in runs if hosts.is_first()]
+        logs = [run.open_log(self._first) for run in runs if hosts.is_first()]
         hyper = step_lib.hyperparameters(config)
         key = together.stack([jax.random.key(run.seed) for run in runs])
         inputs = zip(*[run.batches.from_step(self._first) for run in runs], strict=True)
@@ -265,6 +279,7 @@ def train(
     mesh: jax.sharding.Mesh,
     workdirs: Mapping[int, files.Path],
     dev_perplexity: Callable[[Any], float],
+    trackers: Mapping[int, tracking.Tracker],
     profile: bool = False,
 ) -> dict[int, tuple[step_lib.TrainState, float]]:
     """Trains to config.train.num_steps, going on from the newest checkpoints if there are any.
@@ -276,6 +291,7 @@ def train(
       mesh: the devices.
       workdirs: a run's folder for each seed; several runs are trained in one program.
       dev_perplexity: measured every config.log.dev_every steps.
+      trackers: each is told the metrics of a seed, in the first process.
       profile: whether to write a JAX trace of a few steps to the first folder's profile.
 
     Returns:
@@ -288,7 +304,10 @@ def train(
       UserError: the batch does not suit the mesh, or the checkpoint the tokenizer.
     """
     started = time.monotonic()
-    runs = [_Run(seed, workdir, dataset, config, mesh) for seed, workdir in workdirs.items()]
+    runs = [
+        _Run(seed, workdir, dataset, config, mesh, trackers.get(seed))
+        for seed, workdir in workdirs.items()
+    ]
     _log.info(
         "packing fills %.1f%% of source and %.1f%% of target positions",
         *(100 * rate for rate in runs[0].batches.fill_rates()),

@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: metrics.jsonl, TensorBoard and lines on the terminal."""
+"""What a run writes down as it goes: metrics.jsonl, TensorBoard, wandb, lines on the terminal."""
 
 import json
 import logging
@@ -6,51 +6,60 @@ import math
 import pathlib
 import statistics
 import tempfile
-import time
 from typing import Any, final
 
 from etils import epath
-from tensorboardX import event_file_writer, summary
-from tensorboardX.proto import event_pb2
 
 from transformer_jax import config as config_lib
 from transformer_jax import files
+from transformer_jax.training import tensorboard, tracking
 
 _log = logging.getLogger(__name__)
-_proto: Any = event_pb2  # whose classes exist at run time only
 
 
 @final
 class MetricsLog:
     """Metrics by step, in `metrics.jsonl` and for TensorBoard; a resumed run goes on cleanly."""
 
-    def __init__(self, workdir: files.Path, step: int) -> None:
-        """Opens the log of a run that stands at `step`, and forgets what came after it."""
+    def __init__(
+        self,
+        workdir: files.Path,
+        step: int,
+        config: config_lib.Config,
+        tracker: tracking.Tracker | None = None,
+    ) -> None:
+        """Opens the log of a run that stands at `step`, and forgets what came after it.
+
+        Args:
+          workdir: the run's folder.
+          step: where it stands.
+          config: the run.
+          tracker: is told the metrics too, from the first on; it is not closed.
+        """
+        self._tracker = tracker
         self._workdir = workdir
         kept = [record for record in read(workdir) if record["step"] <= step]
-        self._here = workdir
-        if not isinstance(workdir, pathlib.Path):  # nothing can be added to a file in a bucket
+        if isinstance(workdir, pathlib.Path):
+            self._here = workdir
+        else:  # nothing can be added to a file in a bucket
             self._here = pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
+        if tracker:
+            for record in kept:  # which a killed start may not have sent
+                values = {name: value for name, value in record.items() if name != "step"}
+                tracker.log(record["step"], values)
         files.write_lines(self._here / "metrics.jsonl", [json.dumps(record) for record in kept])
         self._file = (self._here / "metrics.jsonl").open("a", encoding="utf-8")
-        folder = self._here / "tensorboard"
-        folder.mkdir(exist_ok=True)
-        # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
-        # that has died of a full disk.
-        self._events = event_file_writer.EventsWriter(str(folder / "events"))
-        if step:  # TensorBoard forgets what it had seen of later steps
-            start = _proto.SessionLog(status=_proto.SessionLog.START)
-            self._events.write_event(_proto.Event(step=step + 1, session_log=start))
+        self._events = tensorboard.Events(self._here / tensorboard.FOLDER, str(step), config)
+        if step:
+            self._events.forget_after(step)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Adds a record."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
-        for name, value in values.items():
-            scalar = summary.scalar(name, value)
-            event = _proto.Event(wall_time=time.time(), step=step, summary=scalar)
-            self._events.write_event(event)
-        self._events.flush()
+        self._events.write(step, values)
+        if self._tracker:
+            self._tracker.log(step, values)
         if self._here != self._workdir:
             for name in files.below(self._here):
                 files.write(self._workdir / name, (self._here / name).read_bytes())

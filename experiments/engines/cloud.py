@@ -1,0 +1,180 @@
+"""Cells on machines that share no disk with this one: what they run, and how results come back.
+
+Each such machine has a copy of the checkout. A run's folder lies in a bucket, under a name with a
+part of its config_hash, so that an edited sweep finds no other run in its place; what a report
+needs of it is copied into the sweep's folder here.
+"""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Sequence
+
+from absl import flags
+from ml_collections import config_flags
+
+from experiments import results
+from experiments.engines import cells as cells_lib
+from launch import jobs as jobs_lib
+from transformer_jax import config as config_lib
+from transformer_jax import files, run_folder
+
+PYTHON = ".venv/bin/python"
+LEFT_THERE = ("checkpoints/", "profile/", ".lock")  # what no report reads
+NAME = "clouds.json"  # in the sweep's folder: what engines were given
+LAST = ("result.json", "failure.json")  # their presence says that the rest is there
+
+
+def setup(extra: str) -> str:
+    """A shell command that installs what cells need, in the checkout.
+
+    Args:
+      extra: of setup.py, for the devices: "tpu" or "cuda".
+    """
+    return (
+        "python3 -m pip install --quiet uv && python3 -m uv venv --quiet --clear --python 3.12 "
+        f".venv && python3 -m uv pip install --quiet --python {PYTHON} -e '.[{extra},gcs]'"
+    )
+
+
+def check(bucket: str, accelerator: str, base: config_lib.Config) -> None:
+    """Raises UserError if cells elsewhere could not run, or leave their results."""
+    if not bucket.startswith("gs://"):
+        raise config_lib.UserError(
+            "results of this engine go to a bucket: give --bucket=gs://BUCKET/FOLDER"
+        )
+    files.path(bucket)
+    if not accelerator:
+        raise config_lib.UserError(
+            "this engine needs --accelerator, as it names it: tpu-v5litepod-8 or H100:8 for "
+            "skypilot, v5litepod-8 for xpk and tpu-vm"
+        )
+    _in_checkout("--config", config_flags.get_config_filename(flags.FLAGS["config"]))
+    if base.data.corpus == "text":
+        for name in ("train", "dev", "test"):
+            for prefix in filter(None, getattr(base.data, name).split(",")):
+                _in_checkout(f"data.{name}", prefix)
+
+
+def _in_checkout(name: str, path: str) -> None:
+    if pathlib.Path(path).is_absolute() or ".." in pathlib.Path(path).parts:
+        raise config_lib.UserError(
+            f"{name}={path}: other machines have a copy of this folder only: put it below "
+            f"{pathlib.Path.cwd()}, where git does not ignore it, and name it from there"
+        )
+
+
+def label(cell: cells_lib.Cell) -> str:
+    """A name that engines take, of no other run: "a-h-1-s0-0f3a9c12"."""
+    row = re.sub(r"[^a-z0-9]+", "-", cell.row.lower()).strip("-")[:20].strip("-")
+    return f"{row or 'row'}-s{cell.seed}-{cell.digest[:8]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a cell's run lies.
+
+    Attributes:
+      row: its row.
+      seed: its seed.
+      label: see `label`.
+      digest: its config_hash.
+      here: its folder in the sweep's.
+      there: its folder in the bucket.
+    """
+
+    row: str
+    seed: int
+    label: str
+    digest: str
+    here: str
+    there: str
+
+    def folders(self) -> list[files.Path]:
+        """Both folders."""
+        return [files.path(self.here), files.path(self.there)]
+
+
+def place(cell: cells_lib.Cell, bucket: str) -> Place:
+    """Where a cell's run lies, here and in the bucket."""
+    slug = re.sub(r"[*?\[\]#]", "-", results.slug(cell.row))
+    there = f"{bucket.rstrip('/')}/{slug}/seed{cell.seed}.{cell.digest[:8]}"
+    return Place(cell.row, cell.seed, label(cell), cell.digest, str(cell.folder), there)
+
+
+def remote(cells: Sequence[cells_lib.Cell], bucket: str) -> list[jobs_lib.Remote]:
+    """What other machines run."""
+    return [
+        jobs_lib.Remote(
+            cell.name,
+            label(cell),
+            [
+                PYTHON,
+                "-m",
+                "transformer_jax.train",
+                *cells_lib.arguments(cell),
+                f"--workdir={place(cell, bucket).there}",
+                "--cache_dir=cache",
+            ],
+        )
+        for cell in cells
+    ]
+
+
+def fetch(places: Sequence[Place]) -> None:
+    """Copies what runs have left in the bucket, checkpoints aside, into the sweep's folder.
+
+    Raises:
+      UserError: a run there is not of the configuration that it was handed over with.
+    """
+    for each in places:
+        here, there = each.folders()
+        if (here / "result.json").exists():
+            continue
+        names = [name for name in files.below(there) if not name.startswith(LEFT_THERE)]
+        if "run.json" in names:
+            found = run_folder.read_record(there)["config_hash"]
+            if found != each.digest:
+                raise config_lib.UserError(
+                    f"{there} holds a run of another config_hash ({found[:8]}): the machines had "
+                    "another state of the code or the text than this one; delete it there"
+                )
+        for name in sorted(names, key=lambda name: name in LAST):
+            files.write(here / name, (there / name).read_bytes())
+
+
+_ENTRY = {field.name: int if field.name == "seed" else str for field in dataclasses.fields(Place)}
+_SUBMISSION = {"launcher": str, "options": [str], "cells": [_ENTRY]}
+
+
+def remember(
+    workdir: pathlib.Path, launcher: str, options: Sequence[str], places: Sequence[Place]
+) -> None:
+    """Writes down what an engine was given, for `remembered`."""
+    submission = {
+        "launcher": launcher,
+        "options": list(options),
+        "cells": [dataclasses.asdict(each) for each in places],
+    }
+    earlier = [
+        {"launcher": name, "options": given, "cells": [dataclasses.asdict(each) for each in before]}
+        for name, given, before in remembered(workdir)
+    ]
+    files.write_json(workdir / NAME, {"submissions": [*earlier, submission]})
+
+
+def remembered(workdir: pathlib.Path) -> list[tuple[str, list[str], list[Place]]]:
+    """What engines were given: the launcher, its options, and the cells, of each submission.
+
+    Raises:
+      UserError: the record is damaged.
+    """
+    path = workdir / NAME
+    if not path.exists():
+        return []
+    remedy = "delete it; starting the sweep again finds what is done"
+    record = files.read_json(path, {"submissions": [_SUBMISSION]}, remedy)
+    return [
+        (each["launcher"], each["options"], [Place(**cell) for cell in each["cells"]])
+        for each in record["submissions"]
+    ]

@@ -1,0 +1,74 @@
+// Figures by Plotly: drawn when they come near the screen, again when colours or widths change.
+
+const figures = new Map();  // by id: what builds it, and whether it has been drawn
+
+// Text that Plotly shows as it is: it would take "<b>" for markup.
+const plain = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+const shorter = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
+
+// An axis as all figures have it.
+const axis = options => ({
+  gridcolor: colour("line"), zerolinecolor: colour("faint"), linecolor: colour("line"),
+  automargin: false, ticks: "", ...options,
+});
+
+function drawFigure(id) {
+  const known = figures.get(id), {data, layout} = known.build(known.plot.clientWidth);
+  known.width = known.plot.clientWidth;
+  const text = colour("text"), paper = colour("paper");
+  const font = {family: "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", size: 12, color: text};
+  const hoverlabel = {bgcolor: colour("raised"), bordercolor: colour("line"), font, align: "left"};
+  Plotly.react(known.plot, data, {
+    font, hoverlabel, paper_bgcolor: paper, plot_bgcolor: paper, hovermode: "closest", hoverdistance: 50,
+    showlegend: false, dragmode: false, autosize: false, width: known.width, ...layout,
+  }, {displayModeBar: false, responsive: false});
+  if (!known.drawn && known.whenDrawn) known.whenDrawn(known.plot);
+  known.drawn = true;
+}
+
+const nearScreen = new IntersectionObserver(entries => {
+  for (const entry of entries) {
+    const known = figures.get(entry.target.id);
+    if (entry.isIntersecting && known && !known.drawn) drawFigure(entry.target.id);
+  }
+}, {rootMargin: "250px"});
+
+/* Registers a figure; `build` gets a width in pixels and returns Plotly's data and layout. A figure
+   that is registered again is drawn anew. */
+function addFigure(id, name, build, {whenDrawn, now, legend} = {}) {
+  const box = byId(id);
+  if (figures.has(id)) {
+    figures.get(id).build = build;
+    if (figures.get(id).drawn) drawFigure(id);
+    return;
+  }
+  const plot = add(box, "div", {class: "plot"}), save = add(box, "div", {class: "save"});
+  for (const format of ["png", "svg"]) {
+    addButton(save, format.toUpperCase(), () => {
+      if (!figures.get(id).drawn) drawFigure(id);
+      // What buttons beside the figure say, a saved file has to say itself.
+      const more = legend ? {showlegend: true, legend: {font: {size: 10}}} : {};
+      Plotly.downloadImage({data: plot.data, layout: {...plot.layout, ...more}}, {
+        format, filename: `${content.table}-${name}`, scale: format === "png" ? 2 : 1,
+        width: plot.clientWidth, height: plot.clientHeight,
+      });
+    }, {"aria-label": `Save the figure “${name}” as ${format.toUpperCase()}`});
+  }
+  figures.set(id, {build, plot, whenDrawn, drawn: false});
+  if (now) drawFigure(id); else nearScreen.observe(box);
+}
+
+const redraw = needed => {
+  for (const [id, known] of figures) {
+    if (!known.plot.isConnected) figures.delete(id);
+    else if (known.drawn && needed(known)) drawFigure(id);
+  }
+};
+themeListeners.push(() => redraw(() => true));
+let resizing = 0;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => redraw(known => known.plot.clientWidth !== known.width), 120);
+});
+addEventListener("beforeprint", () => [...figures.keys()].forEach(drawFigure));

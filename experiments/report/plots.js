@@ -1,0 +1,235 @@
+// The figures of all rows.
+
+const rows = content.rows;
+// Okabe and Ito's colours, which colour-blind readers tell apart; base has the text's.
+const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#9a8c00"];
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "2px 7px", "12px 3px 3px 3px 3px 3px"];
+const groups = [...new Set(rows.slice(1).map(row => row.name.split(" ")[0]))];
+const groupOf = row => groups.indexOf(row.name.split(" ")[0]);
+const styles = new Map(rows.map(row => {
+  const own = rows.slice(1).filter(other => groupOf(other) === groupOf(row));
+  return [row.name, row === rows[0] ? {hue: null, dash: "solid"} : {
+    hue: HUES[groupOf(row) % HUES.length], dash: DASHES[own.indexOf(row) % DASHES.length],
+  }];
+}));
+const hueOf = row => styles.get(row.name).hue || colour("text");
+
+// Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
+function buildDifferences(width) {
+  const found = rows.filter(row => row.gap), y = found.map((_, i) => i);
+  const theirs = found.some(row => row.paper !== null);
+  const names = found.map(row => plain(shorter(row.name, 26)));
+  const left = Math.min(width * 0.4, 18 + 7.1 * Math.max(...found.map(row => Math.min(row.name.length, 26))));
+  const mark = (list, x, text, rest) => ({
+    type: "scatter", mode: "markers", y: list.map(row => found.indexOf(row)), x: list.map(x),
+    hovertext: list.map(row => plain(row.name) + "<br>" + text(row)), hoverinfo: "text", ...rest,
+  });
+  const isSure = row => Math.abs(row.gap.mean) > row.gap.half;
+  const data = [mark(found, row => row.gap.mean, row =>
+    `ours ${signed(row.gap.mean, 2)} ± ${row.gap.half.toFixed(2)} BLEU<br>`
+      + (row.verdict ? `the paper's difference: ${row.verdict}`
+        : isSure(row) ? "the interval excludes 0" : "the interval holds 0"), {
+    error_x: {type: "data", array: found.map(row => row.gap.half), color: colour("ours"), thickness: 1.6, width: 3},
+    marker: {color: found.map(row => isSure(row) ? colour("ours") : colour("paper")), size: 8,
+      line: {color: colour("ours"), width: 1.6}},
+  })];
+  const head = (text, x, hue) => ({
+    text, x, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom", showarrow: false,
+    font: {color: colour(hue), size: 12.5},
+  });
+  const annotations = [head(width < 520 ? "ours, BLEU" : "ours, BLEU, with 95% intervals", 0, "ours")];
+  const zero = {zeroline: true, zerolinewidth: 1.5, fixedrange: true, nticks: width < 520 ? 4 : 9, tickformat: "~g"};
+  const layout = {
+    height: 70 + 23 * found.length, margin: {l: left, r: 12, t: 30, b: 34}, annotations,
+    xaxis: axis({...zero, domain: theirs ? [0, 0.6] : [0, 1]}),
+    yaxis: axis({tickvals: y, ticktext: names, range: [found.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
+  };
+  if (theirs) {
+    const known = found.filter(row => row.paper !== null);
+    data.push(mark(known, row => row.paper, row => `the paper's ${signed(row.paper, 1)} BLEU`, {
+      xaxis: "x2", marker: {color: colour("theirs"), size: 9, symbol: "diamond"},
+    }));
+    const most = Math.max(0.3, ...known.map(row => Math.abs(row.paper))) * 1.2;
+    layout.xaxis2 = axis({...zero, domain: [0.66, 1], anchor: "y", range: [-most, most], nticks: width < 520 ? 3 : 6});
+    annotations.push(head(width < 520 ? "paper, BLEU" : "the paper's, BLEU (WMT14)", 0.66, "theirs"));
+  }
+  return {data, layout};
+}
+
+if (rows.some(row => row.gap)) {
+  show("differences");
+  const theirs = rows.some(row => row.paper !== null);
+  byId("reading-differences").textContent = "A row's BLEU less base's; bars are 95% intervals, over "
+    + "sentences and, where both rows have several, seeds. A filled mark: the interval excludes 0."
+    + (theirs ? " The two scales differ: across corpora only signs and ranks compare." : "");
+  addFigure("figure-differences", "differences", buildDifferences, {now: true});
+}
+
+// Rows that are shown in the curves and by length; a run's lines are `lines` by figure.
+const shown = new Set(rows.map(row => row.name));
+const curved = rows.filter(row => row.curves.some(run => Object.keys(run).length > 1));
+const lengthened = rows.filter(row => content.lengths.length && row.lengths.length);
+const measures = Object.entries(content.curves).filter(
+  ([name]) => curved.some(row => row.curves.some(run => run[name])));
+let measure = measures.length ? measures[0][0] : "";
+
+const baseLast = list => [...list.filter(row => row !== rows[0]), ...list.filter(row => row === rows[0])];
+const line = (row, x, y, text) => ({
+  type: "scatter", mode: "lines", x, y, name: plain(row.name), hovertext: text, hoverinfo: "text",
+  visible: shown.has(row.name), line: {color: hueOf(row), dash: styles.get(row.name).dash,
+    width: row === rows[0] ? 2.6 : 1.5}, meta: row.name,
+});
+
+function buildCurves(width) {
+  const data = baseLast(curved).flatMap(row => row.curves.filter(run => run[measure]).map(run => {
+    const [steps, values] = run[measure];
+    const name = plain(row.name) + (row.curves.length > 1 ? `, seed ${run.seed}` : "");
+    return line(row, steps, values, values.map(
+      (value, i) => `${name}<br>step ${steps[i].toLocaleString("en")}: ${value}`));
+  }));
+  return {data, layout: {
+    height: width < 520 ? 330 : 430, margin: {l: 52, r: 12, t: 12, b: 42},
+    xaxis: axis({title: {text: "step"}, rangemode: "tozero", zeroline: false}),
+    yaxis: axis({title: {text: width < 520 ? "" : content.curves[measure]}, zeroline: false, ...(measure.includes("ppl") ? {type: "log", dtick: "D2"} : {nticks: 8})}),
+  }};
+}
+
+function buildLengths(width) {
+  const data = baseLast(lengthened).map(row => ({...line(row, content.lengths.map((_, i) => i), row.lengths,
+    row.lengths.map((score, i) => `${plain(row.name)}<br>${content.lengths[i].split(" ")[0]} tokens: BLEU ${score}`)),
+    mode: "lines+markers", marker: {size: 5, color: hueOf(row)}}));
+  const names = content.lengths.map(name => width < 520 ? name.split(" ")[0] : name);
+  return {data, layout: {
+    height: width < 520 ? 330 : 400, margin: {l: 46, r: 12, t: 12, b: 46},
+    xaxis: axis({tickvals: names.map((_, i) => i), ticktext: names, zeroline: false, title: {text: "tokens of the source"}}),
+    yaxis: axis({title: {text: "BLEU"}, zeroline: false}),
+  }};
+}
+
+// Sets the lines of one row apart; null: none.
+function highlight(name) {
+  for (const id of ["figure-curves", "figure-lengths"]) {
+    const known = figures.get(id);
+    if (!known || !known.drawn) continue;
+    const faded = known.plot.data.map(trace => name === null || trace.meta === name ? 1 : 0.12);
+    Plotly.restyle(known.plot, {opacity: faded});
+  }
+}
+
+function showRows() {
+  for (const chip of byId("chips").querySelectorAll("[data-row]")) {
+    chip.setAttribute("aria-pressed", shown.has(chip.dataset.row));
+  }
+  for (const id of ["figure-curves", "figure-lengths"]) {
+    const known = figures.get(id);
+    if (known && known.drawn) {
+      Plotly.restyle(known.plot, {visible: known.plot.data.map(trace => shown.has(trace.meta))});
+    }
+  }
+}
+
+function addChips() {
+  for (const row of rows.filter(each => curved.includes(each) || lengthened.includes(each))) {
+    const chip = addButton(byId("chips"), "", () => {
+      if (!shown.delete(row.name)) shown.add(row.name);
+      showRows();
+    }, {"aria-pressed": "true", "data-row": row.name});
+    const patterns = {dash: "6 3", dot: "2 2", dashdot: "6 2 2 2", longdash: "9 3", longdashdot: "9 2 2 2"};
+    const {hue, dash} = styles.get(row.name);
+    add(add(chip, "svg", {"aria-hidden": "true"}), "line", {
+      x1: 0, x2: 22, y1: 4, y2: 4, "stroke-width": 2, stroke: hue || "currentColor", "stroke-dasharray": patterns[dash] || (dash.includes("px") ? dash.replaceAll("px", "") : "none"),
+    });
+    add(chip, "span", {}, row.name);
+    for (const event of ["mouseenter", "focus"]) chip.addEventListener(event, () => highlight(row.name));
+    for (const event of ["mouseleave", "blur"]) chip.addEventListener(event, () => highlight(null));
+  }
+  for (const [text, names] of [["all", rows.map(row => row.name)], ["base alone", [content.base]]]) {
+    addButton(byId("chips"), text, () => {
+      shown.clear();
+      names.forEach(name => shown.add(name));
+      showRows();
+    });
+  }
+}
+
+if (curved.length) {
+  show("by-row");
+  addChips();
+  const redrawn = name => { measure = name; addFigure("figure-curves", "learning-curves", buildCurves, {legend: true}); };
+  addChoice(byId("curve-controls"), "What is drawn", measures, redrawn);
+  addFigure("figure-curves", "learning-curves", buildCurves, {legend: true});
+  if (lengthened.length && content.lengths.length > 1) {
+    show("lengths");
+    addFigure("figure-lengths", "length", buildLengths, {legend: true});
+  }
+}
+
+// Places on a logarithmic axis: 1, 2 and 5 of each power of ten, or more or fewer as there is room.
+function logTicks(low, high, written) {
+  const steps = high - low > 2.5 ? [1] : high - low > 0.7 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 8];
+  const powers = [];
+  for (let power = Math.floor(low); power <= high; power++) powers.push(power);
+  const tickvals = powers.flatMap(power => steps.map(step => step * 10 ** power))
+    .filter(value => Math.log10(value) >= low && Math.log10(value) <= high);
+  return {tickvals, ticktext: tickvals.map(written)};
+}
+
+// Names beside marks, left out where they would lie on another name or mark.
+function namesOf(found, place, width) {
+  const points = found.map(place), taken = points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
+  return found.map((row, i) => {
+    const [x, y] = points[i], size = 5.9 * Math.min(row.name.length, 16);
+    for (const [side, box] of [
+      ["middle right", [x + 7, y - 6, x + 9 + size, y + 6]],
+      ["middle left", [x - 9 - size, y - 6, x - 7, y + 6]],
+      ["top center", [x - size / 2, y - 20, x + size / 2, y - 8]],
+      ["bottom center", [x - size / 2, y + 8, x + size / 2, y + 20]],
+    ]) {
+      const isFree = box[0] > 0 && box[2] < width && taken.every(other =>
+        box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
+      if (isFree) {
+        taken.push(box);
+        return {text: plain(shorter(row.name, 16)), side};
+      }
+    }
+    return {text: "", side: "middle right"};
+  });
+}
+
+// BLEU against another number of each row.
+function buildAgainst(field, title, written, shortly) {
+  return width => {
+    const found = rows.filter(row => row.bleu !== null && row[field]);
+    const scale = Math.log10;
+    const xs = found.map(row => scale(row[field])), ys = found.map(row => row.bleu);
+    const range = values => {
+      const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.09;
+      return [low - room, high + room];
+    };
+    const xRange = range(xs), yRange = range(ys), inner = [width - 58, 340 - 56];
+    const names = namesOf(found, row => [
+      inner[0] * (scale(row[field]) - xRange[0]) / (xRange[1] - xRange[0]),
+      inner[1] * (1 - (row.bleu - yRange[0]) / (yRange[1] - yRange[0])),
+    ], inner[0]);
+    return {data: [{
+      type: "scatter", mode: "markers+text", x: found.map(row => row[field]), y: ys,
+      text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: 10.5, color: colour("faint")},
+      error_y: {type: "data", array: found.map(row => row.bleu_deviation || 0), color: colour("line"), thickness: 1.2, width: 0},
+      marker: {size: 8, color: found.map(hueOf)}, cliponaxis: true,
+      hovertext: found.map(row => `${plain(row.name)}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
+    }], layout: {
+      height: 340, margin: {l: 44, r: 14, t: 10, b: 46},
+      xaxis: axis({title: {text: title}, type: "log", range: xRange, zeroline: false, ...logTicks(...xRange, shortly)}),
+      yaxis: axis({title: {text: "BLEU"}, range: yRange, zeroline: false}),
+    }};
+  };
+}
+
+if (rows.filter(row => row.bleu !== null).length > 1) {
+  show("trades");
+  const inWords = new Intl.NumberFormat("en", {notation: "compact"}).format;
+  const power = value => value.toExponential(0).replace("e+", "e");
+  addFigure("figure-ppl", "ppl", buildAgainst("ppl", "perplexity", value => value.toFixed(3), String));
+  addFigure("figure-params", "parameters", buildAgainst("params", "parameters", value => value.toLocaleString("en"), inWords));
+  addFigure("figure-flops", "flops", buildAgainst("flops", "training FLOPs", value => value.toExponential(2), power));
+}

@@ -1,0 +1,108 @@
+"""xpk: a workload on a GKE cluster for each cell, which the cluster starts again."""
+
+import pathlib
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from launch import jobs as jobs_lib
+
+MAX_RESTARTS = 100  # xpk starts a workload again that ends with 42, or with 127 and above
+
+
+def require() -> None:
+    """Raises EngineError unless xpk is here."""
+    if not shutil.which("xpk"):
+        raise jobs_lib.EngineError(
+            "--launcher=xpk needs xpk, which is not installed here: install it in an environment "
+            "of its own, as in: uv tool install xpk"
+        )
+
+
+def commands(
+    jobs: Sequence[jobs_lib.Remote],
+    *,
+    setup: str,
+    accelerator: str,
+    spot: bool,
+    nodes: int,
+    options: Sequence[str],
+) -> list[list[str]]:
+    """The command that creates each cell's workload.
+
+    Args:
+      jobs: the cells.
+      setup: a shell command that installs what cells need, in the checkout.
+      accelerator: the type of a slice, v5litepod-8.
+      spot: whether machines may be taken away.
+      nodes: slices of each cell.
+      options: more of xpk's, such as --cluster, --project and --zone.
+    """
+    together = ["--distributed"]  # JAX finds the hosts of its slices, also where there is just one
+    return [
+        [
+            "xpk",
+            "workload",
+            "create",
+            "--quiet",  # one that has failed, of the same name, is replaced
+            f"--workload={job.label}",
+            f"--tpu-type={accelerator}",
+            f"--num-slices={nodes}",
+            f"--max-restarts={MAX_RESTARTS}",
+            "--base-docker-image=python:3.12",
+            f"--script-dir={pathlib.Path.cwd()}",
+            # exec: the notice that a machine goes away reaches the cell.
+            f"--command={setup} && exec {shlex.join([*job.command, *together])}",
+            *(["--spot"] if spot else []),
+            *options,
+        ]
+        for job in jobs
+    ]
+
+
+def submit(creations: Sequence[Sequence[str]], options: Sequence[str]) -> None:
+    """Creates all workloads, or none.
+
+    Args:
+      creations: see `commands`.
+      options: as there.
+
+    Raises:
+      EngineError: xpk refuses one; those created before are deleted.
+    """
+    done: list[str] = []
+    where = _where(options)
+    for creation in creations:
+        try:
+            jobs_lib.ask(creation, "xpk workload create")
+        except jobs_lib.EngineError:
+            for workload in done:
+                subprocess.run(
+                    ["xpk", "workload", "delete", "--force", workload, *where], check=False
+                )
+            raise
+        done.append(next(part for part in creation if part.startswith("--workload=")))
+
+
+def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
+    """Those of some workloads that wait or run, and which they do.
+
+    Args:
+      labels: of the workloads.
+      options: see `commands`.
+
+    Raises:
+      EngineError: xpk does not answer.
+    """
+    found: dict[str, str] = {}
+    for state in ("QUEUED", "RUNNING"):
+        command = ["xpk", "workload", "list", f"--filter-by-status={state}", *_where(options)]
+        words = jobs_lib.ask(command, "xpk workload list").split()
+        found |= {label: state.lower() for label in labels if label in words}
+    return found
+
+
+def _where(options: Sequence[str]) -> list[str]:
+    """Those of the options that name a cluster."""
+    return [option for option in options if option.startswith(("--cluster", "--project", "--zone"))]

@@ -1,0 +1,89 @@
+"""What SkyPilot and xpk themselves say of what they are given; each is in its own environment."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from launch import jobs as jobs_lib
+from launch import skypilot, xpk
+
+ROOT = pathlib.Path(__file__).parents[2]
+COMMAND = ["python", "-m", "transformer_jax.train", "--config=configs/toy.py", "--row=A h=1"]
+JOBS = [
+    jobs_lib.Remote(f"A h=1, seed {seed}", f"a-h-1-s{seed}-0123abcd", [*COMMAND, f"--x={seed}"])
+    for seed in (0, 1)
+]
+# What prints the task as SkyPilot understands it.
+SHOWN = "import json, sys, sky; print(json.dumps(sky.Task.from_yaml(sys.argv[1]).to_yaml_config()))"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engines():
+    with pytest.MonkeyPatch.context() as patch:
+        folders = [str(ROOT / f".venv-{name}" / "bin") for name in ("skypilot", "xpk")]
+        patch.setenv("PATH", os.pathsep.join([*folders, os.environ["PATH"]]))
+        patch.setenv("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+        yield
+
+
+def render(path, **changes):
+    settings = {
+        "name": "table3",
+        "setup": "echo 'set up'",
+        "accelerator": "tpu-v5litepod-16",
+        "spot": True,
+        "nodes": 1,
+        **changes,
+    }
+    skypilot.render(JOBS, path, **settings)
+
+
+def test_skypilot_reads_from_the_task_what_was_meant(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    render(path, accelerator="H100:8", nodes=2)
+    python = ROOT / ".venv-skypilot/bin/python"
+    done = subprocess.run([python, "-c", SHOWN, path], capture_output=True, text=True, check=True)
+    task = json.loads(done.stdout.splitlines()[-1])
+    assert task["name"] == "table3"
+    assert task["num_nodes"] == 2
+    assert task["workdir"] == str(ROOT)
+    assert task["resources"]["accelerators"] == {"H100": 8}
+    assert task["resources"]["use_spot"] is True
+    recovery = task["resources"]["job_recovery"]
+    assert jobs_lib.RUN_AGAIN in recovery["recover_on_exit_codes"]
+    assert not {1, 2} & set(recovery["recover_on_exit_codes"])
+    assert recovery["max_restarts_on_errors"] == 0
+    assert task["envs"] == {"CELL": "0"}
+    assert task["setup"].strip().endswith("echo 'set up'")
+
+
+@pytest.mark.parametrize("changes", [{"nodes": "two"}, {"accelerator": "[unclosed"}])
+def test_a_task_that_skypilot_refuses_is_refused_in_one_line(tmp_path, changes):
+    with pytest.raises(jobs_lib.EngineError, match="SkyPilot refuses the task: ") as caught:
+        render(tmp_path / "sweep.yaml", **changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_xpk_takes_the_commands_and_makes_of_them_what_was_meant():
+    options = ["--cluster=c", "--project=p", "--zone=us-central1-a", "--dry-run",
+               "--skip-validation"]  # fmt: skip
+    settings = {"setup": "true", "accelerator": "v5litepod-16", "spot": True, "nodes": 2}
+    for job, command in zip(JOBS, xpk.commands(JOBS, **settings, options=options), strict=True):
+        shown = jobs_lib.ask(command, "xpk", seconds=120)
+        assert f"name: {job.label}" in shown
+        assert f"maxRestarts: {xpk.MAX_RESTARTS}" in shown
+        assert f"true && exec {' '.join(COMMAND[:-1])} '--row=A h=1'" in shown
+        assert "--distributed" in shown
+        assert "replicas: 2" in shown
+
+
+def test_what_xpk_refuses_is_one_line():
+    settings = {"setup": "true", "accelerator": "v0-none", "spot": False, "nodes": 1}
+    options = ["--cluster=c", "--project=p", "--zone=z", "--dry-run", "--skip-validation"]
+    commands = xpk.commands(JOBS, **settings, options=options)
+    with pytest.raises(jobs_lib.EngineError, match="xpk workload create: ") as caught:
+        xpk.submit(commands, options)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,239 @@
+"""Sweeps on a private Slurm of two nodes end as on this machine, whatever is taken away."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import tiny
+from tests.slurm import cluster as cluster_lib
+
+ROWS = ["base", "A h=1", "E"]
+FLAGS = ["--rows=base,A h=1,E", "--seeds=2"]
+SETTINGS = {
+    **tiny.OVERRIDES,
+    "model.num_layers": 3,
+    "model.d_model": 64,
+    "model.num_heads": 8,
+    "model.d_k": 8,
+    "model.d_v": 8,
+    "train.num_steps": 1000,
+    "checkpoint.every": 100,
+    "log.every": 20,
+}
+CELLS = [f"{row}/seed{seed}" for row in ("base", "A-h-1", "E") for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if reason := cluster_lib.missing():
+        pytest.skip(reason)
+    private = cluster_lib.Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        private.start()
+        yield private
+    finally:
+        private.stop()
+
+
+def sweep(workdir, *flags, environment=None):
+    """Starts a sweep as a user does; its cells read one cache."""
+    command = [
+        sys.executable,
+        "-m",
+        "experiments.table3",
+        "--config=configs/toy.py",
+        *(f"--config.{name}={value}" for name, value in SETTINGS.items()),
+        f"--workdir={workdir}",
+        f"--cache_dir={workdir.parent / 'cache'}",
+        *flags,
+    ]
+    settings = {**os.environ, "JAX_PLATFORMS": "cpu", "COLUMNS": "200", **(environment or {})}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory):
+    """The folder of all sweeps, which share a cache."""
+    return tmp_path_factory.mktemp("sweeps")
+
+
+@pytest.fixture(scope="module")
+def here(sweeps):
+    """The sweep on this machine: two cells at a time, each on one core, as on the nodes."""
+    workdir = sweeps / "here"
+    done = sweep(workdir, *FLAGS, "--parallel=2")
+    assert done.returncode == 0, done.stderr
+    return workdir
+
+
+def steps(workdir, cell):
+    """The last step that a cell has logged."""
+    path = workdir / cell / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return json.loads(lines[-1])["step"] if lines else 0
+
+
+def losses(workdir, cell):
+    records = map(json.loads, (workdir / cell / "metrics.jsonl").read_text().splitlines())
+    return {record["step"]: record["loss"] for record in records if "loss" in record}
+
+
+def queued(cluster, workdir):
+    """The array's tasks that are in the queue: by index, their state and node."""
+    submissions = json.loads((workdir / "slurm/submissions.json").read_text())["submissions"]
+    arrays = {submission["job"] for submission in submissions}
+    return {int(job[1]): job[2:] for job in cluster.jobs() if job[0] in arrays}
+
+
+def running_cell(cluster, workdir, node, names):
+    """The cell that is training on a node, once it has taken some steps."""
+    found = []
+
+    def is_training():
+        submission = json.loads((workdir / "slurm/submissions.json").read_text())["submissions"][-1]
+        for index, job in queued(cluster, workdir).items():
+            if job == ("RUNNING", node):
+                (task,) = submission["tasks"][index]
+                cell = names[task["row"], task["seed"]]
+                if 100 <= steps(workdir, cell) < 600 and cell not in found:
+                    found.append(cell)
+        return bool(found)
+
+    cluster.wait(is_training, f"a cell that trains on {node}", 300)
+    return found[0]
+
+
+def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
+    workdir = here.with_name("slurm")
+    names = {
+        (row, seed): cell
+        for cell, (row, seed) in zip(
+            CELLS, [(row, seed) for row in ROWS for seed in (0, 1)], strict=True
+        )
+    }
+    done = sweep(
+        workdir,
+        *FLAGS,
+        "--launcher=slurm",
+        "--launcher_options=--time=1:00:00",
+        environment=cluster.environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "submitted as array" in done.stderr
+    again = sweep(workdir, *FLAGS, "--launcher=slurm", environment=cluster.environment)
+    assert "6 cells are in Slurm's queue already" in again.stderr
+    assert len(queued(cluster, workdir)) == 6
+
+    preempted = running_cell(cluster, workdir, "n0", names)
+    cluster.command(
+        "sbatch",
+        "--parsable",
+        "--partition=high",
+        "--nodelist=n0",
+        "--output=/dev/null",
+        "--wrap=sleep 3",
+    )
+    log = workdir / preempted / "log.txt"
+    cluster.wait(lambda: "stopped by SIGTERM" in log.read_text(), "the notice of preemption", 60)
+
+    killed = running_cell(cluster, workdir, "n1", names)
+    cluster.kill_node("n1")
+    cluster.wait(lambda: cluster.states()["n1"].startswith("down"), "n1 is missed", 90)
+    cluster.start_node("n1")
+    cluster.wait(lambda: not cluster.jobs(), "the sweep", 900)
+
+    for cell in (preempted, killed):
+        log = (workdir / cell / "log.txt").read_text()
+        assert re.search("going on from the checkpoint of step [1-9]", log), cell
+    for cell in CELLS:
+        for name in ("hypotheses.txt", "bleu_counts.json"):
+            assert (workdir / cell / name).read_bytes() == (here / cell / name).read_bytes(), cell
+        ours, theirs = (
+            json.loads((folder / cell / "result.json").read_text()) for folder in (workdir, here)
+        )
+        assert ours["ppl"] == theirs["ppl"]
+        assert ours["bleu"] == theirs["bleu"]
+        assert losses(workdir, cell)[1000] == losses(here, cell)[1000]
+    table = (workdir / "table3.md").read_text()  # which the dependent job has written
+    assert table == (here / "table3.md").read_text()
+
+
+def test_a_cell_on_two_nodes_follows_the_curve_of_one(cluster, here):
+    workdir = here.with_name("two_nodes")
+    done = sweep(
+        workdir,
+        "--rows=base",
+        "--launcher=slurm",
+        "--nodes=2",
+        "--config.train.num_steps=200",
+        environment=cluster.environment,
+    )
+    assert done.returncode == 0, done.stderr
+    cluster.wait(lambda: not cluster.jobs(), "the cell on two nodes", 600)
+    log = (workdir / "base/seed0/log.txt").read_text()
+    assert "2 processes train together" in log
+    ours, theirs = losses(workdir, "base/seed0"), losses(here, "base/seed0")
+    assert max(ours) == 200
+    assert max(abs(ours[step] - theirs[step]) for step in ours) < 1e-4
+
+
+def test_a_job_that_slurm_lost_is_said_and_submitted_again(cluster, sweeps):
+    workdir = sweeps / "lost"
+    flags = ["--rows=base", "--launcher=slurm"]
+    assert not sweep(workdir, *flags, environment=cluster.environment).returncode
+    assert list(queued(cluster, workdir)) == [0]
+    (job,) = json.loads((workdir / "slurm/submissions.json").read_text())["submissions"]
+    cluster.wait(lambda: steps(workdir, "base/seed0") > 0, "the cell trains", 120)
+    cluster.command("scancel", job["job"])
+    cluster.wait(lambda: not queued(cluster, workdir), "the cell's end", 60)
+    time.sleep(15)  # longer than one that is queued again needs to be seen
+    assert not queued(cluster, workdir)
+    status = sweep(workdir, "--rows=base", "--status", environment=cluster.environment)
+    assert re.search(r"base +0 +lost", status.stdout), status.stdout
+    again = sweep(workdir, *flags, environment=cluster.environment)
+    assert again.returncode == 0, again.stderr
+    assert len(queued(cluster, workdir)) == 1
+    changed = sweep(
+        workdir, *flags, "--config.train.warmup_steps=9", environment=cluster.environment
+    )
+    assert changed.returncode == 2
+    assert "base, seed 0: its config has changed, and Slurm has a job" in changed.stderr
+    assert len(queued(cluster, workdir)) == 1
+    cluster.command("scancel", "--user=root")
+    cluster.wait(lambda: not cluster.jobs(), "an empty queue")
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "message"),
+    [
+        (["--launcher_options=--partition=none"], {}, "invalid partition"),
+        (["--launcher_options=--nonsense"], {}, "unrecognized option '--nonsense'"),
+        (["--launcher_options=-a 0-1"], {}, "-a is not for --launcher_options"),
+        (["--launcher_options='"], {}, "No closing quotation"),
+        (["--slurm_script=none.sh"], {}, "--slurm_script=none.sh is no file"),
+        ([], {"PATH": "/bin/none"}, "--launcher=slurm needs sbatch, which is not installed here"),
+    ],
+)
+def test_what_slurm_refuses_is_one_line_and_submits_nothing(
+    cluster, sweeps, flags, environment, message
+):
+    workdir = sweeps / "refused"
+    settings = {**cluster.environment, **environment}
+    done = sweep(workdir, "--rows=base", "--launcher=slurm", *flags, environment=settings)
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert not cluster.jobs()
+    assert not list(workdir.glob("slurm/*"))
+
+
+def test_the_script_that_runs_a_cell_is_sound():
+    script = pathlib.Path("launch/slurm.sh")
+    assert not subprocess.run(["bash", "-n", script], check=False).returncode

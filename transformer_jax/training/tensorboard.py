@@ -1,0 +1,95 @@
+"""What a run tells TensorBoard: metrics by step, and its hyperparameters beside its results."""
+
+import pathlib
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any, final
+
+from tensorboardX import event_file_writer, summary
+from tensorboardX.proto import event_pb2
+
+from transformer_jax import config as config_lib
+from transformer_jax import files
+
+FOLDER = "tensorboard"  # in a run's
+RESULTS = ("result/ppl", "result/bleu")  # tags of what a run has come to on the development set
+_proto: Any = event_pb2  # whose classes exist at run time only
+
+
+@final
+class Events:
+    """A file of events, which tells the run's hyperparameters first.
+
+    Of several files of a run, as kills leave them, TensorBoard takes the hyperparameters once.
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str, config: config_lib.Config) -> None:
+        """Makes the file.
+
+        Args:
+          folder: where; made if it is not there.
+          name: what the file's name ends with: another's of the same second ends otherwise.
+          config: the run.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
+        # that has died of a full disk.
+        self._file = event_file_writer.EventsWriter(str(folder / "events"), f".{name}")
+        # Left out: one run's word on all runs' fields, from which TensorBoard would not find out
+        # in which of them runs differ.
+        _, start, self._end = summary.hparams(hyperparameters(config), {})
+        self._add(0, start)
+        self._file.flush()
+
+    def forget_after(self, step: int) -> None:
+        """Makes TensorBoard forget what it had seen of later steps."""
+        start = _proto.SessionLog(status=_proto.SessionLog.START)
+        self._file.write_event(_proto.Event(step=step + 1, session_log=start))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds values, by tag."""
+        for name, value in values.items():
+            self._add(step, summary.scalar(name, value))
+        self._file.flush()
+
+    def end(self) -> None:
+        """Says that the run is done."""
+        self._add(0, self._end)
+
+    def close(self) -> None:
+        """Writes everything out."""
+        self._file.close()
+
+    def _add(self, step: int, content: Any) -> None:
+        self._file.write_event(_proto.Event(wall_time=time.time(), step=step, summary=content))
+
+
+def hyperparameters(config: config_lib.Config) -> dict[str, bool | float | str]:
+    """What TensorBoard shows of a configuration, by dotted name."""
+    values = config_lib.to_dict(config)
+    found = {
+        f"{section}.{field}": value
+        for section in ("model", "train", "decode")
+        for field, value in values[section].items()
+    }
+    return {**found, "data.vocab_size": config.data.vocab_size}
+
+
+def write_result(workdir: files.Path, config: config_lib.Config, ppl: float, bleu: float) -> None:
+    """Tells what a run has come to, in a file of events of its own.
+
+    Args:
+      workdir: the run's folder.
+      config: the run.
+      ppl: perplexity on the development set.
+      bleu: BLEU there, of the main variant.
+    """
+    with tempfile.TemporaryDirectory(prefix="events-") as name:
+        here = pathlib.Path(name)
+        events = Events(here, "result", config)
+        events.write(config.train.num_steps, dict(zip(RESULTS, (ppl, bleu), strict=True)))
+        events.end()
+        events.close()
+        for file in files.below(here):
+            files.write(workdir / FOLDER / file, (here / file).read_bytes())

@@ -1,0 +1,119 @@
+"""Runs shown in Weights & Biases: an option, whose failures end no training."""
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import logging
+import pathlib
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+from transformer_jax import config as config_lib
+from transformer_jax import files
+
+_log = logging.getLogger(__name__)
+
+SECONDS_TO_START = 60  # after which it goes on offline
+SECONDS_TO_FINISH = 120  # for what is not uploaded yet; it then lies in the run's folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Project:
+    """Where runs are shown.
+
+    Attributes:
+      name: the project's; "" if they are shown nowhere.
+      group: what its runs are gathered under; may be empty.
+    """
+
+    name: str
+    group: str = ""
+
+
+NONE = Project("")
+
+
+def require_package(project: str) -> None:
+    """Raises UserError if runs should be shown in a project, and cannot for lack of a package."""
+    found = importlib.util.find_spec("wandb") if project else None
+    # Without an origin it is what wandb leaves where it has run: a folder of its name.
+    if project and (found is None or found.origin is None):
+        raise config_lib.UserError("--wandb needs: pip install 'transformer_jax[wandb]'")
+
+
+@final
+class Tracker:
+    """One run there; started again, it goes on in the same one."""
+
+    def __init__(
+        self,
+        project: Project,
+        name: str,
+        workdir: files.Path,
+        config: config_lib.Config,
+        config_hash: str,
+    ) -> None:
+        """Opens the run.
+
+        Where the service cannot be reached, it is kept in the folder, for `wandb sync`.
+
+        Args:
+          project: where.
+          name: the run's, for people.
+          workdir: the run's folder, which takes wandb's own files; if it lies in a bucket, a
+            temporary one does.
+          config: the run.
+          config_hash: with name and group, what the run is known by.
+        """
+        self._run: Any = None
+        folder = workdir
+        if not isinstance(workdir, pathlib.Path):
+            folder = pathlib.Path(tempfile.mkdtemp(prefix="wandb-"))
+        identity = "\n".join((config_hash, project.group, name))
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        wandb: Any = importlib.import_module("wandb")
+        # None: what the environment says. What could not be opened under a name still occupies it.
+        for mode, known_as in ((None, digest), ("offline", f"{digest}-offline")):
+            self._run = self._try(
+                lambda mode=mode, known_as=known_as: wandb.init(
+                    project=project.name,
+                    group=project.group or None,
+                    name=name,
+                    id=known_as,
+                    resume="allow",
+                    dir=str(folder),
+                    config=config_lib.to_dict(config),
+                    mode=mode,
+                    reinit="create_new",  # seeds that are trained together are a run each
+                    settings=wandb.Settings(
+                        console="off",
+                        init_timeout=SECONDS_TO_START,
+                        finish_timeout=SECONDS_TO_FINISH,
+                    ),
+                )
+            )
+            if self._run is not None:
+                break
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds metrics, unless an earlier start has told those of that step, or of a later one."""
+        if self._run is not None and step >= self._run.step:
+            self._try(lambda: self._run.log(dict(values), step=step))
+
+    def close(self, result: Mapping[str, Any] | None) -> None:
+        """Ends the run, with what its result.json says; None: it failed or was stopped."""
+        if self._run is not None:
+            if result is not None:
+                self._try(lambda: self._run.summary.update({"result": dict(result)}))
+            self._try(lambda: self._run.finish(exit_code=0 if result is not None else 1))
+            self._run = None
+
+    def _try(self, action: Callable[[], Any]) -> Any:
+        """What an action returns; a failure is said, and costs the showing alone."""
+        try:
+            return action()
+        except Exception as error:  # the network's, the service's or wandb's: they share no class
+            _log.warning("wandb fails, the training goes on: %s", " ".join(str(error).split()))
+            return None
