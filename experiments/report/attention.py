@@ -14,7 +14,6 @@ from experiments import results
 from experiments.report import translations
 from transformer_jax import config as config_lib
 from transformer_jax import files, runs
-from transformer_jax.drawing import heat_maps
 from transformer_jax.evaluation import attention_weights
 
 _log = logging.getLogger("transformer_jax.report")
@@ -109,7 +108,7 @@ def gather(sweep: results.Sweep, why: Mapping[tuple[str, int], str]) -> list[dic
 
 def captions() -> dict[str, list[str]]:
     """What each kind of map is called, and how to read it."""
-    return {kind: list(texts) for kind, texts in heat_maps.CAPTIONS.items()}
+    return {kind: list(texts) for kind, texts in attention_weights.CAPTIONS.items()}
 
 
 def _folder(sweep: results.Sweep, row: results.Row) -> pathlib.Path:
@@ -140,7 +139,7 @@ def _kept(folder: pathlib.Path, number: int) -> dict[str, Any] | None:
             size = math.prod(shape)
             packed = base64.b64decode(kind["weights"], validate=True)
             content = zlib.decompressobj().decompress(packed, size + 1)
-            if kind["kind"] not in heat_maps.CAPTIONS or len(content) != size:
+            if kind["kind"] not in attention_weights.CAPTIONS or len(content) != size:
                 raise ValueError("its weights are not of its shape")
     except (ValueError, zlib.error) as error:
         raise config_lib.UserError(f"{path} is damaged ({error}): {remedy}") from error

@@ -14,22 +14,6 @@ from matplotlib import image as image_lib
 
 from transformer_jax.evaluation import attention_weights
 
-# What a map shows, and how to read it.
-CAPTIONS = {
-    "encoder": (
-        "Encoder self-attention",
-        "row: a token of the source; columns: the tokens of the source that it reads",
-    ),
-    "decoder": (
-        "Decoder self-attention",
-        "row: the token being written; columns: the tokens written before, which it reads",
-    ),
-    "cross": (
-        "Decoder to encoder attention",
-        "row: the token being written; columns: the tokens of the source that it reads",
-    ),
-}
-
 # Sizes are inches, those of fonts points of 1/72 inch.
 PITCH = 0.16  # from one token to the next
 FONT, FAMILY = 7.5, "DejaVu Sans"  # which comes with Matplotlib
@@ -78,7 +62,7 @@ def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
         for layer in range(layers)
         for head in range(heads)
     ]
-    title, reading = CAPTIONS[maps.kind]
+    title, reading = attention_weights.CAPTIONS[maps.kind]
     figure.text(MARGIN / full_width, 1 - 0.3 / full_height, title, fontsize=12, weight="bold")
     figure.text(MARGIN / full_width, 1 - 0.5 / full_height, reading, fontsize=8.5)
     bar = figure.colorbar(

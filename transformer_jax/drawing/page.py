@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transformer_jax.drawing import heat_maps
 from transformer_jax.evaluation import attention_weights
 
 _TEMPLATE = string.Template("""<!DOCTYPE html>
@@ -180,8 +179,8 @@ def html(all_maps: Sequence[attention_weights.Maps]) -> str:
     """
     kinds = [
         {
-            "title": heat_maps.CAPTIONS[maps.kind][0],
-            "reading": heat_maps.CAPTIONS[maps.kind][1],
+            "title": attention_weights.CAPTIONS[maps.kind][0],
+            "reading": attention_weights.CAPTIONS[maps.kind][1],
             "rows": maps.rows,
             "columns": maps.columns,
             "weights": np.rint(1000 * maps.weights).astype(int).tolist(),

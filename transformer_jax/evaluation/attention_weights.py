@@ -22,6 +22,22 @@ from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.models import positions
 
+# What a map of each kind shows, and how to read it.
+CAPTIONS = {
+    "encoder": (
+        "Encoder self-attention",
+        "row: a token of the source; columns: the tokens of the source that it reads",
+    ),
+    "decoder": (
+        "Decoder self-attention",
+        "row: the token being written; columns: the tokens written before, which it reads",
+    ),
+    "cross": (
+        "Decoder to encoder attention",
+        "row: the token being written; columns: the tokens of the source that it reads",
+    ),
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Maps:
