@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from launch import jobs as jobs_lib
 
 SCRIPT = pathlib.Path(__file__).with_name("slurm.sh")
-# Options that the report's job shares with the cells'; it needs no device and no second node.
-# What this module says itself, or cannot do with.
+# What this module sets itself, or cannot work with.
 OWN_OPTIONS = {
     "--array", "-a", "--nodes", "-N", "--output", "-o", "--parsable", "--wait", "-W", "--wrap",
     "--test-only", "--clusters", "-M", "--hold", "-H", "--dependency", "-d",
 }  # fmt: skip
+# Options that the report's job shares with the cells'; it needs no device and no second node.
 SHARED_OPTIONS = ("--partition", "-p", "--account", "-A", "--qos", "-q", "--time", "-t")
 
 _CELL = """#!/bin/bash
@@ -44,7 +44,7 @@ def require(options: Sequence[str]) -> None:
         if _name(option) in OWN_OPTIONS:
             raise jobs_lib.EngineError(
                 f"{option} is not for --launcher_options: a sweep sets it itself (--nodes, "
-                "--parallel), or cannot do with it"
+                "--parallel), or cannot work with it"
             )
     for program in ("sbatch", "squeue", "scancel"):
         if not shutil.which(program):

@@ -72,6 +72,53 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/escaping_test.py::test_no_cell_title_or_note_becomes_part_of_a_report",
         ),
     ],
+    "experiments/progress.py": [
+        Fault(
+            "an engine's word beats a result",
+            "cell.state not in (DONE, FAILED) and ",
+            "",
+            "tests/progress_test.py::test_what_is_done_or_failed_says_so_whatever_an_engine_says",
+        ),
+    ],
+    "experiments/report/page.py": [
+        Fault(
+            "a translation may end the script",
+            '.replace("<", "\\\\u003c")',
+            "",
+            "tests/escaping_test.py::test_no_text_becomes_part_of_the_page_of_a_sweep",
+        ),
+    ],
+    "experiments/report/translations.py": [
+        Fault(
+            "a sentence's BLEU is another's",
+            "for each in counts]",
+            "for each in counts[::-1]]",
+            "tests/report_page_test.py::"
+            "test_translations_are_those_of_the_runs_and_their_scores_those_of_the_counts",
+        ),
+    ],
+    "launch/local.py": [
+        Fault(
+            "a job that was stopped counts as failed",
+            "if code == jobs_lib.RUN_AGAIN:",
+            "if code == -jobs_lib.RUN_AGAIN:",
+            "tests/local_test.py::test_a_job_that_was_stopped_from_outside_is_started_again",
+        ),
+        Fault(
+            "jobs share a device",
+            "self.names[slot * self.for_each :]",
+            "self.names[slot:]",
+            "tests/local_test.py::test_jobs_at_a_time_have_devices_that_no_other_has",
+        ),
+    ],
+    "launch/slurm.py": [
+        Fault(
+            "another's run that refuses a cell fails it",
+            '[ "$2" = 2 ] && exit',
+            ":",
+            "tests/launch_test.py::test_slurm_is_given_an_array_and_a_report_that_waits_for_it",
+        ),
+    ],
     "transformer_jax/training/checkpoint.py": [
         Fault(
             "a damaged checkpoint is read", "fault = manifest.fault(", 'fault = "" and (', DAMAGED
