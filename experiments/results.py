@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import re
 import statistics
+import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from transformer_jax import files, run_folder
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
+# What else lies in a sweep's folder.
+_OF_THE_SWEEP = re.compile(r"cache|slurm|.*\.(csv|html|json|log|md|sh|yaml)")
 UNEQUAL = 0.02  # parameters that differ by a larger share are marked
 UNEQUAL_NOTE = (
     "A percentage after params: the row has so many more or fewer than base, so that it does not "
@@ -81,10 +84,15 @@ def slug(row: str) -> str:
 
 
 def require_folders(rows: Collection[str]) -> None:
-    """Raises UserError unless every row can have a folder, and one of its own."""
+    """Raises UserError unless every row can have a folder, and one of its own on any disk."""
     owners: dict[str, str] = {}
     for row in rows:
-        owner = owners.setdefault(slug(row), row)
+        folder = unicodedata.normalize("NFC", slug(row)).casefold()
+        if _OF_THE_SWEEP.fullmatch(folder):
+            raise config_lib.UserError(
+                f"a row cannot be called {row!r}: the sweep's own {folder} lies there; rename it"
+            )
+        owner = owners.setdefault(folder, row)
         if owner != row:
             raise config_lib.UserError(
                 f"rows {owner!r} and {row!r} would share the folder {slug(row)}: rename one"

@@ -136,19 +136,27 @@ def _require_keys_once(code: str) -> None:
 
 
 def select(rows: Iterable[str], patterns: str) -> list[str]:
-    """The rows that any of some comma-separated names and shell patterns matches, in order.
+    """The rows that any of some comma-separated names and shell patterns means, in order.
+
+    What is a row's name means this row alone.
 
     Raises:
       UserError: a pattern matches no row.
     """
     names = list(rows)
-    wanted = [pattern.strip() for pattern in patterns.split(",")]
-    for pattern in wanted:
-        if not fnmatch.filter(names, pattern):
+    if patterns in names:  # one that has a comma
+        return [patterns]
+    found: set[str] = set()
+    for pattern in (part.strip() for part in patterns.split(",")):
+        meant = {row for row in names if fnmatch.fnmatchcase(row, pattern)}
+        if pattern in names:
+            meant = {pattern}
+        if not meant:
             raise config_lib.UserError(
-                f"--rows: no row matches {pattern!r}; there are {', '.join(names)}"
+                f"--rows: no row matches {pattern!r}; there are {', '.join(map(repr, names))}"
             )
-    return [row for row in names if any(fnmatch.fnmatchcase(row, p) for p in wanted)]
+        found |= meant
+    return [row for row in names if row in found]
 
 
 def _at_equal_parameters(

@@ -13,6 +13,7 @@ from absl import flags
 from experiments import paper, plan, progress, results, reuse, seconds
 from experiments import rows as rows_lib
 from experiments.engines import cells as cells_lib
+from experiments.engines import launcher as launcher_lib
 from experiments.engines import launchers
 from experiments.report import document
 from transformer_jax import config as config_lib
@@ -95,7 +96,7 @@ def main(
     jax.config.update("jax_platforms", "cpu")  # this process only counts; runs take the devices
     workdir = files.local_path(_WORKDIR.value)
     if _STATUS.value:
-        _require_no_other(workdir, table)
+        _require_no_other(workdir, table, None)
         progress.show(workdir, launchers.states(workdir))
         return 0
     launcher = launchers.chosen()
@@ -130,7 +131,7 @@ def main(
         raise config_lib.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     with launchers.as_user_errors():
         launcher.check(base)
-    _require_no_other(workdir, table)
+    _require_no_other(workdir, table, _MATCH.value or "")
     seeds = {
         name: max(_SEEDS.value, least_seeds(row))
         for row in chosen
@@ -155,7 +156,7 @@ def _prepare(
     base: config_lib.Config,
     planned: Rows,
     seeds: Mapping[str, int],
-    launcher: launchers.Launcher,
+    launcher: launcher_lib.Launcher,
 ) -> tuple[list[cells_lib.Cell], list[cells_lib.Cell]]:
     """All cells of the sweep, and those that have no result yet, here or where they ran.
 
@@ -190,7 +191,7 @@ def _run(
     table: str,
     cells: Sequence[cells_lib.Cell],
     missing: Sequence[cells_lib.Cell],
-    launcher: launchers.Launcher,
+    launcher: launcher_lib.Launcher,
 ) -> int:
     """Runs what is missing, or hands it over, and reports what is done; returns the exit code."""
     workdir = files.local_path(_WORKDIR.value)
@@ -225,11 +226,11 @@ def _run(
 
 
 def _measured_seconds(
-    base: config_lib.Config, table: str, launcher: launchers.Launcher, rows: Rows
+    base: config_lib.Config, table: str, launcher: launcher_lib.Launcher, rows: Rows
 ) -> Mapping[str, float]:
     """What a step of each row takes; see `seconds.measured`."""
     workdir = files.local_path(_WORKDIR.value)
-    _require_no_other(workdir, table)
+    _require_no_other(workdir, table, _MATCH.value or "")
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     with launchers.as_user_errors():
         return seconds.measured(
@@ -267,17 +268,23 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
     return {field: found}
 
 
-def _require_no_other(workdir: pathlib.Path, table: str) -> None:
-    """Raises UserError if another table's sweep lies in a folder, or one at another budget."""
+def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> None:
+    """Raises UserError if another table's sweep lies in a folder, or one at another budget.
+
+    Args:
+      workdir: the folder.
+      table: the name of this sweep's table.
+      match: its budget, "" for none; None if any will do.
+    """
     try:
         record = files.read_json(workdir / "sweep.json", {"table": str}, "")
     except config_lib.UserError:  # none, or a damaged one, which is written anew
         return
     for name, here, there in (
         ("sweep", table, record["table"]),
-        ("sweep with --match", _MATCH.value or "", record.get("match", "")),
+        ("sweep with --match", match, record.get("match", "")),
     ):
-        if here != there:
+        if here not in (there, None):
             raise config_lib.UserError(
                 f"{workdir} holds the {name} {there!r}, not {here!r}: choose another --workdir; "
                 f"with --reuse={workdir} its finished runs are not run again"

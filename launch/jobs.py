@@ -67,6 +67,8 @@ def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 
         )
     except subprocess.TimeoutExpired as error:
         raise EngineError(f"{what}: no answer within {seconds:g} seconds") from error
+    except FileNotFoundError as error:
+        raise EngineError(f"{what}: {command[0]} is not installed here") from error
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()
         said = " ".join(" ".join(lines if whole else lines[-1:]).split())

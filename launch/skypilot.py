@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from launch import jobs as jobs_lib
 
+NO_JOBS = "No in-progress managed jobs"
 _TASK = """\
 # The sweep {name}: sky jobs launch --env CELL=0 {file} runs its first cell.
 name: {name}
@@ -124,7 +125,12 @@ def queue() -> dict[str, str]:
       EngineError: SkyPilot does not answer.
     """
     command = ["sky", "jobs", "queue", "--skip-finished", "--all", "--output=json"]
-    answer = jobs_lib.ask(command, "sky jobs queue")
+    try:
+        answer = jobs_lib.ask(command, "sky jobs queue")
+    except jobs_lib.EngineError as error:
+        if NO_JOBS in str(error):  # there is no controller, or it has stopped for want of jobs
+            return {}
+        raise
     try:
         records = json.loads(answer[answer.index("[") :])
         return {record["job_name"]: record["status"].lower() for record in records}
@@ -136,15 +142,16 @@ def submit(jobs: Sequence[jobs_lib.Remote], path: pathlib.Path, options: Sequenc
     """Submits a managed job for each cell, or none.
 
     Raises:
-      EngineError: SkyPilot refuses one; those submitted before are cancelled.
+      EngineError: SkyPilot refuses one; it and those before it are cancelled, as they are when
+        this is interrupted.
     """
-    done: list[str] = []
-    for index, job in enumerate(jobs):
-        launch = ["sky", "jobs", "launch", "--yes", "--detach-run", f"--name={job.label}"]
-        try:
+    asked: list[str] = []
+    try:
+        for index, job in enumerate(jobs):
+            launch = ["sky", "jobs", "launch", "--yes", "--detach-run", f"--name={job.label}"]
+            asked.append(job.label)
             jobs_lib.ask([*launch, f"--env=CELL={index}", *options, str(path)], "sky jobs launch")
-        except jobs_lib.EngineError:
-            for label in done:
-                subprocess.run(["sky", "jobs", "cancel", "--yes", f"--name={label}"], check=False)
-            raise
-        done.append(job.label)
+    except BaseException:
+        for label in asked:
+            subprocess.run(["sky", "jobs", "cancel", "--yes", f"--name={label}"], check=False)
+        raise

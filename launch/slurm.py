@@ -46,7 +46,7 @@ def require(options: Sequence[str]) -> None:
                 f"{option} is not for --launcher_options: a sweep sets it itself (--nodes, "
                 "--parallel), or cannot work with it"
             )
-    for program in ("sbatch", "squeue", "scancel"):
+    for program in ("sbatch", "squeue", "scancel", "scontrol"):
         if not shutil.which(program):
             raise jobs_lib.EngineError(
                 f"--launcher=slurm needs {program}, which is not installed here: start the sweep "
@@ -135,10 +135,19 @@ def submit(array: Sequence[str], report: Sequence[str]) -> tuple[str, str]:
     job = _ask([array[0], "--hold", *array[1:]]).strip().split(";")[0]
     try:
         after = _ask([report[0], f"--dependency=afterany:{job}", *report[1:]])
-    except jobs_lib.EngineError:
-        _ask(["scancel", job])
+    except BaseException:
+        cancel(job)
         raise
     return job, after.strip().split(";")[0]
+
+
+def cancel(*jobs: str) -> None:
+    """Takes jobs back.
+
+    Raises:
+      EngineError: Slurm does not answer.
+    """
+    _ask(["scancel", *jobs])
 
 
 def release(job: str) -> None:

@@ -10,16 +10,22 @@ from collections.abc import Sequence
 from launch import jobs as jobs_lib
 
 _SCRIPT = """#!/bin/bash
-# The sweep {name} on one Cloud TPU slice. Read it, then run it, whole or line by line.
+# The sweep {name} on one Cloud TPU slice. Read it, then run it: bash tpu_vm.sh
 set -euo pipefail
 where=({where})
 slice={name}
 
-# 1. Ask for the slice, and wait until it is there: minutes, or hours.
+# 1. Pack the code as it is now.
+archive=$(mktemp)
+git ls-files -z --cached --others --exclude-standard \\
+  | while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\\0' "$file"; done \\
+  | tar --null --files-from=- -czf "$archive"
+
+# 2. Ask for the slice, and wait until it is there: minutes, or hours.
 gcloud compute tpus queued-resources create "$slice" --node-id="$slice" "${{where[@]}}" \\
   --accelerator-type={accelerator}{options}
 # However this ends, the slice goes back: it costs money until then.
-trap 'gcloud compute tpus queued-resources delete "$slice" "${{where[@]}}" --force --quiet' EXIT
+trap {trap} EXIT
 state=
 while [ "$state" != ACTIVE ]; do
   state=$(gcloud compute tpus queued-resources describe "$slice" "${{where[@]}}" \\
@@ -28,14 +34,12 @@ while [ "$state" != ACTIVE ]; do
   [ "$state" = ACTIVE ] || sleep 30
 done
 
-# 2. Copy the code to all its hosts, and install what it needs.
-archive=$(mktemp)
-git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -czf "$archive"
+# 3. Copy the code to all its hosts, and install what it needs.
 gcloud compute tpus tpu-vm scp "$archive" "$slice":transformer_jax.tar.gz "${{where[@]}}" \\
   --worker=all
 gcloud compute tpus tpu-vm ssh "$slice" "${{where[@]}}" --worker=all --command={install}
 
-# 3. Run the cells, one after another, each on all hosts; 42 means that one is to be run again.
+# 4. Run the cells, one after another, each on all hosts; 42 means that one is to be run again.
 run() {{
   local code=42
   while [ $code -eq 42 ]; do
@@ -45,6 +49,8 @@ run() {{
   [ $code -eq 0 ] || echo "failed, exit code $code: $1" >&2
 }}
 {cells}
+# If this machine is lost before the end, the slice stays, and costs money. From another:
+# {delete}
 """
 
 
@@ -88,7 +94,13 @@ def render(
         + shlex.quote(f"cd {folder} && exec {shlex.join([*job.command, '--distributed'])}")
         for job in jobs
     )
+    delete = shlex.join(
+        ["gcloud", "compute", "tpus", "queued-resources", "delete", name, *where, "--force",
+         "--quiet"]
+    )  # fmt: skip
     return _SCRIPT.format(
+        delete=delete,
+        trap=shlex.quote(delete),
         name=shlex.quote(name),
         where=shlex.join(where),
         accelerator=shlex.quote(accelerator),

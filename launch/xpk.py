@@ -69,20 +69,19 @@ def submit(creations: Sequence[Sequence[str]], options: Sequence[str]) -> None:
       options: as there.
 
     Raises:
-      EngineError: xpk refuses one; those created before are deleted.
+      EngineError: xpk refuses one; it and those before it are deleted, as they are when this is
+        interrupted.
     """
-    done: list[str] = []
-    where = _where(options)
-    for creation in creations:
-        try:
+    asked: list[str] = []
+    try:
+        for creation in creations:
+            asked.append(next(part for part in creation if part.startswith("--workload=")))
             jobs_lib.ask(creation, "xpk workload create")
-        except jobs_lib.EngineError:
-            for workload in done:
-                subprocess.run(
-                    ["xpk", "workload", "delete", "--force", workload, *where], check=False
-                )
-            raise
-        done.append(next(part for part in creation if part.startswith("--workload=")))
+    except BaseException:
+        for workload in asked:
+            delete = ["xpk", "workload", "delete", "--force", workload, *_where(options)]
+            subprocess.run(delete, check=False)
+        raise
 
 
 def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:

@@ -173,6 +173,8 @@ def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
         found = run_folder.read_record(cell.folder)["config_hash"]
         if found != cell.digest:
             aside = _aside(cell.folder, found)
+            while aside.exists():  # the same config, run twice
+                aside = aside.with_name(f"{aside.name}-again")
             with run_folder.only_run_in(cell.folder):
                 cell.folder.rename(aside)
             _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
@@ -213,7 +215,8 @@ def without_failures(paths: Iterable[files.Path]) -> Iterator[None]:
         yield
     except BaseException:
         for path, content in before.items():
-            files.write(path, content)
+            if not path.exists() and not (path.parent / "result.json").exists():
+                files.write(path, content)
         raise
 
 

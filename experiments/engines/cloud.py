@@ -22,6 +22,7 @@ from transformer_jax import files, run_folder
 PYTHON = ".venv/bin/python"
 LEFT_THERE = ("checkpoints/", "profile/", ".lock")  # what no report reads
 NAME = "clouds.json"  # in the sweep's folder: what engines were given
+REMEDY = "delete it; starting the sweep again finds what is done"
 LAST = ("result.json", "failure.json")  # their presence says that the rest is there
 
 
@@ -66,8 +67,14 @@ def _in_checkout(name: str, path: str) -> None:
 
 def label(cell: cells_lib.Cell) -> str:
     """A name that engines take, of no other run: "a-h-1-s0-0f3a9c12"."""
-    row = re.sub(r"[^a-z0-9]+", "-", cell.row.lower()).strip("-")[:20].strip("-")
-    return f"{row or 'row'}-s{cell.seed}-{cell.digest[:8]}"
+    row = name_for_engines(cell.row, "row")[:20].strip("-")
+    return f"{row}-s{cell.seed}-{cell.digest[:8]}"
+
+
+def name_for_engines(text: str, kind: str) -> str:
+    """Small letters, digits and dashes, a letter first: "A h=1" is "a-h-1", a row "1" "row-1"."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return name if name[:1].isalpha() else f"{kind}-{name}".strip("-")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +136,7 @@ def fetch(places: Sequence[Place]) -> None:
     """
     for each in places:
         here, there = each.folders()
-        if (here / "result.json").exists():
+        if (here / "result.json").exists() or _is_of_another(here, each):
             continue
         names = [name for name in files.below(there) if not name.startswith(LEFT_THERE)]
         if "run.json" in names:
@@ -143,28 +150,40 @@ def fetch(places: Sequence[Place]) -> None:
             files.write(here / name, (there / name).read_bytes())
 
 
+def _is_of_another(here: files.Path, place: Place) -> bool:
+    """Whether a run of another configuration lies where this one's is to be copied."""
+    if not (here / "run.json").exists():
+        return False
+    return run_folder.read_record(here)["config_hash"] != place.digest
+
+
 _ENTRY = {field.name: int if field.name == "seed" else str for field in dataclasses.fields(Place)}
 _SUBMISSION = {"launcher": str, "options": [str], "cells": [_ENTRY]}
 
 
-def remember(
-    workdir: pathlib.Path, launcher: str, options: Sequence[str], places: Sequence[Place]
-) -> None:
-    """Writes down what an engine was given, for `remembered`."""
-    submission = {
-        "launcher": launcher,
-        "options": list(options),
-        "cells": [dataclasses.asdict(each) for each in places],
-    }
-    earlier = [
-        {"launcher": name, "options": given, "cells": [dataclasses.asdict(each) for each in before]}
-        for name, given, before in remembered(workdir)
-    ]
-    files.write_json(workdir / NAME, {"submissions": [*earlier, submission]})
+@dataclasses.dataclass(frozen=True)
+class Submission:
+    """What an engine was given at one start.
+
+    Attributes:
+      launcher: its name.
+      options: of the engine, which say where it is.
+      cells: what it was given.
+    """
+
+    launcher: str
+    options: Sequence[str]
+    cells: Sequence[Place]
 
 
-def remembered(workdir: pathlib.Path) -> list[tuple[str, list[str], list[Place]]]:
-    """What engines were given: the launcher, its options, and the cells, of each submission.
+def remember(workdir: pathlib.Path, submissions: Sequence[Submission]) -> None:
+    """Writes down what engines were given, for `remembered`."""
+    record = [dataclasses.asdict(each) for each in submissions]
+    files.write_json(workdir / NAME, {"submissions": record})
+
+
+def remembered(workdir: pathlib.Path) -> list[Submission]:
+    """What engines were given, the last at the end.
 
     Raises:
       UserError: the record is damaged.
@@ -172,9 +191,19 @@ def remembered(workdir: pathlib.Path) -> list[tuple[str, list[str], list[Place]]
     path = workdir / NAME
     if not path.exists():
         return []
-    remedy = "delete it; starting the sweep again finds what is done"
-    record = files.read_json(path, {"submissions": [_SUBMISSION]}, remedy)
+    record = files.read_json(path, {"submissions": [_SUBMISSION]}, REMEDY)
     return [
-        (each["launcher"], each["options"], [Place(**cell) for cell in each["cells"]])
+        Submission(each["launcher"], each["options"], [Place(**cell) for cell in each["cells"]])
         for each in record["submissions"]
     ]
+
+
+def last_of_each(submissions: Sequence[Submission]) -> list[Submission]:
+    """The submissions without the cells that a later one has, of whatever configuration."""
+    later: set[tuple[str, int]] = set()
+    found: list[Submission] = []
+    for each in reversed(submissions):
+        cells = [place for place in each.cells if (place.row, place.seed) not in later]
+        later |= {(place.row, place.seed) for place in cells}
+        found.insert(0, dataclasses.replace(each, cells=cells))
+    return [each for each in found if each.cells]

@@ -14,7 +14,6 @@ from typing import Any
 
 from experiments import progress, results
 from experiments.engines import cells as cells_lib
-from launch import jobs as jobs_lib
 from launch import slurm
 from transformer_jax import config as config_lib
 from transformer_jax import files
@@ -87,16 +86,21 @@ def start(work: cells_lib.Work, options: Options, more: Sequence[str]) -> None:
         [{"row": cell.row, "seed": cell.seed, "digest": cell.digest} for cell in group]
         for group in work.groups().values()
     ]
+    before = _submissions(work.workdir)
     with cells_lib.without_failures(cell.folder / "failure.json" for cell in waiting):
         try:
             job, after = slurm.submit(array, report)
-        except jobs_lib.EngineError:
+        except BaseException:
             shutil.rmtree(folder)
             raise
         submission = {"job": job, "report": after, "tasks": tasks}
-        submissions = [*_submissions(work.workdir), submission]
-        files.write_json(_record(work.workdir), {"submissions": submissions})
-        slurm.release(job)  # what has not been written down does not begin
+        try:
+            files.write_json(_record(work.workdir), {"submissions": [*before, submission]})
+            slurm.release(job)  # what has not been written down does not begin
+        except BaseException:
+            slurm.cancel(job, after)
+            files.write_json(_record(work.workdir), {"submissions": before})
+            raise
     _log.info(
         "submitted as array %s of %d tasks, and the report as %s; see --status",
         job,
@@ -158,6 +162,8 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
                 if not word and not found.get(place, progress.LOST).startswith(progress.LOST):
                     continue  # an earlier submission of it is in the queue
                 log = results.cell_folder(workdir, cell["row"], cell["seed"]) / "log.txt"
+                if not log.exists():  # seeds that are trained together have one
+                    log = log.parent.with_name("log.txt")
                 found[place] = word or (
                     f"{progress.LOST}: Slurm has no job {submission['job']}_{index} any more; its "
                     f"last word: {cells_lib.last_line(log)}"

@@ -1,0 +1,238 @@
+"""SkyPilot, xpk and single Cloud TPU slices: cells handed over, and asked after."""
+
+import logging
+import shlex
+from collections.abc import Sequence
+from typing import final
+
+from experiments import progress
+from experiments.engines import cells as cells_lib
+from experiments.engines import cloud, launcher
+from launch import jobs as jobs_lib
+from launch import skypilot, tpu_vm, xpk
+from transformer_jax import config as config_lib
+from transformer_jax import files
+
+_log = logging.getLogger("transformer_jax.sweep")
+
+
+class Cloud(launcher.Launcher):
+    """On machines that share no disk with this one."""
+
+    def check(self, base: config_lib.Config) -> None:
+        launcher.refuse(parallel=launcher.PARALLEL.value, slurm_script=launcher.SLURM_SCRIPT.value)
+        self.require()
+        cloud.check(launcher.BUCKET.value, launcher.ACCELERATOR.value, base)
+        self._options = _joined(launcher.options())
+
+    def fetch(self, cells: Sequence[cells_lib.Cell]) -> None:
+        cloud.fetch([cloud.place(cell, launcher.BUCKET.value) for cell in cells])
+
+    def start(self, work: cells_lib.Work, more: Sequence[str]) -> None:
+        for name, value in (("pack_seeds", work.pack_seeds), ("wandb", more)):
+            if value:
+                raise config_lib.UserError(f"--{name} is for --launcher=local and slurm")
+        earlier = cloud.remembered(work.workdir)
+        here, elsewhere = self._queued(work, earlier)
+        if queued := here | elsewhere:
+            _log.info("%d cells are in the engine's queue already", len(queued))
+        waiting = [cell for cell in work.cells if cloud.label(cell) not in queued]
+        # The last that is written down of a cell is where it is looked for. One may be in the queue
+        # without that: the record was deleted, or tells of a later state of its config.
+        known = {place.label for each in cloud.last_of_each(earlier) for place in each.cells}
+        unknown = [cell for cell in work.cells if cloud.label(cell) in here - known]
+        if unknown or waiting:
+            places = [cloud.place(cell, launcher.BUCKET.value) for cell in [*unknown, *waiting]]
+            given = cloud.Submission(launcher.LAUNCHER.value, self._options, places)
+            cloud.remember(work.workdir, [*earlier, given])
+        if waiting:
+            try:
+                self._hand_over(waiting, work)
+            except BaseException:
+                cloud.remember(work.workdir, earlier)
+                raise
+
+    def _queued(
+        self, work: cells_lib.Work, earlier: Sequence[cloud.Submission]
+    ) -> tuple[set[str], set[str]]:
+        """The labels of cells that this engine has, and that another or another of its places has.
+
+        A bucket locks nothing: two machines would write one run.
+        """
+        labels = [cloud.label(cell) for cell in work.cells]
+        here = set(self.queue(labels, self._options))
+        elsewhere: set[str] = set()
+        for given in earlier:
+            asked = [place.label for place in given.cells if place.label in labels]
+            where = [given.launcher, *given.options]
+            if not asked or where == [launcher.LAUNCHER.value, *self._options]:
+                continue
+            try:
+                found = engine_of(given).queue(asked, given.options)
+            except jobs_lib.EngineError as error:
+                raise jobs_lib.EngineError(
+                    f"whether {shlex.join(where)} still has cells of this sweep cannot be known "
+                    f"({error}): if it is gone, delete {work.workdir / cloud.NAME}"
+                ) from error
+            if found:
+                _log.warning(
+                    "%s has %s: they run here once they are cancelled there",
+                    shlex.join(where),
+                    ", ".join(found),
+                )
+            elsewhere |= set(found)
+        return here, elsewhere
+
+    def _hand_over(self, cells: Sequence[cells_lib.Cell], work: cells_lib.Work) -> None:
+        places = [cloud.place(cell, launcher.BUCKET.value) for cell in cells]
+        failures = [folder / "failure.json" for place in places for folder in place.folders()]
+        with cells_lib.without_failures(failures):
+            self.submit(cloud.remote(cells, launcher.BUCKET.value), work)
+
+    def require(self) -> None:
+        """Raises EngineError unless the engine is here."""
+
+    @staticmethod
+    def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
+        """Those of some cells that the engine has, by label, and their states.
+
+        Args:
+          labels: of the cells.
+          options: of the engine, which say where it is.
+        """
+        raise NotImplementedError
+
+    def submit(self, jobs: Sequence[jobs_lib.Remote], work: cells_lib.Work) -> None:
+        """Hands cells over, all or none."""
+        raise NotImplementedError
+
+
+@final
+class SkyPilot(Cloud):
+    """As managed jobs."""
+
+    def require(self) -> None:
+        skypilot.require()
+
+    @staticmethod
+    def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
+        return {label: state for label, state in skypilot.queue().items() if label in labels}
+
+    def submit(self, jobs: Sequence[jobs_lib.Remote], work: cells_lib.Work) -> None:
+        path = work.workdir / "skypilot.yaml"
+        skypilot.render(
+            jobs,
+            path,
+            name=_name(work),
+            setup=cloud.setup("tpu" if launcher.ACCELERATOR.value.startswith("tpu") else "cuda"),
+            accelerator=launcher.ACCELERATOR.value,
+            spot=launcher.SPOT.value,
+            nodes=launcher.NODES.value,
+        )
+        skypilot.submit(jobs, path, self._options)
+        _log.info("submitted %d managed jobs, which %s describes", len(jobs), path)
+
+
+@final
+class Xpk(Cloud):
+    """As workloads of a GKE cluster."""
+
+    def require(self) -> None:
+        xpk.require()
+
+    @staticmethod
+    def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
+        return xpk.queue(labels, options)
+
+    def submit(self, jobs: Sequence[jobs_lib.Remote], work: cells_lib.Work) -> None:
+        creations = xpk.commands(
+            jobs,
+            setup=cloud.setup("tpu"),
+            accelerator=launcher.ACCELERATOR.value,
+            spot=launcher.SPOT.value,
+            nodes=launcher.NODES.value,
+            options=self._options,
+        )
+        lines = [shlex.join(creation) for creation in creations]
+        files.write_lines(work.workdir / "xpk.sh", ["#!/bin/bash", *lines])
+        xpk.submit(creations, self._options)
+        _log.info("created %d workloads, as in %s", len(jobs), work.workdir / "xpk.sh")
+
+
+@final
+class TpuVm(Cloud):
+    """As lines of gcloud, for who uses no engine."""
+
+    @staticmethod
+    def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
+        return {}
+
+    def check(self, base: config_lib.Config) -> None:
+        launcher.refuse(nodes=launcher.NODES.value > 1)
+        super().check(base)
+
+    def submit(self, jobs: Sequence[jobs_lib.Remote], work: cells_lib.Work) -> None:
+        script = tpu_vm.render(
+            jobs,
+            name=_name(work),
+            setup=cloud.setup("tpu"),
+            accelerator=launcher.ACCELERATOR.value,
+            spot=launcher.SPOT.value,
+            options=self._options,
+        )
+        path = work.workdir / "tpu_vm.sh"
+        files.write(path, script.encode())
+        print(script)
+        _log.info("nothing was run; these lines are %s too", path)
+
+
+CLOUDS: dict[str, type[Cloud]] = {"skypilot": SkyPilot, "xpk": Xpk, "tpu-vm": TpuVm}
+
+
+def engine_of(given: cloud.Submission) -> type[Cloud]:
+    """What took a submission.
+
+    Raises:
+      UserError: there is no such launcher.
+    """
+    if given.launcher not in CLOUDS:
+        raise config_lib.UserError(
+            f"{cloud.NAME} is damaged (there is no launcher {given.launcher!r}): {cloud.REMEDY}"
+        )
+    return CLOUDS[given.launcher]
+
+
+def states(given: cloud.Submission) -> dict[tuple[str, int], str]:
+    """What an engine says of the cells that it was given, and what comes out of the bucket."""
+    refused: dict[tuple[str, int], str] = {}
+    try:
+        queue = engine_of(given).queue([place.label for place in given.cells], given.options)
+    finally:  # a cell that ends meanwhile is either in the queue or has its result
+        for place in given.cells:
+            try:
+                cloud.fetch([place])
+            except config_lib.UserError as error:
+                refused[place.row, place.seed] = f"{progress.FAILED}: {error}"
+    if given.launcher == "tpu-vm":  # gcloud has no queue of cells
+        return refused
+    lost = f"{progress.LOST}: {given.launcher} has no {{}} any more"
+    return {
+        (place.row, place.seed): queue.get(place.label, lost.format(place.label))
+        for place in given.cells
+    } | refused
+
+
+def _joined(options: Sequence[str]) -> list[str]:
+    """["--zone", "z"] as ["--zone=z"]: those that say where an engine is are looked for by name."""
+    found: list[str] = []
+    for option in options:
+        if found and found[-1].startswith("--") and "=" not in found[-1] and option[:1] != "-":
+            found[-1] += f"={option}"
+        else:
+            found.append(option)
+    return found
+
+
+def _name(work: cells_lib.Work) -> str:
+    """What an engine calls the sweep."""
+    return cloud.name_for_engines(work.table, "sweep")
