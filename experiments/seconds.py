@@ -48,9 +48,21 @@ def read(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, float]:
     return {**found, key(base): 1.0}
 
 
-def devices(workdir: pathlib.Path) -> list[str]:
+def devices(workdir: pathlib.Path, base: config_lib.Config) -> list[str]:
     """What the numbers of a sweep were measured on; nothing, if there are none."""
-    return sorted({entry["devices"] for entry in entries(workdir).values()})
+    start = f"{key(base)} "
+    found = entries(workdir).items()
+    return sorted({entry["devices"] for name, entry in found if name.startswith(start)})
+
+
+def require_measured_on(here: str, workdir: pathlib.Path, base: config_lib.Config) -> None:
+    """Raises UserError if a sweep's numbers are of other devices than its runs would have here."""
+    for there in devices(workdir, base):
+        if there != here:
+            raise config_lib.UserError(
+                f"{workdir / NAME}: seconds a step were measured on {there}, and runs would have "
+                f"{here} (--parallel): run them on the former, or delete that file to measure here"
+            )
 
 
 def measured(
@@ -91,6 +103,7 @@ def measured(
         f"--workdir={workdir}",
         f"--cache_dir={cache_dir}",
         f"--rows={json.dumps(missing)}",
+        f"--devices={share.described}",
     ]
     command = [sys.executable, "-m", "experiments.step_time", *config, *arguments]
     job = jobs_lib.Job("step_time", command, workdir / "seconds.log", [workdir])

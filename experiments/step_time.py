@@ -8,7 +8,6 @@ measures what DIR/seconds.json does not have yet, and adds it.
 
 import logging
 import math
-import os
 import statistics
 import time
 from typing import final
@@ -30,6 +29,7 @@ _CONFIG = flags_lib.define_config()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
 _CACHE_DIR = flags.DEFINE_string("cache_dir", "", "The sweep's cache; default WORKDIR/cache.")
 _ROWS = flags.DEFINE_string("rows", "{}", "What to measure: rows and overrides, as JSON.")
+_DEVICES = flags.DEFINE_string("devices", "", "What they are measured on, for seconds.json.")
 
 SECONDS_A_ROW = 5  # of measuring, where rounds are quick
 ROUNDS = (5, 50)  # in which base and the row take turns: at least, at most
@@ -88,14 +88,6 @@ def _compare(base: _Training, other: _Training) -> tuple[float, float]:
     return statistics.median(samples[0]), statistics.median(ratios)
 
 
-def _describe_devices() -> str:
-    device = jax.devices()[0]
-    if device.platform == "cpu":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        return f"{cores} CPU core{'s' if cores != 1 else ''}"
-    return f"{jax.device_count()} × {device.device_kind}"
-
-
 def main() -> None:
     """Measures what --rows names and is not known yet."""
     workdir = files.local_path(_WORKDIR.value)
@@ -117,7 +109,7 @@ def main() -> None:
             "row": row,
             "ratio": ratio,
             "base_seconds": of_step,
-            "devices": _describe_devices(),
+            "devices": _DEVICES.value,
             "measured": measuring.describe_machine(),
         }
         name = f"{seconds.key(base)} {seconds.key(config)}"

@@ -131,6 +131,8 @@ def main(
         raise config_lib.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     with launchers.as_user_errors():
         launcher.check(base)
+        if _MATCH.value == "seconds":
+            launcher.require_measured_here(base, workdir)
     _require_no_other(workdir, table, _MATCH.value or "")
     seeds = {
         name: max(_SEEDS.value, least_seeds(row))

@@ -24,16 +24,26 @@ class Devices:
       kind: as JAX names it: "cpu", "gpu" or "tpu".
       names: of all devices, for the variables that show a process some of them.
       parallel: jobs at a time.
+      model: what such a device is called; "" for the CPU.
     """
 
     kind: str
     names: Sequence[str]
     parallel: int
+    model: str = ""
 
     @property
     def for_each(self) -> int:
         """Devices of one job; those of the CPU are shared by all."""
         return len(self.names) if self.kind == "cpu" else len(self.names) // self.parallel
+
+    @property
+    def described(self) -> str:
+        """What each job has: "1 CPU core", "2 × NVIDIA H100"."""
+        if self.kind != "cpu":
+            return f"{self.for_each} × {self.model}"
+        cores = len(_cores()[:: self.parallel])
+        return f"{cores} CPU core{'s' if cores != 1 else ''}"
 
     def environment(self, slot: int) -> dict[str, str]:
         """The variables that show a job its share alone.
@@ -65,10 +75,13 @@ def devices(parallel: int) -> Devices:
     Raises:
       EngineError: JAX has none, or they cannot be shared out among so many.
     """
-    question = "import jax; print(jax.default_backend(), jax.device_count())"
+    question = (
+        "import jax; d = jax.devices(); print(jax.default_backend(), len(d), d[0].device_kind)"
+    )
     answer = jobs_lib.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
-    kind, count = answer.splitlines()[-1].split()
-    return share(kind, int(count), parallel, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    kind, count, model = answer.splitlines()[-1].split(maxsplit=2)
+    shared = share(kind, int(count), parallel, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return dataclasses.replace(shared, model=model)
 
 
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:

@@ -222,7 +222,7 @@ SCORE = "transformer_jax.score"
     (
         "no such row",
         [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--rows=Z"],
-        r"no row matches 'Z'; there are b",
+        r"no row matches 'Z'; there are 'b",
     ),
     (
         "no seed at all",

@@ -8,11 +8,13 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+from experiments.engines import cells, cloud
 from launch import jobs as jobs_lib
 from launch import skypilot, slurm, tpu_vm
 from tests import fake_bucket, tiny
@@ -100,7 +102,9 @@ import os, sys
 with open(os.environ["CALLS"], "a") as calls:
     print("sky", *sys.argv[1:], file=calls)
 if "queue" in sys.argv:
-    print(os.environ.get("QUEUE", "[]"))
+    if "QUEUE" not in os.environ:  # as the real one says it (tests/engines)
+        sys.exit("sky.exceptions.ClusterNotUpError: No in-progress managed jobs.")
+    print(os.environ["QUEUE"])
 elif os.environ["FAILS"] and os.environ["FAILS"] in sys.argv:
     sys.exit("no machines today")
 """
@@ -143,6 +147,14 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     assert "| E |" in (workdir / "table3.md").read_text()
     assert not list(workdir.glob("*/seed0/checkpoints"))
     assert len([line for line in lenient_sky() if "jobs launch" in line]) == 2
+    # An edited sweep is handed over anew, and finds nothing of the earlier one in the bucket.
+    edited = ("--launcher=skypilot", "--spot", "--config.train.label_smoothing=0.2")
+    assert not sweep(*edited).code
+    assert "2 runs: 0 done" in sweep("--status").stdout.decode()
+    assert not list(workdir.glob("*/seed0/run.json"))
+    assert not sweep(*edited).code
+    # And one that is as it was finds its own.
+    assert "2 of 2 runs are done" in sweep("--launcher=skypilot").stderr
 
 
 def test_machines_of_one_cell_train_it_together(tmp_path, monkeypatch):
@@ -173,9 +185,30 @@ def test_if_one_cell_is_refused_none_is_left_with_the_engine(
     assert done.code == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert errors == ["error: sky jobs launch: no machines today (exit code 1)"]
-    assert [line.split()[2] for line in lenient_sky()] == ["queue", "launch", "launch", "cancel"]
+    assert [line.split()[2] for line in lenient_sky()] == [
+        "queue", "launch", "launch", "cancel", "cancel",
+    ]  # fmt: skip
     names = re.findall(r"--name=(\S+)", "\n".join(lenient_sky()))
-    assert names[0] == names[2] != names[1]
+    assert names[:2] == names[2:]
+    assert names[0] != names[1]
+    assert json.loads((tmp_path / "sweep/clouds.json").read_text()) == {"submissions": []}
+
+
+def test_nothing_is_handed_over_beside_a_damaged_record(lenient_sky, sweep, variables, tmp_path):
+    record = tmp_path / "sweep/clouds.json"
+    record.parent.mkdir()
+    record.write_text("{")
+    refused = sweep("--launcher=skypilot")
+    assert refused.code == 2
+    assert "clouds.json is damaged" in refused.stderr
+    assert not (tmp_path / "calls").exists()
+    record.unlink()
+    assert not sweep("--launcher=skypilot").code
+    first = re.findall(r"--name=(\S+)", "\n".join(lenient_sky()))[0]
+    record.unlink()  # as one who follows the remedy
+    variables["QUEUE"] = json.dumps([{"job_name": first, "status": "RUNNING"}])
+    assert not sweep("--launcher=skypilot", "--rows=base").code
+    assert re.search("base +0 +running", sweep("--status").stdout.decode())
 
 
 def test_what_the_engine_has_is_not_handed_over_again(lenient_sky, sweep, variables):
@@ -207,6 +240,101 @@ def test_xpk_is_given_a_workload_for_each_cell(engine, sweep, tmp_path):
     assert [" ".join(shlex.split(line)) for line in lines[1:]] == created
 
 
+XPK = """#!/bin/bash
+printf '%s\\n' "$(basename "$0") $*" >> "$CALLS"
+case "$*" in
+  *list*RUNNING*"$SILENT"*) [ -z "$SILENT" ] || { echo "no such cluster" >&2; exit 1; } ;;
+esac
+case "$*" in  # all that was created in the cluster runs
+  *list*RUNNING*) grep create "$CALLS" | grep -e "${*: -1}" | grep -o 'workload=[^ ]*' \
+    | cut -d= -f2; exit 0 ;;
+esac
+"""
+
+
+def test_what_another_place_has_is_not_handed_over_a_second_time(
+    engine, sweep, variables, tmp_path
+):
+    calls = engine("xpk", XPK)
+    variables["SILENT"] = ""
+    for place in ("one", "two"):
+        done = sweep("--launcher=xpk", f"--launcher_options=--cluster={place}")
+        assert done.code == 0, done.stderr
+    assert "2 cells are in the engine's queue already" in done.stderr
+    assert "xpk --cluster=one has base-s0-" in done.stderr
+    created = [line for line in calls() if "workload create" in line]
+    assert len(created) == 2
+    variables["SILENT"] = "--cluster=one"
+    done = sweep("--launcher=xpk", "--launcher_options=--cluster=two")
+    assert done.code == 2
+    message = r"xpk --cluster=one still .* \(xpk .*no such cluster.*\): .* delete \S+/clouds"
+    assert re.search(message, done.stderr)
+    status = sweep("--status")
+    assert "2 runs: 0 done, 0 running, 0 failed, 2 waiting" in status.stdout.decode()
+    assert "what follows is what the files say: xpk workload list" in status.stderr
+    assert [line for line in calls() if "workload create" in line] == created
+
+
+SLURM = """#!/bin/bash
+printf '%s\\n' "$(basename "$0") $*" >> "$CALLS"
+case $(basename "$0") in
+  sbatch) cat "$CALLS" | grep -c sbatch ;;
+  squeue) printf "$QUEUE" ;;
+  scontrol) [ -z "$FAILS" ] || { echo "Socket timed out" >&2; exit 1; } ;;
+esac
+"""
+
+
+def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables, tmp_path):
+    flags = ("--launcher=slurm", "--bucket=", "--accelerator=")
+    variables |= {"FAILS": "scontrol", "QUEUE": ""}
+    for program in ("sbatch", "squeue", "scancel", "scontrol"):
+        calls = engine(program, SLURM)
+    done = sweep(*flags)
+    assert done.code == 2
+    assert "error: scontrol: Socket timed out" in done.stderr
+    assert calls()[-1] == "scancel 1 2"
+    record = tmp_path / "sweep/slurm/submissions.json"
+    assert json.loads(record.read_text()) == {"submissions": []}
+    assert [path.name for path in record.parent.iterdir()] == ["submissions.json"]
+    variables["FAILS"] = ""
+    done = sweep(*flags)
+    assert done.code == 0, done.stderr
+    assert "submitted as array 3 of 2 tasks" in done.stderr
+    # One that Slurm has is not lost because a cloud, tried before, has it no more.
+    engine("xpk")
+    assert not sweep("--launcher=xpk", "--launcher_options=--cluster=c", "--rows=base").code
+    variables["QUEUE"] = "3|0|RUNNING|None\\n"
+    status = sweep("--status").stdout.decode()
+    assert re.search("base +0 +running", status)
+
+
+def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
+    paths = [tmp_path / name / "failure.json" for name in ("done", "failed", "stopped")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("earlier")
+
+    def run():
+        with cells.without_failures(paths):
+            (tmp_path / "done/result.json").touch()
+            paths[1].write_text("later")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert not paths[0].exists()
+    assert [path.read_text() for path in paths[1:]] == ["later", "earlier"]
+
+
+@pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])
+def test_labels_are_names_that_engines_take(row, make_config):
+    cell = cells.Cell(row, 3, make_config(), {}, pathlib.Path("x"), "0f3a9c12" * 8)
+    label = cloud.label(cell)
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)  # GKE's
+    assert len(label) <= 40
+
+
 def test_the_lines_for_a_slice_run_every_cell_until_it_is_done(tmp_path):
     """Runs the script with a gcloud that runs here what it would run on the slice."""
     stand_in = """#!/bin/bash
@@ -231,8 +359,9 @@ esac
     (tmp_path / "x.sh").write_text(script)
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     settings = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q",
-                    "--allow-empty", "-m", "x"], cwd=tmp_path, check=True)  # fmt: skip
+    (tmp_path / "deleted").touch()
+    subprocess.run(["git", "add", "deleted"], cwd=tmp_path, check=True)
+    (tmp_path / "deleted").unlink()  # one that git still tracks
     ran = subprocess.run(["bash", "x.sh"], cwd=tmp_path, env=settings, capture_output=True,
                          text=True, check=False)  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -243,6 +372,13 @@ esac
     assert "--network=n --spot" in calls[0]
     assert "--spot" not in "".join(calls[1:])
     assert "queued-resources delete x" in calls[-1]
+    assert script.splitlines()[-1] == f"# gcloud {calls[-1]}"
+    (tmp_path / "calls").unlink()
+    shutil.rmtree(tmp_path / ".git")
+    ran = subprocess.run(["bash", "x.sh"], cwd=tmp_path, env=settings, capture_output=True,
+                         check=False)  # fmt: skip
+    assert ran.returncode != 0  # what cannot be packed costs nothing
+    assert not (tmp_path / "calls").exists()
 
 
 @pytest.mark.parametrize(

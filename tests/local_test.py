@@ -1,5 +1,6 @@
 """Jobs on this machine: in their order, and again if they say so."""
 
+import dataclasses
 import sys
 
 import pytest
@@ -32,6 +33,7 @@ def test_jobs_at_a_time_have_devices_that_no_other_has():
     shares = [devices.environment(slot)["CUDA_VISIBLE_DEVICES"].split(",") for slot in range(3)]
     assert shares == [["0", "1"], ["2", "3"], ["4", "5"]]
     assert devices.for_each == 2
+    assert dataclasses.replace(devices, model="H100").described == "2 × H100"
     assert local.share("gpu", 2, 2, visible="3,5").environment(1) == {"CUDA_VISIBLE_DEVICES": "5"}
     chips = local.share("tpu", 4, 2)
     assert chips.environment(1)["TPU_VISIBLE_DEVICES"] == "2,3"

@@ -274,3 +274,12 @@ def test_rows_of_one_folder_are_refused():
     results.require_folders(["A h=1", "A h=2"])
     with pytest.raises(config_lib.UserError, match="'A h=1' and 'A-h 1' would share the folder"):
         results.require_folders(["base", "A h=1", "A-h 1"])
+    for one, other in (("a", "A"), ("\u00e9", "e\u0301")):  # which some disks take for the same
+        with pytest.raises(config_lib.UserError, match="would share the folder"):
+            results.require_folders([one, other])
+
+
+@pytest.mark.parametrize("row", ["sweep.json", "cache", "Report.html", "table3.md", "slurm"])
+def test_no_row_takes_the_place_of_a_sweeps_own_files(row):
+    with pytest.raises(config_lib.UserError, match=r"the sweep's own .* lies there; rename it"):
+        results.require_folders(["base", row])

@@ -77,6 +77,13 @@ def test_a_sweep_measures_once_keeps_its_steps_and_says_where(server, commands_c
     assert entry["row"] == "deep"
     assert entry["ratio"] > 1  # four times the layers
     assert entry["devices"].endswith("CPU core")
+    (workdir / "seconds.json").write_text(json.dumps({name: {**entry, "devices": "8 × TPU"}}))
+    refused = server.run(
+        "experiments.run_sweep", *refusals.TOY, f"--sweep={path}", f"--workdir={workdir}",
+        f"--cache_dir={commands_cache}", "--match=seconds",
+    )  # fmt: skip
+    assert refused.code == 2
+    assert f"measured on 8 × TPU, and runs would have {entry['devices']}" in refused.stderr
     entry["ratio"] = 2.0
     (workdir / "seconds.json").write_text(json.dumps({name: entry}))
     again = sweep(4, "--rows=base,deep")

@@ -27,14 +27,15 @@ LAST = ("result.json", "failure.json")  # their presence says that the rest is t
 
 
 def setup(extra: str) -> str:
-    """A shell command that installs what cells need, in the checkout.
+    """A shell command that installs what cells need, in the checkout, of the versions here.
 
     Args:
       extra: of setup.py, for the devices: "tpu" or "cuda".
     """
     return (
         "python3 -m pip install --quiet uv && python3 -m uv venv --quiet --clear --python 3.12 "
-        f".venv && python3 -m uv pip install --quiet --python {PYTHON} -e '.[{extra},gcs]'"
+        f".venv && python3 -m uv pip install --quiet --python {PYTHON} -c requirements.lock "
+        f"-e '.[{extra},gcs]'"
     )
 
 

@@ -63,6 +63,12 @@ class Launcher:
             "--workdir, on such a machine first"
         )
 
+    def require_measured_here(self, base: config_lib.Config, workdir: pathlib.Path) -> None:
+        """Raises UserError if seconds a step were measured on other devices than cells will have.
+
+        Cells that run elsewhere are their own starter's care.
+        """
+
     def require_no_other(self, cells: Sequence[cells_lib.Cell], workdir: pathlib.Path) -> None:
         """Raises UserError if the engine has a cell with another configuration than this."""
 

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import final
 
-from experiments import progress
+from experiments import progress, seconds
 from experiments.engines import cells as cells_lib
 from experiments.engines import cloud, clouds, here, launcher, slurm
 from launch import jobs as jobs_lib
@@ -32,6 +32,9 @@ class Here(launcher.Launcher):
 
     def devices_here(self, base: config_lib.Config) -> local.Devices:
         return here.devices_for_each(launcher.PARALLEL.value, base.mesh)
+
+    def require_measured_here(self, base: config_lib.Config, workdir: pathlib.Path) -> None:
+        seconds.require_measured_on(self._devices.described, workdir, base)
 
     def start(self, work: cells_lib.Work, more: Sequence[str]) -> list[str]:
         return here.run(work, self._devices, more)

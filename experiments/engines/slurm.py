@@ -90,16 +90,16 @@ def start(work: cells_lib.Work, options: Options, more: Sequence[str]) -> None:
     with cells_lib.without_failures(cell.folder / "failure.json" for cell in waiting):
         try:
             job, after = slurm.submit(array, report)
+            try:
+                submission = {"job": job, "report": after, "tasks": tasks}
+                files.write_json(_record(work.workdir), {"submissions": [*before, submission]})
+                slurm.release(job)  # what has not been written down does not begin
+            except BaseException:
+                slurm.cancel(job, after)
+                files.write_json(_record(work.workdir), {"submissions": before})
+                raise
         except BaseException:
             shutil.rmtree(folder)
-            raise
-        submission = {"job": job, "report": after, "tasks": tasks}
-        try:
-            files.write_json(_record(work.workdir), {"submissions": [*before, submission]})
-            slurm.release(job)  # what has not been written down does not begin
-        except BaseException:
-            slurm.cancel(job, after)
-            files.write_json(_record(work.workdir), {"submissions": before})
             raise
     _log.info(
         "submitted as array %s of %d tasks, and the report as %s; see --status",

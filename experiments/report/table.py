@@ -181,7 +181,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
         found.append(results.UNEQUAL_NOTE)
         if sweep.match:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
-            if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir)):
+            if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
                 found[-1] += f" Seconds a step were measured on {', '.join(where)}."
     others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
     if others:
