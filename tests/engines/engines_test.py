@@ -67,6 +67,14 @@ def test_a_task_that_skypilot_refuses_is_refused_in_one_line(tmp_path, changes):
     assert "\n" not in str(caught.value)
 
 
+def test_where_there_was_never_a_managed_job_none_is_in_the_queue(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    try:
+        assert skypilot.queue() == {}
+    finally:
+        subprocess.run(["sky", "api", "stop"], check=True)
+
+
 def test_xpk_takes_the_commands_and_makes_of_them_what_was_meant():
     options = ["--cluster=c", "--project=p", "--zone=us-central1-a", "--dry-run",
                "--skip-validation"]  # fmt: skip
