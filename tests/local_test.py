@@ -10,7 +10,7 @@ from launch import local
 
 
 def test_a_job_that_was_stopped_from_outside_is_started_again(tmp_path):
-    marker = tmp_path / "stopped"
+    marker = tmp_path / "marker"
     stop_once = (
         f"import pathlib, sys; path = pathlib.Path({str(marker)!r}); there = path.exists(); "
         f"path.touch(); sys.exit(0 if there else {jobs_lib.RUN_AGAIN})"
