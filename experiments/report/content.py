@@ -98,7 +98,7 @@ def _row(
     return {
         "name": row.name,
         "reasons": reasons(row),
-        "gap": gap and {"mean": gap.mean, "half": gap.half},
+        "gap": gap and {"mean": gap.mean, "half": gap.half, "seeds": gap.seeds},
         "paper": comparison.paper_gap(row, compared) if compared else None,
         "verdict": comparison.verdict(row, compared) if compared else "",
         "ppl": statistics.mean(ppl) if ppl else None,

@@ -12,6 +12,7 @@ const styles = new Map(rows.map(row => {
     hue: HUES[groupOf(row) % HUES.length], dash: DASHES[own.indexOf(row) % DASHES.length],
   }];
 }));
+const PALE = 0.45;
 const hueOf = row => styles.get(row.name).hue || colour("text");
 
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
@@ -25,14 +26,17 @@ function buildDifferences(width) {
     hovertext: list.map(row => plain(row.name) + "<br>" + text(row)), hoverinfo: "text", ...rest,
   });
   const isSure = row => Math.abs(row.gap.mean) > row.gap.half;
-  const data = [mark(found, row => row.gap.mean, row =>
+  const ours = (list, opacity) => mark(list, row => row.gap.mean, row =>
     `ours ${signed(row.gap.mean, 2)} ± ${row.gap.half.toFixed(2)} BLEU<br>`
       + (row.verdict ? `the paper's difference: ${row.verdict}`
         : isSure(row) ? "the interval excludes 0" : "the interval holds 0"), {
-    error_x: {type: "data", array: found.map(row => row.gap.half), color: colour("ours"), thickness: 1.6, width: 3},
-    marker: {color: found.map(row => isSure(row) ? colour("ours") : colour("paper")), size: 8,
-      line: {color: colour("ours"), width: 1.6}},
-  })];
+    error_x: {type: "data", array: list.map(row => row.gap.half), color: colour("ours"), thickness: 1.6, width: 3},
+    marker: {color: list.map(row => isSure(row) ? colour("ours") : colour("paper")), size: 8,
+      line: {color: colour("ours"), width: 1.6}}, opacity,
+  });
+  const [several, single] = [true, false].map(is => found.filter(row => (row.gap.seeds > 1) === is));
+  const data = [[several, 1], [single, several.length ? PALE : 1]]
+    .filter(([list]) => list.length).map(([list, opacity]) => ours(list, opacity));
   const head = (text, x, hue) => ({
     text, x, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom", showarrow: false,
     font: {color: colour(hue), size: 12.5},
@@ -61,6 +65,8 @@ if (rows.some(row => row.gap)) {
   const theirs = rows.some(row => row.paper !== null);
   byId("reading-differences").textContent = "A row's BLEU less base's; bars are 95% intervals, over "
     + "sentences and, where both rows have several, seeds. A filled mark: the interval excludes 0."
+    + ([true, false].every(is => rows.some(row => row.gap && (row.gap.seeds > 1) === is))
+      ? " Pale: one seed, whose interval knows nothing of others." : "")
     + (theirs ? " The two scales differ: across corpora only signs and ranks compare." : "");
   addFigure("figure-differences", "differences", buildDifferences, {now: true});
 }
