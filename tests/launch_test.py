@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from experiments.engines import cells, cloud
+from experiments.engines import cells, elsewhere
 from launch import jobs as jobs_lib
 from launch import skypilot, slurm, tpu_vm
 from tests import fake_bucket, tiny
@@ -330,7 +330,7 @@ def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
 @pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])
 def test_labels_are_names_that_engines_take(row, make_config):
     cell = cells.Cell(row, 3, make_config(), {}, pathlib.Path("x"), "0f3a9c12" * 8)
-    label = cloud.label(cell)
+    label = elsewhere.label(cell)
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)  # GKE's
     assert len(label) <= 40
 

@@ -7,7 +7,7 @@ from typing import final
 
 from experiments import progress
 from experiments.engines import cells as cells_lib
-from experiments.engines import cloud, launcher
+from experiments.engines import elsewhere, launcher
 from launch import jobs as jobs_lib
 from launch import skypilot, tpu_vm, xpk
 from transformer_jax import config as config_lib
@@ -22,72 +22,72 @@ class Cloud(launcher.Launcher):
     def check(self, base: config_lib.Config) -> None:
         launcher.refuse(parallel=launcher.PARALLEL.value, slurm_script=launcher.SLURM_SCRIPT.value)
         self.require()
-        cloud.check(launcher.BUCKET.value, launcher.ACCELERATOR.value, base)
+        elsewhere.check(launcher.BUCKET.value, launcher.ACCELERATOR.value, base)
         self._options = _joined(launcher.options())
 
     def fetch(self, cells: Sequence[cells_lib.Cell]) -> None:
-        cloud.fetch([cloud.place(cell, launcher.BUCKET.value) for cell in cells])
+        elsewhere.fetch([elsewhere.place(cell, launcher.BUCKET.value) for cell in cells])
 
     def start(self, work: cells_lib.Work, more: Sequence[str]) -> None:
         for name, value in (("pack_seeds", work.pack_seeds), ("wandb", more)):
             if value:
                 raise config_lib.UserError(f"--{name} is for --launcher=local and slurm")
-        earlier = cloud.remembered(work.workdir)
-        here, elsewhere = self._queued(work, earlier)
-        if queued := here | elsewhere:
+        earlier = elsewhere.remembered(work.workdir)
+        ours, others = self._queued(work, earlier)
+        if queued := ours | others:
             _log.info("%d cells are in the engine's queue already", len(queued))
-        waiting = [cell for cell in work.cells if cloud.label(cell) not in queued]
+        waiting = [cell for cell in work.cells if elsewhere.label(cell) not in queued]
         # The last that is written down of a cell is where it is looked for. One may be in the queue
         # without that: the record was deleted, or tells of a later state of its config.
-        known = {place.label for each in cloud.last_of_each(earlier) for place in each.cells}
-        unknown = [cell for cell in work.cells if cloud.label(cell) in here - known]
+        known = {place.label for each in elsewhere.last_of_each(earlier) for place in each.cells}
+        unknown = [cell for cell in work.cells if elsewhere.label(cell) in ours - known]
         if unknown or waiting:
-            places = [cloud.place(cell, launcher.BUCKET.value) for cell in [*unknown, *waiting]]
-            given = cloud.Submission(launcher.LAUNCHER.value, self._options, places)
-            cloud.remember(work.workdir, [*earlier, given])
+            places = [elsewhere.place(cell, launcher.BUCKET.value) for cell in [*unknown, *waiting]]
+            given = elsewhere.Submission(launcher.LAUNCHER.value, self._options, places)
+            elsewhere.remember(work.workdir, [*earlier, given])
         if waiting:
             try:
                 self._hand_over(waiting, work)
             except BaseException:
-                cloud.remember(work.workdir, earlier)
+                elsewhere.remember(work.workdir, earlier)
                 raise
 
     def _queued(
-        self, work: cells_lib.Work, earlier: Sequence[cloud.Submission]
+        self, work: cells_lib.Work, earlier: Sequence[elsewhere.Submission]
     ) -> tuple[set[str], set[str]]:
         """The labels of cells that this engine has, and that another or another of its places has.
 
         A bucket locks nothing: two machines would write one run.
         """
-        labels = [cloud.label(cell) for cell in work.cells]
-        here = set(self.queue(labels, self._options))
-        elsewhere: set[str] = set()
+        labels = [elsewhere.label(cell) for cell in work.cells]
+        ours = set(self.queue(labels, self._options))
+        others: set[str] = set()
         for given in earlier:
             asked = [place.label for place in given.cells if place.label in labels]
             where = [given.launcher, *given.options]
             if not asked or where == [launcher.LAUNCHER.value, *self._options]:
                 continue
             try:
-                found = engine_of(given).queue(asked, given.options)
+                found = set(engine_of(given).queue(asked, given.options)) - ours
             except jobs_lib.EngineError as error:
                 raise jobs_lib.EngineError(
                     f"whether {shlex.join(where)} still has cells of this sweep cannot be known "
-                    f"({error}): if it is gone, delete {work.workdir / cloud.NAME}"
+                    f"({error}): if it is gone, delete {work.workdir / elsewhere.NAME}"
                 ) from error
             if found:
                 _log.warning(
                     "%s has %s: they run here once they are cancelled there",
                     shlex.join(where),
-                    ", ".join(found),
+                    ", ".join(sorted(found)),
                 )
-            elsewhere |= set(found)
-        return here, elsewhere
+            others |= found
+        return ours, others
 
     def _hand_over(self, cells: Sequence[cells_lib.Cell], work: cells_lib.Work) -> None:
-        places = [cloud.place(cell, launcher.BUCKET.value) for cell in cells]
+        places = [elsewhere.place(cell, launcher.BUCKET.value) for cell in cells]
         failures = [folder / "failure.json" for place in places for folder in place.folders()]
         with cells_lib.without_failures(failures):
-            self.submit(cloud.remote(cells, launcher.BUCKET.value), work)
+            self.submit(elsewhere.remote(cells, launcher.BUCKET.value), work)
 
     def require(self) -> None:
         """Raises EngineError unless the engine is here."""
@@ -120,11 +120,14 @@ class SkyPilot(Cloud):
 
     def submit(self, jobs: Sequence[jobs_lib.Remote], work: cells_lib.Work) -> None:
         path = work.workdir / "skypilot.yaml"
+        extra = "tpu" if launcher.ACCELERATOR.value.startswith("tpu") else "cuda"
         skypilot.render(
             jobs,
             path,
             name=_name(work),
-            setup=cloud.setup("tpu" if launcher.ACCELERATOR.value.startswith("tpu") else "cuda"),
+            setup=elsewhere.setup(
+                "tpu" if launcher.ACCELERATOR.value.startswith("tpu") else "cuda"
+            ),
             accelerator=launcher.ACCELERATOR.value,
             spot=launcher.SPOT.value,
             nodes=launcher.NODES.value,
@@ -147,7 +150,7 @@ class Xpk(Cloud):
     def submit(self, jobs: Sequence[jobs_lib.Remote], work: cells_lib.Work) -> None:
         creations = xpk.commands(
             jobs,
-            setup=cloud.setup("tpu"),
+            setup=elsewhere.setup("tpu"),
             accelerator=launcher.ACCELERATOR.value,
             spot=launcher.SPOT.value,
             nodes=launcher.NODES.value,
@@ -175,7 +178,7 @@ class TpuVm(Cloud):
         script = tpu_vm.render(
             jobs,
             name=_name(work),
-            setup=cloud.setup("tpu"),
+            setup=elsewhere.setup("tpu"),
             accelerator=launcher.ACCELERATOR.value,
             spot=launcher.SPOT.value,
             options=self._options,
@@ -189,7 +192,7 @@ class TpuVm(Cloud):
 CLOUDS: dict[str, type[Cloud]] = {"skypilot": SkyPilot, "xpk": Xpk, "tpu-vm": TpuVm}
 
 
-def engine_of(given: cloud.Submission) -> type[Cloud]:
+def engine_of(given: elsewhere.Submission) -> type[Cloud]:
     """What took a submission.
 
     Raises:
@@ -197,12 +200,13 @@ def engine_of(given: cloud.Submission) -> type[Cloud]:
     """
     if given.launcher not in CLOUDS:
         raise config_lib.UserError(
-            f"{cloud.NAME} is damaged (there is no launcher {given.launcher!r}): {cloud.REMEDY}"
+            f"{elsewhere.NAME} is damaged (there is no launcher {given.launcher!r}): "
+            f"{elsewhere.REMEDY}"
         )
     return CLOUDS[given.launcher]
 
 
-def states(given: cloud.Submission) -> dict[tuple[str, int], str]:
+def states(given: elsewhere.Submission) -> dict[tuple[str, int], str]:
     """What an engine says of the cells that it was given, and what comes out of the bucket."""
     refused: dict[tuple[str, int], str] = {}
     try:
@@ -210,7 +214,7 @@ def states(given: cloud.Submission) -> dict[tuple[str, int], str]:
     finally:  # a cell that ends meanwhile is either in the queue or has its result
         for place in given.cells:
             try:
-                cloud.fetch([place])
+                elsewhere.fetch([place])
             except config_lib.UserError as error:
                 refused[place.row, place.seed] = f"{progress.FAILED}: {error}"
     if given.launcher == "tpu-vm":  # gcloud has no queue of cells
@@ -235,4 +239,4 @@ def _joined(options: Sequence[str]) -> list[str]:
 
 def _name(work: cells_lib.Work) -> str:
     """What an engine calls the sweep."""
-    return cloud.name_for_engines(work.table, "sweep")
+    return elsewhere.name_for_engines(work.table, "sweep")

@@ -9,7 +9,7 @@ from typing import final
 
 from experiments import progress, seconds
 from experiments.engines import cells as cells_lib
-from experiments.engines import cloud, clouds, here, launcher, slurm
+from experiments.engines import clouds, elsewhere, here, launcher, slurm
 from launch import jobs as jobs_lib
 from launch import local
 from transformer_jax import config as config_lib
@@ -87,7 +87,7 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     A cell that one of them has is not lost because another has it no more.
     """
     asked = [functools.partial(slurm.states, workdir)]
-    for each in cloud.last_of_each(cloud.remembered(workdir)):
+    for each in elsewhere.last_of_each(elsewhere.remembered(workdir)):
         asked.append(functools.partial(clouds.states, each))
     found: dict[tuple[str, int], str] = {}
     for ask in asked:
