@@ -125,9 +125,7 @@ class SkyPilot(Cloud):
             jobs,
             path,
             name=_name(work),
-            setup=elsewhere.setup(
-                "tpu" if launcher.ACCELERATOR.value.startswith("tpu") else "cuda"
-            ),
+            setup=elsewhere.setup(extra),
             accelerator=launcher.ACCELERATOR.value,
             spot=launcher.SPOT.value,
             nodes=launcher.NODES.value,
