@@ -67,6 +67,22 @@ class Sweep:
     match: str = ""
 
 
+def digests(workdir: pathlib.Path) -> set[str]:
+    """The config_hash of each run that a sweep was last started for; none if it has no sweep.
+
+    Raises:
+      UserError: sweep.json is damaged.
+    """
+    path = workdir / "sweep.json"
+    if not path.exists():
+        return set()
+    remedy = "start the sweep again, which writes it anew and runs nothing twice"
+    record = files.read_json(path, {}, remedy)
+    if "digests" not in record:  # of an earlier version
+        return set()
+    return {*files.read_json(path, {"digests": [str]}, remedy)["digests"]}
+
+
 def slug(row: str) -> str:
     """The name of a row's folder: spaces and = become -.
 

@@ -149,6 +149,7 @@ def main(
             "tune": tune,
             "match": _MATCH.value or "",
             "seeds": seeds,
+            "digests": [cell.digest for cell in cells],
         },
     )
     return _run(table, cells, missing, launcher)
@@ -185,7 +186,7 @@ def _prepare(
     with launchers.as_user_errors():
         launcher.require_no_other(cells, workdir)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
-    launcher.fetch(missing)
+    launcher.fetch(missing, workdir)
     return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 

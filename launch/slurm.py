@@ -135,19 +135,24 @@ def submit(array: Sequence[str], report: Sequence[str]) -> tuple[str, str]:
     job = _ask([array[0], "--hold", *array[1:]]).strip().split(";")[0]
     try:
         after = _ask([report[0], f"--dependency=afterany:{job}", *report[1:]])
-    except BaseException:
-        cancel(job)
+    except BaseException as error:
+        cancel(error, job)
         raise
     return job, after.strip().split(";")[0]
 
 
-def cancel(*jobs: str) -> None:
+def cancel(why: BaseException, *jobs: str) -> None:
     """Takes jobs back.
 
     Raises:
-      EngineError: Slurm does not answer.
+      EngineError: Slurm does not answer; it says why they were to be taken back, too.
     """
-    _ask(["scancel", *jobs])
+    try:
+        _ask(["scancel", *jobs])
+    except jobs_lib.EngineError as error:
+        raise jobs_lib.EngineError(
+            f"{why}; and {error}: give scancel {' '.join(jobs)} before you start the sweep again"
+        ) from why
 
 
 def release(job: str) -> None:

@@ -85,7 +85,10 @@ def submit(creations: Sequence[Sequence[str]], options: Sequence[str]) -> None:
 
 
 def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
-    """Those of some workloads that wait or run, and which they do.
+    """Those of some workloads that have not ended, and whether they run.
+
+    xpk goes by a workload's latest condition and has none for some: they count as queued, since to
+    create one that is there deletes it.
 
     Args:
       labels: of the workloads.
@@ -94,14 +97,18 @@ def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
     Raises:
       EngineError: xpk does not answer.
     """
-    found: dict[str, str] = {}
-    for state in ("QUEUED", "RUNNING"):
+    listed: dict[str, set[str]] = {}
+    for state in ("EVERYTHING", "RUNNING", "FINISHED"):
         command = ["xpk", "workload", "list", f"--filter-by-status={state}", *_where(options)]
-        words = jobs_lib.ask(command, "xpk workload list").split()
-        found |= {label: state.lower() for label in labels if label in words}
-    return found
+        listed[state] = {*jobs_lib.ask(command, "xpk workload list").split()}
+    return {
+        label: "running" if label in listed["RUNNING"] else "queued"
+        for label in labels
+        if label in listed["EVERYTHING"] - listed["FINISHED"]
+    }
 
 
 def _where(options: Sequence[str]) -> list[str]:
     """Those of the options that name a cluster."""
-    return [option for option in options if option.startswith(("--cluster", "--project", "--zone"))]
+    names = ("--cluster", "--project", "--zone", "--namespace")
+    return [option for option in options if option.startswith(names)]

@@ -3,6 +3,7 @@
 The engines' own programs are stood in for by scripts that record how they are called.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import sys
 
 import pytest
 
-from experiments.engines import cells, elsewhere
+from experiments.engines import cells, elsewhere, launcher
 from launch import jobs as jobs_lib
 from launch import skypilot, slurm, tpu_vm
 from tests import fake_bucket, tiny
@@ -119,7 +120,7 @@ def lenient_sky(engine, variables, tmp_path):
 
 
 def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
-    lenient_sky, sweep, variables, tmp_path
+    lenient_sky, sweep, engine, variables, tmp_path
 ):
     workdir = tmp_path / "sweep"
     done = sweep("--launcher=skypilot", "--spot")
@@ -153,6 +154,12 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     assert "2 runs: 0 done" in sweep("--status").stdout.decode()
     assert not list(workdir.glob("*/seed0/run.json"))
     assert not sweep(*edited).code
+    for program in ("sbatch", "squeue", "scancel", "scontrol"):
+        engine(program, SLURM)
+    variables["SQUEUE"] = ""
+    assert not sweep(*edited, "--launcher=slurm", "--bucket=", "--accelerator=", "--nospot").code
+    assert not json.loads((workdir / "clouds.json").read_text())["submissions"][1:]
+    assert "2 runs: 0 done" in sweep("--status").stdout.decode()
     # And one that is as it was finds its own.
     assert "2 of 2 runs are done" in sweep("--launcher=skypilot").stderr
 
@@ -191,7 +198,9 @@ def test_if_one_cell_is_refused_none_is_left_with_the_engine(
     names = re.findall(r"--name=(\S+)", "\n".join(lenient_sky()))
     assert names[:2] == names[2:]
     assert names[0] != names[1]
-    assert json.loads((tmp_path / "sweep/clouds.json").read_text()) == {"submissions": []}
+    variables["FAILS"] = ""
+    assert not sweep("--launcher=skypilot", "--retry_failed").code
+    assert [line.split()[2] for line in lenient_sky()][-3:] == ["queue", "launch", "launch"]
 
 
 def test_nothing_is_handed_over_beside_a_damaged_record(lenient_sky, sweep, variables, tmp_path):
@@ -228,13 +237,14 @@ def test_what_the_engine_has_is_not_handed_over_again(lenient_sky, sweep, variab
 
 def test_xpk_is_given_a_workload_for_each_cell(engine, sweep, tmp_path):
     calls = engine("xpk")
-    where = "--cluster=c --zone=z"
+    where = "--cluster=c --zone=z --namespace=n"
     done = sweep("--launcher=xpk", f"--launcher_options={where} --priority=low")
     assert done.code == 0, done.stderr
     created = [line for line in calls() if line.startswith("xpk workload create")]
     assert len(created) == 2
     assert all("--max-restarts=100" in line and "--cluster=c" in line for line in created)
     listed = [line for line in calls() if line.startswith("xpk workload list")]
+    assert len(listed) == 3
     assert all(line.endswith(where) for line in listed)
     lines = (tmp_path / "sweep/xpk.sh").read_text().splitlines()
     assert [" ".join(shlex.split(line)) for line in lines[1:]] == created
@@ -243,10 +253,10 @@ def test_xpk_is_given_a_workload_for_each_cell(engine, sweep, tmp_path):
 XPK = """#!/bin/bash
 printf '%s\\n' "$(basename "$0") $*" >> "$CALLS"
 case "$*" in
-  *list*RUNNING*"$SILENT"*) [ -z "$SILENT" ] || { echo "no such cluster" >&2; exit 1; } ;;
+  *list*"$SILENT"*) [ -z "$SILENT" ] || { echo "no such cluster" >&2; exit 1; } ;;
 esac
-case "$*" in  # all that was created in the cluster runs
-  *list*RUNNING*) grep create "$CALLS" | grep -e "${*: -1}" | grep -o 'workload=[^ ]*' \
+case "$*" in  # all that was created in the cluster is there, in no state that has a filter
+  *list*EVERYTHING*) grep create "$CALLS" | grep -e "${*: -1}" | grep -o 'workload=[^ ]*' \\
     | cut -d= -f2; exit 0 ;;
 esac
 """
@@ -279,22 +289,29 @@ SLURM = """#!/bin/bash
 printf '%s\\n' "$(basename "$0") $*" >> "$CALLS"
 case $(basename "$0") in
   sbatch) cat "$CALLS" | grep -c sbatch ;;
-  squeue) printf "$QUEUE" ;;
-  scontrol) [ -z "$FAILS" ] || { echo "Socket timed out" >&2; exit 1; } ;;
+  squeue) printf "$SQUEUE" ;;
 esac
+case " $FAILS " in *" $(basename "$0") "*) echo "Socket timed out" >&2; exit 1 ;; esac
 """
 
 
 def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables, tmp_path):
     flags = ("--launcher=slurm", "--bucket=", "--accelerator=")
-    variables |= {"FAILS": "scontrol", "QUEUE": ""}
+    variables |= {"FAILS": "scontrol scancel", "SQUEUE": ""}
     for program in ("sbatch", "squeue", "scancel", "scontrol"):
         calls = engine(program, SLURM)
     done = sweep(*flags)
     assert done.code == 2
+    assert re.search("error: scontrol: Socket .*: give scancel 1 2 before you start", done.stderr)
+    record = tmp_path / "sweep/slurm/submissions.json"
+    assert (record.parent / "1/0.sh").exists()  # Slurm may have it still
+    shutil.rmtree(record.parent)
+    (tmp_path / "calls").unlink()
+    variables["FAILS"] = "scontrol"
+    done = sweep(*flags)
+    assert done.code == 2
     assert "error: scontrol: Socket timed out" in done.stderr
     assert calls()[-1] == "scancel 1 2"
-    record = tmp_path / "sweep/slurm/submissions.json"
     assert json.loads(record.read_text()) == {"submissions": []}
     assert [path.name for path in record.parent.iterdir()] == ["submissions.json"]
     variables["FAILS"] = ""
@@ -304,7 +321,7 @@ def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables
     # One that Slurm has is not lost because a cloud, tried before, has it no more.
     engine("xpk")
     assert not sweep("--launcher=xpk", "--launcher_options=--cluster=c", "--rows=base").code
-    variables["QUEUE"] = "3|0|RUNNING|None\\n"
+    variables["SQUEUE"] = "3|0|RUNNING|None\\n"
     status = sweep("--status").stdout.decode()
     assert re.search("base +0 +running", status)
 
@@ -325,6 +342,24 @@ def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
         run()
     assert not paths[0].exists()
     assert [path.read_text() for path in paths[1:]] == ["later", "earlier"]
+
+
+def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
+    cell = cells.Cell("base", 0, make_config(), {}, tmp_path / "sweep/base/seed0", "0f3a9c12" * 8)
+    place = elsewhere.place(cell, str(tmp_path / "bucket"))
+    there = pathlib.Path(place.there)
+    there.mkdir(parents=True)
+    (there / "run.json").write_text(json.dumps({"config_hash": cell.digest, "digests": {}}))
+    (there / "result.json").write_text("{}")
+    (tmp_path / "sweep").mkdir()
+    elsewhere.remember(tmp_path / "sweep", [elsewhere.Submission("xpk", [], [place])])
+    other = dataclasses.replace(cell, digest="1" * 64)
+    launcher.Launcher().fetch([other], tmp_path / "sweep")
+    assert not cell.folder.exists()
+    launcher.Launcher().fetch([cell], tmp_path / "sweep")
+    assert (cell.folder / "result.json").exists()
+    elsewhere.forget(tmp_path / "sweep", [cell])
+    assert elsewhere.remembered(tmp_path / "sweep") == []
 
 
 @pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])

@@ -25,8 +25,8 @@ class Cloud(launcher.Launcher):
         elsewhere.check(launcher.BUCKET.value, launcher.ACCELERATOR.value, base)
         self._options = _joined(launcher.options())
 
-    def fetch(self, cells: Sequence[cells_lib.Cell]) -> None:
-        elsewhere.fetch([elsewhere.place(cell, launcher.BUCKET.value) for cell in cells])
+    def places(self, cells: Sequence[cells_lib.Cell]) -> list[elsewhere.Place]:
+        return [elsewhere.place(cell, launcher.BUCKET.value) for cell in cells]
 
     def start(self, work: cells_lib.Work, more: Sequence[str]) -> None:
         for name, value in (("pack_seeds", work.pack_seeds), ("wandb", more)):
@@ -37,20 +37,15 @@ class Cloud(launcher.Launcher):
         if queued := ours | others:
             _log.info("%d cells are in the engine's queue already", len(queued))
         waiting = [cell for cell in work.cells if elsewhere.label(cell) not in queued]
-        # The last that is written down of a cell is where it is looked for. One may be in the queue
-        # without that: the record was deleted, or tells of a later state of its config.
-        known = {place.label for each in elsewhere.last_of_each(earlier) for place in each.cells}
+        # One may be in the queue without being written down, once the record was deleted.
+        known = {place.label for each in earlier for place in each.cells}
         unknown = [cell for cell in work.cells if elsewhere.label(cell) in ours - known]
         if unknown or waiting:
-            places = [elsewhere.place(cell, launcher.BUCKET.value) for cell in [*unknown, *waiting]]
+            places = self.places([*unknown, *waiting])
             given = elsewhere.Submission(launcher.LAUNCHER.value, self._options, places)
             elsewhere.remember(work.workdir, [*earlier, given])
-        if waiting:
-            try:
-                self._hand_over(waiting, work)
-            except BaseException:
-                elsewhere.remember(work.workdir, earlier)
-                raise
+        if waiting:  # written down before: what cannot be taken back if it fails is asked after
+            self._hand_over(waiting, work)
 
     def _queued(
         self, work: cells_lib.Work, earlier: Sequence[elsewhere.Submission]
@@ -84,8 +79,9 @@ class Cloud(launcher.Launcher):
         return ours, others
 
     def _hand_over(self, cells: Sequence[cells_lib.Cell], work: cells_lib.Work) -> None:
-        places = [elsewhere.place(cell, launcher.BUCKET.value) for cell in cells]
-        failures = [folder / "failure.json" for place in places for folder in place.folders()]
+        failures = [
+            folder / "failure.json" for place in self.places(cells) for folder in place.folders()
+        ]
         with cells_lib.without_failures(failures):
             self.submit(elsewhere.remote(cells, launcher.BUCKET.value), work)
 
@@ -217,7 +213,7 @@ def states(given: elsewhere.Submission) -> dict[tuple[str, int], str]:
                 refused[place.row, place.seed] = f"{progress.FAILED}: {error}"
     if given.launcher == "tpu-vm":  # gcloud has no queue of cells
         return refused
-    lost = f"{progress.LOST}: {given.launcher} has no {{}} any more"
+    lost = f"{progress.LOST}: {given.launcher} has no {{}}"
     return {
         (place.row, place.seed): queue.get(place.label, lost.format(place.label))
         for place in given.cells

@@ -6,6 +6,7 @@ needs of it is copied into the sweep's folder here.
 """
 
 import dataclasses
+import logging
 import pathlib
 import re
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from experiments.engines import cells as cells_lib
 from launch import jobs as jobs_lib
 from transformer_jax import config as config_lib
 from transformer_jax import files, run_folder
+
+_log = logging.getLogger("transformer_jax.sweep")
 
 PYTHON = ".venv/bin/python"
 LEFT_THERE = ("checkpoints/", "profile/", ".lock")  # what no report reads
@@ -199,12 +202,17 @@ def remembered(workdir: pathlib.Path) -> list[Submission]:
     ]
 
 
-def last_of_each(submissions: Sequence[Submission]) -> list[Submission]:
-    """The submissions without the cells that a later one has, of whatever configuration."""
-    later: set[tuple[str, int]] = set()
-    found: list[Submission] = []
-    for each in reversed(submissions):
-        cells = [place for place in each.cells if (place.row, place.seed) not in later]
-        later |= {(place.row, place.seed) for place in cells}
-        found.insert(0, dataclasses.replace(each, cells=cells))
-    return [each for each in found if each.cells]
+def forget(workdir: pathlib.Path, cells: Sequence[cells_lib.Cell]) -> None:
+    """Strikes out cells that now run on this machine or on its disk.
+
+    What comes out of the bucket later would get into their way.
+    """
+    before, labels = remembered(workdir), {label(cell) for cell in cells}
+    after = []
+    for each in before:
+        kept = [place for place in each.cells if place.label not in labels]
+        if len(kept) < len(each.cells):
+            _log.warning("cells that %s was given run here now: cancel them there", each.launcher)
+        after.append(dataclasses.replace(each, cells=kept))
+    if after != before:
+        remember(workdir, [each for each in after if each.cells])

@@ -8,6 +8,7 @@ from typing import Any
 from absl import flags
 
 from experiments.engines import cells as cells_lib
+from experiments.engines import elsewhere
 from launch import local
 from transformer_jax import config as config_lib
 
@@ -72,8 +73,20 @@ class Launcher:
     def require_no_other(self, cells: Sequence[cells_lib.Cell], workdir: pathlib.Path) -> None:
         """Raises UserError if the engine has a cell with another configuration than this."""
 
-    def fetch(self, cells: Sequence[cells_lib.Cell]) -> None:
-        """Brings what cells have left elsewhere into the sweep's folder."""
+    def places(self, cells: Sequence[cells_lib.Cell]) -> list[elsewhere.Place]:
+        """Where cells that this hands over leave their runs."""
+        return []
+
+    def fetch(self, cells: Sequence[cells_lib.Cell], workdir: pathlib.Path) -> None:
+        """Brings what cells have left elsewhere, now or earlier, into the sweep's folder."""
+        digests = {cell.digest for cell in cells}
+        earlier = [
+            place
+            for given in elsewhere.remembered(workdir)
+            for place in given.cells
+            if place.digest in digests
+        ]
+        elsewhere.fetch(list(dict.fromkeys([*self.places(cells), *earlier])))
 
     def start(self, work: cells_lib.Work, more: Sequence[str]) -> list[str] | None:
         """Runs cells to their end, or hands them over.

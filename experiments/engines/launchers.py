@@ -1,13 +1,14 @@
 """Where a sweep's cells run: --launcher, and what those who were given them say."""
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import final
 
-from experiments import progress, seconds
+from experiments import progress, results, seconds
 from experiments.engines import cells as cells_lib
 from experiments.engines import clouds, elsewhere, here, launcher, slurm
 from launch import jobs as jobs_lib
@@ -37,6 +38,7 @@ class Here(launcher.Launcher):
         seconds.require_measured_on(self._devices.described, workdir, base)
 
     def start(self, work: cells_lib.Work, more: Sequence[str]) -> list[str]:
+        elsewhere.forget(work.workdir, work.cells)
         return here.run(work, self._devices, more)
 
 
@@ -87,8 +89,12 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     A cell that one of them has is not lost because another has it no more.
     """
     asked = [functools.partial(slurm.states, workdir)]
-    for each in elsewhere.last_of_each(elsewhere.remembered(workdir)):
-        asked.append(functools.partial(clouds.states, each))
+    digests = results.digests(workdir)
+    for each in elsewhere.remembered(workdir):
+        cells = [place for place in each.cells if place.digest in digests]
+        if cells:
+            given = dataclasses.replace(each, cells=cells)
+            asked.append(functools.partial(clouds.states, given))
     found: dict[tuple[str, int], str] = {}
     for ask in asked:
         try:

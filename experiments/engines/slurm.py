@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments import progress, results
 from experiments.engines import cells as cells_lib
+from experiments.engines import elsewhere
 from launch import slurm
 from transformer_jax import config as config_lib
 from transformer_jax import files
@@ -90,17 +91,19 @@ def start(work: cells_lib.Work, options: Options, more: Sequence[str]) -> None:
     with cells_lib.without_failures(cell.folder / "failure.json" for cell in waiting):
         try:
             job, after = slurm.submit(array, report)
-            try:
-                submission = {"job": job, "report": after, "tasks": tasks}
-                files.write_json(_record(work.workdir), {"submissions": [*before, submission]})
-                slurm.release(job)  # what has not been written down does not begin
-            except BaseException:
-                slurm.cancel(job, after)
-                files.write_json(_record(work.workdir), {"submissions": before})
-                raise
         except BaseException:
             shutil.rmtree(folder)
             raise
+        try:
+            submission = {"job": job, "report": after, "tasks": tasks}
+            files.write_json(_record(work.workdir), {"submissions": [*before, submission]})
+            slurm.release(job)  # what has not been written down does not begin
+        except BaseException as error:
+            slurm.cancel(error, job, after)  # or all stays as it is
+            files.write_json(_record(work.workdir), {"submissions": before})
+            shutil.rmtree(folder)
+            raise
+    elsewhere.forget(work.workdir, waiting)
     _log.info(
         "submitted as array %s of %d tasks, and the report as %s; see --status",
         job,
