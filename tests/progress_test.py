@@ -149,14 +149,29 @@ def test_where_there_is_no_room_the_done_go_first_then_the_waiting():
     assert progress.fitting(cells, -1) == []
 
 
+# Python with these arguments, which Ctrl-C interrupts.
+HEED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
 def watch(workdir, terminal):
     """A process that heeds Ctrl-C, even if these tests, started in the background, do not."""
     return subprocess.Popen(
-        [sys.executable, "-m", "experiments.watch", f"--workdir={workdir}", "--interval=0.1"],
+        [
+            sys.executable,
+            "-c",
+            HEED,
+            "-m",
+            "experiments.watch",
+            f"--workdir={workdir}",
+            "--interval=0.1",
+        ],
         stdout=terminal,
         stderr=terminal,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
