@@ -144,11 +144,10 @@ def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
     path = workdir / "sweep.json"
     if not path.exists():
         raise config_lib.UserError(f"{workdir} holds no sweep: it has no sweep.json")
-    remedy = "start the sweep again, which writes it anew and runs nothing twice"
-    record = files.read_json(path, results.SHAPE, remedy)
+    record = files.read_json(path, results.SHAPE, results.REMEDY)
     seeds: Mapping[str, int] | None = None
     if "seeds" in record:
-        seeds = files.read_json(path, {"seeds": {str: int}}, remedy)["seeds"]
+        seeds = files.read_json(path, {"seeds": {str: int}}, results.REMEDY)["seeds"]
     try:
         base = config_lib.from_mapping(record["base"])
         found = []
@@ -159,7 +158,7 @@ def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
                 numbers = _begun(workdir, row) if seeds is None else range(seeds.get(row, 0))
                 found += [(row, seed, steps) for seed in numbers]
     except config_lib.UserError as error:
-        raise config_lib.UserError(f"{path} is damaged ({error}): {remedy}") from error
+        raise config_lib.UserError(f"{path} is damaged ({error}): {results.REMEDY}") from error
     return found
 
 

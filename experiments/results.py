@@ -13,6 +13,7 @@ import numpy as np
 from transformer_jax import config as config_lib
 from transformer_jax import files, run_folder
 
+REMEDY = "start the sweep again, which writes it anew and runs nothing twice"  # sweep.json
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
@@ -76,11 +77,10 @@ def digests(workdir: pathlib.Path) -> set[str]:
     path = workdir / "sweep.json"
     if not path.exists():
         return set()
-    remedy = "start the sweep again, which writes it anew and runs nothing twice"
-    record = files.read_json(path, {}, remedy)
+    record = files.read_json(path, {}, REMEDY)
     if "digests" not in record:  # of an earlier version
         return set()
-    return {*files.read_json(path, {"digests": [str]}, remedy)["digests"]}
+    return {*files.read_json(path, {"digests": [str]}, REMEDY)["digests"]}
 
 
 def slug(row: str) -> str:
@@ -197,14 +197,13 @@ def read(workdir: pathlib.Path) -> Sweep:
     path = workdir / "sweep.json"
     if not path.exists():
         raise config_lib.UserError(f"{workdir} holds no sweep: it has no sweep.json")
-    remedy = "start the sweep again, which writes it anew and runs nothing twice"
-    record = files.read_json(path, SHAPE, remedy)
+    record = files.read_json(path, SHAPE, REMEDY)
     tune = record["tune"]
     try:
         base = config_lib.from_mapping(record["base"])
         _require_rows(record["table"], record["rows"], base, tune)
     except config_lib.UserError as error:
-        raise config_lib.UserError(f"{path} is damaged ({error}): {remedy}") from error
+        raise config_lib.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
     rows = []
     for name, overrides in record["rows"].items():
         variants = {
@@ -214,7 +213,7 @@ def read(workdir: pathlib.Path) -> Sweep:
         }
         row = _read_row(workdir, base, name, overrides)
         rows.append(dataclasses.replace(row, tuned=variants))
-    match = files.read_json(path, {"match": str}, remedy)["match"] if "match" in record else ""
+    match = files.read_json(path, {"match": str}, REMEDY)["match"] if "match" in record else ""
     return Sweep(record["table"], base, rows, workdir, tune, match)
 
 

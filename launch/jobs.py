@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 import subprocess
 from collections.abc import Sequence
 
@@ -42,6 +43,14 @@ class Remote:
     name: str
     label: str
     command: Sequence[str]
+
+
+def require(program: str, launcher: str, remedy: str) -> None:
+    """Raises EngineError unless a program of an engine is here."""
+    if not shutil.which(program):
+        raise EngineError(
+            f"--launcher={launcher} needs {program}, which is not installed here: {remedy}"
+        )
 
 
 def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 600) -> str:

@@ -49,11 +49,8 @@ run: |
 
 def require() -> None:
     """Raises EngineError unless SkyPilot is here."""
-    if not shutil.which("sky"):
-        raise jobs_lib.EngineError(
-            "--launcher=skypilot needs sky, which is not installed here: install SkyPilot with "
-            "its clouds in an environment of its own, as in: uv tool install 'skypilot[gcp]'"
-        )
+    remedy = "install SkyPilot with its clouds in an environment of its own, as in: "
+    jobs_lib.require("sky", "skypilot", f"{remedy}uv tool install 'skypilot[gcp]'")
 
 
 def render(

@@ -7,7 +7,6 @@ Slurm's: `slurm.sh` asks for another turn for a cell that was stopped.
 
 import pathlib
 import shlex
-import shutil
 from collections.abc import Iterable, Sequence
 
 from launch import jobs as jobs_lib
@@ -47,11 +46,9 @@ def require(options: Sequence[str]) -> None:
                 "--parallel), or cannot work with it"
             )
     for program in ("sbatch", "squeue", "scancel", "scontrol"):
-        if not shutil.which(program):
-            raise jobs_lib.EngineError(
-                f"--launcher=slurm needs {program}, which is not installed here: start the sweep "
-                "on a machine from which jobs are submitted"
-            )
+        jobs_lib.require(
+            program, "slurm", "start the sweep on a machine from which jobs are submitted"
+        )
 
 
 def render(

@@ -2,7 +2,6 @@
 
 import pathlib
 import shlex
-import shutil
 import subprocess
 from collections.abc import Sequence
 
@@ -13,11 +12,8 @@ MAX_RESTARTS = 100  # xpk starts a workload again that ends with 42, or with 127
 
 def require() -> None:
     """Raises EngineError unless xpk is here."""
-    if not shutil.which("xpk"):
-        raise jobs_lib.EngineError(
-            "--launcher=xpk needs xpk, which is not installed here: install it in an environment "
-            "of its own, as in: uv tool install xpk"
-        )
+    remedy = "install it in an environment of its own, as in: uv tool install xpk"
+    jobs_lib.require("xpk", "xpk", remedy)
 
 
 def commands(

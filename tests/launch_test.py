@@ -3,10 +3,8 @@
 The engines' own programs are stood in for by scripts that record how they are called.
 """
 
-import dataclasses
 import json
 import os
-import pathlib
 import re
 import shlex
 import shutil
@@ -15,9 +13,6 @@ import sys
 
 import pytest
 
-from experiments.engines import cells, elsewhere, launcher
-from launch import jobs as jobs_lib
-from launch import skypilot, slurm, tpu_vm
 from tests import fake_bucket, tiny
 
 FLAGS = ["--rows=base,E", "--bucket=gs://bucket/sweep", "--accelerator=v5litepod-8"]
@@ -162,22 +157,6 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     assert "2 runs: 0 done" in sweep("--status").stdout.decode()
     # And one that is as it was finds its own.
     assert "2 of 2 runs are done" in sweep("--launcher=skypilot").stderr
-
-
-def test_machines_of_one_cell_train_it_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(skypilot, "check", lambda path: None)
-    job = jobs_lib.Remote("x", "x", ["echo", "run"])
-    settings = {"name": "x", "setup": "true", "accelerator": "a", "spot": False, "nodes": 2}
-    skypilot.render([job], tmp_path / "x.yaml", **settings)
-    run = (tmp_path / "x.yaml").read_text().split("run: |\n")[1]
-    variables = {"CELL": "0", "SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.8", "SKYPILOT_NODE_RANK": "1"}
-    ran = subprocess.run(["bash", "-c", run], env={**os.environ, **variables}, capture_output=True,
-                         text=True, check=True)  # fmt: skip
-    assert ran.stdout == "run --coordinator=10.0.0.7:8476 --processes=2 --process=1\n"
-    ran = subprocess.run(
-        ["bash", "-c", run], env={**os.environ, **variables, "CELL": "7"}, check=False
-    )
-    assert ran.returncode == 2
 
 
 def test_if_one_cell_is_refused_none_is_left_with_the_engine(
@@ -326,96 +305,6 @@ def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables
     assert re.search("base +0 +running", status)
 
 
-def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
-    paths = [tmp_path / name / "failure.json" for name in ("done", "failed", "stopped")]
-    for path in paths:
-        path.parent.mkdir()
-        path.write_text("earlier")
-
-    def run():
-        with cells.without_failures(paths):
-            (tmp_path / "done/result.json").touch()
-            paths[1].write_text("later")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert not paths[0].exists()
-    assert [path.read_text() for path in paths[1:]] == ["later", "earlier"]
-
-
-def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
-    cell = cells.Cell("base", 0, make_config(), {}, tmp_path / "sweep/base/seed0", "0f3a9c12" * 8)
-    place = elsewhere.place(cell, str(tmp_path / "bucket"))
-    there = pathlib.Path(place.there)
-    there.mkdir(parents=True)
-    (there / "run.json").write_text(json.dumps({"config_hash": cell.digest, "digests": {}}))
-    (there / "result.json").write_text("{}")
-    (tmp_path / "sweep").mkdir()
-    elsewhere.remember(tmp_path / "sweep", [elsewhere.Submission("xpk", [], [place])])
-    other = dataclasses.replace(cell, digest="1" * 64)
-    launcher.Launcher().fetch([other], tmp_path / "sweep")
-    assert not cell.folder.exists()
-    launcher.Launcher().fetch([cell], tmp_path / "sweep")
-    assert (cell.folder / "result.json").exists()
-    elsewhere.forget(tmp_path / "sweep", [cell])
-    assert elsewhere.remembered(tmp_path / "sweep") == []
-
-
-@pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])
-def test_labels_are_names_that_engines_take(row, make_config):
-    cell = cells.Cell(row, 3, make_config(), {}, pathlib.Path("x"), "0f3a9c12" * 8)
-    label = elsewhere.label(cell)
-    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)  # GKE's
-    assert len(label) <= 40
-
-
-def test_the_lines_for_a_slice_run_every_cell_until_it_is_done(tmp_path):
-    """Runs the script with a gcloud that runs here what it would run on the slice."""
-    stand_in = """#!/bin/bash
-echo "$*" >> calls
-case "$*" in
-  *describe*) echo ACTIVE ;;
-  *"ssh"*"cell"*) for last; do :; done; bash -c "${last#--command=cd transformer_jax && }" ;;
-esac
-"""
-    (tmp_path / "gcloud").write_text(stand_in)
-    (tmp_path / "gcloud").chmod(0o755)
-    first = "test -e stopped && echo cell 1 >> done || { touch stopped; exit 42; }"
-    jobs = [
-        jobs_lib.Remote("one", "one", ["bash", "-c", first, "cell"]),
-        jobs_lib.Remote("two", "two", ["bash", "-c", "exit 1", "cell"]),
-        jobs_lib.Remote("three", "three", ["bash", "-c", "echo cell 3 >> done", "cell"]),
-    ]
-    options = ["--zone=z", "--project=p", "--runtime-version=v2-alpha-tpuv5-lite", "--network=n"]
-    script = tpu_vm.render(
-        jobs, name="x", setup="true", accelerator="v5litepod-8", spot=True, options=options
-    )
-    (tmp_path / "x.sh").write_text(script)
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    settings = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    (tmp_path / "deleted").touch()
-    subprocess.run(["git", "add", "deleted"], cwd=tmp_path, check=True)
-    (tmp_path / "deleted").unlink()  # one that git still tracks
-    ran = subprocess.run(["bash", "x.sh"], cwd=tmp_path, env=settings, capture_output=True,
-                         text=True, check=False)  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "done").read_text() == "cell 1\ncell 3\n"
-    assert "failed, exit code 1: " in ran.stderr
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert all("--zone=z --project=p" in call for call in calls)
-    assert "--network=n --spot" in calls[0]
-    assert "--spot" not in "".join(calls[1:])
-    assert "queued-resources delete x" in calls[-1]
-    assert script.splitlines()[-1] == f"# gcloud {calls[-1]}"
-    (tmp_path / "calls").unlink()
-    shutil.rmtree(tmp_path / ".git")
-    ran = subprocess.run(["bash", "x.sh"], cwd=tmp_path, env=settings, capture_output=True,
-                         check=False)  # fmt: skip
-    assert ran.returncode != 0  # what cannot be packed costs nothing
-    assert not (tmp_path / "calls").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -442,34 +331,3 @@ def test_what_cannot_be_handed_over_is_refused_in_one_line(sweep, flags, message
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert message in errors[0]
-
-
-def test_slurm_is_given_an_array_and_a_report_that_waits_for_it(tmp_path):
-    jobs = [
-        jobs_lib.Job(
-            f"cell {i}", ["echo", "a b", str(i)], tmp_path / f"{i}/log.txt", [tmp_path / str(i)]
-        )
-        for i in range(3)
-    ]
-    array, report = slurm.render(
-        jobs, ["echo", "report"], tmp_path / "slurm", name="x", nodes=2, parallel=2,
-        options=["--partition=gpu", "--gpus-per-node=4", "-t", "60"], script=slurm.SCRIPT,
-    )  # fmt: skip
-    assert "--array=0-2%2" in array
-    assert "--nodes=2" in array
-    assert "--gpus-per-node=4" in array
-    assert "--partition=gpu" in report
-    assert report[report.index("-t") + 1] == "60"
-    assert not any("gpus" in option for option in report)
-    script = tmp_path / "slurm/1.sh"
-    subprocess.run(["bash", script], check=True)
-    assert (tmp_path / "1/log.txt").read_text() == "a b 1\n"
-    subprocess.run(["bash", script, "died", "2"], check=True)  # refused: it has said so itself
-    assert not (tmp_path / "1/failure.json").exists()
-    subprocess.run(["bash", script, "died", "9"], check=True)
-    failure = json.loads((tmp_path / "1/failure.json").read_text())
-    assert failure["error"] == "exit code 9 (see log.txt)"
-    subprocess.run(["bash", script, "died", "10"], check=True)  # the first word stands
-    assert json.loads((tmp_path / "1/failure.json").read_text()) == failure
-    for path in (slurm.SCRIPT, tmp_path / "slurm/submit.sh", pathlib.Path("tests/debian.sh")):
-        subprocess.run(["bash", "-n", path], check=True)

@@ -1,5 +1,6 @@
 """What is shown of a sweep while it runs: from its files, and without disturbing it."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -157,9 +158,14 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def watch(workdir, terminal):
-    """A process that heeds Ctrl-C, even if these tests, started in the background, do not."""
-    return subprocess.Popen(
+@contextlib.contextmanager
+def watch(workdir):
+    """A process that heeds Ctrl-C, even if these tests, started in the background, do not.
+
+    And the terminal that it writes to.
+    """
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
         [
             sys.executable,
             "-c",
@@ -169,10 +175,17 @@ def watch(workdir, terminal):
             f"--workdir={workdir}",
             "--interval=0.1",
         ],
-        stdout=terminal,
-        stderr=terminal,
+        stdout=theirs,
+        stderr=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
     )
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+        os.close(ours)
 
 
 def read_until(terminal, text):
@@ -194,9 +207,7 @@ def read_to_the_end(terminal, process):
 
 
 def test_on_a_terminal_the_table_follows_the_files_and_an_interrupt_ends_it_well(sweep):
-    ours, theirs = pty.openpty()
-    process = watch(sweep, theirs)
-    try:
+    with watch(sweep) as (process, ours):
         read_until(ours, "4 runs: 0 done, 0 running, 0 failed, 4 waiting")
         folder = begin(sweep, "base", 0, {"step": 8, **RECORD})
         with run_folder.only_run_in(folder):
@@ -205,26 +216,14 @@ def test_on_a_terminal_the_table_follows_the_files_and_an_interrupt_ends_it_well
             )
         process.send_signal(signal.SIGINT)
         assert read_to_the_end(ours, process) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(theirs)
-        os.close(ours)
 
 
 def test_on_a_terminal_it_ends_when_nothing_is_left(sweep):
     for row, seed in (("base", 0), ("base", 1), ("A h=1", 0), ("A h=1 warmup_steps=20", 0)):
         (begin(sweep, row, seed) / "failure.json").write_text('{"error": "no luck"}')
-    ours, theirs = pty.openpty()
-    process = watch(sweep, theirs)
-    try:
+    with watch(sweep) as (process, ours):
         assert "no luck" in read_until(ours, "4 failed, 0 waiting")
         assert read_to_the_end(ours, process) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(theirs)
-        os.close(ours)
 
 
 def test_elsewhere_it_prints_the_table_once(server, sweep):

@@ -17,7 +17,13 @@ _log = logging.getLogger("transformer_jax.sweep")
 
 
 class Cloud(launcher.Launcher):
-    """On machines that share no disk with this one."""
+    """On machines that share no disk with this one.
+
+    Attributes:
+      answers: whether the engine can be asked which cells it has.
+    """
+
+    answers = True
 
     def check(self, base: config_lib.Config) -> None:
         launcher.refuse(parallel=launcher.PARALLEL.value, slurm_script=launcher.SLURM_SCRIPT.value)
@@ -160,6 +166,8 @@ class Xpk(Cloud):
 class TpuVm(Cloud):
     """As lines of gcloud, for who uses no engine."""
 
+    answers = False
+
     @staticmethod
     def queue(labels: Sequence[str], options: Sequence[str]) -> dict[str, str]:
         return {}
@@ -203,15 +211,16 @@ def engine_of(given: elsewhere.Submission) -> type[Cloud]:
 def states(given: elsewhere.Submission) -> dict[tuple[str, int], str]:
     """What an engine says of the cells that it was given, and what comes out of the bucket."""
     refused: dict[tuple[str, int], str] = {}
+    engine = engine_of(given)
     try:
-        queue = engine_of(given).queue([place.label for place in given.cells], given.options)
+        queue = engine.queue([place.label for place in given.cells], given.options)
     finally:  # a cell that ends meanwhile is either in the queue or has its result
         for place in given.cells:
             try:
                 elsewhere.fetch([place])
             except config_lib.UserError as error:
                 refused[place.row, place.seed] = f"{progress.FAILED}: {error}"
-    if given.launcher == "tpu-vm":  # gcloud has no queue of cells
+    if not engine.answers:
         return refused
     lost = f"{progress.LOST}: {given.launcher} has no {{}}"
     return {

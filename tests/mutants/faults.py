@@ -116,7 +116,7 @@ FAULTS: dict[str, list[Fault]] = {
             "another's run that refuses a cell fails it",
             '[ "$2" = 2 ] && exit',
             ":",
-            "tests/launch_test.py::test_slurm_is_given_an_array_and_a_report_that_waits_for_it",
+            "tests/handed_over_test.py::test_slurm_is_given_an_array_and_a_report_that_waits_for_it",
         ),
     ],
     "transformer_jax/training/checkpoint.py": [
