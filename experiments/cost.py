@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from experiments import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
+from transformer_jax.models import embedding
 from transformer_jax.training import losses, sharding
 from transformer_jax.training import step as step_lib
 
@@ -30,7 +31,9 @@ def training_flops(config: config_lib.Config) -> float:
     pass. Attention counts whole packed rows, as it is computed.
     """
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
-    sizes = dataclasses.replace(config.model, dropout_rate=0.0)  # which changes no product
+    sizes = dataclasses.replace(
+        config.model, dropout_rate=0.0, compute_dtype="float32"
+    )  # neither changes what is multiplied
     lengths = (config.data.source_length, config.data.target_length)
     return 3.0 * rows * _forward_flops(sizes, config.data.vocab_size, lengths)
 
@@ -59,9 +62,13 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
 
     def loss(params: Any, batch: sequences.Batch) -> jax.Array:
         key = jax.random.key(0)
-        logits = models.logits(model, params, batch, hyper.rates, key, hyper.sampling)
+        outputs = models.outputs(model, params, batch, hyper.rates, key, hyper.sampling)
         return losses.cross_entropy(
-            logits, batch.labels, batch.target.segments, hyper.label_smoothing
+            outputs,
+            embedding.of(params),
+            batch.labels,
+            batch.target.segments,
+            hyper.label_smoothing,
         ).smoothed
 
     _, backward = jax.eval_shape(lambda p, b: jax.vjp(loss, p, b), params, batch)

@@ -17,26 +17,26 @@ from transformer_jax.training import step as step_lib
 def attend_in_loops(arrays, mask, window):
     """Section 3.2.1, one query, one head and one key at a time; the window counts in places."""
     queries, keys, values, bias = arrays
-    batch, length, heads, d_k = queries.shape
-    group = heads // keys.shape[2]
-    out = np.zeros((batch, length, heads, values.shape[-1]))
+    batch, heads, length, d_k = queries.shape
+    group = heads // keys.shape[1]
+    out = np.zeros((batch, heads, length, values.shape[-1]))
     for b in range(batch):
         for h in range(heads):
             k = h // group
             for t in range(length):
                 weights = {}
-                for s in range(keys.shape[1]):
+                for s in range(keys.shape[2]):
                     if mask[b, 0, t, s] and (not window or abs(t - s) <= window):
-                        product = sum(queries[b, t, h, c] * keys[b, s, k, c] for c in range(d_k))
+                        product = sum(queries[b, h, t, c] * keys[b, k, s, c] for c in range(d_k))
                         weights[s] = math.exp(product / math.sqrt(d_k) + bias[0, h, t, s])
                 for s, weight in weights.items():
-                    out[b, t, h] += weight / sum(weights.values()) * values[b, s, k]
+                    out[b, h, t] += weight / sum(weights.values()) * values[b, k, s]
     return out
 
 
 def attend(arrays, mask, window):
     queries, keys, values, bias = map(jnp.asarray, arrays)
-    places, there = (jnp.arange(x.shape[1])[None] for x in (queries, keys))
+    places, there = (jnp.arange(x.shape[2])[None] for x in (queries, keys))
     seen = jnp.asarray(mask) & masks.within_window(places, there, window)
     return attention.attend(queries, attention.KeysValues(keys, values), seen, bias)
 
@@ -44,7 +44,7 @@ def attend(arrays, mask, window):
 def example(batch, heads, kv_heads, d_k, d_v):
     """Queries, keys, values and bias of 5 queries and 7 keys, and a mask."""
     rng = np.random.default_rng(0)
-    shapes = [(5, heads, d_k), (7, kv_heads, d_k), (7, kv_heads, d_v)]
+    shapes = [(heads, 5, d_k), (kv_heads, 7, d_k), (kv_heads, 7, d_v)]
     arrays = [*(rng.normal(size=(batch, *s)) for s in shapes), rng.normal(size=(1, heads, 5, 7))]
     mask = rng.random((batch, 1, 5, 7)) < 0.6
     mask[:, :, range(5), range(5)] = True  # a query must see something
@@ -96,26 +96,27 @@ def test_the_kernel_is_chosen_from_device_type_and_shapes(make_config, monkeypat
         "model.d_v": 60,
     }
 
-    def chosen(changes=None, queries=40, keys=34):
+    def chosen(changes=None, queries=40, keys=34, platform="gpu"):
         model = make_config({**fitting, **(changes or {})}).model
-        return kernels.takes(model, queries, keys, dropped=False)
+        return kernels.takes(kernels.on(model, platform), queries, keys)
 
-    assert not chosen()  # on a CPU
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert not chosen(platform="cpu")
+    assert not chosen(platform="tpu")
     assert chosen()
     assert not chosen(keys=33)
     assert not chosen(queries=1)
     assert not chosen({"model.d_v": 129})
     assert not chosen({"model.compute_dtype": "float32"})
     assert not chosen({"model.attention_kernel": "plain"})
-    assert not kernels.takes(make_config(fitting).model, 40, 34, dropped=True)
+    assert not chosen({"model.attention_dropout_rate": 0.1})
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     odd = make_config({**fitting, "data.source_length": 63})
     assert kernels.describe(odd) == "encoder plain, decoder fused, cross plain"
 
 
 def test_gradients_are_those_of_the_loops():
     arrays, mask = example(1, 4, 2, 3, 2)
-    weights = np.random.default_rng(1).normal(size=(1, 5, 4, 2))
+    weights = np.random.default_rng(1).normal(size=(1, 4, 5, 2))
 
     def total(arrays):
         return (attend_in_loops(arrays, mask, 2) * weights).sum()
@@ -137,11 +138,11 @@ def test_gradients_are_those_of_the_loops():
 
 def test_repeated_key_value_heads_are_multi_head_attention():
     keys = jax.random.split(jax.random.key(0), 3)
-    queries = jax.random.normal(keys[0], (2, 4, 6, 8))
+    queries = jax.random.normal(keys[0], (2, 6, 4, 8))
     few = attention.KeysValues(
-        jax.random.normal(keys[1], (2, 5, 2, 8)), jax.random.normal(keys[2], (2, 5, 2, 8))
+        jax.random.normal(keys[1], (2, 2, 5, 8)), jax.random.normal(keys[2], (2, 2, 5, 8))
     )
-    many = attention.KeysValues(*(jnp.repeat(x, 3, axis=2) for x in few))
+    many = attention.KeysValues(*(jnp.repeat(x, 3, axis=1) for x in few))
     mask = jnp.ones((1, 1, 4, 5), bool)
     np.testing.assert_allclose(
         attention.attend(queries, few, mask), attention.attend(queries, many, mask), atol=1e-6

@@ -1,7 +1,9 @@
 """The loss against distributions written out in full."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from transformer_jax.training import losses
@@ -21,6 +23,54 @@ def test_is_cross_entropy_with_the_smoothed_distribution(smoothing):
         smoothed -= (q * log_p).sum()
         true -= log_p[labels[b, t]]
     found = losses.cross_entropy(
-        jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(segments), smoothing
+        jnp.asarray(logits), jnp.eye(5), jnp.asarray(labels), jnp.asarray(segments), smoothing
     )
     np.testing.assert_allclose(found, [smoothed, true, 4], rtol=1e-5)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 6])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_chunks_and_their_gradients_are_those_of_written_out_logits(chunks, dtype):
+    keys = jax.random.split(jax.random.key(0), 3)
+    outputs = jax.random.normal(keys[0], (6, 4, 8)).astype(dtype)
+    matrix = jax.random.normal(keys[1], (11, 8))
+    labels = jax.random.randint(keys[2], (6, 4), 0, 11)
+    segments = jnp.arange(24).reshape(6, 4) % 5
+
+    def found(outputs, matrix):
+        return losses.cross_entropy(outputs, matrix, labels, segments, 0.1, chunks).smoothed / 7
+
+    def expected(outputs, matrix):
+        rounded = matrix.astype(dtype).astype(jnp.float32)
+        logits = jnp.einsum("BTD,VD->BTV", outputs.astype(jnp.float32), rounded)
+        log_p = jax.nn.log_softmax(logits)
+        smoothed = optax.smooth_labels(jax.nn.one_hot(labels, 11), 0.1)
+        return -jnp.sum(smoothed * log_p, where=(segments > 0)[..., None]) / 7
+
+    (a, gradients), (b, slopes) = (
+        jax.jit(jax.value_and_grad(each, argnums=(0, 1)))(outputs, matrix)
+        for each in (found, expected)
+    )
+    np.testing.assert_allclose(a, b, rtol=1e-5)
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    for gradient, slope in zip(gradients, slopes, strict=True):
+        assert gradient.dtype == slope.dtype
+        np.testing.assert_allclose(
+            gradient.astype(np.float32), slope.astype(np.float32), rtol=tolerance, atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@pytest.mark.parametrize(
+    ("rows", "length", "vocabulary"), [(96, 256, 37_000), (10, 40, 800), (7, 64, 9**5)]
+)
+def test_chunks_are_few_and_small_enough(platform, rows, length, vocabulary):
+    limit = losses.CHUNK_BYTES.get(platform, losses.LARGE_CHUNK_BYTES)
+    found = losses.chunks(rows, length, vocabulary, platform)
+    assert rows % found == 0
+    fits = [
+        n
+        for n in range(1, rows + 1)
+        if rows % n == 0 and 4 * rows * length * vocabulary <= n * limit
+    ]
+    assert found == min(fits, default=rows)

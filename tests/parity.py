@@ -17,6 +17,7 @@ import pytest
 
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
+from transformer_jax.models import embedding
 from transformer_jax.training import losses
 
 
@@ -142,9 +143,10 @@ def assert_models_agree(model: nn.Module, params: Any, theirs: Any, pairs: list[
     padded = batching.fill([[pair] for pair in sentences], 8, 11)
 
     def loss(params: Any, batch: sequences.Batch) -> tuple[jax.Array, jax.Array]:
-        logits = models.logits(model, params, batch)
-        total = losses.cross_entropy(logits, batch.labels, batch.target.segments, SMOOTHING)
-        return total.smoothed, logits
+        outputs, matrix = models.outputs(model, params, batch), embedding.of(params)
+        segments = batch.target.segments
+        total = losses.cross_entropy(outputs, matrix, batch.labels, segments, SMOOTHING)
+        return total.smoothed, embedding.logits(matrix, outputs)
 
     compare = jax.jit(jax.value_and_grad(loss, has_aux=True))
     (found, logits), found_gradients = compare(params, packed)

@@ -40,12 +40,18 @@ def test_the_loss_is_pytorchs_over_real_tokens(smoothing):
     labels = rng.integers(1, 20, (3, 6))
     segments = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0] * 6])
 
-    def loss(logits, kind):
-        found = losses.cross_entropy(logits, jnp.array(labels), jnp.array(segments), smoothing)
-        return getattr(found, kind)
+    def loss(logits, smoothing):
+        """The logits as those of themselves: by the matrix that changes nothing."""
+        found = losses.cross_entropy(
+            logits, jnp.eye(20), jnp.array(labels), jnp.array(segments), smoothing
+        )
+        return found.smoothed, found.true
 
-    for kind, share in (("smoothed", smoothing), ("true", 0.0)):
-        found, gradient = jax.value_and_grad(loss)(jnp.array(logits), kind)
+    exact = {}
+    for share in (0.0, smoothing):
+        (found, exact[share]), gradient = jax.value_and_grad(loss, has_aux=True)(
+            jnp.array(logits), share
+        )
         theirs = torch.tensor(logits, requires_grad=True)
         expected = torch.nn.functional.cross_entropy(
             theirs.flatten(0, 1),
@@ -54,8 +60,11 @@ def test_the_loss_is_pytorchs_over_real_tokens(smoothing):
             label_smoothing=share,
         )
         expected.backward()
-        parity.assert_close(found, expected.item(), f"{kind} loss")
-        parity.assert_close(gradient, theirs.grad.numpy(), f"gradient of the {kind} loss")
+        parity.assert_close(found, expected.item(), f"loss with eps {share}")
+        parity.assert_close(gradient, theirs.grad.numpy(), f"gradient with eps {share}")
+        if not share:
+            parity.assert_close(exact[share], expected.item(), "loss without smoothing")
+    assert exact[smoothing] == exact[0.0]  # what perplexity counts knows no eps
 
 
 class SelfAttention(nn.Module):

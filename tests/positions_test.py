@@ -29,18 +29,18 @@ def test_sinusoidal_is_the_papers_formula():
 
 
 def test_rotary_multiplies_by_a_complex_number():
-    x = np.random.default_rng(0).normal(size=(1, 2, 3, 4))
+    x = np.random.default_rng(0).normal(size=(1, 3, 2, 4))
     found = positions.Rotary(sizes(d_model=8, max_positions=16)).rotate(
         jnp.asarray(x), jnp.array([[5, 11]])
     )
     for t, pos in enumerate((5, 11)):
         for h in range(3):
             for i in range(2):
-                turned = complex(x[0, t, h, 2 * i], x[0, t, h, 2 * i + 1]) * cmath.exp(
+                turned = complex(x[0, h, t, 2 * i], x[0, h, t, 2 * i + 1]) * cmath.exp(
                     1j * pos / 10000 ** (2 * i / 4)
                 )
-                np.testing.assert_allclose(found[0, t, h, 2 * i], turned.real, atol=1e-5)
-                np.testing.assert_allclose(found[0, t, h, 2 * i + 1], turned.imag, atol=1e-5)
+                np.testing.assert_allclose(found[0, h, t, 2 * i], turned.real, atol=1e-5)
+                np.testing.assert_allclose(found[0, h, t, 2 * i + 1], turned.imag, atol=1e-5)
 
 
 def test_rotary_products_depend_on_distance_only():

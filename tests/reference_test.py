@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import dropout
+from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses
 
 VOCABULARY = 40
@@ -132,8 +132,10 @@ def test_logits_and_gradients_are_the_papers_equations(make_config, monkeypatch,
     rates = dropout.Rates(*[jnp.float32(1 - factor) for factor in kept])
 
     def loss(params, batch):
-        logits = models.logits(model, params, batch, rates, jax.random.key(0))
-        return losses.cross_entropy(logits, batch.labels, batch.target.segments, 0.0).true, logits
+        outputs = models.outputs(model, params, batch, rates, jax.random.key(0))
+        matrix = embedding.of(params)
+        total = losses.cross_entropy(outputs, matrix, batch.labels, batch.target.segments, 0.0)
+        return total.smoothed, embedding.logits(matrix, outputs)
 
     compare = jax.jit(jax.value_and_grad(loss, has_aux=True))
     (total, logits), gradients = compare(params, batch)

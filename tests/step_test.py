@@ -7,7 +7,7 @@ import pytest
 
 from transformer_jax import models
 from transformer_jax.data import batching
-from transformer_jax.models import dropout
+from transformer_jax.models import dropout, embedding
 from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
 
@@ -51,12 +51,13 @@ def test_scheduled_sampling_grows_evenly_from_none(make_config, monkeypatch):
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, 20)
 
-    def logits(model, params, batch, rates, key, sampling):
-        """The chance itself, where a token is scored that is never the label."""
+    def outputs(model, params, batch, rates, key, sampling):
+        """Their logits are the chance itself for a token that is never the label, else 0."""
         nothing = 0 * sum(map(jnp.sum, jax.tree.leaves(params)))
         return jnp.zeros((*batch.labels.shape, 20)).at[:, :, 0].set(sampling + nothing)
 
-    monkeypatch.setattr(models, "logits", logits)
+    monkeypatch.setattr(models, "outputs", outputs)
+    monkeypatch.setattr(embedding, "of", lambda params: jnp.zeros((20, 20)).at[0, 0].set(1))
     advance = step_lib.make_step(model, config, mesh)
     for step in (0, 50, 99):
         state = step_lib.init_state(model, config, mesh)._replace(step=jnp.int32(step))

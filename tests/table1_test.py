@@ -174,10 +174,10 @@ def test_restricted_self_attention_is_attention_within_a_window(length, neighbou
     queries, keys, values = random(3, 2, length, 5)
     positions = jnp.arange(length)[None]
     expected = attention.attend(
-        queries[:, :, None],
-        attention.KeysValues(keys[:, :, None], values[:, :, None]),
+        queries[:, None],
+        attention.KeysValues(keys[:, None], values[:, None]),
         masks.within_window(positions, positions, neighbourhood),
-    )[:, :, 0]
+    )[:, 0]
     restricted = jax.jit(layer_kinds.restricted_self_attention, static_argnums=3)
     found = restricted(queries, keys, values, neighbourhood)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -103,8 +103,8 @@ def restricted_self_attention(
 
 def _attend(queries: Inputs, keys: Inputs, values: Inputs, mask: jax.Array) -> Inputs:
     """Attention of one head."""
-    keys_values = attention.KeysValues(keys[:, :, None], values[:, :, None])
-    return attention.attend(queries[:, :, None], keys_values, mask)[:, :, 0]
+    keys_values = attention.KeysValues(keys[:, None], values[:, None])
+    return attention.attend(queries[:, None], keys_values, mask)[:, 0]
 
 
 Layer = tuple[Callable[..., jax.Array], Sequence[tuple[int, ...]]]

@@ -345,16 +345,16 @@ FAULTS: dict[str, list[Fault]] = {
         Fault("smoothing in perplexity", "jnp.sum(true,", "jnp.sum(smoothed,", LOSS),
         Fault(
             "end token not counted in perplexity",
-            "real = segments > 0",
-            "real = (segments > 0) & (labels != 2)",
+            "labels, segments > 0, eps",
+            "labels, (segments > 0) & (labels != 2), eps",
             PERPLEXITY,
         ),
     ],
     "transformer_jax/evaluation/perplexity.py": [
         Fault(
             "dropout active in evaluation",
-            "models.logits(model, params, batch)",
-            "models.logits(model, params, batch, models.dropout.Rates(jax.numpy.float32(0.1)), "
+            "models.outputs(model, params, batch)",
+            "models.outputs(model, params, batch, models.dropout.Rates(jax.numpy.float32(0.1)), "
             "jax.random.key(0))",
             PERPLEXITY,
         ),

@@ -12,6 +12,7 @@ import numpy as np
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching, packing
+from transformer_jax.models import embedding
 from transformer_jax.training import losses, sharding
 
 LARGEST = 700  # nats per token whose exponential is still a number
@@ -51,6 +52,8 @@ def build(
     parts = sharding.parts(mesh)
     batch_rows = -(-min(len(rows), max(1, BATCH_TOKENS // capacities[1])) // parts) * parts
     rows += [[]] * (-len(rows) % batch_rows)
+    platform = mesh.devices.flat[0].platform
+    loss_chunks = losses.chunks(batch_rows // parts, capacities[1], config.vocab_size, platform)
     batches = [
         batching.fill(rows[start : start + batch_rows], *capacities)
         for start in range(0, len(rows), batch_rows)
@@ -59,8 +62,14 @@ def build(
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
     def sums(params: Any, batch: sequences.Batch) -> losses.Losses:
         with sharding.of_activations(mesh):
-            logits = models.logits(model, params, batch)
-        return losses.cross_entropy(logits, batch.labels, batch.target.segments, 0.0)
+            return losses.cross_entropy(
+                models.outputs(model, params, batch),
+                embedding.of(params),
+                batch.labels,
+                batch.target.segments,
+                0.0,
+                loss_chunks,
+            )
 
     def measure(params: Any) -> float:
         found = [sums(params, sharding.put(batch, mesh)) for batch in batches]

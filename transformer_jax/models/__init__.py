@@ -13,6 +13,7 @@ from transformer_jax.models import (
     cells,
     convolutional,
     dropout,
+    embedding,
     kernels,
     layers,
     masks,
@@ -28,8 +29,15 @@ ARCHITECTURES: dict[str, Any] = {
 }
 
 
-def build(config: config_lib.ModelConfig, vocab_size: int) -> nn.Module:
+def build(
+    config: config_lib.ModelConfig, vocab_size: int, platform: str | None = None
+) -> nn.Module:
     """The model that a configuration describes.
+
+    Args:
+      config: its sizes and kinds.
+      vocab_size: V.
+      platform: what it will be compiled for: "cpu", "gpu" or "tpu"; None: what JAX finds here.
 
     Raises:
       config_lib.UserError: a kind is unknown, or a size does not suit a kind.
@@ -51,7 +59,7 @@ def build(config: config_lib.ModelConfig, vocab_size: int) -> nn.Module:
         "model.recurrent_attention", config.recurrent_attention, recurrent.ATTENTIONS
     )
     _check_parts(config, position)
-    return architecture(config, vocab_size)
+    return architecture(kernels.on(config, platform or jax.default_backend()), vocab_size)
 
 
 def _check_parts(config: config_lib.ModelConfig, position: type[positions.Position]) -> None:
@@ -82,15 +90,15 @@ def _acts_on_attention(position: type[positions.Position]) -> bool:
     return position.rotate is not plain.rotate or position.bias is not plain.bias
 
 
-def logits(
+def outputs(
     model: nn.Module,
     params: Any,
     batch: sequences.Batch,
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
     sampling: Float[jax.Array, ""] | None = None,
-) -> Float[jax.Array, "B T V"]:
-    """Scores of every piece at every target position, under teacher forcing.
+) -> Float[jax.Array, "B T D"]:
+    """The decoder's output at every target position, under teacher forcing.
 
     Args:
       model: an architecture.
@@ -103,3 +111,10 @@ def logits(
     rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}
     options: dict[str, Any] = {} if sampling is None else {"sampling": sampling}
     return jnp.asarray(model.apply(params, batch.source, batch.target, rates, rngs=rngs, **options))
+
+
+def logits(
+    model: nn.Module, params: Any, batch: sequences.Batch, *rest: Any, **options: Any
+) -> Float[jax.Array, "B T V"]:
+    """Scores of every piece at every target position; arguments as those of `outputs`."""
+    return embedding.logits(embedding.of(params), outputs(model, params, batch, *rest, **options))

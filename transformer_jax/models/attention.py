@@ -12,8 +12,9 @@ MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, head_i = Attention(Q W_Qi,
 d_k and d_v are independent of each other and of d_model / h, as rows B of Table 3 need.
 """
 
+import functools
 import math
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import flax.linen as nn
 import jax
@@ -21,20 +22,20 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import dense, dropout, kernels
+from transformer_jax.models import dropout, kernels, products
 from transformer_jax.models import positions as positions_lib
 
 
 class KeysValues(NamedTuple):
-    """What attention reads: one key and one value per position and key–value head."""
+    """What attention reads: one key and one value per key–value head and position."""
 
-    keys: Float[jax.Array, "B S K d_k"]
-    values: Float[jax.Array, "B S K d_v"]
+    keys: Float[jax.Array, "B K S d_k"]
+    values: Float[jax.Array, "B K S d_v"]
 
 
 def weigh(
-    queries: Float[jax.Array, "B T H d_k"],
-    keys: Float[jax.Array, "B S K d_k"],
+    queries: Float[jax.Array, "B H T d_k"],
+    keys: Float[jax.Array, "B K S d_k"],
     mask: Bool[jax.Array, "#B #1 #T S"],
     bias: Float[jax.Array, "#B H T S"] | None = None,
 ) -> Float[jax.Array, "B H T S"]:
@@ -43,46 +44,142 @@ def weigh(
     Query head h reads key–value head h // G.
 
     Args:
-      queries: one query per position and head.
+      queries: one query per head and position.
       keys: with K heads, K a divisor of H.
       mask: true where a query may look; every query must have at least one such key.
       bias: added to the scaled logits.
     """
-    batch, length, heads, d_k = queries.shape
-    kv_heads = keys.shape[2]
-    # The G queries of a group stand one after another, so that this is one plain batched product.
-    grouped = queries.reshape(batch, length, kv_heads, -1, d_k).transpose(0, 3, 1, 2, 4)
-    logits = jnp.einsum(
-        "BNKC,BSKC->BKNS",
-        grouped.reshape(batch, -1, kv_heads, d_k) / math.sqrt(d_k),
-        keys,
-        preferred_element_type=jnp.float32,
-    ).reshape(batch, heads, length, -1)
-    if bias is not None:
-        logits += bias
-    return jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min))
+    logits = products.einsum("BKNC,BKSC->BKNS", _grouped(queries, keys), keys, jnp.float32)
+    return jax.nn.softmax(_masked(logits, mask, bias))
 
 
 def mix(
-    weights: Float[jax.Array, "B H T S"], values: Float[jax.Array, "B S K d_v"]
-) -> Float[jax.Array, "B T H d_v"]:
+    weights: Float[jax.Array, "B H T S"], values: Float[jax.Array, "B K S d_v"]
+) -> Float[jax.Array, "B H T d_v"]:
     """For each query and head the weighted mean of the values of its key–value head."""
     batch, heads, length, keys = weights.shape
-    kv_heads, d_v = values.shape[2:]
-    grouped = weights.astype(values.dtype).reshape(batch, kv_heads, -1, keys)
-    mixed = jnp.einsum("BKNS,BSKC->BNKC", grouped, values)
-    split = mixed.reshape(batch, -1, length, kv_heads, d_v).transpose(0, 2, 3, 1, 4)
-    return split.reshape(batch, length, heads, d_v)
+    grouped = weights.astype(values.dtype).reshape(batch, values.shape[1], -1, keys)
+    mixed = products.einsum("BKNS,BKSC->BKNC", grouped, values)
+    return mixed.reshape(batch, heads, length, -1)
 
 
 def attend(
-    queries: Float[jax.Array, "B T H d_k"],
+    queries: Float[jax.Array, "B H T d_k"],
     keys_values: KeysValues,
     mask: Bool[jax.Array, "#B #1 #T S"],
     bias: Float[jax.Array, "#B H T S"] | None = None,
-) -> Float[jax.Array, "B T H d_v"]:
-    """softmax(Q Kᵀ / sqrt(d_k) + bias) V over the keys that the mask allows."""
-    return mix(weigh(queries, keys_values.keys, mask, bias), keys_values.values)
+) -> Float[jax.Array, "B H T d_v"]:
+    """`mix` of what `weigh` finds, by fewer passes over the T × S weights.
+
+    The result, not each weight, is divided by the sum of exponentials, and the gradient is written
+    down likewise (as in FlashAttention, Dao et al. 2022, section 3.1).
+    """
+    batch, heads, length, _ = queries.shape
+    grouped = _grouped(queries, keys_values.keys)
+    mixed: Any = _attend(products.on_several_devices(), grouped, *keys_values, mask, bias)
+    return mixed.reshape(batch, heads, length, -1)
+
+
+def _grouped(
+    queries: Float[jax.Array, "B H T d_k"], keys: Float[jax.Array, "B K S d_k"]
+) -> Float[jax.Array, "B K N d_k"]:
+    """Queries / sqrt(d_k), the G T of each key–value head one after another."""
+    batch, _, _, d_k = queries.shape
+    return queries.reshape(batch, keys.shape[1], -1, d_k) / math.sqrt(d_k)
+
+
+def _masked(
+    logits: Float[jax.Array, "B K N S"],
+    mask: Bool[jax.Array, "#B #1 #T S"],
+    bias: Float[jax.Array, "#B H T S"] | None,
+) -> Float[jax.Array, "B H T S"]:
+    """Logits by head and query, with the bias, and very low where the mask forbids."""
+    batch, _, _, keys = logits.shape
+    logits = logits.reshape(batch, -1, mask.shape[2], keys)
+    if bias is not None:
+        logits += bias
+    return jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(
+    several: bool,
+    queries: Float[jax.Array, "B K N d_k"],
+    keys: Float[jax.Array, "B K S d_k"],
+    values: Float[jax.Array, "B K S d_v"],
+    mask: Bool[jax.Array, "#B #1 T S"],
+    bias: Float[jax.Array, "#B H T S"] | None,
+) -> Float[jax.Array, "B K N d_v"]:
+    return _attend_forward(several, queries, keys, values, mask, bias)[0]
+
+
+def _attend_forward(
+    several: bool, queries: Any, keys: Any, values: Any, mask: Any, bias: Any
+) -> tuple[Float[jax.Array, "B K N d_v"], Any]:
+    """Z = sum of E, E = exp(S - max S), S = Q Kᵀ + bias; the result is E V / Z."""
+    shape = (*queries.shape[:3], keys.shape[2])
+    logits = _masked(products.multiply("BKNC,BKSC->BKNS", queries, keys, several), mask, bias)
+    exponentials = jnp.exp(logits - logits.max(axis=-1, keepdims=True)).reshape(shape)
+    total = exponentials.sum(axis=-1, keepdims=True)
+    exponentials = exponentials.astype(values.dtype)
+    mixed = products.multiply("BKNS,BKSC->BKNC", exponentials, values, several) / total
+    mixed = mixed.astype(values.dtype)
+    return mixed, (queries, keys, values, bias, exponentials, total, mixed)
+
+
+def _attend_backward(several: bool, saved: Any, dy: Float[jax.Array, "B K N d_v"]) -> Any:
+    """With O = E V / Z, P = E / Z: dV = Pᵀ dO, dS = P (dO Vᵀ - sum of O dO), dQ = dS K, dK = dSᵀ Q.
+
+    dO / Z takes the place of dO, and E that of P.
+    """
+    queries, keys, values, bias, exponentials, total, mixed = saved
+    dy = (dy.astype(jnp.float32) / total).astype(values.dtype)
+    own = jnp.sum(mixed.astype(jnp.float32) * dy, axis=-1, keepdims=True)
+    d_values = products.multiply("BKNS,BKNC->BKSC", exponentials, dy, several)
+    d_weights = products.multiply("BKNC,BKSC->BKNS", dy, values, several)
+    d_logits = exponentials * (d_weights - own)
+    d_bias = None
+    if bias is not None:
+        d_bias = d_logits.reshape(len(d_logits), *bias.shape[1:])
+        d_bias = d_bias.sum(axis=0, keepdims=True) if len(bias) == 1 else d_bias
+    d_logits = d_logits.astype(queries.dtype)
+    d_queries = products.multiply("BKNS,BKSC->BKNC", d_logits, keys, several)
+    d_keys = products.multiply("BKNS,BKNC->BKSC", d_logits, queries, several)
+    return (
+        d_queries.astype(queries.dtype),
+        d_keys.astype(keys.dtype),
+        d_values.astype(values.dtype),
+        None,
+        d_bias,
+    )
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+@final
+class Projection(nn.Module):
+    """One matrix for all heads, Glorot-uniform by its own (inputs × outputs) shape, no bias.
+
+    Attributes:
+      spec: the product: "BTI,IHC->BHTC" makes heads, "BHTC,HCO->BTO" joins them.
+      shape: of the matrix.
+      heads: the same matrix as the product sees it, an axis for the heads and one for each's width.
+      axes: the logical names of the matrix's axes.
+      dtype: of the result.
+    """
+
+    spec: str
+    shape: tuple[int, int]
+    heads: tuple[int, ...]
+    axes: tuple[str, str]
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
+        initialiser = nn.with_logical_partitioning(nn.initializers.glorot_uniform(), self.axes)
+        kernel = jnp.asarray(self.param("kernel", initialiser, self.shape), self.dtype)
+        return products.einsum(self.spec, x, kernel.reshape(self.heads))
 
 
 @final
@@ -99,29 +196,34 @@ class MultiHeadAttention(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        self.query = self._projection(config.num_heads * config.d_k, "embed", "heads")
-        self.key = self._projection(config.key_value_heads * config.d_k, "embed", "heads")
-        self.value = self._projection(config.key_value_heads * config.d_v, "embed", "heads")
-        self.output = self._projection(config.d_model, "heads", "embed")
+        self.query = self._projection(config.num_heads, config.d_k)
+        self.key = self._projection(config.key_value_heads, config.d_k)
+        self.value = self._projection(config.key_value_heads, config.d_v)
+        joined = config.num_heads * config.d_v
+        self.output = Projection(
+            "BHTC,HCO->BTO",
+            (joined, config.d_model),
+            (config.num_heads, config.d_v, config.d_model),
+            ("heads", "embed"),
+            config.dtype,
+        )
 
-    def _projection(self, features: int, *axes: str) -> nn.Dense:
-        """A (d_in × d_out) matrix, Glorot-uniform by that very shape."""
-        return dense.make(
-            features,
-            use_bias=False,
-            dtype=self.config.dtype,
-            kernel_init=nn.with_logical_partitioning(nn.initializers.glorot_uniform(), axes),
+    def _projection(self, heads: int, width: int) -> Projection:
+        """From d_model features to some heads."""
+        inputs = self.config.d_model
+        return Projection(
+            "BTI,IHC->BHTC",
+            (inputs, heads * width),
+            (inputs, heads, width),
+            ("embed", "heads"),
+            self.config.dtype,
         )
 
     def keys_values(
         self, memory: Float[jax.Array, "B S D"], positions: Int[jax.Array, "#B S"]
     ) -> KeysValues:
         """Projects what is attended to; done once, it serves any number of queries."""
-        batch, length, _ = memory.shape
-        heads = self.config.key_value_heads
-        keys = self.key(memory).reshape(batch, length, heads, self.config.d_k)
-        values = self.value(memory).reshape(batch, length, heads, self.config.d_v)
-        return KeysValues(self.position.rotate(keys, positions), values)
+        return KeysValues(self.position.rotate(self.key(memory), positions), self.value(memory))
 
     def __call__(
         self,
@@ -133,15 +235,13 @@ class MultiHeadAttention(nn.Module):
         rate: dropout.Rate = None,
     ) -> Float[jax.Array, "B T D"]:
         """Attends from each position of x, as the mask allows; `rate` drops weights."""
-        batch, length, _ = x.shape
-        queries = self.query(x).reshape(batch, length, self.config.num_heads, self.config.d_k)
-        queries = self.position.rotate(queries, query_positions)
+        queries = self.position.rotate(self.query(x), query_positions)
         bias = self.position.bias(query_positions, key_positions)
-        asked = self.is_mutable_collection("intermediates")  # for weights; never in training
-        if kernels.takes(self.config, length, mask.shape[-1], asked or rate is not None):
-            mixed = kernels.fused(queries, *keys_values, mask, bias)
-            return self.output(mixed.reshape(batch, length, -1))
-        weights = weigh(queries, keys_values.keys, mask, bias)
-        self.sow("intermediates", "weights", weights)
-        mixed = mix(dropout.drop(weights, rate, self), keys_values.values)
-        return self.output(mixed.reshape(batch, length, -1))
+        shown = self.is_mutable_collection("intermediates")  # the weights; never in training
+        if shown or rate is not None:
+            weights = weigh(queries, keys_values.keys, mask, bias)
+            self.sow("intermediates", "weights", weights)
+            return self.output(mix(dropout.drop(weights, rate, self), keys_values.values))
+        if kernels.takes(self.config, x.shape[1], mask.shape[-1]):
+            return self.output(kernels.fused(queries, *keys_values, mask, bias))
+        return self.output(attend(queries, keys_values, mask, bias))

@@ -29,12 +29,12 @@ class Cell(nn.Module):
     parts: ClassVar[int] = 1  # vectors that it remembers; the first is its output
 
     def setup(self) -> None:
-        self.from_input = dense.make(
+        self.from_input = dense.Dense(
             self.gates * self.width,
             dtype=self.dtype,
             kernel_init=nn.initializers.glorot_uniform(),
         )
-        self.from_state = dense.make(
+        self.from_state = dense.Dense(
             self.gates * self.width,
             use_bias=False,
             dtype=self.dtype,

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import dense, dropout, embedding, masks
+from transformer_jax.models import dense, dropout, embedding, masks, products
 from transformer_jax.models import positions as positions_lib
 
 _SCALE = math.sqrt(0.5)
@@ -62,7 +62,7 @@ class GatedConvolution(nn.Module):
     @nn.compact
     def __call__(self, taps: Float[Array, "*B taps"]) -> Float[Array, "*B D"]:
         """Convolves, given at each position the positions that its kernel sees, side by side."""
-        both = dense.make(
+        both = dense.Dense(
             2 * self.config.d_model,
             name="kernel",
             dtype=self.config.dtype,
@@ -90,15 +90,15 @@ class StepAttention(nn.Module):
         mask: Bool[Array, "B #T S"],
     ) -> Float[Array, "B T D"]:
         query = (self._projection("query")(x) + embedded) * _SCALE
-        scores = jnp.einsum("BTD,BSD->BTS", query, memory.keys, preferred_element_type=jnp.float32)
+        scores = products.einsum("BTD,BSD->BTS", query, memory.keys, jnp.float32)
         weights = jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
         self.sow("intermediates", "weights", weights[:, None])
-        context = jnp.einsum("BTS,BSD->BTD", weights.astype(x.dtype), memory.values)
+        context = products.einsum("BTS,BSD->BTD", weights.astype(x.dtype), memory.values)
         context *= jnp.sqrt(mask.sum(axis=-1, keepdims=True)).astype(x.dtype)
         return (x + self._projection("output")(context)) * _SCALE
 
-    def _projection(self, name: str) -> nn.Dense:
-        return dense.make(
+    def _projection(self, name: str) -> dense.Dense:
+        return dense.Dense(
             self.config.d_model,
             name=name,
             dtype=self.config.dtype,
@@ -145,8 +145,8 @@ class Convolutional(nn.Module):
         source: sequences.Sequences,
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
-    ) -> Float[Array, "B T V"]:
-        """Logits for the token that follows each target position; see Transformer."""
+    ) -> Float[Array, "B T D"]:
+        """The decoder's output at each target position; see Transformer."""
         memory = self.encode(source, rates)
         mask = masks.same_segment(target.segments, source.segments)[:, 0]
         x = embedded = self._embed(target.tokens, target.positions, rates)
@@ -157,7 +157,7 @@ class Convolutional(nn.Module):
                 range(1 - self.config.kernel_size, 1),
             )
             x = (attend(convolve(seen), embedded, memory, mask) + x) * _SCALE
-        return embedding.logits(self.embedding, x)
+        return x
 
     def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Memory:
         """What the decoder attends to."""

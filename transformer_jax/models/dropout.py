@@ -42,7 +42,8 @@ def drop(x: Float[jax.Array, "*N"], rate: Rate, module: nn.Module) -> Float[jax.
         return x
     threshold = jnp.floor(rate * 2**16)
     words = jax.random.bits(module.make_rng("dropout"), (*x.shape[:-1], -(-x.shape[-1] // 2)))
-    halves = jax.lax.bitcast_convert_type(words, jnp.uint16)
-    bits = halves.reshape(*x.shape[:-1], -1)[..., : x.shape[-1]]
+    # Side by side, not in turns: a TPU would pad arrays of two halves to 128.
+    halves = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)
+    kept = halves[..., : x.shape[-1]] >= threshold.astype(jnp.uint32)
     scale = 2**16 / (2**16 - threshold)
-    return jnp.where(bits >= threshold.astype(jnp.uint16), x * scale, 0).astype(x.dtype)
+    return jnp.where(kept, x * scale, 0).astype(x.dtype)

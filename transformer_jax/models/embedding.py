@@ -1,6 +1,7 @@
 """One matrix for source, target and output (section 3.4 of the paper), which every model shares."""
 
 import math
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -9,6 +10,7 @@ from flax.linen import spmd
 from jaxtyping import Float, Int
 
 from transformer_jax import config as config_lib
+from transformer_jax.models import products
 
 
 def make(
@@ -24,18 +26,22 @@ def make(
     return jnp.asarray(found)
 
 
+def of(params: Any) -> Float[jax.Array, "V D"]:
+    """The matrix among a model's parameters."""
+    return params["params"]["embedding"]
+
+
 def embed(
     embedding: Float[jax.Array, "V D"], tokens: Int[jax.Array, "B T"], dtype: jnp.dtype
 ) -> Float[jax.Array, "B T D"]:
     """sqrt(d_model) times the tokens' embeddings."""
-    table = spmd.with_logical_constraint(jnp.asarray(embedding, dtype), ("vocab", None))
-    return table[tokens] * math.sqrt(embedding.shape[-1])
+    table = spmd.with_logical_constraint(embedding, ("vocab", None))
+    # Chosen from float32, so that a frequent word's gradient is summed in float32 too.
+    return table[tokens].astype(dtype) * math.sqrt(embedding.shape[-1])
 
 
 def logits(
     embedding: Float[jax.Array, "V D"], x: Float[jax.Array, "B T D"]
 ) -> Float[jax.Array, "B T V"]:
     """Float32, whatever x is computed in: they are about to be exponentiated."""
-    return jnp.einsum(
-        "BTD,VD->BTV", x, jnp.asarray(embedding, x.dtype), preferred_element_type=jnp.float32
-    )
+    return products.einsum("BTD,VD->BTV", x, jnp.asarray(embedding, x.dtype), jnp.float32)

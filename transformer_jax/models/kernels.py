@@ -3,6 +3,7 @@
 The choice is made once, from what is known before anything runs: device, types and shapes.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -17,20 +18,23 @@ WIDEST = 128  # features of a head that cuDNN's kernel takes on every GPU
 MULTIPLE = 8  # it takes widths that are one of these
 
 
-def takes(config: config_lib.ModelConfig, queries: int, keys: int, dropped: bool) -> bool:
+def on(config: config_lib.ModelConfig, platform: str) -> config_lib.ModelConfig:
+    """The config, which asks for no kernel that a platform ("cpu", "gpu", "tpu") does not have."""
+    return config if platform == "gpu" else dataclasses.replace(config, attention_kernel=PLAIN)
+
+
+def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
     """Whether the config asks for the fused kernel and cuDNN's takes the shapes.
 
     Args:
       config: the model.
       queries: positions that attend.
       keys: positions that are attended to.
-      dropped: whether attention weights are dropped, which the kernel cannot.
     """
     return (
         config.attention_kernel == FUSED
-        and jax.default_backend() == "gpu"
         and config.compute_dtype == "bfloat16"
-        and not dropped
+        and not config.attention_dropout_rate  # the kernel drops no weights
         and _width(config.d_k, config.d_v) <= WIDEST
         and queries % 2 == keys % 2 == 0
     )
@@ -39,33 +43,32 @@ def takes(config: config_lib.ModelConfig, queries: int, keys: int, dropped: bool
 def describe(config: config_lib.Config) -> str:
     """The choice for each of a run's three attentions, for its log."""
     source, target = config.data.source_length, config.data.target_length
-    dropped = bool(config.model.attention_dropout_rate)
+    model = on(config.model, jax.default_backend())
     shapes = {
         "encoder": (source, source),
         "decoder": (target, target),
         "cross": (target, source),
     }
     return ", ".join(
-        f"{name} {FUSED if takes(config.model, *lengths, dropped) else PLAIN}"
-        for name, lengths in shapes.items()
+        f"{name} {FUSED if takes(model, *lengths) else PLAIN}" for name, lengths in shapes.items()
     )
 
 
 def fused(
-    queries: Float[jax.Array, "B T H d_k"],
-    keys: Float[jax.Array, "B S K d_k"],
-    values: Float[jax.Array, "B S K d_v"],
+    queries: Float[jax.Array, "B H T d_k"],
+    keys: Float[jax.Array, "B K S d_k"],
+    values: Float[jax.Array, "B K S d_v"],
     mask: Bool[jax.Array, "#B #1 #T S"],
     bias: Float[jax.Array, "#B H T S"] | None,
     implementation: Any = "cudnn",
-) -> Float[jax.Array, "B T H d_v"]:
+) -> Float[jax.Array, "B H T d_v"]:
     """As `attention.attend`, in one kernel.
 
     It wants d_k = d_v: the narrower gets columns of zeros, which change neither a product of
     queries and keys nor the values' own columns.
 
     Args:
-      queries: one query per position and head.
+      queries: one query per head and position.
       keys: with K heads, K a divisor of H.
       values: likewise.
       mask: true where a query may look.
@@ -75,7 +78,8 @@ def fused(
     d_k, d_v = queries.shape[-1], values.shape[-1]
     width = _width(d_k, d_v)
     queries, keys, values = (
-        jnp.pad(x, [(0, 0)] * 3 + [(0, width - x.shape[-1])]) for x in (queries, keys, values)
+        jnp.pad(x, [(0, 0)] * 3 + [(0, width - x.shape[-1])]).swapaxes(1, 2)  # B T H C
+        for x in (queries, keys, values)
     )
     mixed = jax.nn.dot_product_attention(
         queries,
@@ -86,7 +90,7 @@ def fused(
         scale=d_k**-0.5,
         implementation=implementation,
     )
-    return mixed[..., :d_v]
+    return mixed[..., :d_v].swapaxes(1, 2)
 
 
 def _width(d_k: int, d_v: int) -> int:

@@ -116,9 +116,9 @@ class FeedForward(nn.Module):
         """The d_ff features of each position."""
         raise NotImplementedError
 
-    def projection(self, features: int, name: str, *axes: str) -> nn.Dense:
+    def projection(self, features: int, name: str, *axes: str) -> dense.Dense:
         """X W + b, Glorot-uniform."""
-        return dense.make(
+        return dense.Dense(
             features,
             name=name,
             dtype=self.config.dtype,
@@ -262,7 +262,7 @@ class DecoderLayer(nn.Module):
         start = positions[0, 0] * x.shape[1]
         cache = attention.KeysValues(
             *(
-                jax.lax.dynamic_update_slice_in_dim(old, part, start, axis=1)
+                jax.lax.dynamic_update_slice_in_dim(old, part, start, axis=2)
                 for old, part in zip(cache, new, strict=True)
             )
         )

@@ -40,8 +40,8 @@ class Position(nn.Module):
         return x
 
     def rotate(
-        self, x: Float[jax.Array, "B T H C"], positions: Int[jax.Array, "#B T"]
-    ) -> Float[jax.Array, "B T H C"]:
+        self, x: Float[jax.Array, "B H T C"], positions: Int[jax.Array, "#B T"]
+    ) -> Float[jax.Array, "B H T C"]:
         """Acts on the queries or keys of a self-attention, head by head."""
         del positions
         return x
@@ -102,9 +102,9 @@ class Rotary(Position):
     even: ClassVar[tuple[str, ...]] = ("d_k",)
 
     def rotate(
-        self, x: Float[jax.Array, "B T H C"], positions: Int[jax.Array, "#B T"]
-    ) -> Float[jax.Array, "B T H C"]:
-        angles = _angles(positions, x.shape[-1])[:, :, None, :]
+        self, x: Float[jax.Array, "B H T C"], positions: Int[jax.Array, "#B T"]
+    ) -> Float[jax.Array, "B H T C"]:
+        angles = _angles(positions, x.shape[-1])[:, None]
         sin, cos = jnp.sin(angles).astype(x.dtype), jnp.cos(angles).astype(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
         return _interleave(even * cos - odd * sin, even * sin + odd * cos)

@@ -19,12 +19,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import cells, dense, dropout, embedding, masks
+from transformer_jax.models import cells, dense, dropout, embedding, masks, products
 
 
-def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> nn.Dense:
+def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> dense.Dense:
     options.setdefault("kernel_init", nn.initializers.glorot_uniform())
-    return dense.make(features, use_bias=use_bias, name=name, **options)
+    return dense.Dense(features, use_bias=use_bias, name=name, **options)
 
 
 class Attention(nn.Module):
@@ -81,10 +81,10 @@ class DotAttention(Attention):
         memory: Float[Array, "B S D"],
         mask: Bool[Array, "B #T S"],
     ) -> Float[Array, "B T D"]:
-        scores = jnp.einsum("BTD,BSD->BTS", output, keys, preferred_element_type=jnp.float32)
+        scores = products.einsum("BTD,BSD->BTS", output, keys, jnp.float32)
         weights = _softmax(scores, mask)
         self.sow("intermediates", "weights", weights[:, None])
-        context = jnp.einsum("BTS,BSD->BTD", weights.astype(memory.dtype), memory)
+        context = products.einsum("BTS,BSD->BTD", weights.astype(memory.dtype), memory)
         return jnp.tanh(self.combine(jnp.concatenate([context, output], axis=-1)))
 
 
@@ -114,7 +114,7 @@ class AdditiveAttention(Attention):
         sums = jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])
         weights = _softmax(self.score(sums)[..., 0], mask)
         self.sow("intermediates", "weights", weights)  # B 1 S here; B 1 T S out of the loop
-        return jnp.einsum("BWS,BSD->BWD", weights.astype(memory.dtype), memory)
+        return products.einsum("BWS,BSD->BWD", weights.astype(memory.dtype), memory)
 
 
 ATTENTIONS: dict[str, type[Attention]] = {
@@ -213,8 +213,8 @@ class Recurrent(nn.Module):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
         sampling: Float[Array, ""] | None = None,
-    ) -> Float[Array, "B T V"]:
-        """Logits for the token that follows each target position.
+    ) -> Float[Array, "B T D"]:
+        """The decoder's output at each target position, which says the token that follows.
 
         Args:
           source: the source sentences.
@@ -257,7 +257,7 @@ class Recurrent(nn.Module):
         empty = jax.tree.map(lambda x: jnp.zeros_like(x[:, :1]), starts)
         begins = target.positions == 0
         (_, _), x = scan(self, (empty, target.tokens[:, 0]), (target.tokens, begins, starts, mask))
-        return embedding.logits(self.embedding, self.attention.after(x, keys, memory, mask))
+        return self.attention.after(x, keys, memory, mask)
 
     def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Encoded:
         """Reads the source in both directions."""

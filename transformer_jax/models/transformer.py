@@ -1,7 +1,8 @@
 """The Transformer of "Attention Is All You Need": encoder, decoder and shared embedding.
 
 Every architecture offers the same four methods, so that training and decoding know none:
-`__call__` (logits under teacher forcing), `encode`, `start_decoding` and `decode_step`.
+`__call__` (the decoder's output under teacher forcing, of which `embedding.logits` makes logits),
+`encode`, `start_decoding` and `decode_step`.
 """
 
 from collections.abc import Mapping
@@ -80,8 +81,8 @@ class Transformer(nn.Module):
         source: sequences.Sequences,
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
-    ) -> Float[jax.Array, "B T V"]:
-        """Logits for the token that follows each target position.
+    ) -> Float[jax.Array, "B T D"]:
+        """The decoder's output at each target position, which says the token that follows.
 
         Args:
           source: the source sentences.
@@ -98,7 +99,7 @@ class Transformer(nn.Module):
         for layer, pattern, keys_values in zip(self.decoder, patterns, memories, strict=True):
             mask = same & pattern
             x = layer(x, mask, target.positions, keys_values, memory_mask, source.positions, rates)
-        return self._logits(x)
+        return self.decoder_end(x)
 
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
@@ -123,7 +124,7 @@ class Transformer(nn.Module):
         """
         memories = self._memories(self.encode(source), source.positions)
         config, batch = self.config, source.tokens.shape[0]
-        shape = (batch, max_length * width, config.key_value_heads)
+        shape = (batch, config.key_value_heads, max_length * width)
         cache = attention.KeysValues(
             jnp.zeros((*shape, config.d_k), config.dtype),
             jnp.zeros((*shape, config.d_v), config.dtype),
@@ -153,7 +154,8 @@ class Transformer(nn.Module):
         ):
             x, cache = layer.step(x, here, places, cache, mask & pattern, memory, state.memory_mask)
             caches.append(cache)
-        return self._logits(x), state._replace(caches=tuple(caches), ancestors=ancestors)
+        logits = embedding.logits(self.embedding, self.decoder_end(x))
+        return logits, state._replace(caches=tuple(caches), ancestors=ancestors)
 
     def _memories(
         self, memory: Float[jax.Array, "B S D"], positions: Int[jax.Array, "B S"]
@@ -176,6 +178,3 @@ class Transformer(nn.Module):
     ) -> Float[jax.Array, "B T D"]:
         x = layers.by_rows(embedding.embed(self.embedding, tokens, self.config.dtype))
         return dropout.drop(self.position.embed(x, positions), rates.residual, self)
-
-    def _logits(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T V"]:
-        return embedding.logits(self.embedding, self.decoder_end(x))

@@ -1,17 +1,30 @@
-"""Cross-entropy, smoothed for training and true for perplexity."""
+"""Cross-entropy, smoothed for training and true for perplexity, and the logits that it is of.
 
-from typing import NamedTuple
+Logits are the largest array of a training step. Here they live for a few rows at a time: their
+gradients are computed beside them, and nothing of the size of the vocabulary outlives its rows.
+"""
+
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
+
+from transformer_jax.models import products
+
+# Bytes of float32 logits at a time. On a CPU they stay in its cache; elsewhere they keep the device
+# busy and are small beside its memory.
+CHUNK_BYTES = {"cpu": 8 * 2**20}
+LARGE_CHUNK_BYTES = 2**30
 
 
 class Losses(NamedTuple):
     """Sums over the real target tokens of a batch, end tokens included.
 
     Attributes:
-      smoothed: cross-entropy, in nats, with the smoothed distribution: what training minimises.
+      smoothed: cross-entropy, in nats, with the smoothed distribution: what training minimises, and
+        the only one that has a gradient.
       true: cross-entropy, in nats, with the labels themselves: what perplexity counts.
       tokens: how many there are.
     """
@@ -21,30 +34,133 @@ class Losses(NamedTuple):
     tokens: Float[jax.Array, ""]
 
 
+def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
+    """How many chunks of its rows a device computes the logits of, one after another: few enough.
+
+    Args:
+      rows: of one device.
+      length: positions of each.
+      vocab_size: V.
+      platform: the device's kind: "cpu", "gpu" or "tpu".
+    """
+    limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
+    row = 4 * length * vocab_size
+    fitting = (
+        number for number in range(1, rows) if not rows % number and rows // number * row <= limit
+    )
+    return next(fitting, rows)
+
+
 def cross_entropy(
-    logits: Float[jax.Array, "B T V"],
+    outputs: Float[jax.Array, "B T D"],
+    embedding: Float[jax.Array, "V D"],
     labels: Int[jax.Array, "B T"],
     segments: Int[jax.Array, "B T"],
     smoothing: Float[jax.Array, ""] | float,
+    chunks: int = 1,
 ) -> Losses:
     """Section 5.4: the label gets 1 - eps, and eps is spread evenly over all V classes.
 
-    With z the logits and y the label, that is
+    With z the logits (`models.embedding.logits`) and y the label, that is
       logsumexp(z) - (1 - eps) z_y - eps mean(z),
-    which needs no distribution over the vocabulary to be written down.
+    which needs no distribution over the vocabulary to be written down. Its gradient for z is
+      softmax(z) - (1 - eps) onehot(y) - eps / V.
 
     Args:
-      logits: unnormalised scores.
+      outputs: the decoder's.
+      embedding: the matrix that turns them into logits.
       labels: the tokens that should be said.
       segments: 0 marks padding, which does not count.
       smoothing: eps.
+      chunks: logits are computed for one of so many chunks of the rows at a time; a divisor of B,
+        and of the rows of each device.
     """
-    logits = logits.astype(jnp.float32)
-    real = segments > 0
-    normaliser = jax.nn.logsumexp(logits, axis=-1)
-    label = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    true = normaliser - label
-    smoothed = true + smoothing * (label - logits.mean(axis=-1))
-    return Losses(
-        jnp.sum(smoothed, where=real), jnp.sum(true, where=real), jnp.sum(real, dtype=jnp.float32)
+    several = products.on_several_devices()
+    eps = jnp.asarray(smoothing, jnp.float32)
+    sums: Any = _cross_entropy(several, chunks, outputs, embedding, labels, segments > 0, eps)
+    return Losses(*sums)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _cross_entropy(several: bool, chunks: int, *arguments: Any) -> tuple[Any, Any, Any]:
+    return _in_chunks(several, chunks, False, *arguments)[0]
+
+
+def _forward(several: bool, chunks: int, *arguments: Any) -> tuple[tuple[Any, Any, Any], Any]:
+    """The gradient of the smoothed loss is found with it; its factor is known only later."""
+    return _in_chunks(several, chunks, True, *arguments)
+
+
+def _backward(several: bool, chunks: int, gradients: Any, factors: Any) -> tuple[Any, ...]:
+    del several, chunks
+    factor, _, _ = factors
+    d_outputs, d_matrix = gradients
+    return (factor * d_outputs).astype(d_outputs.dtype), factor * d_matrix.T, None, None, None
+
+
+_cross_entropy.defvjp(_forward, _backward)
+
+
+def _in_chunks(
+    several: bool,
+    chunks: int,
+    differentiate: bool,
+    outputs: Any,
+    embedding: Any,
+    labels: Any,
+    real: Any,
+    eps: Any,
+) -> tuple[tuple[Any, Any, Any], Any]:
+    """The three sums and, if asked for, the first's gradients for outputs and (D V) embedding."""
+    matrix = embedding.astype(outputs.dtype)
+
+    def one(carry: Any, rows: Any) -> tuple[Any, Any]:
+        sums, d_matrix = carry
+        more, d_logits = _of_rows(several, differentiate, matrix, rows, eps)
+        sums = jax.tree.map(jnp.add, sums, more)
+        if d_logits is None:
+            return (sums, None), None
+        d_outputs = products.multiply("BTV,VD->BTD", d_logits, matrix, several)
+        d_matrix += products.multiply("BTD,BTV->DV", rows[0], d_logits, several)
+        return (sums, d_matrix), d_outputs.astype(outputs.dtype)
+
+    # The embedding's gradient is summed transposed: then no logits are.
+    zero = (jnp.zeros(()),) * 3, jnp.zeros(embedding.shape[::-1]) if differentiate else None
+    if chunks == 1:
+        (sums, d_matrix), d_outputs = one(zero, (outputs, labels, real))
+        return sums, (d_outputs, d_matrix)
+    # Row r belongs to chunk r % chunks: each chunk then has rows on every device.
+    split = [x.reshape(-1, chunks, *x.shape[1:]).swapaxes(0, 1) for x in (outputs, labels, real)]
+    (sums, d_matrix), d_outputs = jax.lax.scan(one, zero, tuple(split))
+    if differentiate:
+        d_outputs = d_outputs.swapaxes(0, 1).reshape(outputs.shape)
+    return sums, (d_outputs, d_matrix)
+
+
+def _of_rows(
+    several: bool,
+    differentiate: bool,
+    matrix: Any,
+    rows: tuple[Any, Any, Any],
+    eps: Any,
+) -> tuple[tuple[Any, Any, Any], Any]:
+    """The three sums over some rows, and the gradient of the first for their logits."""
+    outputs, labels, real = rows
+    logits = products.multiply("BTD,VD->BTV", outputs, matrix, several)
+    highest = logits.max(axis=-1, keepdims=True)
+    exponentials = jnp.exp(logits - highest)
+    total = exponentials.sum(axis=-1, keepdims=True)
+    # Compared, not looked up: the gradient of looking up is a scatter.
+    said = jnp.arange(logits.shape[-1]) == labels[..., None]
+    label = jnp.sum(logits, axis=-1, where=said)
+    true = (jnp.log(total) + highest)[..., 0] - label
+    smoothed = true + eps * (label - logits.mean(axis=-1))
+    sums = (
+        jnp.sum(smoothed, where=real),
+        jnp.sum(true, where=real),
+        jnp.sum(real, dtype=jnp.float32),
     )
+    if not differentiate:
+        return sums, None
+    d_logits = exponentials / total - jnp.where(said, 1 - eps, 0) - eps / logits.shape[-1]
+    return sums, jnp.where(real[..., None], d_logits, 0).astype(outputs.dtype)

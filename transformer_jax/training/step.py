@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
-from transformer_jax.models import dropout
+from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses, optimizer, sharding, together
 
 
@@ -96,6 +96,12 @@ def init_state(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.M
     )
 
 
+def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh) -> int:
+    """Rows of a batch; see `sharding.rows_for_budget`."""
+    train, length = config.train, config.data.target_length
+    return sharding.rows_for_budget(train.batch_tokens, length, train.accumulation_steps, mesh)
+
+
 def make_step(
     model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int = 1
 ) -> Step:
@@ -113,15 +119,26 @@ def make_step(
     """
     _, shardings = state_shapes_and_shardings(model, config, mesh)
     transformation = optimizer.build(config.train, config.model.d_model)
+    loss_chunks = losses.chunks(
+        rows_of(config, mesh) // config.train.accumulation_steps // sharding.parts(mesh),
+        config.data.target_length,
+        config.data.vocab_size,
+        mesh.devices.flat[0].platform,
+    )
 
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[Float[jax.Array, ""], losses.Losses]:
         with sharding.of_activations(mesh):
-            logits = models.logits(model, params, batch, hyper.rates, key, hyper.sampling)
-        total = losses.cross_entropy(
-            logits, batch.labels, batch.target.segments, hyper.label_smoothing
-        )
+            outputs = models.outputs(model, params, batch, hyper.rates, key, hyper.sampling)
+            total = losses.cross_entropy(
+                outputs,
+                embedding.of(params),
+                batch.labels,
+                batch.target.segments,
+                hyper.label_smoothing,
+                loss_chunks,
+            )
         return total.smoothed, total
 
     gradient = jax.grad(total_loss, has_aux=True)
@@ -182,9 +199,7 @@ def compile_step(
     """`make_step`'s step, compiled for the run's batches before there are any; see there."""
     shapes, shardings = state_shapes_and_shardings(model, config, mesh)
     lengths = (config.data.source_length, config.data.target_length)
-    rows = sharding.rows_for_budget(
-        config.train.batch_tokens, lengths[1], config.train.accumulation_steps, mesh
-    )
+    rows = rows_of(config, mesh)
 
     def shaped(leaf: Any, where: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
         shape = leaf.shape if runs == 1 else (runs, *leaf.shape)
