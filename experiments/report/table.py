@@ -35,6 +35,23 @@ def main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> tables
     return tables.Table(_heads(compared), [_line(row, compared) for row in rows])
 
 
+def so_far(sweep: results.Sweep) -> tables.Table:
+    """Means of the rows that have results, for who waits for the others."""
+    lines = []
+    for row in sweep.rows:
+        if row.results:
+            ppl = statistics.mean(result["ppl"] for result in row.results.values())
+            score, against = _mean_score(row), results.reference(row, sweep)
+            known = row is not against and bool(against.results)
+            gap = intervals.written(score - _mean_score(against), None) if known else ""
+            lines.append([row.name, changed(row), f"{ppl:.3f}", f"{score:.2f}", gap])
+    return tables.Table(["row", "values", "PPL", "BLEU", "− base"], lines)
+
+
+def _mean_score(row: results.Row) -> float:
+    return statistics.mean(comparison.scores(row).values())
+
+
 def besides(compared: comparison.Comparison) -> list[tables.Table]:
     """Claims, and BLEU by length, of a sweep of variations."""
     if compared.sweep.table != "variations":
