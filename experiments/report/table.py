@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import claims, intervals, results, seconds, significance, tables
+from experiments import claims, intervals, paper, results, seconds, significance, tables
 from experiments.report import comparison
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import bleu
@@ -176,6 +176,21 @@ def _order(compared: comparison.Comparison) -> list[str]:
     ]
 
 
+def _unscaled(sweep: results.Sweep) -> list[str]:
+    """What rates that keep the paper's values meet in rows of smaller sizes, as a line."""
+    width, theirs = sweep.base.model.d_model, paper.BASE_SIZES["model.d_model"]
+    big = next((row for row in sweep.rows if row.name == "big" and row.results), None)
+    if big is None or width >= theirs:
+        return []
+    own = config_lib.replace(sweep.base, big.overrides).model
+    return [
+        f"big: sizes and steps are scaled to this base, rates are not: P_drop={own.dropout_rate} "
+        f"meets {own.d_model} dimensions where the paper's big has "
+        f"{own.d_model * theirs // width:,}; so narrow a model may learn little under so much "
+        "noise."
+    ]
+
+
 def notes(compared: comparison.Comparison) -> list[str]:
     """What has to be known to read the table, a paragraph each."""
     sweep = compared.sweep
@@ -194,7 +209,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
                 " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
                 "differences compare. Verdict: " + significance.RULES
             )
-            found += _order(compared)
+            found += _order(compared) + _unscaled(sweep)
         found.append(results.UNEQUAL_NOTE)
         if sweep.match:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
