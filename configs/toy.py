@@ -22,7 +22,7 @@ def get_config() -> ml_collections.ConfigDict:
     config = base.get_config()
     config.model.num_layers = 3
     config.model.d_model = 64
-    config.model.d_ff = 128
+    config.model.d_ff = 144
     config.model.d_k = 8
     config.model.d_v = 8
     config.model.max_positions = 256
