@@ -16,8 +16,8 @@ from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
 from experiments import compare, intervals, paper, publish, results, rows, table3
-from experiments.report import comparison
-from tests import tiny
+from experiments.report import comparison, table
+from tests import sweeps, tiny
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import bleu
 
@@ -307,3 +307,14 @@ def test_a_sweep_that_cannot_run_starts_nothing(tmp_path, overrides, message):
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"error: {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["cache"] or not os.listdir(tmp_path)
+
+
+def test_below_a_narrow_base_a_line_says_that_bigs_dropout_is_not_scaled(tmp_path):
+    for name, base, width in (("narrow", sweeps.base(), 64), ("paper", paper_base(), None)):
+        rows = {row: table3.rows_for(base)[row] for row in ("base", "big")}
+        sweeps.make(tmp_path / name, sweeps.Made(rows, base=base))
+        notes = table.notes(comparison.compare(results.read(tmp_path / name)))
+        lines = [note for note in notes if note.startswith("big:")]
+        assert len(lines) == (width is not None)
+        if width:
+            assert f"P_drop=0.3 meets {width} dimensions where the paper's big has 1,024" in lines[0]

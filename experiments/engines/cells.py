@@ -74,19 +74,21 @@ class Work:
     pack_seeds: bool
 
     def groups(self) -> dict[str, list[Cell]]:
-        """What one process runs, by its name: seed by seed, the most expensive first.
+        """What one process runs, by its name: seed by seed, the sweep's first row, then by expense.
 
-        Seeds that are trained together cost what all of them do.
+        The first row is what all others are compared with; of those the most expensive begin, lest
+        one runs alone in the end. Seeds that are trained together cost what all of them do.
         """
         found: dict[str, list[Cell]] = {}
         for cell in self.cells:
             found.setdefault(cell.row if self.pack_seeds else cell.name, []).append(cell)
 
-        def expense(name: str) -> tuple[int, float]:
+        def place(name: str) -> tuple[int, bool, float]:
             first, *others = found[name]
-            return first.seed, -cost.training_flops(first.config) * (1 + len(others))
+            expense = cost.training_flops(first.config) * (1 + len(others))
+            return first.seed, first.row != self.cells[0].row, -expense
 
-        return {name: found[name] for name in sorted(found, key=expense)}
+        return {name: found[name] for name in sorted(found, key=place)}
 
     def jobs(self, *more: str) -> list[jobs_lib.Job]:
         """The processes that run all cells, with more flags of transformer_jax.train."""

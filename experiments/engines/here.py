@@ -2,14 +2,17 @@
 
 import contextlib
 import logging
+import pathlib
+import sys
 import time
 from collections.abc import Sequence
 
 import rich.console
 import rich.live
 
-from experiments import progress
+from experiments import progress, results, tables
 from experiments.engines import cells as cells_lib
+from experiments.report import table
 from launch import jobs as jobs_lib
 from launch import local
 from transformer_jax import config as config_lib
@@ -52,7 +55,9 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
     ended = work.total - len(work.cells)
     last = 0.0
     console = rich.console.Console(stderr=True)
-    live = rich.live.Live(console=console, auto_refresh=False, transient=True)
+    live = rich.live.Live(
+        console=console, auto_refresh=False, transient=True, redirect_stdout=False
+    )
 
     def say(text: str) -> None:
         if console.is_terminal:
@@ -67,6 +72,8 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
             how = f"{ended} of {work.total}   {cell.name}"
             if (cell.folder / "result.json").exists():
                 say(f"{how}: {_result(cell)}")
+                if ended < work.total:  # else the whole table comes next
+                    _show_so_far(work.workdir, console)
             else:
                 failed.append(f"{cell.name}: {cells_lib.failure(cell, job, code)}")
                 say(f"{how} FAILED")
@@ -89,6 +96,25 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
     with before, live if console.is_terminal else contextlib.nullcontext():
         local.run(work.jobs(*more), devices, on_end, on_tick)
     return failed
+
+
+def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
+    """Prints the rows that have results.
+
+    Args:
+      workdir: the sweep's folder.
+      console: where the live view is; on the same terminal, what is printed has to go above it.
+    """
+    try:
+        found = table.so_far(results.read(workdir))
+    except config_lib.UserError as error:  # which the report ends with; the runs go on
+        _log.warning("%s", error)
+        return
+    if console.is_terminal and sys.stdout.isatty():
+        console.print(tables.rendered(found))
+    else:
+        tables.show([found], [])
+        sys.stdout.flush()  # whoever reads a log wants to see it now
 
 
 def _result(cell: cells_lib.Cell) -> str:

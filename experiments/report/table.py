@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import claims, intervals, results, seconds, significance, tables
+from experiments import claims, intervals, paper, results, seconds, significance, tables
 from experiments.report import comparison
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import bleu
@@ -33,6 +33,23 @@ def all_of(compared: comparison.Comparison) -> list[tables.Table]:
 def main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> tables.Table:
     """Rows beside the paper's."""
     return tables.Table(_heads(compared), [_line(row, compared) for row in rows])
+
+
+def so_far(sweep: results.Sweep) -> tables.Table:
+    """Means of the rows that have results, for who waits for the others."""
+    lines = []
+    for row in sweep.rows:
+        if row.results:
+            ppl = statistics.mean(result["ppl"] for result in row.results.values())
+            score, against = _mean_score(row), results.reference(row, sweep)
+            known = row is not against and bool(against.results)
+            gap = intervals.written(score - _mean_score(against), None) if known else ""
+            lines.append([row.name, changed(row), f"{ppl:.3f}", f"{score:.2f}", gap])
+    return tables.Table(["row", "values", "PPL", "BLEU", "− base"], lines)
+
+
+def _mean_score(row: results.Row) -> float:
+    return statistics.mean(comparison.scores(row).values())
 
 
 def besides(compared: comparison.Comparison) -> list[tables.Table]:
@@ -159,6 +176,21 @@ def _order(compared: comparison.Comparison) -> list[str]:
     ]
 
 
+def _unscaled(sweep: results.Sweep) -> list[str]:
+    """What rates that keep the paper's values meet in rows of smaller sizes, as a line."""
+    width, theirs = sweep.base.model.d_model, paper.BASE_SIZES["model.d_model"]
+    big = next((row for row in sweep.rows if row.name == "big" and row.results), None)
+    if big is None or width >= theirs:
+        return []
+    own = config_lib.replace(sweep.base, big.overrides).model
+    return [
+        f"big: sizes and steps are scaled to this base, rates are not: P_drop={own.dropout_rate} "
+        f"meets {own.d_model} dimensions where the paper's big has "
+        f"{own.d_model * theirs // width:,}; so narrow a model may learn little under so much "
+        "noise."
+    ]
+
+
 def notes(compared: comparison.Comparison) -> list[str]:
     """What has to be known to read the table, a paragraph each."""
     sweep = compared.sweep
@@ -177,7 +209,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
                 " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
                 "differences compare. Verdict: " + significance.RULES
             )
-            found += _order(compared)
+            found += _order(compared) + _unscaled(sweep)
         found.append(results.UNEQUAL_NOTE)
         if sweep.match:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")

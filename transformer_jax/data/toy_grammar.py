@@ -73,8 +73,8 @@ judge judges Richter m Richter
 NAMES = [
     Noun(name, "", name, _gender(gender), "", "person")
     for gender, names in (
-        ("m", "Peter Thomas Martin Jonas Felix Lukas Robert Paul Simon David"),
-        ("f", "Anna Maria Julia Laura Sofia Clara Nina Eva Ida Greta"),
+        ("m", "Peter Thomas Martin Felix Paul David"),
+        ("f", "Anna Julia Laura Sofia Clara Greta"),
     )
     for name in names.split()
 ]
@@ -248,6 +248,7 @@ RELATIVE = {case: dict(forms) for case, forms in _DEFINITE.items()}
 RELATIVE["dative"]["pl"] = "denen"
 PRONOUNS = {"m": "er", "f": "sie", "n": "es", "pl": "sie"}
 
+COUNTS = [*range(2, 13), *range(20, 50)]  # that noun phrases have
 _ONES_EN = ("zero one two three four five six seven eight nine ten eleven twelve").split()
 _ONES_DE = ("null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf").split()
 _TENS_EN = "twenty thirty forty fifty sixty seventy eighty ninety".split()
