@@ -32,6 +32,36 @@ class KeysValues(NamedTuple):
     values: Float[jax.Array, "B S K d_v"]
 
 
+class Cache(NamedTuple):
+    """Keys and values as `recall` reads them, each axis that it sums over before the last."""
+
+    keys: Float[jax.Array, "B K d_k S"]
+    values: Float[jax.Array, "B K S d_v"]
+
+    @classmethod
+    def of(cls, keys_values: KeysValues) -> "Cache":
+        """The same, laid out anew."""
+        keys, values = keys_values
+        return cls(keys.transpose(0, 2, 3, 1), values.transpose(0, 2, 1, 3))
+
+    def write(self, new: KeysValues, place: Int[jax.Array, ""]) -> "Cache":
+        """Puts keys and values in, the first of them at `place`."""
+        keys, values = Cache.of(new)
+        return Cache(
+            jax.lax.dynamic_update_slice_in_dim(self.keys, keys, place, axis=3),
+            jax.lax.dynamic_update_slice_in_dim(self.values, values, place, axis=2),
+        )
+
+    def lengthened(self, places: int) -> "Cache":
+        """With room for so many keys and values."""
+        more = (0, places - self.keys.shape[3])
+        nothing = (0, 0)
+        return Cache(
+            jnp.pad(self.keys, (nothing, nothing, nothing, more)),
+            jnp.pad(self.values, (nothing, nothing, more, nothing)),
+        )
+
+
 def weigh(
     queries: Float[jax.Array, "B T H d_k"],
     keys: Float[jax.Array, "B S K d_k"],
@@ -83,6 +113,30 @@ def attend(
 ) -> Float[jax.Array, "B T H d_v"]:
     """softmax(Q Kᵀ / sqrt(d_k) + bias) V over the keys that the mask allows."""
     return mix(weigh(queries, keys_values.keys, mask, bias), keys_values.values)
+
+
+def recall(
+    queries: Float[jax.Array, "B W H d_k"],
+    cache: Cache,
+    mask: Bool[jax.Array, "#B #1 #W S"],
+    bias: Float[jax.Array, "#B H W S"] | None = None,
+) -> Float[jax.Array, "B W H d_v"]:
+    """As `attend`, for the few queries of a decoding step.
+
+    Products with so few rows are sums that the compiler makes loops of, over the cache as it lies.
+    As matrix products they took a CPU three times as long, and a transposed copy of the cache.
+    """
+    batch, width, heads, d_k = queries.shape
+    kv_heads, slots = cache.keys.shape[1], cache.keys.shape[3]
+    scaled = queries.transpose(0, 2, 1, 3) / math.sqrt(d_k)
+    grouped = scaled.reshape(batch, kv_heads, -1, d_k, 1).astype(jnp.float32)
+    logits = (grouped * cache.keys[:, :, None]).sum(axis=3).reshape(batch, heads, width, slots)
+    if bias is not None:
+        logits += bias
+    weights = jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min))
+    weights = weights.reshape(batch, kv_heads, -1, slots, 1)
+    mixed = (weights * cache.values[:, :, None]).sum(axis=3).astype(cache.values.dtype)
+    return mixed.reshape(batch, heads, width, -1).transpose(0, 2, 1, 3)
 
 
 @final
@@ -145,3 +199,18 @@ class MultiHeadAttention(nn.Module):
         self.sow("intermediates", "weights", weights)
         mixed = mix(dropout.drop(weights, rate, self), keys_values.values)
         return self.output(mixed.reshape(batch, length, -1))
+
+    def step(
+        self,
+        x: Float[jax.Array, "B W D"],
+        cache: Cache,
+        mask: Bool[jax.Array, "#B 1 #W S"],
+        query_positions: Int[jax.Array, "1 W"],
+        key_positions: Int[jax.Array, "1 S"],
+    ) -> Float[jax.Array, "B W D"]:
+        """As `__call__`, from one position of each hypothesis."""
+        batch, width, _ = x.shape
+        queries = self.query(x).reshape(batch, width, self.config.num_heads, self.config.d_k)
+        queries = self.position.rotate(queries, query_positions)
+        bias = self.position.bias(query_positions, key_positions)
+        return self.output(recall(queries, cache, mask, bias).reshape(batch, width, -1))
