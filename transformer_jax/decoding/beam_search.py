@@ -27,7 +27,7 @@ SHRINK, FEWEST_ROWS = 4, 8
 # Caches have room for this many tokens more than the source, until a translation needs more: each
 # step reads all there is. Each room, too, is a program to compile.
 HEADROOM = 8
-CHUNK = 128  # logits of which at first only the greatest counts
+CHUNK = 128  # neighbouring logits, at most, of which at first only the greatest counts
 
 Penalty = Callable[[Float[Array, "..."], float], Float[Array, "..."]]
 
@@ -259,22 +259,22 @@ def _greatest(
 ) -> tuple[Float[Array, "*B N"], Int[Array, "*B N"]]:
     """As `jax.lax.top_k`, in two stages: the first of equals comes first.
 
-    The N greatest lie in the N chunks whose greatest elements are greatest. To sort those alone is
-    less work than to sort all, as a TPU does; a CPU, too, takes a third of the time.
+    The N greatest lie in the N chunks whose greatest elements are greatest. To look at those alone
+    is less work than to sort all, as a TPU does; a CPU, too, takes a half to a quarter of the time.
     """
     *batch, size = x.shape
-    chunks = -(-size // CHUNK)
+    # Chunks that leave no rest spare a CPU a slow copy.
+    chunk = next((n for n in range(CHUNK, CHUNK // 2, -1) if size % n == 0), CHUNK)
+    chunks = -(-size // chunk)
     if chunks <= 2 * number:
         return jax.lax.top_k(x, number)
-    nothing = [(0, 0)] * len(batch)
-    padded = jnp.pad(x, [*nothing, (0, chunks * CHUNK - size)], constant_values=-jnp.inf)
-    padded = padded.reshape(*batch, chunks, CHUNK)
-    _, chosen = jax.lax.top_k(padded.max(axis=-1), number)
-    chosen = jnp.sort(chosen)  # the order that equals have
-    few = jnp.take_along_axis(padded, chosen[..., None], axis=-2).reshape(*batch, -1)
+    widths = [(0, 0)] * len(batch) + [(0, chunks * chunk - size)]
+    parts = jnp.pad(x, widths, constant_values=-jnp.inf).reshape(*batch, chunks, chunk)
+    _, chosen = jax.lax.top_k(parts.max(axis=-1), number)
+    chosen = jnp.sort(chosen)  # so that equals keep their order
+    few = jnp.take_along_axis(parts, chosen[..., None], axis=-2).reshape(*batch, -1)
     best, places = jax.lax.top_k(few, number)
-    chunk = jnp.take_along_axis(chosen, places // CHUNK, axis=-1)
-    return best, chunk * CHUNK + places % CHUNK
+    return best, jnp.take_along_axis(chosen, places // chunk, axis=-1) * chunk + places % chunk
 
 
 def _rows(beam: _Beam, rows: Int[Array, "B"]) -> _Beam:

@@ -33,7 +33,10 @@ class KeysValues(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values as `recall` reads them, each axis that it sums over before the last."""
+    """Keys and values in the order in which `recall` multiplies.
+
+    Read in another order, they would be copied into this one at every step.
+    """
 
     keys: Float[jax.Array, "B K d_k S"]
     values: Float[jax.Array, "B K S d_v"]
@@ -121,21 +124,23 @@ def recall(
     mask: Bool[jax.Array, "#B #1 #W S"],
     bias: Float[jax.Array, "#B H W S"] | None = None,
 ) -> Float[jax.Array, "B W H d_v"]:
-    """As `attend`, for the few queries of a decoding step.
-
-    Products with so few rows are sums that the compiler makes loops of, over the cache as it lies.
-    As matrix products they took a CPU three times as long, and a transposed copy of the cache.
-    """
+    """As `attend`, for the few queries of a decoding step: plain products with what lies there."""
     batch, width, heads, d_k = queries.shape
-    kv_heads, slots = cache.keys.shape[1], cache.keys.shape[3]
-    scaled = queries.transpose(0, 2, 1, 3) / math.sqrt(d_k)
-    grouped = scaled.reshape(batch, kv_heads, -1, d_k, 1).astype(jnp.float32)
-    logits = (grouped * cache.keys[:, :, None]).sum(axis=3).reshape(batch, heads, width, slots)
+    kv_heads = cache.keys.shape[1]
+    grouped = queries.transpose(0, 2, 1, 3).reshape(batch, kv_heads, -1, d_k)
+    logits = jnp.einsum(
+        "BKNC,BKCS->BKNS",
+        grouped / math.sqrt(d_k),
+        cache.keys,
+        preferred_element_type=jnp.float32,
+    ).reshape(batch, heads, width, -1)
     if bias is not None:
         logits += bias
     weights = jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min))
-    weights = weights.reshape(batch, kv_heads, -1, slots, 1)
-    mixed = (weights * cache.values[:, :, None]).sum(axis=3).astype(cache.values.dtype)
+    weights = weights.astype(cache.values.dtype).reshape(
+        batch, kv_heads, heads // kv_heads * width, -1
+    )
+    mixed = jnp.einsum("BKNS,BKSC->BKNC", weights, cache.values)
     return mixed.reshape(batch, heads, width, -1).transpose(0, 2, 1, 3)
 
 
