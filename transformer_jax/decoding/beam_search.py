@@ -267,7 +267,8 @@ def _greatest(
     chunk = next((n for n in range(CHUNK, CHUNK // 2, -1) if size % n == 0), CHUNK)
     chunks = -(-size // chunk)
     if chunks <= 2 * number:
-        return jax.lax.top_k(x, number)
+        best, places = jax.lax.top_k(x, number)
+        return best, places
     widths = [(0, 0)] * len(batch) + [(0, chunks * chunk - size)]
     parts = jnp.pad(x, widths, constant_values=-jnp.inf).reshape(*batch, chunks, chunk)
     _, chosen = jax.lax.top_k(parts.max(axis=-1), number)
