@@ -112,7 +112,9 @@ def test_the_early_stop_changes_nothing(random_model, beam_size, alpha, kind, st
         np.testing.assert_allclose(scores[place], score, rtol=1e-4)
 
 
-def test_sentences_that_leave_the_batch_and_caches_that_grow_change_nothing(random_model, monkeypatch):
+def test_sentences_that_leave_the_batch_and_caches_that_grow_change_nothing(
+    random_model, monkeypatch
+):
     model, params = random_model
     # Weak opinions and a strong penalty make every search go up to the sentence's own limit.
     params, config = jax.tree.map(lambda x: 0.1 * x, params), decode_config(2, 3.0, "length")
