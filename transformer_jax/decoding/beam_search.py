@@ -111,8 +111,8 @@ class _BeamSearch:
         # A beam of one is greedy search if it sees the likeliest continuation alone.
         self._continuations = 2 * config.beam_size if config.beam_size > 1 else 1
         # A beam lies the same way wherever it comes from, so that no program is compiled twice.
-        rows = mesh and sharding.by_rows(mesh)
-        everywhere = mesh and sharding.replicated(mesh)  # this host looks at all sentences
+        rows: Any = mesh and sharding.by_rows(mesh)
+        everywhere: Any = mesh and sharding.replicated(mesh)  # this host looks at all sentences
         beam = _Beam(everywhere, rows, rows, rows, rows, rows, rows)
         options = {"xla_cpu_multi_thread_eigen": False} if one_core else None
         compiled = functools.partial(jax.jit, compiler_options=options)
