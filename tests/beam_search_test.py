@@ -2,17 +2,21 @@
 
 import itertools
 import math
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import beam_search
+from transformer_jax.training import sharding
 
 VOCABULARY = 5  # padding, start, end, unknown and one word; all can be said
 EXTRA = 2
@@ -109,22 +113,31 @@ def test_the_early_stop_changes_nothing(random_model, beam_size, alpha, kind, st
         np.testing.assert_allclose(scores[place], score, rtol=1e-4)
 
 
-def test_sentences_that_leave_the_batch_change_nothing(random_model, monkeypatch):
+def test_sentences_that_leave_the_batch_and_caches_that_grow_change_nothing(
+    random_model, monkeypatch
+):
     model, params = random_model
     # Weak opinions and a strong penalty make every search go up to the sentence's own limit.
     params, config = jax.tree.map(lambda x: 0.1 * x, params), decode_config(2, 3.0, "length")
     tokens, scores = run(model, params, config)
-    for name, value in {"STEPS_AT_A_TIME": 1, "SHRINK": 2, "FEWEST_ROWS": 1}.items():
+    at_once = {"STEPS_AT_A_TIME": 1, "SHRINK": 2, "FEWEST_ROWS": 1, "HEADROOM": -2}
+    for name, value in at_once.items():
         monkeypatch.setattr(beam_search, name, value)
     kept = []
     rows_of = beam_search._rows
     monkeypatch.setattr(
         beam_search, "_rows", lambda beam, rows: kept.append(len(rows)) or rows_of(beam, rows)
     )
+    longer = []
+    lengthened = beam_search._lengthened
+    monkeypatch.setattr(
+        beam_search, "_lengthened", lambda beam: longer.append(beam) or lengthened(beam)
+    )
     again, scores_again = run(model, params, config)
     assert again == tokens
     np.testing.assert_allclose(scores_again, scores, rtol=1e-5)
     assert kept, "no sentence left"
+    assert longer, "no cache was too short"
 
 
 def plain_beam_search(model, params, source, beam_size, alpha, kind):
@@ -164,3 +177,46 @@ def test_greedy_takes_the_likeliest_token(random_model):
 def test_an_unknown_penalty_lists_the_known_ones(random_model):
     with pytest.raises(config_lib.UserError, match=r"decode\.penalty='gmnt'.*gnmt, length"):
         beam_search.build(random_model[0], decode_config(4, kind="gmnt"))
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_devices_share_out_sentences_from_the_start(random_model, beam_size):
+    model, params = random_model
+    sources = [SOURCES[n % len(SOURCES)] + [4] * (n % 2) for n in range(16)]
+    batch = batching.fill([[(ids, [])] for ids in sources], 5, 1)
+    mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
+    assert mesh.size == 8
+    config = decode_config(beam_size)
+    search: Any = beam_search.build(model, config, mesh)
+    source = sharding.put(batch, mesh).source
+    beam = search._start(params, source)
+    for leaf in jax.tree.leaves(beam._replace(step=None)):
+        assert {shard.data.shape for shard in leaf.addressable_shards} == {(2, *leaf.shape[1:])}
+    found = search(params, source)
+    # One run is of the number of rows at the start; as long as none leave there is no other.
+    assert search._run._cache_size() == 1
+    alone = beam_search.build(model, config)(params, batch.source)
+    np.testing.assert_array_equal(found.tokens, alone.tokens)
+    # A score is a difference of logits of about 10.
+    np.testing.assert_allclose(found.scores, alone.scores, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    size=st.sampled_from([8, 100, 1031, 2000, 2048, 2500]),
+    number=st.integers(1, 8),
+    values=st.integers(1, 40),
+    low=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_the_greatest_of_many_equals_come_as_from_a_sort(size, number, values, low, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-values, values, (2, 3, size)).astype(np.float32)
+    x[0, 0] = -np.inf  # all words but a few are impossible
+    x[0, 0, rng.integers(0, size, 3)] = -1.0
+    if low:  # the greatest stand in one chunk, or in the last
+        x[1, :, -20:] += 100.0
+    order = np.argsort(-x, axis=-1, kind="stable")[..., :number]
+    best, places = beam_search._greatest(jnp.asarray(x), number)
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(best, np.take_along_axis(x, order, axis=-1))

@@ -317,4 +317,6 @@ def test_below_a_narrow_base_a_line_says_that_bigs_dropout_is_not_scaled(tmp_pat
         lines = [note for note in notes if note.startswith("big:")]
         assert len(lines) == (width is not None)
         if width:
-            assert f"P_drop=0.3 meets {width} dimensions where the paper's big has 1,024" in lines[0]
+            assert (
+                f"P_drop=0.3 meets {width} dimensions where the paper's big has 1,024" in lines[0]
+            )

@@ -16,8 +16,8 @@ def sets():
 
 def test_it_is_as_large_as_promised_and_disjoint(sets):
     train, held_out = sets
-    data = toy_config.get_config().data
-    assert (len(train), len(held_out)) == (data.toy_pairs, 2 * data.toy_held_out_pairs)
+    data = toy_config.get_config().to_dict()["data"]
+    assert (len(train), len(held_out)) == (data["toy_pairs"], 2 * data["toy_held_out_pairs"])
     for side in ("english", "german"):
         lines = [getattr(pair, side) for pair in train + held_out]
         assert len(set(lines)) == len(lines)

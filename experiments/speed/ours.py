@@ -1,6 +1,7 @@
 """Our own training, input, evaluation and decoding, as the benchmark's rows run them."""
 
 import itertools
+import os
 import pathlib
 import time
 from typing import Any, cast
@@ -8,14 +9,13 @@ from typing import Any, cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from experiments import measuring
 from experiments.speed import decoding, workloads
 from transformer_jax import config as config_lib
 from transformer_jax import models
 from transformer_jax.data import batching, tokenizer
-from transformer_jax.decoding import beam_search
+from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import perplexity
 from transformer_jax.training import memory, sharding, together
 from transformer_jax.training import step as step_lib
@@ -213,21 +213,25 @@ class Decoding(decoding.Contender):
         super().__init__(path, run, forced)
 
     def prepare(self) -> None:
-        """Builds the search."""
-        forced, model = self.case.forced, self.case.translator.model
+        """Builds a translator that searches as CTranslate2 does."""
+        forced, trained = self.case.forced, self.case.translator
         extra = decoding.FORCED_LENGTH - decoding.FORCED_SOURCE if forced else 50
-        config = config_lib.DecodeConfig(4, 0.6, "length", extra, decoding.BATCH)
-        searched: Any = _Endless(model) if forced else model
-        self._search = beam_search.build(searched, config)
+        how = {"beam_size": 4, "alpha": 0.6, "penalty": "length", "extra_tokens": extra}
+        changes = {f"decode.{name}": value for name, value in how.items()}
+        changes["decode.batch_sentences"] = decoding.BATCH * (os.cpu_count() or 1)
+        self._translator = translator.Translator(
+            cast(Any, _Endless(trained.model)) if forced else trained.model,
+            trained.params,
+            trained.tokenizer,
+            config_lib.replace(trained.config, changes),
+            sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1)),
+        )
 
     def translate(self) -> list[list[int]]:
-        """Translates all sentences, those of similar length together."""
-        sources, params = self.case.sources, self.case.translator.params
-        found: list[list[int]] = [[]] * len(sources)
-        multiple = decoding.FORCED_SOURCE
-        for group in batching.padded_batches(sources, None, decoding.BATCH, multiple):
-            tokens = np.asarray(self._search(params, group.batch.source).tokens)
-            for index, row in zip(group.indices, tokens.tolist(), strict=False):
-                end = row.index(tokenizer.END) if tokenizer.END in row else len(row)
-                found[index] = row[:end]
-        return found
+        """Translates all sentences, as many side by side as there are cores."""
+        found = {
+            place: ids
+            for group in self._translator.search(self.case.sources)
+            for place, ids in group.items()
+        }
+        return [found[place] for place in range(len(found))]

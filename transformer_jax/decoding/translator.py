@@ -1,6 +1,8 @@
 """Sentences in, sentences out."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from typing import Any, final
 
 import flax.linen as nn
@@ -16,7 +18,11 @@ from transformer_jax.models import positions
 from transformer_jax.training import memory, sharding
 
 LONG = 1024  # tokens; a longer sentence is translated by itself, if there is memory for it
-ROW_MULTIPLE = 32  # source lengths are rounded up to a multiple, so that few shapes are compiled
+ROW_MULTIPLE = 16  # source lengths are rounded up to a multiple, so that few shapes are compiled
+FEWEST_ROWS = 16  # sentences of one of several searches side by side: below, products get slow
+# The parameters that models cast before they use them; what else there is, norms' and positions',
+# they use as it is.
+CAST = ("kernel", "embedding")
 
 
 @final
@@ -52,7 +58,9 @@ class Translator:
         self.tokenizer = tokenizer
         self.config = config
         self._mesh = mesh
-        self._search = beam_search.build(model, config.decode, mesh)
+        self._weights = cast(params, config.model.dtype)
+        self._searches = _side_by_side(config.decode.batch_sentences, mesh)
+        self._search = beam_search.build(model, config.decode, mesh, one_core=self._searches > 1)
 
     def translate(
         self, sentences: Sequence[str], progress: Callable[[int], None] = lambda done: None
@@ -66,36 +74,69 @@ class Translator:
         Raises:
           UserError: a sentence is too long for learned positions, or for the memory there is.
         """
-        tokens = self.tokenizer.encode(sentences)
-        places = [place for place, ids in enumerate(tokens) if ids]
-        self._check_lengths([len(tokens[place]) for place in places], places)
-        translations = [""] * len(tokens)
+        texts = [""] * len(sentences)
         done = 0
-        parts = sharding.parts(self._mesh)
-        together = -(-self.config.decode.batch_sentences // parts) * parts
-        for is_long, rows in ((True, parts), (False, together)):
-            chosen = [place for place in places if (len(tokens[place]) > LONG) == is_long]
-            for group in batching.padded_batches(
-                [tokens[place] for place in chosen], None, rows, ROW_MULTIPLE
-            ):
-                source = sharding.put(group.batch, self._mesh).source
-                if is_long:
-                    self._check_memory(source, chosen[group.indices[0]])
-                found = self._search(self.params, source)
-                ids = np.asarray(found.tokens)[: len(group.indices)]
-                for index, text in zip(group.indices, self._decode(ids), strict=True):
-                    translations[chosen[index]] = text
-                done += len(group.indices)
-                progress(done)
-        return translations
+        for found in self.search(self.tokenizer.encode(sentences)):
+            for place, text in zip(found, self._decode(list(found.values())), strict=True):
+                texts[place] = text
+            done += len(found)
+            progress(done)
+        return texts
 
-    def _check_memory(self, source: sequences.Sequences, place: int) -> None:
+    def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
+        """Translates token lists, without end tokens before and after; an empty one is left out.
+
+        Args:
+          sources: the sentences.
+
+        Yields:
+          Translations by their places among the sources, as they become known.
+
+        Raises:
+          UserError: see `translate`.
+        """
+        places = [place for place, ids in enumerate(sources) if ids]
+        self._check_lengths([len(sources[place]) for place in places], places)
+        parts = sharding.parts(self._mesh)
+        rows = -(-self.config.decode.batch_sentences // (parts * self._searches)) * parts
+        pool = futures.ThreadPoolExecutor(self._searches)
+        try:
+            # With devices of their own, or of other processes, searches keep their order.
+            several = pool.map if self._searches > 1 else map
+            for is_long, rows_together, search in ((True, parts, map), (False, rows, several)):
+                chosen = [place for place in places if (len(sources[place]) > LONG) == is_long]
+                groups = list(
+                    batching.padded_batches(
+                        [sources[place] for place in chosen], None, rows_together, ROW_MULTIPLE
+                    )
+                )
+                if is_long and groups:  # the first is the longest
+                    self._check_memory(groups[0].batch, chosen[groups[0].indices[0]])
+                for group, found in search(self._search_group, groups):
+                    yield {
+                        chosen[index]: ids for index, ids in zip(group.indices, found, strict=False)
+                    }
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _search_group(
+        self, group: batching.PaddedBatch
+    ) -> tuple[batching.PaddedBatch, list[list[int]]]:
+        source = sharding.put(group.batch, self._mesh).source
+        found = np.asarray(self._search(self._weights, source).tokens)
+        return group, [
+            row[: row.index(tokenizer_lib.END)] if tokenizer_lib.END in row else row
+            for row in found.tolist()
+        ]
+
+    def _check_memory(self, batch: sequences.Batch, place: int) -> None:
         """Raises UserError, naming the sentence, if there is too little memory to encode it.
 
         Attention weighs each token against each: ten times the length takes a hundred times the
         memory, and a process that takes too much is killed without a word.
         """
-        decode, length = self.config.decode, source.tokens.shape[1]
+        decode, source = self.config.decode, sharding.put(batch, self._mesh).source
+        length = source.tokens.shape[1]
 
         def encode(params: Any, source: sequences.Sequences) -> Any:
             limit = length + decode.extra_tokens
@@ -103,7 +144,7 @@ class Translator:
                 params, source, decode.beam_size, limit, method="start_decoding"
             )
 
-        needed = memory.of_program(jax.jit(encode).lower(self.params, source).compile())
+        needed = memory.of_program(jax.jit(encode).lower(self._weights, source).compile())
         there = memory.of_device(self._mesh)
         if needed is not None and there is not None and needed > there:
             raise config_lib.UserError(
@@ -111,16 +152,9 @@ class Translator:
                 f"{needed / 2**30:.1f} GiB of memory where there are {there / 2**30:.1f}: split it"
             )
 
-    def _decode(self, ids: np.ndarray) -> list[str]:
-        ends = [
-            row.tolist().index(tokenizer_lib.END) if tokenizer_lib.END in row else len(row)
-            for row in ids
-        ]
-        texts = self.tokenizer.decode(
-            [row[:end].tolist() for row, end in zip(ids, ends, strict=True)]
-        )
+    def _decode(self, ids: list[list[int]]) -> list[str]:
         # A line break in a translation would shift all lines after it.
-        return [text.replace("\n", " ") for text in texts]
+        return [text.replace("\n", " ") for text in self.tokenizer.decode(ids)]
 
     def _check_lengths(self, lengths: list[int], places: list[int]) -> None:
         model = self.config.model
@@ -134,3 +168,25 @@ class Translator:
                     f"sentence {place + 1} has {length} tokens, but this model's learned positions "
                     f"(model.max_positions={model.max_positions}) allow at most {limit}"
                 )
+
+
+def cast(params: Any, dtype: Any) -> Any:
+    """A model's parameters as it reads them when it computes in dtype.
+
+    A model that casts them itself does so whenever it is called, here every few steps.
+    """
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: x.astype(dtype) if path[-1].key in CAST else x, params
+    )
+
+
+def _side_by_side(batch_sentences: int, mesh: jax.sharding.Mesh) -> int:
+    """How many searches share out a batch: on a CPU one for each core, if it is large enough.
+
+    A search on several cores waits for the slowest of them at every product, and these are small.
+    """
+    if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
+        return 1
+    here = getattr(os, "sched_getaffinity", None)  # a process may be kept to some of the cores
+    cores = len(here(0)) if here else os.cpu_count() or 1
+    return max(1, min(cores, batch_sentences // FEWEST_ROWS))

@@ -33,6 +33,39 @@ class KeysValues(NamedTuple):
     values: Float[jax.Array, "B K S d_v"]
 
 
+class Cache(NamedTuple):
+    """Keys and values in the order in which `recall` multiplies.
+
+    Read in another order, they would be copied into this one at every step.
+    """
+
+    keys: Float[jax.Array, "B K d_k S"]
+    values: Float[jax.Array, "B K S d_v"]
+
+    @classmethod
+    def of(cls, keys_values: KeysValues) -> "Cache":
+        """The same, its keys turned."""
+        keys, values = keys_values
+        return cls(keys.swapaxes(2, 3), values)
+
+    def write(self, new: KeysValues, place: Int[jax.Array, ""]) -> "Cache":
+        """Puts keys and values in, the first of them at `place`."""
+        keys, values = Cache.of(new)
+        return Cache(
+            jax.lax.dynamic_update_slice_in_dim(self.keys, keys, place, axis=3),
+            jax.lax.dynamic_update_slice_in_dim(self.values, values, place, axis=2),
+        )
+
+    def lengthened(self, places: int) -> "Cache":
+        """With room for so many keys and values."""
+        more = (0, places - self.keys.shape[3])
+        nothing = (0, 0)
+        return Cache(
+            jnp.pad(self.keys, (nothing, nothing, nothing, more)),
+            jnp.pad(self.values, (nothing, nothing, more, nothing)),
+        )
+
+
 def weigh(
     queries: Float[jax.Array, "B H T d_k"],
     keys: Float[jax.Array, "B K S d_k"],
@@ -49,8 +82,8 @@ def weigh(
       mask: true where a query may look; every query must have at least one such key.
       bias: added to the scaled logits.
     """
-    logits = products.einsum("BKNC,BKSC->BKNS", _grouped(queries, keys), keys, jnp.float32)
-    return jax.nn.softmax(_masked(logits, mask, bias))
+    logits = products.einsum("BKNC,BKSC->BKNS", _grouped(queries, keys.shape[1]), keys, jnp.float32)
+    return jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias))
 
 
 def mix(
@@ -75,50 +108,66 @@ def attend(
     down likewise (as in FlashAttention, Dao et al. 2022, section 3.1).
     """
     batch, heads, length, _ = queries.shape
-    grouped = _grouped(queries, keys_values.keys)
-    mixed: Any = _attend(products.on_several_devices(), grouped, *keys_values, mask, bias)
+    grouped = _grouped(queries, keys_values.keys.shape[1])
+    several = products.on_several_devices()
+    mixed: Any = _attend(several, heads, grouped, *keys_values, mask, bias)
     return mixed.reshape(batch, heads, length, -1)
 
 
+def recall(
+    queries: Float[jax.Array, "B H W d_k"],
+    cache: Cache,
+    mask: Bool[jax.Array, "#B #1 #W S"],
+    bias: Float[jax.Array, "#B H W S"] | None = None,
+) -> Float[jax.Array, "B H W d_v"]:
+    """As `attend`, for the few queries of a decoding step."""
+    grouped = _grouped(queries, cache.keys.shape[1])
+    logits = products.einsum("BKNC,BKCS->BKNS", grouped, cache.keys, jnp.float32)
+    return mix(jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias)), cache.values)
+
+
 def _grouped(
-    queries: Float[jax.Array, "B H T d_k"], keys: Float[jax.Array, "B K S d_k"]
+    queries: Float[jax.Array, "B H T d_k"], kv_heads: int
 ) -> Float[jax.Array, "B K N d_k"]:
     """Queries / sqrt(d_k), the G T of each key–value head one after another."""
     batch, _, _, d_k = queries.shape
-    return queries.reshape(batch, keys.shape[1], -1, d_k) / math.sqrt(d_k)
+    return queries.reshape(batch, kv_heads, -1, d_k) / math.sqrt(d_k)
 
 
 def _masked(
     logits: Float[jax.Array, "B K N S"],
+    heads: int,
     mask: Bool[jax.Array, "#B #1 #T S"],
     bias: Float[jax.Array, "#B H T S"] | None,
 ) -> Float[jax.Array, "B H T S"]:
     """Logits by head and query, with the bias, and very low where the mask forbids."""
     batch, _, _, keys = logits.shape
-    logits = logits.reshape(batch, -1, mask.shape[2], keys)
+    logits = logits.reshape(batch, heads, -1, keys)
     if bias is not None:
         logits += bias
     return jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(
     several: bool,
+    heads: int,
     queries: Float[jax.Array, "B K N d_k"],
     keys: Float[jax.Array, "B K S d_k"],
     values: Float[jax.Array, "B K S d_v"],
     mask: Bool[jax.Array, "#B #1 T S"],
     bias: Float[jax.Array, "#B H T S"] | None,
 ) -> Float[jax.Array, "B K N d_v"]:
-    return _attend_forward(several, queries, keys, values, mask, bias)[0]
+    return _attend_forward(several, heads, queries, keys, values, mask, bias)[0]
 
 
 def _attend_forward(
-    several: bool, queries: Any, keys: Any, values: Any, mask: Any, bias: Any
+    several: bool, heads: int, queries: Any, keys: Any, values: Any, mask: Any, bias: Any
 ) -> tuple[Float[jax.Array, "B K N d_v"], Any]:
     """Z = sum of E, E = exp(S - max S), S = Q Kᵀ + bias; the result is E V / Z."""
     shape = (*queries.shape[:3], keys.shape[2])
-    logits = _masked(products.multiply("BKNC,BKSC->BKNS", queries, keys, several), mask, bias)
+    logits = products.multiply("BKNC,BKSC->BKNS", queries, keys, several)
+    logits = _masked(logits, heads, mask, bias)
     exponentials = jnp.exp(logits - logits.max(axis=-1, keepdims=True)).reshape(shape)
     total = exponentials.sum(axis=-1, keepdims=True)
     exponentials = exponentials.astype(values.dtype)
@@ -127,11 +176,14 @@ def _attend_forward(
     return mixed, (queries, keys, values, bias, exponentials, total, mixed)
 
 
-def _attend_backward(several: bool, saved: Any, dy: Float[jax.Array, "B K N d_v"]) -> Any:
+def _attend_backward(
+    several: bool, heads: int, saved: Any, dy: Float[jax.Array, "B K N d_v"]
+) -> Any:
     """With O = E V / Z, P = E / Z: dV = Pᵀ dO, dS = P (dO Vᵀ - sum of O dO), dQ = dS K, dK = dSᵀ Q.
 
     dO / Z takes the place of dO, and E that of P.
     """
+    del heads
     queries, keys, values, bias, exponentials, total, mixed = saved
     dy = (dy.astype(jnp.float32) / total).astype(values.dtype)
     own = jnp.sum(mixed.astype(jnp.float32) * dy, axis=-1, keepdims=True)
@@ -245,3 +297,16 @@ class MultiHeadAttention(nn.Module):
         if kernels.takes(self.config, x.shape[1], mask.shape[-1]):
             return self.output(kernels.fused(queries, *keys_values, mask, bias))
         return self.output(attend(queries, keys_values, mask, bias))
+
+    def step(
+        self,
+        x: Float[jax.Array, "B W D"],
+        cache: Cache,
+        mask: Bool[jax.Array, "#B 1 #W S"],
+        query_positions: Int[jax.Array, "1 W"],
+        key_positions: Int[jax.Array, "1 S"],
+    ) -> Float[jax.Array, "B W D"]:
+        """As `__call__`, from one position of each hypothesis."""
+        queries = self.position.rotate(self.query(x), query_positions)
+        bias = self.position.bias(query_positions, key_positions)
+        return self.output(recall(queries, cache, mask, bias))

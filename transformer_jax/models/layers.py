@@ -235,11 +235,11 @@ class DecoderLayer(nn.Module):
         x: Float[jax.Array, "B W D"],
         positions: Int[jax.Array, "1 W"],
         places: Int[jax.Array, "1 L"],
-        cache: attention.KeysValues,
+        cache: attention.Cache,
         mask: Bool[jax.Array, "B 1 W L"],
-        memory: attention.KeysValues,
+        memory: attention.Cache,
         memory_mask: Bool[jax.Array, "B 1 1 S"],
-    ) -> tuple[Float[jax.Array, "B W D"], attention.KeysValues]:
+    ) -> tuple[Float[jax.Array, "B W D"], attention.Cache]:
         """One layer for one token of each of W hypotheses per sentence.
 
         They stand as queries side by side, so that they share the source's keys and values; the
@@ -259,18 +259,12 @@ class DecoderLayer(nn.Module):
         """
         y = self.self_attention_residual.before(x)
         new = self.self_attention.keys_values(y, positions)
-        start = positions[0, 0] * x.shape[1]
-        cache = attention.KeysValues(
-            *(
-                jax.lax.dynamic_update_slice_in_dim(old, part, start, axis=2)
-                for old, part in zip(cache, new, strict=True)
-            )
-        )
-        y = self.self_attention(y, cache, mask, positions, places)
+        cache = cache.write(new, positions[0, 0] * x.shape[1])
+        y = self.self_attention.step(y, cache, mask, positions, places)
         x = self.self_attention_residual.after(x, y, None)
         y = self.cross_attention_residual.before(x)
         memory_positions = jnp.arange(memory_mask.shape[-1])[None]
-        y = self.cross_attention(y, memory, memory_mask, positions, memory_positions)
+        y = self.cross_attention.step(y, memory, memory_mask, positions, memory_positions)
         x = self.cross_attention_residual.after(x, y, None)
         return self._feed_forward(x, dropout.NONE), cache
 

@@ -32,15 +32,23 @@ class DecodingState(NamedTuple):
       memory_mask: true at the source's real positions.
     """
 
-    caches: tuple[attention.KeysValues, ...]
+    caches: tuple[attention.Cache, ...]
     ancestors: Int[jax.Array, "B W L"]
-    memories: tuple[attention.KeysValues, ...]
+    memories: tuple[attention.Cache, ...]
     memory_mask: Bool[jax.Array, "B 1 1 S"]
 
     def select(self, parents: Int[jax.Array, "B W"]) -> "DecodingState":
         """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         ancestors = jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
         return self._replace(ancestors=ancestors)
+
+    def lengthened(self, length: int) -> "DecodingState":
+        """With room for so many positions."""
+        _, width, before = self.ancestors.shape
+        return self._replace(
+            caches=tuple(cache.lengthened(length * width) for cache in self.caches),
+            ancestors=jnp.pad(self.ancestors, ((0, 0), (0, 0), (0, length - before))),
+        )
 
 
 @final
@@ -124,15 +132,15 @@ class Transformer(nn.Module):
         """
         memories = self._memories(self.encode(source), source.positions)
         config, batch = self.config, source.tokens.shape[0]
-        shape = (batch, config.key_value_heads, max_length * width)
-        cache = attention.KeysValues(
-            jnp.zeros((*shape, config.d_k), config.dtype),
-            jnp.zeros((*shape, config.d_v), config.dtype),
+        heads, slots = config.key_value_heads, max_length * width
+        cache = attention.Cache(
+            jnp.zeros((batch, heads, config.d_k, slots), config.dtype),
+            jnp.zeros((batch, heads, slots, config.d_v), config.dtype),
         )
         return DecodingState(
             (cache,) * config.num_layers,
             jnp.zeros((batch, width, max_length), jnp.int32),
-            memories,
+            tuple(attention.Cache.of(memory) for memory in memories),
             (source.segments > 0)[:, None, None, :],
         )
 
