@@ -5,12 +5,15 @@
 # make browser: the tests of report.html, in Chromium.
 # make slurm:  the tests of sweeps on a private Slurm of two nodes.
 # make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.
+# make accelerators: what XLA's compiler for TPUs makes of our programs; it needs no TPU.
+# make accelerators-gpu: likewise for NVIDIA's GPUs; its packages take 3.8 GB.
 # make mutants: whether each of a list of faults fails some test.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
 BIN := .venv/bin
 
-.PHONY: table3 test lint types tests parity bench faults browser slurm engines mutants lock clean
+.PHONY: table3 test lint types tests parity bench faults browser slurm engines accelerators \
+	accelerators-gpu mutants lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
@@ -54,6 +57,23 @@ engines: .venv/.installed .venv-skypilot/.installed .venv-xpk/.installed
 VERSION_skypilot := ==0.14.1
 VERSION_xpk := ==1.16.0
 
+accelerators: .venv-tpu/.installed
+	JAX_PLATFORMS=cpu .venv-tpu/bin/python -m pytest -n 0 tests/accelerators/tpu_test.py
+
+# Triton's products are chosen by trying them, which takes a GPU.
+accelerators-gpu: .venv-gpu/.installed
+	JAX_PLATFORMS=cpu XLA_FLAGS=--xla_gpu_enable_triton_gemm=false \
+	.venv-gpu/bin/python -m pytest -n 0 tests/accelerators/gpu_test.py
+
+# All that is locked, and the compiler that belongs to the lock's JAX.
+.venv-tpu/.installed .venv-gpu/.installed: .venv-%/.installed: requirements-build.lock requirements.lock
+	$(locked)
+	$(@D)/bin/python -m pip install --quiet '$(COMPILER_$*)==$(JAX)'
+	touch $@
+COMPILER_tpu := jax[tpu]
+COMPILER_gpu := jax-cuda13-plugin[with-cuda]
+JAX = $(shell sed -n 's/^jax==\([0-9.]*\).*/\1/p' requirements.lock)
+
 mutants: .venv/.installed
 	$(BIN)/python -m tests.mutants
 
@@ -62,11 +82,15 @@ mutants: .venv/.installed
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[$*]'
 	touch $@
 
+define locked
+$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; name one with: make PYTHON=python3.12")'
+$(PYTHON) -m venv $(@D)
+$(@D)/bin/python -m pip install --quiet --require-hashes -r requirements-build.lock
+$(@D)/bin/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
+endef
+
 .venv/.installed: requirements-build.lock requirements.lock setup.py
-	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; name one with: make PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-build.lock
-	$(BIN)/python -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	$(locked)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 

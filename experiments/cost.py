@@ -11,17 +11,17 @@ import jax.numpy as jnp
 from experiments import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
-from transformer_jax.models import embedding
+from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses, sharding
-from transformer_jax.training import step as step_lib
+
+# A model is traced for so many rows, more than any axis has: an array whose size this prime divides
+# has the rows among its axes.
+_ROWS = 1_000_003
 
 
 def parameters(config: config_lib.Config) -> int:
     """Number of the model's parameters."""
-    mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-    model = models.build(config.model, config.data.vocab_size)
-    shapes, _ = step_lib.state_shapes_and_shardings(model, config, mesh)
-    return sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
+    return _counted(config).parameters
 
 
 def training_flops(config: config_lib.Config) -> float:
@@ -31,56 +31,108 @@ def training_flops(config: config_lib.Config) -> float:
     pass. Attention counts whole packed rows, as it is computed.
     """
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
-    sizes = dataclasses.replace(
-        config.model, dropout_rate=0.0, compute_dtype="float32"
-    )  # neither changes what is multiplied
-    lengths = (config.data.source_length, config.data.target_length)
-    return 3.0 * rows * _forward_flops(sizes, config.data.vocab_size, lengths)
-
-
-@functools.cache  # tracing takes a second, and a sweep's rows have few sizes
-def _forward_flops(sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int]) -> int:
-    """Of one packed row, whose source and target have so many positions."""
-    model = models.build(sizes, vocab_size)
-    params, example = _shapes(model, lengths, rows=1)
-    forward = jax.make_jaxpr(functools.partial(models.logits, model))(params, example)
-    return measuring.matrix_flops(forward.jaxpr)
+    return 3.0 * rows * _counted(config).flops
 
 
 def memory_bytes(config: config_lib.Config, devices: int) -> float:
-    """What training holds at least on each device, if they share out the batch, before compiling.
+    """What training holds on each device at its peak, as far as is known before compiling.
 
-    That is parameters, Adam's two moments and a gradient, in float32, and whatever the forward pass
-    leaves for the backward pass. A compiler keeps less of the latter, and adds buffers of its own.
+    That is the state, and what is kept for the backward pass when it begins: activations and cast
+    parameters in the type that the model computes in, masks of dropout, logits and their gradient.
+    What the forward pass made in float32 between those, a compiler computes again. On an fsdp mesh
+    gathered parameters come on top; a tensor mesh's activations are counted whole.
     """
-    model = models.build(config.model, config.data.vocab_size)
-    rows = config.train.batch_tokens // config.data.target_length
-    share = -(-rows // (config.train.accumulation_steps * devices))
-    lengths = (config.data.source_length, config.data.target_length)
-    params, batch = _shapes(model, lengths, share)
-    hyper = step_lib.hyperparameters(config)
-
-    def loss(params: Any, batch: sequences.Batch) -> jax.Array:
-        key = jax.random.key(0)
-        outputs = models.outputs(model, params, batch, hyper.rates, key, hyper.sampling)
-        return losses.cross_entropy(
-            outputs,
-            embedding.of(params),
-            batch.labels,
-            batch.target.segments,
-            hyper.label_smoothing,
-        ).smoothed
-
-    _, backward = jax.eval_shape(lambda p, b: jax.vjp(loss, p, b), params, batch)
-    kept = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(backward))
-    own = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
-    return 3 * own + kept  # the parameters are among what is kept
+    counted, size = _counted(config), config.model.dtype.itemsize
+    data, fsdp, tensor = sharding.mesh_sizes(config.mesh, devices)
+    parts = config.train.accumulation_steps
+    length = config.data.target_length
+    rows = -(-config.train.batch_tokens // length // (parts * data * fsdp))
+    arrays = 3 if parts == 1 else 4  # parameters, Adam's two moments; the parts' summed gradient
+    state = arrays * 4 * counted.parameters / (fsdp * tensor)
+    vocab_size = config.data.vocab_size
+    chunks = losses.chunks(rows, length, vocab_size, "tpu")
+    logits = 2 * size * rows // chunks * length * vocab_size
+    once = counted.kept_once + (counted.parameters if fsdp > 1 else 0)
+    kept = size * (once + rows * counted.kept) + rows * counted.kept_masks
+    return state + kept + logits
 
 
-def _shapes(model: nn.Module, lengths: tuple[int, int], rows: int) -> tuple[Any, sequences.Batch]:
-    """Parameters and a batch of so many packed rows of such lengths, without making them."""
+@dataclasses.dataclass(frozen=True)
+class _Counted:
+    """What a model is made of, in numbers.
+
+    Attributes:
+      parameters: how many.
+      flops: of a row's forward pass.
+      kept: a row's values that the forward pass leaves for the backward pass in the model's type.
+      kept_masks: those that are true or false.
+      kept_once: values that it leaves however many rows there are.
+    """
+
+    parameters: int
+    flops: int
+    kept: int
+    kept_masks: int
+    kept_once: int
+
+
+def _counted(config: config_lib.Config) -> _Counted:
+    """Of layers that are alike, those after the second are not traced: each is as the second."""
+    model = config.model
+    alike = model.attention_pattern != "interleaved"
+    one, *more = (
+        _traced(
+            # Neither the rate nor the type changes what is traced, but for the type itself.
+            dataclasses.replace(
+                model, num_layers=layers, dropout_rate=0.0, compute_dtype="bfloat16"
+            ),
+            config.data.vocab_size,
+            (config.data.source_length, config.data.target_length),
+            config.train.scheduled_sampling > 0,
+        )
+        for layers in (range(1, min(model.num_layers, 2) + 1) if alike else [model.num_layers])
+    )
+    if not more:
+        return one
+    first, second = dataclasses.astuple(one), dataclasses.astuple(more[0])
+    others = model.num_layers - 1
+    return _Counted(*(a + others * (b - a) for a, b in zip(first, second, strict=True)))
+
+
+@functools.cache  # tracing takes half a second, and a sweep's rows have few sizes
+def _traced(
+    sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int], samples: bool
+) -> _Counted:
+    model = models.build(sizes, vocab_size)
+    params, batch = _shapes(model, lengths)
+    scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
+    optional = (sizes.attention_dropout_rate, sizes.feed_forward_dropout_rate)
+    rates = dropout.Rates(scalar, *(scalar if rate else None for rate in optional))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def backward(params: Any, batch: sequences.Batch, rates: Any, key: Any, sampling: Any) -> Any:
+        rest = batch, rates, key, sampling
+        outputs, kept = jax.vjp(lambda params: models.outputs(model, params, *rest), params)
+        return embedding.logits(embedding.of(params), outputs), outputs, kept
+
+    arguments = (params, batch, rates, key, scalar if samples else None)
+    forward, (_, *kept) = jax.make_jaxpr(backward, return_shape=True)(*arguments)
+    leaves = jax.tree.leaves(kept)
+    ours = [leaf.size for leaf in leaves if leaf.dtype == jnp.bfloat16]
+    masks = [leaf.size for leaf in leaves if leaf.dtype == jnp.bool_]
+    return _Counted(
+        sum(leaf.size for leaf in jax.tree.leaves(params)),
+        measuring.matrix_flops(forward.jaxpr) // _ROWS,
+        sum(size for size in ours if size % _ROWS == 0) // _ROWS,
+        sum(size for size in masks if size % _ROWS == 0) // _ROWS,
+        sum(size for size in ours if size % _ROWS),
+    )
+
+
+def _shapes(model: nn.Module, lengths: tuple[int, int]) -> tuple[Any, sequences.Batch]:
+    """Parameters and a batch of packed rows of such lengths, without making them."""
     source, target = (
-        sequences.Sequences(*[jax.ShapeDtypeStruct((rows, length), jnp.int32)] * 3)
+        sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
         for length in lengths
     )
     params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, target))

@@ -54,7 +54,9 @@ def longest_chain(text: str) -> int:
             case "conditional":
                 return max(longest(branch, [start]) for branch in _called(instruction))
             case "while":
-                return start + instruction.turns * longest(_body(instruction), [0])
+                return start + hlo.turns(instruction, computations) * longest(
+                    _body(instruction), [0]
+                )
             case opcode if opcode in _FREE or opcode.endswith("-done"):
                 return start
             case _:

@@ -16,6 +16,7 @@ _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 # The name; its shape, which may be a tuple of shapes; the opcode; the operands; the attributes.
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)(.*)$")
 _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CONDITION = re.compile(r"condition=%([\w.\-]+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,19 +29,34 @@ class Instruction:
     operands: str
     attributes: str
 
-    @property
-    def turns(self) -> int:
-        """How often a while loop runs its body.
 
-        Raises:
-          ValueError: the compiler does not know it.
-        """
-        if found := _TRIP_COUNT.search(self.attributes):
-            return int(found[1])
-        raise ValueError(f"the compiler does not know how often {self.name} turns")
+Computations = Mapping[str, Sequence[Instruction]]
 
 
-def read(text: str) -> tuple[str, Mapping[str, Sequence[Instruction]]]:
+def turns(loop: Instruction, computations: Computations) -> int:
+    """How often a while loop runs its body.
+
+    A TPU's compiler does not write it down: there it is the constant that a counter is compared
+    with, which begins at 0, as those of `jax.lax.scan` do.
+
+    Raises:
+      ValueError: it is not known.
+    """
+    if found := _TRIP_COUNT.search(loop.attributes):
+        return int(found[1])
+    named = _CONDITION.search(loop.attributes)
+    condition = computations.get(named[1], []) if named else []
+    limits = [int(each.operands) for each in condition if _is_limit(each)]
+    if len(limits) == 1 and condition[-1].opcode == "compare":
+        return limits[0]
+    raise ValueError(f"the compiler does not know how often {loop.name} turns")
+
+
+def _is_limit(instruction: Instruction) -> bool:
+    return instruction.opcode == "constant" and instruction.operands.isdigit()
+
+
+def read(text: str) -> tuple[str, Computations]:
     """The entry's name, and each computation's instructions, operands before what uses them.
 
     Raises:

@@ -93,6 +93,8 @@ def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
             total += 2 * results[0].size * operands[1].size // features
         elif name == "while":
             raise ValueError("a while loop's operations cannot be counted")
+        elif name == "cond":  # only one branch runs, here the one for the device
+            total += max(matrix_flops(branch.jaxpr) for branch in params["branches"])
         else:
             inside = sum(map(matrix_flops, jax.extend.core.jaxprs_in_params(params)))
             total += inside * params.get("length", 1)

@@ -74,6 +74,11 @@ _UTILISATION = flags.DEFINE_float(
     lower_bound=0.0,
     upper_bound=1.0,
 )
+_COMPILE = flags.DEFINE_boolean(
+    "compile",
+    False,
+    "With --device: plan by what the device's own compiler makes of each row, in minutes a row.",
+)
 
 Rows = Mapping[str, Mapping[str, Any]]
 
@@ -121,12 +126,19 @@ def main(
     results.require_folders(planned)
     if _DRY_RUN.value:
         devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
+        if _COMPILE.value and not devices:
+            raise config_lib.UserError("--compile: for what? give --device=v5e-8 with it")
+        chips = plan.chips(devices) if devices and _COMPILE.value else []
         plan.list_rows(base, planned, paper.TABLES.get(table, {}))
-        if devices:
+        if devices and chips:
+            plan.write_compiled(base, planned, _SEEDS.value, devices, chips)
+        elif devices:
             plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
         return 0
-    if _DEVICE.value or _UTILISATION.value:
-        raise config_lib.UserError("--device and --utilisation plan: give --dry_run with them")
+    if _DEVICE.value or _UTILISATION.value or _COMPILE.value:
+        raise config_lib.UserError(
+            "--device, --utilisation and --compile plan: give --dry_run with them"
+        )
     if "train.seed" in flags_lib.overrides():
         raise config_lib.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     with launchers.as_user_errors():

@@ -250,6 +250,16 @@ SCORE = "transformer_jax.score"
         r"give --dry_run with them",
     ),
     (
+        "compile for nothing",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--dry_run", "--compile"],
+        r"give --device=v5e-8 with it",
+    ),
+    (
+        "compile without a plan",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--device=v5e-8", "--compile"],
+        r"give --dry_run with them",
+    ),
+    (
         "sweep in a file",
         [SWEEP, "--config=configs/toy.py", "--workdir=FILE"],
         r"cannot make the sweep's folder",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import models, runs, sequences
 from transformer_jax.data import batching
 from transformer_jax.training import memory, sharding
 from transformer_jax.training import step as step_lib
@@ -82,6 +82,58 @@ def test_a_step_that_does_not_fit_says_what_would(make_config, monkeypatch):
     monkeypatch.setattr(memory, "of_device", lambda _: 1000)
     with pytest.raises(config_lib.UserError, match=r"take a smaller train\.batch_tokens"):
         memory.check(program, config, mesh, 1)
+
+
+REFUSALS = [  # as XLA:TPU writes them
+    "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries "
+    "(19.50G) exceeds available HBM (15.75G).",
+    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
+    "Used 19.50G of 15.75G hbm. Exceeded hbm capacity by 3.75G.\n\nTotal hbm usage >= 19.75G:",
+]
+
+
+@pytest.mark.parametrize("message", REFUSALS, ids=["temporaries", "used"])
+def test_a_compilers_refusal_says_what_would_fit(make_config, monkeypatch, message):
+    config = make_config(LARGE)
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    compile_step = step_lib.compile_step
+
+    def refusing(model, config, mesh, runs=1):
+        if config.train.accumulation_steps < 4:
+            raise jax.errors.JaxRuntimeError(message)
+        return compile_step(model, config, mesh, runs)
+
+    monkeypatch.setattr(step_lib, "compile_step", refusing)
+    with (
+        pytest.raises(
+            config_lib.UserError,
+            match=r"^a step takes 19\.50 GiB of memory, but the device has 15\.75 GiB: "
+            r"with --config\.train\.accumulation_steps=4 it takes 0\.0\d GiB$",
+        ),
+        memory.refusals_explained(config, mesh, 1),
+    ):
+        step_lib.compile_step(models.build(config.model, 20), config, mesh)
+
+
+def test_other_errors_of_a_compiler_stay_as_they_are(make_config):
+    config = make_config(LARGE)
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    with (
+        pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"),
+        memory.refusals_explained(config, mesh, 1),
+    ):
+        raise jax.errors.JaxRuntimeError("INTERNAL: 3.00G exceeds available HBM (2.00G)")
+
+
+def test_a_run_that_the_compiler_refuses_ends_in_one_line(
+    make_config, monkeypatch, tmp_path, cache_dir
+):
+    def refusing(*_):
+        raise jax.errors.JaxRuntimeError(REFUSALS[0])
+
+    monkeypatch.setattr(step_lib, "compile_step", refusing)
+    with pytest.raises(config_lib.UserError, match=r"take a smaller train\.batch_tokens"):
+        runs.run_seeds(make_config(), {0: tmp_path}, cache_dir)
 
 
 def test_computing_layers_again_changes_no_gradient(make_config):

@@ -65,6 +65,100 @@ def test_a_loop_of_unknown_length_is_no_count():
         partitioned.parse("no program")
 
 
+# As a TPU's compiler writes them: a gather that runs beside a product, in two fusions; an
+# all-reduce of which each device keeps a part; a loop whose limit its condition has.
+TPU = """HloModule hand_written
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%begin (a.1: bf16[4,8]) -> bf16[32,8] {
+  %a.1 = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
+  ROOT %g.1 = bf16[32,8]{1,0:T(8,128)(2,1)} all-gather(%a.1), BESIDE
+}
+
+%beside (a.2: bf16[4,8], b.2: bf16[8,8]) -> f32[8,8] {
+  %a.2 = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
+  %b.2 = bf16[8,8]{1,0:T(8,128)(2,1)} parameter(1)
+  %g.2 = bf16[32,8]{1,0:T(8,128)(2,1)} all-gather(%a.2), BESIDE
+  %wide.2 = f32[8,8]{1,0:T(8,128)} convert(%b.2)
+  %mixed.2 = f32[8,8]{1,0:T(8,128)} convolution(%b.2, %wide.2), dim_labels=bf_io->bf
+  ROOT %both.2 = f32[8,8]{1,0:T(8,128)} convolution(%wide.2, %mixed.2), dim_labels=bf_io->bf
+}
+
+%all-reduce-scatter.5 (a.3: f32[16]) -> f32[2] {
+  %a.3 = f32[16]{0:T(128)} parameter(0)
+  %sum.3 = f32[16]{0:T(128)} all-reduce(%a.3), replica_groups=[1,8]<=[8], to_apply=%add
+  ROOT %part.3 = f32[2]{0:T(128)} dynamic-slice(%sum.3, %n), dynamic_slice_sizes={2}
+}
+
+%body (p: (s32[])) -> (s32[]) {
+  %p = (s32[]) parameter(0)
+  ROOT %f.4 = (s32[]{:T(128)}) fusion(%p), kind=kLoop, {"estimated_cycles":"10"}
+}
+
+%condition (q: (s32[])) -> pred[] {
+  %q = (s32[]) parameter(0)
+  %i = s32[]{:T(128)} get-tuple-element(%q), index=0
+  %limit = s32[]{:T(128)} constant(6)
+  ROOT %less = pred[]{:T(512)} compare(%i, %limit), direction=LT
+}
+
+ENTRY %main (p0: bf16[4,8]) -> f32[2] {
+  %p0 = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
+  %started = bf16[32,8]{1,0:T(8,128)(2,1)} fusion(%p0), kind=kCustom, calls=%begin
+  %loop = (s32[]{:T(128)}) while(%init), condition=%condition, body=%body
+  %product = f32[8,8]{1,0:T(8,128)} fusion(%p0, %p0), kind=kOutput, calls=%beside
+  %more = f32[16]{0:T(128)} fusion(%product), kind=kLoop, {"estimated_cycles":"500"}
+  ROOT %scattered = f32[2]{0:T(128)} fusion(%more), kind=kCustom, calls=%all-reduce-scatter.5
+}
+""".replace("BESIDE", 'channel_id=7, replica_groups=[1,8]<=[8], frontend_attributes={chain_id="3"}')
+
+
+def test_a_tpus_text_is_read_as_what_it_runs():
+    module = partitioned.parse(TPU)
+    everyone = tuple(range(8))
+    assert partitioned.collectives(module, 8) == [
+        partitioned.Collective("all-gather", 32 * 8 * 2, everyone, beside=True),
+        partitioned.Collective("reduce-scatter", 16 * 4, everyone),
+    ]
+    assert partitioned.cycles(module) == 6 * 10 + 500
+    assert partitioned.wide_products(module) == ["both.2"]
+
+
+# As a GPU's compiler writes them; the library is given room for work.
+GPU = """HloModule hand_written
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (p0: f32[4,8]) -> f32[4,4] {
+  %p0 = f32[4,8]{1,0} parameter(0)
+  %n = bf16[4,8]{1,0} fusion(%p0), kind=kLoop, calls=%narrowed
+  %c.1 = (f32[4,4]{1,0}, s8[64]{0}) custom-call(%p0, %p0), custom_call_target="__cublas$lt$matmul"
+  %c.2 = (f32[4,4]{1,0}, s8[64]{0}) custom-call(%n, %n), custom_call_target="__cublas$lt$matmul"
+  %s = f32[4,4]{1,0} all-reduce-start(%c.1), channel_id=1, replica_groups={{0,1}}, to_apply=%add
+  ROOT %d = f32[4,4]{1,0} all-reduce-done(%s)
+}
+
+%narrowed (a: f32[4,8]) -> bf16[4,8] {
+  %a = f32[4,8]{1,0} parameter(0)
+  ROOT %b = bf16[4,8]{1,0} convert(%a)
+}
+"""
+
+
+def test_a_gpus_text_is_read_as_what_it_runs():
+    module = partitioned.parse(GPU)
+    assert partitioned.wide_products(module) == ["c.1"]
+    assert partitioned.collectives(module, 2) == [
+        partitioned.Collective("all-reduce", 64, (0, 1), beside=True)
+    ]
+    assert partitioned.moved_bytes(module) == (128 + 64) + (64 + 2 * 128) + (64 + 2 * 64)
+
+
 @pytest.mark.parametrize(
     ("text", "group"),
     [

@@ -121,9 +121,17 @@ ENTRY %main (a: f32[2]) -> f32[2] {
     assert critical_path.longest_chain(text) == 3  # the roots do not wait for the tangent
 
 
+def test_a_loop_turns_as_often_as_its_condition_lets_it():
+    """As a TPU's compiler writes it."""
+    text = HLO.replace(", BACKEND", "")
+    assert critical_path.longest_chain(text) == 17
+    assert critical_path.longest_chain(text.replace("constant(5)", "constant(6)")) == 20
+
+
 def test_a_loop_of_unknown_length_is_refused():
+    limit = ("%end = s32[] constant(5)", "%end = s32[] get-tuple-element(%arg.1), index=0")
     with pytest.raises(ValueError, match="how often loop turns"):
-        critical_path.longest_chain(HLO.replace(", BACKEND", ""))
+        critical_path.longest_chain(HLO.replace(", BACKEND", "").replace(*limit))
     with pytest.raises(ValueError, match="ENTRY"):
         critical_path.longest_chain("nothing")
 

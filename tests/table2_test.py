@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from configs import base, base_fr, big, big_fr
-from experiments import cost, paper, plan, results, table2, table2_report, tables
+from experiments import compiled, cost, paper, plan, results, table2, table2_report, tables
 from transformer_jax import config as config_lib
 from transformer_jax import models
 from transformer_jax.training import memory, sharding
@@ -85,7 +85,7 @@ def test_planned_memory_is_near_what_a_compiler_finds(make_config):
 
 
 def test_a_run_that_does_not_fit_is_told_what_would(paper_base):
-    small = plan.Devices("x-1", 1, 100.0, 4.0, 1.0)
+    small = plan.Devices("x", 1, 100.0, 4.0, 1.0)
     needed = cost.memory_bytes(paper_base, 1) / 1e9
     assert needed > 4
     said = plan._fits(paper_base, needed, small)
@@ -138,3 +138,21 @@ def test_the_dry_run_plans_both_tables(tmp_path):
         assert "hours of H100-8" in done.stdout
         assert not list(tmp_path.iterdir())
     assert json.loads((plan._DEVICES).read_text())["date"]
+
+
+def test_compiling_without_the_compiler_names_the_remedy(monkeypatch):
+    monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(config_lib.UserError, match=r"`make \.venv-tpu/\.installed` installs it"):
+        compiled.chips("v5e", 8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "message"),
+    [
+        ("v5e", 6, r"no slice of 6 v5e: the numbers are 1, 4, 8"),
+        ("H100", 8, r"no time on H100, only on v5e"),
+    ],
+)
+def test_chips_that_nobody_describes_are_refused(kind, number, message):
+    with pytest.raises(config_lib.UserError, match=message):
+        compiled.chips(kind, number)

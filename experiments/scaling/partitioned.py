@@ -1,14 +1,15 @@
 """What each device does in a partitioned program, read from its text: collectives and products.
 
-Both texts that XLA writes will do for collectives: that of
-the compiled program, `jax.stages.Compiled.as_text()`, and that of the program as its partitioner
-left it. Products stand as such only in the latter: a CPU's compiler makes other calls of them.
+Both texts that XLA writes will do for collectives: that of the compiled program,
+`jax.stages.Compiled.as_text()`, and that of the program as its partitioner left it. Products stand
+as such, as `dot`, only in the latter, since a CPU's compiler makes other calls of them; in a TPU's
+compiled program they are `convolution`, and each operation has an estimate of its cycles.
 """
 
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +20,16 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "coll
 _ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?((?:%[\w.\-]+(?:, )?)+)")
 _NUMBERED = re.compile(r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+# A TPU's compiler lets a collective run beside products: it writes it, with the same channel, into
+# the fusion that starts it, into those beside which it runs, and into the one that awaits it.
+_BESIDE = re.compile(r"chain_id=|async_collective_name=")
+# And it makes one fusion of an all-reduce of which each device needs a part.
+_SCATTERED = "all-reduce-scatter"
+# How a GPU's compiler calls cuBLAS, and what else it makes kernels of.
+_LIBRARY = "__cublas"
+_KERNELS = ("fusion", "custom-call", "copy", "dot", "convolution", "reduce", "sort", "scatter")
 _MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{([^}]*)\}")
 
 
@@ -32,12 +43,15 @@ class Collective:
         all-gather and all-to-all result in, what reduce-scatter starts from.
       group: the devices of the first group, by number; all groups are alike.
       times: how often a step runs it.
+      beside: whether it runs beside other operations, which wait for its end only where they need
+        its result.
     """
 
     kind: str
     array_bytes: int
     group: tuple[int, ...]
     times: int = 1
+    beside: bool = False
 
     @property
     def sent_bytes(self) -> float:
@@ -86,15 +100,75 @@ def collectives(module: Module, devices: int) -> list[Collective]:
       devices: that run it.
 
     Raises:
-      ValueError: one stands in a loop whose number of turns the compiler does not know, or is
-        asynchronous.
+      ValueError: one stands in a loop whose number of turns the compiler does not know.
     """
-    wanted = [*COLLECTIVES, *(f"{kind}-start" for kind in COLLECTIVES)]
-    found = [
-        dataclasses.replace(_collective(instruction, devices), times=times)
-        for times, instruction in _run(module, module.entry, wanted)
-    ]
+    wanted = {*COLLECTIVES, *(f"{kind}-start" for kind in COLLECTIVES)}
+    found: list[Collective] = []
+    seen: set[str] = set()
+    for times, where, instruction in _run(module, module.entry, lambda one: one.opcode in wanted):
+        beside = _BESIDE.search(instruction.attributes) is not None
+        channel = _CHANNEL.search(instruction.attributes)
+        if beside and channel:  # else a GPU's -start, which stands once
+            if channel[1] in seen:
+                continue
+            seen.add(channel[1])
+        one = _collective(instruction, devices)
+        kind = "reduce-scatter" if where.startswith(_SCATTERED) else one.kind
+        found.append(dataclasses.replace(one, kind=kind, times=times, beside=beside or one.beside))
     return [one for one in found if len(one.group) > 1]
+
+
+def cycles(module: Module) -> int:
+    """A TPU compiler's estimate of a step, which has none for collectives, scatters and sorts.
+
+    Raises:
+      ValueError: a loop turns as often as its data say.
+    """
+    return sum(
+        times * int(_CYCLES.findall(instruction.attributes)[0])
+        for times, _, instruction in _run(
+            module, module.entry, lambda one: _CYCLES.search(one.attributes) is not None
+        )
+    )
+
+
+def wide_products(module: Module) -> list[str]:
+    """Names of the products of two float32 operands, in all of a module's computations."""
+
+    def is_wide(product: hlo.Instruction) -> bool:
+        operands = hlo.NAME.findall(product.operands)[:2]
+        return all(module.shapes.get(name, "").startswith("f32[") for name in operands)
+
+    return [
+        each.name
+        for block in module.computations.values()
+        for each in block
+        if (each.opcode in ("dot", "convolution") or _LIBRARY in each.attributes) and is_wide(each)
+    ]
+
+
+def moved_bytes(module: Module) -> int:
+    """What the kernels of a step read and write, as if none were read twice.
+
+    Raises:
+      ValueError: a loop turns as often as its data say.
+    """
+
+    def size(shape: str) -> int:
+        return sum(
+            math.prod(sizes) * _item_bytes(dtype)
+            for dtype, sizes in _arrays(shape)
+            if dtype != "s8"  # a library's room for work
+        )
+
+    return sum(
+        times * sum(map(size, (each.shape, *map(module.shapes.__getitem__, _operands(each)))))
+        for times, _, each in _run(module, module.entry, lambda one: one.opcode in _KERNELS)
+    )
+
+
+def _operands(instruction: hlo.Instruction) -> list[str]:
+    return hlo.NAME.findall(instruction.operands)
 
 
 def matrix_flops(module: Module) -> int:
@@ -104,7 +178,7 @@ def matrix_flops(module: Module) -> int:
       ValueError: one stands in a loop whose number of turns the compiler does not know.
     """
     total = 0
-    for times, product in _run(module, module.entry, ["dot"]):
+    for times, _, product in _run(module, module.entry, lambda one: one.opcode == "dot"):
         left = hlo.NAME.findall(product.operands)[0]
         _, sizes = _arrays(module.shapes[left])[0]
         contracted = re.findall(r"lhs_contracting_dims=\{([\d,]*)\}", product.attributes)[0]
@@ -120,12 +194,12 @@ def total_bytes(found: Sequence[Collective], kind: str) -> int:
 
 
 def _run(
-    module: Module, name: str, wanted: Collection[str]
-) -> Iterator[tuple[int, hlo.Instruction]]:
-    """Instructions of some opcodes, in a computation and in those it calls, with how often."""
+    module: Module, name: str, wanted: Callable[[hlo.Instruction], bool]
+) -> Iterator[tuple[int, str, hlo.Instruction]]:
+    """Instructions of a computation and of those it calls: how often, in which, and themselves."""
     for instruction in module.computations[name]:
-        if instruction.opcode in wanted:
-            yield 1, instruction
+        if wanted(instruction):
+            yield 1, name, instruction
             continue
         inside = [
             found
@@ -133,20 +207,27 @@ def _run(
             for called in hlo.NAME.findall(group)
             for found in _run(module, called, wanted)
         ]
-        turns = instruction.turns if instruction.opcode == "while" and inside else 1
-        yield from ((turns * times, found) for times, found in inside)
+        loops = instruction.opcode == "while" and inside
+        turns = hlo.turns(instruction, module.computations) if loops else 1
+        yield from ((turns * times, where, found) for times, where, found in inside)
 
 
 def _collective(instruction: hlo.Instruction, devices: int) -> Collective:
     kind, rest = instruction.opcode, instruction.attributes
-    if kind.endswith("-start"):
-        raise ValueError(f"{kind} is asynchronous: read a program that is not yet scheduled so")
-    size = sum(math.prod(sizes) * _item_bytes(dtype) for dtype, sizes in _arrays(instruction.shape))
+    arrays = _arrays(instruction.shape)
+    beside = kind.endswith("-start")
+    if beside:
+        kind = kind.removesuffix("-start")
+        if kind != "all-reduce":  # the others name what they take before what they result in
+            arrays = arrays[len(arrays) // 2 :]
+    size = sum(math.prod(sizes) * _item_bytes(dtype) for dtype, sizes in arrays)
     if kind == "collective-permute":
         pairs = rest.split("source_target_pairs=")[1].split("}}")[0]
-        return Collective(kind, size, tuple(sorted(set(map(int, re.findall(r"\d+", pairs))))))
+        members = tuple(sorted(set(map(int, re.findall(r"\d+", pairs)))))
+        return Collective(kind, size, members, beside=beside)
     group = _first_group(rest.split("replica_groups=")[1], devices)
-    return Collective(kind, size * len(group) if kind == "reduce-scatter" else size, group)
+    whole = size * len(group) if kind == "reduce-scatter" else size
+    return Collective(kind, whole, group, beside=beside)
 
 
 def _arrays(shape: str) -> list[tuple[str, list[int]]]:

@@ -156,7 +156,8 @@ class _Group:
         self._dev_perplexity = dev_perplexity
         self._first = runs[0].step
         self._rows = runs[0].batches.batch_rows
-        self._step = step_lib.compile_step(model, config, mesh, len(runs))
+        with memory.refusals_explained(config, mesh, len(runs)):
+            self._step = step_lib.compile_step(model, config, mesh, len(runs))
         memory.check(self._step, config, mesh, len(runs))
         self._state = together.stack([run.start_or_resume(model) for run in runs])
         if len(runs) > 1:

@@ -1,9 +1,12 @@
 """How much memory training will take, known from the compiled step before any is taken."""
 
+import contextlib
 import logging
 import math
 import os
 import pathlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +17,14 @@ from transformer_jax import models
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
+
+# A TPU's compiler refuses what does not fit, and says what it takes and what there is:
+# "… HLO temporaries (473.08G) exceeds available HBM (15.75G)", "Used 18.20G of 15.75G hbm".
+_REFUSAL = re.compile(
+    r"RESOURCE_EXHAUSTED.*?([\d.]+)([KMGT])\)? (?:exceeds available HBM \(|of )([\d.]+)([KMGT])",
+    re.DOTALL,
+)
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def of_program(program: jax.stages.Compiled) -> int | None:
@@ -69,10 +80,40 @@ def check(
         return
     _log.info("a step takes %s of memory, of %s on each device", _written(needed), _written(there))
     if needed > there:
-        raise config_lib.UserError(
-            f"a step takes {_written(needed)} of memory, but the device has {_written(there)}: "
-            f"{_remedy(config, mesh, runs, needed / there)}"
-        )
+        raise _too_little(config, mesh, runs, needed, there)
+
+
+@contextlib.contextmanager
+def refusals_explained(
+    config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int
+) -> Iterator[None]:
+    """A compiler that refuses, in here, what does not fit says so as `check` would.
+
+    Args:
+      config: the run.
+      mesh: the devices.
+      runs: as given to `compile_step`.
+
+    Raises:
+      UserError: the compiler refused; the message says what would fit.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        found = _REFUSAL.search(str(error))
+        if not found:
+            raise
+        needed, there = (round(float(found[place]) * _UNITS[found[place + 1]]) for place in (1, 3))
+        raise _too_little(config, mesh, runs, needed, there) from error
+
+
+def _too_little(
+    config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int, needed: int, there: int
+) -> config_lib.UserError:
+    return config_lib.UserError(
+        f"a step takes {_written(needed)} of memory, but the device has {_written(there)}: "
+        f"{_remedy(config, mesh, runs, needed, there)}"
+    )
 
 
 def _needed(program: jax.stages.Compiled, runs: int) -> int | None:
@@ -83,19 +124,22 @@ def _needed(program: jax.stages.Compiled, runs: int) -> int | None:
     return max(step, 2 * analysis.alias_size_in_bytes)  # what is given in place is the state
 
 
-def _remedy(config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int, excess: float) -> str:
+def _remedy(
+    config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int, needed: int, there: int
+) -> str:
     """The first of a few changes of a config that lets it fit.
 
     Args:
       config: the run.
       mesh: the devices.
       runs: that are trained together.
-      excess: how many times as much as there is it takes.
+      needed: bytes that it takes on each device.
+      there: bytes that each has.
     """
     if runs > 1:
         return "train fewer seeds together"
     rows = config.train.batch_tokens // config.data.target_length
-    least = 2 ** math.ceil(math.log2(excess))
+    least = 2 ** math.ceil(math.log2(needed / there))
     tried: list[dict[str, Any]] = [
         {"train.accumulation_steps": parts * config.train.accumulation_steps}
         for parts in (least, 2 * least, 4 * least)
@@ -107,12 +151,16 @@ def _remedy(config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int, exces
         try:
             changed = config_lib.replace(config, changes)
             model: nn.Module = models.build(changed.model, changed.data.vocab_size)
-            needed = of_program(step_lib.compile_step(model, changed, mesh))
+            takes = of_program(step_lib.compile_step(model, changed, mesh))
         except config_lib.UserError:  # that many parts do not divide the batch, for one
             continue
-        if needed is not None and needed <= (of_device(mesh) or 0):
+        except jax.errors.JaxRuntimeError as error:
+            if _REFUSAL.search(str(error)):
+                continue
+            raise
+        if takes is not None and takes <= there:
             flags = " ".join(f"--config.{field}={value}" for field, value in changes.items())
-            return f"with {flags} it takes {_written(needed)}"
+            return f"with {flags} it takes {_written(takes)}"
     return "take a smaller train.batch_tokens, or share it out over more devices"
 
 

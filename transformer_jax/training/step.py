@@ -214,9 +214,12 @@ def compile_step(
             sequences.Sequences(*[source] * 3), sequences.Sequences(*[target] * 3), target
         ),
     )
-    key = together.stack([jax.random.key(0)] * runs)
+    # Shapes, not arrays: what will run elsewhere takes none of this process's devices.
+    hyper, key = jax.eval_shape(
+        lambda: (hyperparameters(config), together.stack([jax.random.key(0)] * runs))
+    )
     step: Any = make_step(model, config, mesh, runs)
-    return step.lower(state, batch, hyperparameters(config), key).compile()
+    return step.lower(state, batch, hyper, key).compile()
 
 
 def _initialiser(
