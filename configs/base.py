@@ -63,8 +63,8 @@ def get_config() -> ml_collections.ConfigDict:
     config.data = data = ml_collections.ConfigDict()
     data.corpus = "tfds"  # tfds: WMT; text: your own files; toy: the embedded grammar
     data.train = ""  # text: path prefixes of the training set, separated by commas
-    data.dev = ""  # text: path prefix of the development set
-    data.test = ""  # text: path prefix of the test set; may be empty
+    data.dev = ""  # text: likewise of the development set
+    data.test = ""  # text: likewise of the test set; may be none
     data.source_language = "en"  # translated from; text: the source files' ending
     data.target_language = "de"  # translated into; text: the target files' ending
     data.tfds_name = "wmt_t2t_translate/de-en"  # tfds: the paper's sets, either direction

@@ -91,7 +91,7 @@ def compile_step(config: config_lib.Config, devices: Sequence[Any]) -> jax.stage
       UserError: it does not fit, or cannot be shared out over so many.
     """
     mesh = sharding.make_mesh(config.mesh, devices)
-    model = models.build(config.model, config.data.vocab_size)
+    model = models.build(config.model, config.data.vocab_size, devices[0].platform)
     with memory.refusals_explained(config, mesh, 1):
         return step_lib.compile_step(model, config, mesh)
 
