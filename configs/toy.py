@@ -27,13 +27,13 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 8
     config.model.max_positions = 256
 
-    config.train.num_steps = 3000
+    config.train.num_steps = 2800
     config.train.warmup_steps = 800
-    config.train.learning_rate_scale = 0.6
+    config.train.learning_rate_scale = 0.8
     config.train.batch_tokens = 300
 
     config.data.corpus = "toy"
-    config.data.toy_pairs = 6_000
+    config.data.toy_pairs = 4_000
     config.data.toy_held_out_pairs = 500
     config.data.vocab_size = 1000
     config.data.source_length = 28
@@ -42,7 +42,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.decode.batch_sentences = 32
     config.decode.extra_tokens = 15
 
-    config.checkpoint.every = 1500
+    config.checkpoint.every = 1400
     config.log.every = 100
     config.log.dev_every = 0
     config.log.bucket_tokens = 6

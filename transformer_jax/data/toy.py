@@ -14,8 +14,8 @@ Ten pairs of the training set in `configs/toy.py`:
     Die Königinnen, die der Nachbar abholt, können zuhören.
   Sofia knows that Clara must give Martin the coats.
     Sofia weiß, dass Clara Martin die Mäntel geben muss.
-  Laura sells the red flower and the judge must sing near the garden when it is old.
-    Laura verkauft die rote Blume und der Richter muss bei dem Garten singen, wenn sie alt ist.
+  Julia must sell a hotel cupboard and Greta stops in front of the garden when it is new.
+    Julia muss einen Hotelschrank verkaufen und Greta hört vor dem Garten auf, wenn er neu ist.
   Thomas fetches the bear.
     Thomas holt den Bären ab.
   Now Martin lends Felix his small hat.
