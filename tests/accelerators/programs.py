@@ -13,7 +13,12 @@ from transformer_jax import config as config_lib
 
 CONFIGS = {"base": base.get_config, "toy": toy.get_config}
 # One layer, and rows for eight devices.
-SMALL = {"model__num_layers": 1, "train__batch_tokens": 640}
+SMALL = {
+    "model__num_layers": 1,
+    "data__source_length": 40,
+    "data__target_length": 40,
+    "train__batch_tokens": 640,
+}
 
 
 def config(name: str, **overrides: Any) -> config_lib.Config:

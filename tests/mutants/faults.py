@@ -197,14 +197,14 @@ FAULTS: dict[str, list[Fault]] = {
         Fault("wrong attention scale", "d_k) / math.sqrt(d_k)", "d_k) / d_k", LOOPS),
         Fault(
             "key–value heads mis-grouped",
-            "queries.reshape(batch, length, kv_heads, -1, d_k).transpose(0, 3, 1, 2, 4)",
-            "queries.reshape(batch, length, -1, kv_heads, d_k).transpose(0, 2, 1, 3, 4)",
+            "queries.reshape(batch, kv_heads, -1, d_k)",
+            "queries[:, ::-1].reshape(batch, kv_heads, -1, d_k)[:, :, ::-1]",
             LOOPS,
         ),
         Fault(
             "a transposed projection",
-            "self.value(memory).reshape(batch, length, heads, self.config.d_v)",
-            "self.value(memory).reshape(batch, length, self.config.d_v, heads).swapaxes(2, 3)",
+            "x, kernel.reshape(self.heads))",
+            "x, kernel.T.reshape(self.heads))",
             REFERENCE,
         ),
     ],
@@ -219,8 +219,8 @@ FAULTS: dict[str, list[Fault]] = {
     "transformer_jax/models/embedding.py": [
         Fault(
             "missing sqrt(d_model)",
-            "[tokens] * math.sqrt(embedding.shape[-1])",
-            "[tokens]",
+            ".astype(dtype) * math.sqrt(embedding.shape[-1])",
+            ".astype(dtype)",
             REFERENCE,
         ),
     ],
@@ -265,8 +265,8 @@ FAULTS: dict[str, list[Fault]] = {
     "transformer_jax/models/layers.py": [
         Fault(
             "cache position off by one",
-            "start = positions[0, 0] * x.shape[1]",
-            "start = (positions[0, 0] + 1) * x.shape[1]",
+            "cache.write(new, positions[0, 0] * x.shape[1])",
+            "cache.write(new, (positions[0, 0] + 1) * x.shape[1])",
             CACHE + "[{}]",
         ),
         Fault(
