@@ -53,7 +53,12 @@ MESHES = [
 @pytest.mark.parametrize("shape", MESHES, ids=str)
 def test_every_mesh_gives_the_losses_of_one_device(make_config, cache_dir, on_one_device, shape):
     data, fsdp, tensor = shape
-    heads = {"model.num_layers": 1, "model.num_heads": 8, "train.num_steps": STEPS}
+    heads = {
+        "model.num_layers": 1,
+        "model.num_heads": 8,
+        "train.num_steps": STEPS,
+        "train.warmup_steps": 2 * STEPS,  # at larger rates rounding errors grow into curves
+    }
     config = make_config({**heads, "mesh.data": data, "mesh.fsdp": fsdp, "mesh.tensor": tensor})
     expected = on_one_device(make_config(heads))
     found = losses_on(config, cache_dir, data * fsdp * tensor)
