@@ -38,7 +38,7 @@ def translate(trained, sentences, devices=1, changes=None):
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_translation_depends_on_its_sentence_alone(trained, sentences, beam_size, monkeypatch):
     how = {"decode.beam_size": beam_size, "decode.batch_sentences": 32}
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     alone, expected = translate(trained, sentences, 1, how)
     assert alone._searches == 1
     assert len(set(expected)) > 5
@@ -46,7 +46,7 @@ def test_a_translation_depends_on_its_sentence_alone(trained, sentences, beam_si
     assert on_eight == expected
     _, reversed_ = translate(trained, sentences[::-1], 1, {**how, "decode.batch_sentences": 7})
     assert reversed_[::-1] == expected
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     several, side_by_side = translate(trained, sentences, 1, how)
     assert several._searches == 2
     assert side_by_side == expected
