@@ -38,7 +38,8 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     """What training holds on each device at its peak, as far as is known before compiling.
 
     That is the state, and what is kept for the backward pass when it begins: activations and cast
-    parameters in the type that the model computes in, masks of dropout, logits and their gradient.
+    parameters in the type that the model computes in, masks of dropout, logits and their gradient,
+    and the embedding's gradient.
     What the forward pass made in float32 between those, a compiler computes again. On an fsdp mesh
     gathered parameters come on top; a tensor mesh's activations are counted whole.
     """
@@ -54,7 +55,7 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     logits = 2 * size * rows // chunks * length * vocab_size
     once = counted.kept_once + (counted.parameters if fsdp > 1 else 0)
     kept = size * (once + rows * counted.kept) + rows * counted.kept_masks
-    return state + kept + logits
+    return state + kept + logits + 4 * vocab_size * config.model.d_model / tensor
 
 
 @dataclasses.dataclass(frozen=True)

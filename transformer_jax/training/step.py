@@ -15,6 +15,10 @@ from transformer_jax import models, sequences
 from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses, optimizer, sharding, together
 
+# By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
+# larger tiles, base's step takes 6% fewer cycles by the compiler's estimate.
+COMPILER_OPTIONS = {"TPU v5 lite": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
+
 
 class TrainState(NamedTuple):
     """All that training carries from step to step, and all that a checkpoint holds.
@@ -219,7 +223,8 @@ def compile_step(
         lambda: (hyperparameters(config), together.stack([jax.random.key(0)] * runs))
     )
     step: Any = make_step(model, config, mesh, runs)
-    return step.lower(state, batch, hyper, key).compile()
+    kind = mesh.devices.flat[0].device_kind
+    return step.lower(state, batch, hyper, key).compile(compiler_options=COMPILER_OPTIONS.get(kind))
 
 
 def _initialiser(
