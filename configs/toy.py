@@ -44,6 +44,6 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.checkpoint.every = 1400
     config.log.every = 100
-    config.log.dev_every = 0
+    config.log.dev_every = 700
     config.log.bucket_tokens = 6
     return config
