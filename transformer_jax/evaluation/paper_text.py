@@ -11,8 +11,6 @@ import importlib.metadata
 import re
 from collections.abc import Sequence
 
-import sacremoses
-
 _HYPHEN = re.compile(rb"(\S)-(\S)")
 
 
@@ -23,6 +21,8 @@ def prepare(sentences: Sequence[str], language: str) -> list[str]:
       sentences: as a reader would see them.
       language: of the sentences; it decides about abbreviations, quotes and compounds.
     """
+    import sacremoses  # reads its tables of characters when it is imported: half a second
+
     # perl_parity: two quotes as the script treats them, not as its port thinks better.
     normaliser = sacremoses.MosesPunctNormalizer(
         language, pre_replace_unicode_punct=True, perl_parity=True
