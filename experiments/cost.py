@@ -17,6 +17,9 @@ from transformer_jax.training import losses, sharding
 # A model is traced for so many rows, more than any axis has: an array whose size this prime divides
 # has the rows among its axes.
 _ROWS = 1_000_003
+# Models are traced for several devices: then no product has a form for CPUs besides, which would
+# be traced too.
+_SEVERAL = jax.sharding.AbstractMesh((2,), ("data",))
 
 
 def parameters(config: config_lib.Config) -> int:
@@ -117,7 +120,8 @@ def _traced(
         return embedding.logits(embedding.of(params), outputs), outputs, kept
 
     arguments = (params, batch, rates, key, scalar if samples else None)
-    forward, (_, *kept) = jax.make_jaxpr(backward, return_shape=True)(*arguments)
+    with jax.sharding.use_abstract_mesh(_SEVERAL):
+        forward, (_, *kept) = jax.make_jaxpr(backward, return_shape=True)(*arguments)
     leaves = jax.tree.leaves(kept)
     ours = [leaf.size for leaf in leaves if leaf.dtype == jnp.bfloat16]
     masks = [leaf.size for leaf in leaves if leaf.dtype == jnp.bool_]
@@ -136,5 +140,6 @@ def _shapes(model: nn.Module, lengths: tuple[int, int]) -> tuple[Any, sequences.
         sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
         for length in lengths
     )
-    params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, target))
+    with jax.sharding.use_abstract_mesh(_SEVERAL):
+        params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, target))
     return params, sequences.Batch(source, target, target.tokens)
