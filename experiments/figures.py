@@ -8,6 +8,7 @@ learning rate. The second also draws, from a finished sweep of configs/toy.py, l
 differences with their intervals, and where base attends.
 """
 
+import functools
 import io
 import pathlib
 import tempfile
@@ -64,30 +65,33 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
 
 
 Values = tuple[Float[np.ndarray, "_ _"], str, tuple[str, str]]
-_PAIRS = ("key's position", "query's position")
+_EMBEDDED, _PAIRS = ("feature", "position"), ("key's position", "query's position")
+_PLACES = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
+
+
+def _applied(kind: positions.Position, hook: str, *arguments: Any) -> np.ndarray:
+    """What a hook gives, compiled as a whole: one operation after another takes longer."""
+    return np.asarray(jax.jit(functools.partial(kind.apply, {}, method=hook))(*arguments))
 
 
 def _embedded(kind: positions.Position, config: config_lib.ModelConfig) -> Values:
     """What is added to an embedding."""
-    places = jnp.arange(SHOWN_POSITIONS)[None]
-    nothing = jnp.zeros((1, SHOWN_POSITIONS, config.d_model))
-    added = kind.apply({}, nothing, places, method="embed")
-    return np.asarray(added)[0], "added to embeddings", ("feature", "position")
+    nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
+    return _applied(kind, "embed", nothing, _PLACES)[0], "added to embeddings", _EMBEDDED
 
 
 def _rotated(kind: positions.Position, config: config_lib.ModelConfig) -> Values:
     """Products of the same vector, turned as the query and the key of each two positions are."""
-    places = jnp.arange(SHOWN_POSITIONS)[None]
-    same = jnp.ones((1, 1, SHOWN_POSITIONS, config.d_k)) / config.d_k**0.5
-    turned = np.asarray(kind.apply({}, same, places, method="rotate"))[0, 0]
+    same = np.full((1, 1, SHOWN_POSITIONS, config.d_k), config.d_k**-0.5, np.float32)
+    turned = _applied(kind, "rotate", same, _PLACES)[0, 0]
     return turned @ turned.T, "cosine of equal vectors", _PAIRS
 
 
 def _biased(kind: positions.Position, config: config_lib.ModelConfig) -> Values:
     """What is added to the logits of one head."""
-    places = jnp.arange(SHOWN_POSITIONS)[None]
-    bias = kind.apply({}, places, places, method="bias")
-    return np.asarray(bias)[0, HEAD], f"added to logits, head {HEAD + 1}", _PAIRS
+    del config
+    bias = _applied(kind, "bias", _PLACES, _PLACES)
+    return bias[0, HEAD], f"added to logits, head {HEAD + 1}", _PAIRS
 
 
 _DRAWN_HOOKS: dict[str, Callable[[positions.Position, config_lib.ModelConfig], Values]] = {
@@ -110,7 +114,7 @@ def _parameters(kind: positions.Position, hook: str, config: config_lib.ModelCon
 
 def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:
     """What each position of the first row may look at, by the kind of attention, but padding."""
-    source, target = (_first_row(side) for side in (batch.source, batch.target))
+    source, target = jax.tree.map(jnp.asarray, [*map(_first_row, (batch.source, batch.target))])
     found = {
         "encoder": masks.same_segment(source.segments, source.segments),
         "decoder": masks.same_segment(target.segments, target.segments)
@@ -126,15 +130,9 @@ def _first_row(side: sequences.Sequences) -> sequences.Sequences:
     return sequences.Sequences(*(array[:1, :real] for array in side))
 
 
-def packed_row(
-    dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: str
-) -> sequences.Batch:
-    """The row of the first epoch that a training sentence stands in.
-
-    Raises:
-      UserError: it stands in none.
-    """
-    batches = batching.TrainingBatches(
+def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.TrainingBatches:
+    """The rows of a run's training, one to a batch."""
+    return batching.TrainingBatches(
         dataset,
         batch_rows=1,
         source_length=config.data.source_length,
@@ -143,10 +141,18 @@ def packed_row(
         seed=config.train.seed,
         num_steps=config.train.num_steps,
     )
-    ids = dataset.tokenizer.encode([sentence])[0]
-    for number, row in enumerate(batches.plan.rows(0, batches.plan.epoch_end(0))):
+
+
+def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: str) -> int:
+    """The number of the row of the first epoch that a training sentence stands in.
+
+    Raises:
+      UserError: it stands in none.
+    """
+    plan, ids = planned(dataset, config).plan, dataset.tokenizer.encode([sentence])[0]
+    for number, row in enumerate(plan.rows(0, plan.epoch_end(0))):
         if any(dataset.source[pair].tolist() == ids for pair in dataset.usable[row].tolist()):
-            return batches[number]
+            return number
     raise config_lib.UserError(f"no row of the training set holds {sentence!r}")
 
 
@@ -193,7 +199,9 @@ def of_learning_rate() -> figure_lib.Figure:
     steps, warmup = np.arange(1, config.train.num_steps + 1, 50), config.train.warmup_steps
     for width, colour in zip((256, 512, 1024), COLOURS, strict=False):
         peak = float(optimizer.learning_rate(warmup, config.train, width))
-        rates = optimizer.learning_rate(steps, config.train, width)
+        rates = jax.vmap(lambda step, d=width: optimizer.learning_rate(step, config.train, d))(
+            steps
+        )
         panel.plot(steps, rates, color=colour, label=f"d_model={width}: {1e4 * peak:.2f} × 10⁻⁴")
         panel.plot(warmup, peak, "o", color=colour)
     panel.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
@@ -311,7 +319,7 @@ def _of_toy_masks() -> figure_lib.Figure:
     config = config_lib.from_mapping(toy_config.get_config().to_dict())
     with tempfile.TemporaryDirectory() as cache:
         dataset = dataset_lib.load(config.data, pathlib.Path(cache))
-        batch = packed_row(dataset, config, SENTENCE)
+        batch = planned(dataset, config)[row_of(dataset, config, SENTENCE)]
     return of_masks(batch, dataset.tokenizer.pieces)
 
 
