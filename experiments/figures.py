@@ -21,12 +21,12 @@ import numpy as np
 from absl import flags
 from jaxtyping import Bool, Float
 from matplotlib import axes as axes_lib
-from matplotlib import colors
+from matplotlib import colors, ticker
 from matplotlib import figure as figure_lib
 
 from configs import base as base_config
 from configs import toy as toy_config
-from experiments import results
+from experiments import intervals, results
 from experiments.report import comparison
 from transformer_jax import config as config_lib
 from transformer_jax import files, runs, sequences
@@ -39,6 +39,7 @@ from transformer_jax.training import metrics, optimizer
 
 SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
 SHOWN_POSITIONS = 64
+FAR = 15  # BLEU from base, beyond which a row has no place in the picture of intervals
 HEAD = 0  # whose bias is drawn: with ALiBi the one that looks least far
 # Okabe and Ito's, which those who see few colours can tell apart.
 COLOURS = BLUE, ORANGE, GREEN, _ = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -104,7 +105,7 @@ _DRAWN_HOOKS: dict[str, Callable[[positions.Position, config_lib.ModelConfig], V
 def _parameters(kind: positions.Position, hook: str, config: config_lib.ModelConfig) -> Any:
     """The shapes of what a kind learns; empty if it learns nothing."""
     places = jnp.zeros((1, 1), jnp.int32)
-    arguments: dict[str, tuple[Any, ...]] = {
+    arguments: dict[str, Any] = {
         "embed": (jnp.zeros((1, 1, config.d_model)), places),
         "rotate": (jnp.zeros((1, 1, 1, config.d_k)), places),
         "bias": (places, places),
@@ -210,54 +211,59 @@ def of_learning_rate() -> figure_lib.Figure:
 
 
 def of_curves(sweep: results.Sweep) -> figure_lib.Figure:
-    """Development perplexity of each row's first seed against the step, base in colour."""
+    """Development perplexity of each row's first seed: base, the row that ends worst, the others.
+
+    Raises:
+      UserError: runs have not measured it.
+    """
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in sweep.rows:
+        if row.results:
+            folder = results.cell_folder(sweep.workdir, row.name, min(row.results))
+            records = [each for each in metrics.read(folder) if "dev_ppl" in each]
+            curves[row.name] = [(each["step"], each["dev_ppl"]) for each in records]
+    if not all(curves.values()):
+        raise config_lib.UserError("there are no learning curves: --config.log.dev_every was 0")
+    base = sweep.rows[0].name
+    worst = max(curves, key=lambda name: curves[name][-1][1])
     figure = figure_lib.Figure(figsize=(6.4, 3.8), layout="constrained")
     panel = figure.subplots()
-    others = "the other rows"
-    for row in reversed([row for row in sweep.rows if row.results]):
-        folder = results.cell_folder(sweep.workdir, row.name, min(row.results))
-        points = [
-            (each["step"], each["dev_ppl"]) for each in metrics.read(folder) if "dev_ppl" in each
-        ]
-        is_base = row is sweep.rows[0]
-        look: dict[str, Any] = {"color": BLUE, "linewidth": 2.2, "label": row.name, "marker": "o"}
-        if not is_base:
-            look, others = {"color": "0.65", "linewidth": 0.9, "label": others}, "_"
-        panel.plot(*zip(*points, strict=True), **look)
+    for points in curves.values():
+        panel.plot(*zip(*points, strict=True), color="0.65", linewidth=0.9, label="_")
+    for name, colour in ((base, BLUE), (worst, ORANGE)):
+        panel.plot(*zip(*curves[name], strict=True), color=colour, linewidth=2.2, label=name)
+    panel.plot([], [], color="0.65", linewidth=0.9, label="the other rows")
     panel.set(xlabel="step", ylabel="development perplexity", yscale="log")
-    panel.minorticks_off()
+    panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5)))
+    panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    panel.yaxis.set_minor_locator(ticker.NullLocator())
     panel.legend(frameon=False)
     return figure
 
 
 def of_intervals(compared: comparison.Comparison) -> figure_lib.Figure:
-    """Each row's difference from base with its 95% interval, and the verdict on the paper's."""
+    """Each row's difference from base with its 95% interval, and the verdict on the paper's.
+
+    A row that is further away than `FAR` is written down instead, lest the others be squeezed.
+    """
     rows = [row for row in compared.sweep.rows if row.name in compared.gaps]
     figure = figure_lib.Figure(figsize=(7.2, 0.9 + 0.27 * len(rows)), layout="constrained")
     panel = figure.subplots()
+    at_edge = panel.get_yaxis_transform()  # across the panel from 0 to 1, down by rows
     for place, row in enumerate(rows):
         gap = compared.gaps[row.name]
-        panel.errorbar(
-            gap.mean,
-            place,
-            xerr=gap.half,
-            fmt="o",
-            color=BLUE,
-            markerfacecolor=BLUE if gap.excludes_0 else "white",
-            capsize=3,
-        )
-        panel.annotate(
-            comparison.verdict(row, compared),
-            (1.02, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=8,
-            annotation_clip=False,
-        )
+        if abs(gap.mean) > FAR:
+            written = intervals.written(gap.mean, gap.half)
+            panel.text(0.02, place, f"{written}, beyond the scale", transform=at_edge, va="center")
+        else:
+            fill = BLUE if gap.excludes_0 else "white"
+            panel.errorbar(gap.mean, place, xerr=gap.half, fmt="o", color=BLUE, mfc=fill, capsize=3)
+        verdict = comparison.verdict(row, compared)
+        panel.text(1.02, place, verdict, transform=at_edge, va="center", fontsize=8)
     panel.axvline(0, color="0.3", linewidth=1)
     panel.set_yticks(range(len(rows)), [row.name for row in rows])
-    panel.set(xlabel="BLEU, less base's; filled: the interval excludes 0")
-    panel.invert_yaxis()
+    lowest = len(rows) - 0.5
+    panel.set(xlabel="BLEU, less base's; filled: the interval excludes 0", ylim=(lowest, -0.5))
     panel.grid(axis="x", alpha=0.3)
     return figure
 
