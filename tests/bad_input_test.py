@@ -280,6 +280,11 @@ SCORE = "transformer_jax.score"
         r"holds no sweep: it has no sweep.json",
     ),
     (
+        "no sweep to draw",
+        ["experiments.figures", "--workdir=RUN"],
+        r"holds no sweep: it has no sweep.json",
+    ),
+    (
         "sweep in a bucket",
         [SWEEP, "--config=configs/toy.py", "--workdir=gs://bucket/sweep"],
         r"gs://bucket/sweep is no folder of this machine",

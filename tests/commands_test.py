@@ -105,6 +105,7 @@ def test_score_refuses_files_of_different_length(tmp_path):
         "experiments.scaling",
         "experiments.report",
         "experiments.publish",
+        "experiments.figures",
         "experiments.run_sweep",
     ],
 )

@@ -99,7 +99,7 @@ def _guarded(
         return _complain(f"unexpected argument {given[len(arguments)]!r}: flags begin with --")
     if len(given) < len(arguments):
         return _complain(f"{arguments[len(given)]} is missing: give {' '.join(arguments)}")
-    if "workdir" in flags.FLAGS and not flags.FLAGS.workdir:
+    if "workdir" in flags.FLAGS and flags.FLAGS.workdir == "":
         return _complain("--workdir is empty: name a folder; . is the one you are in")
     _show_log()
     try:

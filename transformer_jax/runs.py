@@ -40,7 +40,7 @@ def run(
 
     Args:
       config: the run.
-      workdir: its folder; see the layout in the README.
+      workdir: its folder; its files are listed in docs/operations.md.
       cache_dir: where tokenizers, encoded corpora and compiled programs are shared.
       row: its name in a table.
       overrides: what it changes against the config file, for the record.

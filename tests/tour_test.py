@@ -1,0 +1,132 @@
+"""docs/tour.md says what is so, and its pictures show it."""
+
+import dataclasses
+import importlib
+import inspect
+import itertools
+import re
+import typing
+
+import numpy as np
+import pytest
+
+from configs import toy as toy_config
+from experiments import figures, results
+from experiments.report import comparison
+from tests import pages, sweeps
+from transformer_jax import config as config_lib
+from transformer_jax.data import batching
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.models import positions
+
+TOUR = pages.ROOT / "docs" / "tour.md"
+MOST_MODULES = 18
+PROSE = pages.prose(TOUR)
+STATIONS = re.findall(r"^(\d+)\. \[`([\w/]+)\.py`\]\((\S+?)\)", PROSE, flags=re.MULTILINE)
+
+
+def is_field(name):
+    section, _, field = name.partition(".")
+    sections = typing.get_type_hints(config_lib.Config)
+    return section in sections and field in {f.name for f in dataclasses.fields(sections[section])}
+
+
+def test_at_most_18_modules_are_met_in_their_order_and_can_be_imported():
+    assert 1 < len(STATIONS) <= MOST_MODULES
+    assert [int(number) for number, _, _ in STATIONS] == list(range(1, len(STATIONS) + 1))
+    for _, path, link in STATIONS:
+        assert link == f"../{path}.py"
+        importlib.import_module(path.replace("/", "."))
+
+
+def test_no_module_is_named_besides():
+    named = set(re.findall(r"`([\w/]+)\.py`", PROSE))
+    assert named == {path for _, path, _ in STATIONS}
+
+
+def test_every_name_with_a_dot_is_a_function_a_field_or_a_file():
+    modules = {path.split("/")[-1]: path.replace("/", ".") for _, path, _ in STATIONS}
+    functions = set()
+    for name in re.findall(r"`([\w]+(?:\.\w+)+)`", PROSE):
+        first, *rest = name.split(".")
+        if rest[-1] in ("html", "json", "md"):
+            continue
+        if first not in modules:
+            assert is_field(name), name
+            continue
+        found = importlib.import_module(modules[first])
+        for part in rest:
+            found = getattr(found, part)
+        functions.add(first)
+    assert functions >= modules.keys() - {"base"}, "a module without what is called there"
+
+
+def test_the_pair_stands_where_the_tour_says(cache_dir):
+    config = config_lib.from_mapping(toy_config.get_config().to_dict())
+    dataset = dataset_lib.load(config.data, cache_dir)
+    number = figures.row_of(dataset, config, figures.SENTENCE)
+    batch = figures.planned(dataset, config)[number]
+    rows = config.train.batch_tokens // config.data.target_length
+    assert f"row {number:,} of the first epoch" in PROSE
+    assert f"read at step {number // rows + 1}" in PROSE
+    assert figures.SENTENCE in PROSE
+    german = "Thomas holt den Bären ab."
+    mine = (batch.source.segments[0] == 2).sum(), (batch.target.segments[0] == 2).sum()
+    encoded = dataset.tokenizer.encode([figures.SENTENCE, german])
+    assert list(map(len, encoded)) == [5, 6]  # and an end token each
+    assert mine == (6, 7)
+    assert set(batch.source.segments[0].tolist()) - {0} == {1, 2, 3, 4}
+
+
+def test_a_masks_picture_shows_who_sees_whom():
+    pairs = [([7, 8], [9]), ([10], [11, 12, 13])]
+    allowed = figures.visible(batching.fill([pairs], 8, 9))
+    source = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]  # sentence and place, end tokens included
+    target = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    for kind, rows, columns in (
+        ("encoder", source, source),
+        ("decoder", target, target),
+        ("cross", target, source),
+    ):
+        expected = np.zeros((len(rows), len(columns)), bool)
+        for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
+            expected[i, j] = row[0] == column[0] and (kind != "decoder" or column[1] <= row[1])
+        np.testing.assert_array_equal(allowed[kind], expected)
+
+
+def test_every_position_kind_without_parameters_is_drawn(make_config):
+    fixed = [
+        name
+        for name, kind in positions.KINDS.items()
+        if name != "none" and "self.param(" not in inspect.getsource(kind)
+    ]
+    figure = figures.of_positions(make_config().model)
+    assert [axes.get_title().split(":")[0] for axes in figure.axes if axes.get_title()] == fixed
+
+
+def test_the_learning_rate_peaks_where_the_warm_up_ends():
+    (panel,) = figures.of_learning_rate().axes
+    for line in panel.lines[::2]:  # each is followed by its peak's mark
+        steps, rates = np.asarray(line.get_xydata()).T
+        assert abs(steps[rates.argmax()] - 4000) <= 50
+    heights = [np.asarray(line.get_ydata())[0] for line in panel.lines[1::2]]
+    assert heights[0] / heights[1] == pytest.approx(2**0.5)  # half the width
+
+
+def test_a_sweeps_pictures_show_its_curves_and_its_differences(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), steps=3), missing=("E",))
+    sweep = results.read(tmp_path)
+    (panel,) = figures.of_curves(sweep).axes
+    curves = {line.get_label(): np.asarray(line.get_xydata()) for line in panel.lines}
+    np.testing.assert_array_equal(curves["base"], [(10, 90), (20, 45), (30, 30)])
+    compared = comparison.compare(sweep)
+    (panel,) = figures.of_intervals(compared).axes
+    (near, far) = (
+        {name: gap for name, gap in compared.gaps.items() if (abs(gap.mean) > figures.FAR) == side}
+        for side in (False, True)
+    )
+    means = [container[0].get_xdata()[0] for container in panel.containers]
+    assert means == [gap.mean for gap in near.values()]
+    written = [text.get_text() for text in panel.texts]
+    assert sum("beyond" in text for text in written) == len(far)
+    assert len(near) + len(far) == 2
