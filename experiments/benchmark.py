@@ -55,7 +55,7 @@ _OURS, _TORCH = "experiments.speed.ours:Training", "experiments.speed.torch_peer
 _CEILING = "experiments.speed.ours:Ceiling"
 _DECODE, _CT2 = "experiments.speed.ours:Decoding", "experiments.speed.ctranslate2_peer:Decoding"
 _INPUT, _EVALUATION = "experiments.speed.ours:Input", "experiments.speed.ours:Evaluation"
-OURS = "ours, packed, float32"
+OURS, OURS_BFLOAT16 = "ours, packed, float32", "ours, packed, bfloat16"
 PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
 _PRODUCT = Contender("matrix product, float32", _CEILING, {"dtype": "float32"})
 _ALONE = Contender(OURS, _OURS, {"kind": "packed", "dtype": "float32", "seeds": 1})
@@ -68,9 +68,9 @@ _FLOAT32 = [
 ]
 _BFLOAT16 = [
     Contender("matrix product, bfloat16", _CEILING, {"dtype": "bfloat16"}),
-    Contender("ours, packed, bfloat16", _OURS, {"kind": "packed", "dtype": "bfloat16", "seeds": 1}),
+    Contender(OURS_BFLOAT16, _OURS, {"kind": "packed", "dtype": "bfloat16", "seeds": 1}),
     Contender("torch, padded, bfloat16", _TORCH, {"dtype": "bfloat16"}, "torch"),
-    dataclasses.replace(_PEER, shown=False),
+    *(dataclasses.replace(each, shown=False) for each in (_ALONE, _PEER)),
 ]
 DECODING = [
     Contender("ours", _DECODE, {}),
@@ -207,17 +207,27 @@ def _notes(rows: Sequence[report.Row]) -> list[str]:
             f"every 5,000 steps of 24,576 target positions would take {share:.1%} of a run's time."
         )
         for row in by_name.values():
+            beside = [other for other in rows if other is not row and report.took_turns(other, row)]
             if row.name.endswith("seeds together"):
-                alone = next(
-                    other for other in rows if other.name == OURS and report.took_turns(other, row)
-                )
-                gain, low, high = report.ratios(row, alone, "tokens")
-                together = row.name.split(", ")[-1]
-                lines.append(
-                    f"{name}: {together} train on {gain:.2f} ({low:.2f}–{high:.2f}) times as many "
-                    "tokens a second as one alone."
-                )
+                lines += _times(name, row, beside, OURS, f"one alone ({row.name.split(', ')[-1]})")
+            if row.name == OURS_BFLOAT16:
+                lines += _times(name, row, beside, OURS, "float32")
+                for other in beside:
+                    if other.name.startswith("torch"):
+                        lines += _times(name, row, beside, other.name, other.name)
     return lines
+
+
+def _times(
+    workload: str, row: report.Row, rows: Sequence[report.Row], name: str, called: str
+) -> list[str]:
+    """How many times as fast as another a row trains."""
+    other = next(each for each in rows if each.name == name)
+    gain, low, high = report.ratios(row, other, "tokens")
+    return [
+        f"{workload}: {row.name} trains on {gain:.2f} ({low:.2f}–{high:.2f}) times as many real "
+        f"tokens a second as {called}."
+    ]
 
 
 def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[report.Row]:

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import math
 import os
+import pathlib
 import resource
 import sys
 import time
@@ -17,6 +18,7 @@ import numpy as np
 from experiments import critical_path
 from transformer_jax import config as config_lib
 
+BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # a processor's flags, the last of Arm's
 SECONDS_A_SAMPLE = 0.002  # a shorter call is repeated within a sample, as the clock needs it
 
 
@@ -136,8 +138,17 @@ def time_interleaved(
 def describe_machine() -> str:
     """Device, JAX version and date, which stand beside whatever was measured."""
     device = jax.devices()[0]
-    kind = f"{os.cpu_count()} CPU cores" if device.platform == "cpu" else device.device_kind
+    kind = device.device_kind
+    if device.platform == "cpu":
+        fast = ", ".join(sorted(BFLOAT16 & _flags())) or "no bfloat16 in hardware"
+        kind = f"{os.cpu_count()} CPU cores ({fast})"
     return f"{kind}, JAX {jax.__version__}, {datetime.date.today()}"
+
+
+def _flags() -> set[str]:
+    """What the processor can do, as Linux names it."""
+    about = pathlib.Path("/proc/cpuinfo")
+    return set(about.read_text(encoding="utf-8").split()) if about.exists() else set()
 
 
 def peak_resident_bytes() -> int:
