@@ -17,11 +17,9 @@ from transformer_jax.training import memory
 H100 = plan.parse("H100-8")
 DESCRIPTION = pathlib.Path(__file__).with_name("h100.txt")  # an H100 SXM, as XLA reads it
 
-# Base, bfloat16, the paper's batch, shared out by data over 8 H100: GB between kernels, products of
-# two float32 operands, collectives.
-MOVED = {"plain": 24.9, "fused": 19.0}
-WIDE_PRODUCTS = {"plain": 38, "fused": 2}
-COLLECTIVES = {"all-reduce": 7}
+# Base, bfloat16, the paper's batch, shared out by data over 8 H100: GB between kernels, collectives.
+MOVED = {"plain": 21.2, "fused": 16.0}
+COLLECTIVES = {"all-reduce": 5}
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +62,8 @@ def test_kernels_move_the_bytes_that_are_recorded(base, kernel):
     assert partitioned.moved_bytes(base.module) / 1e9 == pytest.approx(MOVED[kernel], rel=0.05)
 
 
-def test_no_more_products_are_wide_than_is_recorded(base, kernel):
-    assert len(partitioned.wide_products(base.module)) <= WIDE_PRODUCTS[kernel]
+def test_nothing_is_multiplied_in_float32(base):
+    assert not partitioned.wide_products(base.module)
 
 
 def test_gradients_are_sent_beside_the_backward_pass(base):

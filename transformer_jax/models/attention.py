@@ -187,7 +187,7 @@ def _attend_backward(
     queries, keys, values, bias, exponentials, total, mixed = saved
     dy = (dy.astype(jnp.float32) / total).astype(values.dtype)
     own = jnp.sum(mixed.astype(jnp.float32) * dy, axis=-1, keepdims=True)
-    d_values = products.multiply("BKNS,BKNC->BKSC", exponentials, dy, several)
+    d_values = products.multiply("BKNS,BKNC->BKSC", exponentials, dy, several, values.dtype)
     d_weights = products.multiply("BKNC,BKSC->BKNS", dy, values, several)
     d_logits = exponentials * (d_weights - own)
     d_bias = None
@@ -195,15 +195,9 @@ def _attend_backward(
         d_bias = d_logits.reshape(len(d_logits), *bias.shape[1:])
         d_bias = d_bias.sum(axis=0, keepdims=True) if len(bias) == 1 else d_bias
     d_logits = d_logits.astype(queries.dtype)
-    d_queries = products.multiply("BKNS,BKSC->BKNC", d_logits, keys, several)
-    d_keys = products.multiply("BKNS,BKNC->BKSC", d_logits, queries, several)
-    return (
-        d_queries.astype(queries.dtype),
-        d_keys.astype(keys.dtype),
-        d_values.astype(values.dtype),
-        None,
-        d_bias,
-    )
+    d_queries = products.multiply("BKNS,BKSC->BKNC", d_logits, keys, several, queries.dtype)
+    d_keys = products.multiply("BKNS,BKNC->BKSC", d_logits, queries, several, keys.dtype)
+    return d_queries, d_keys, d_values, None, d_bias
 
 
 _attend.defvjp(_attend_forward, _attend_backward)

@@ -42,9 +42,13 @@ def on_several_devices() -> bool:
 
 
 def multiply(
-    spec: str, a: Float[Array, "..."], b: Float[Array, "..."], several: bool
+    spec: str,
+    a: Float[Array, "..."],
+    b: Float[Array, "..."],
+    several: bool,
+    dtype: Any = jnp.float32,
 ) -> Float[Array, "..."]:
-    """The product in float32, for those who write their gradient down themselves.
+    """The product alone, for those who write their gradient down themselves.
 
     Args:
       spec: as in `einsum`, as the operands.
@@ -52,18 +56,19 @@ def multiply(
       b: the second.
       several: whether there are several devices; memory layouts, which are settled before a
         program is shared out over them, would keep it from being shared out.
+      dtype: of the result; the sum itself is in float32.
     """
     if a.dtype != jnp.bfloat16 or several:
-        return _plain(spec, a, b)
+        return _plain(spec, dtype, a, b)
     forms = {"cpu": _written, "default": _plain}
     return jax.lax.platform_dependent(
-        a, b, **{name: functools.partial(form, spec) for name, form in forms.items()}
+        a, b, **{name: functools.partial(form, spec, dtype) for name, form in forms.items()}
     )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _einsum(spec: str, dtype: Any, several: bool, a: Array, b: Array) -> Array:
-    return multiply(spec, a, b, several).astype(dtype)
+    return multiply(spec, a, b, several, dtype)
 
 
 def _forward(
@@ -79,9 +84,8 @@ def _backward(
     a, b = saved
     of_a, of_b, of_y = _parts(spec)
     dy = dy.astype(a.dtype)
-    da = multiply(f"{of_y},{of_b}->{of_a}", dy, b, several)
-    db = multiply(f"{of_a},{of_y}->{of_b}", a, dy, several)
-    return da.astype(a.dtype), db.astype(b.dtype)
+    da = multiply(f"{of_y},{of_b}->{of_a}", dy, b, several, a.dtype)
+    return da, multiply(f"{of_a},{of_y}->{of_b}", a, dy, several, b.dtype)
 
 
 _einsum.defvjp(_forward, _backward)
@@ -93,12 +97,15 @@ def _parts(spec: str) -> tuple[str, str, str]:
     return of_a, of_b, of_y
 
 
-def _plain(spec: str, a: Array, b: Array) -> Float[Array, "..."]:
-    """One product of whatever form the compiler likes, in float32."""
-    return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
+def _plain(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
+    """One product of whatever form the compiler likes.
+
+    Its type is asked for at once: a GPU writes a float32 result down before it is made bfloat16.
+    """
+    return jnp.einsum(spec, a, b, preferred_element_type=dtype)
 
 
-def _written(spec: str, a: Array, b: Array) -> Float[Array, "..."]:
+def _written(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
     """The same as one (batched) product of matrices that lie row by row."""
     of_a, of_b, of_y = _parts(spec)
     sizes = {**dict(zip(of_a, a.shape, strict=True)), **dict(zip(of_b, b.shape, strict=True))}
@@ -106,7 +113,7 @@ def _written(spec: str, a: Array, b: Array) -> Float[Array, "..."]:
     if (
         batch
     ):  # the kernels gain nothing for batches of small matrices, and lose by the writing down
-        return _plain(spec, a.astype(jnp.float32), b.astype(jnp.float32))
+        return _plain(spec, jnp.float32, a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
     rows = [letter for letter in of_y if letter not in of_b]
     columns = [letter for letter in of_y if letter not in of_a]
     summed = [letter for letter in of_a if letter not in of_y]
@@ -123,7 +130,7 @@ def _written(spec: str, a: Array, b: Array) -> Float[Array, "..."]:
     )
     found = [*batch, *rows, *columns]
     y = _by_rows(y).reshape([sizes[letter] for letter in found])
-    return y.transpose([found.index(letter) for letter in of_y])
+    return y.transpose([found.index(letter) for letter in of_y]).astype(dtype)
 
 
 def _by_rows(x: Array) -> Array:

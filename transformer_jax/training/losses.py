@@ -120,9 +120,9 @@ def _in_chunks(
         sums = jax.tree.map(jnp.add, sums, more)
         if d_logits is None:
             return (sums, None), None
-        d_outputs = products.multiply("BTV,VD->BTD", d_logits, matrix, several)
+        d_outputs = products.multiply("BTV,VD->BTD", d_logits, matrix, several, outputs.dtype)
         d_matrix += products.multiply("BTD,BTV->DV", rows[0], d_logits, several)
-        return (sums, d_matrix), d_outputs.astype(outputs.dtype)
+        return (sums, d_matrix), d_outputs
 
     # The embedding's gradient is summed transposed: then no logits are.
     zero = (jnp.zeros(()),) * 3, jnp.zeros(embedding.shape[::-1]) if differentiate else None
