@@ -17,7 +17,7 @@ from transformer_jax.training import memory
 H100 = plan.parse("H100-8")
 DESCRIPTION = pathlib.Path(__file__).with_name("h100.txt")  # an H100 SXM, as XLA reads it
 
-# Base, bfloat16, the paper's batch, shared out by data over 8 H100: GB between kernels, collectives.
+# Base, bfloat16, the paper's batch, by data over 8 H100: GB between kernels, collectives.
 MOVED = {"plain": 21.2, "fused": 16.0}
 COLLECTIVES = {"all-reduce": 5}
 
