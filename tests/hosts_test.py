@@ -120,7 +120,7 @@ def _in_slurm(port, process):
 
     def saying(*arguments, **keywords):
         initialize(*arguments, **keywords)
-        print("visible:", jax.config.jax_cuda_visible_devices, flush=True)
+        print("visible:", jax.config.values["jax_cuda_visible_devices"], flush=True)
 
     jax.distributed.initialize = saying
 
