@@ -1,7 +1,11 @@
 """Several processes train one run: the losses of one, and names for those that are missing."""
 
+import functools
 import itertools
+import os
+import socket
 
+import jax
 import pytest
 
 from tests.faults import faults, processes
@@ -106,11 +110,57 @@ def test_several_seeds_on_several_hosts_leave_checkpoints_that_can_be_read(bench
         assert steps == list(range(1, processes.STEPS + 1))
 
 
+def _in_slurm(port, process):
+    """Makes the process that calls it one of two that Slurm has started on one host."""
+    variables = {"JOB_ID": 1, "STEP_NODELIST": "localhost", "STEP_NUM_TASKS": 2, "NTASKS": 2}
+    variables |= {"PROCID": process, "LOCALID": process}
+    os.environ.update({f"SLURM_{name}": str(value) for name, value in variables.items()})
+    os.environ["JAX_COORDINATOR_PORT"] = str(port)
+    initialize = jax.distributed.initialize
+
+    def saying(*arguments, **keywords):
+        initialize(*arguments, **keywords)
+        print("visible:", jax.config.values["jax_cuda_visible_devices"], flush=True)
+
+    jax.distributed.initialize = saying
+
+
+def _start_in_slurm(process, port, workdir, cache_dir, *flags):
+    """Starts one of two processes that are to find each other."""
+    before = functools.partial(_in_slurm, port, process)
+    name = f"log{process}"
+    return processes.start(workdir, cache_dir, "--distributed", *flags, name=name, before=before)
+
+
+def test_processes_of_a_cluster_find_each_other_and_see_all_devices_of_their_hosts(bench):
+    workdir, port = bench.folder / "slurm", processes.free_port()
+    runs = [_start_in_slurm(each, port, workdir, bench.cache_dir) for each in range(2)]
+    processes.end_well(runs)
+    assert "2 processes train together" in runs[0].text()
+    for run in runs:
+        assert "visible: all" in run.text()
+    faults.same_but_for_rounding(workdir, bench)
+
+
+def test_of_a_cluster_each_process_that_came_says_where_it_is(bench):
+    workdir, port = bench.folder / "late", processes.free_port()
+    run = _start_in_slurm(1, port, workdir, bench.cache_dir, "--start_timeout=5")
+    assert run.wait() == 2, run.text()
+    (line,) = [line for line in run.text().splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: {socket.gethostname()}: not all processes came within 5 sec")
+
+
+def test_a_process_of_no_cluster_is_refused(bench):
+    run = processes.start(bench.folder / "none", bench.cache_dir, "--distributed")
+    assert run.wait() == 2, run.text()
+    assert "--distributed detects Cloud TPU, GKE, Slurm" in run.text()
+    assert "Traceback" not in run.text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((True, "a:1", -1, -1), "leave out --coordinator"),
-        ((True, "", -1, -1), "no cluster that JAX detects"),
         ((False, "a:1", 2, -1), "belong together"),
         ((False, "a", 2, 0), "should be HOST:PORT"),
         ((False, "a:1", 2, 2), "--process=2 should be below --processes=2"),

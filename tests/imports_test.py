@@ -1,4 +1,4 @@
-"""Imports go downwards only."""
+"""Imports go downwards only, and to what is public."""
 
 import ast
 import pathlib
@@ -38,8 +38,8 @@ def modules(folder):
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def imported(path):
-    """The modules of ours that a file imports."""
+def imported(path, packages=OURS):
+    """What a file imports of some packages, by default ours."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -47,7 +47,7 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.split(".")[0] in OURS}
+    return {name for name in found if name.split(".")[0] in packages}
 
 
 def room(module):
@@ -77,3 +77,11 @@ def test_the_other_folders_import_what_they_may(folder, allowed):
     for module, path in modules(folder):
         for name in imported(path):
             assert name.split(".")[0] in allowed, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("folder", OURS)
+def test_nothing_private_of_jax_is_needed(folder):
+    for module, path in modules(folder):
+        for name in imported(path, ("jax", "jaxlib", "flax", "optax", "orbax")):
+            assert not any(part.startswith("_") for part in name.split(".")), f"{module}: {name}"
+        assert "jax._src" not in path.read_text(encoding="utf-8"), module

@@ -1,26 +1,31 @@
 """The processes of one run: how they find each other, who speaks for all, and who has died.
 
 One process drives the devices of one host. What must be said or written once, the first does. A
-process that is missing at the start, or dies later, is named by all others within a time limit.
+process that is missing at the start, or dies later, is missed by all others within a time limit.
 They end, at the start with exit code 2, later with 42: what was saved stays, and starting all of
-them again goes on. When the first itself dies, JAX ends the others, at once and with its own words
-(exit code 134).
+them again goes on. They name it, unless it is missing at the start of processes that JAX detects:
+there each that came names its own host. When the first itself dies, JAX ends the others, at once
+and with its own words (exit code 134).
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar, final
 
 import jax
-from jax._src import clusters, distributed  # who is there, and who lives, has no public name
+import numpy as np
+from jax.experimental import multihost_utils
+from orbax.checkpoint import multihost
 
 from transformer_jax import config as config_lib
 from transformer_jax.processes import roll_call
@@ -33,6 +38,7 @@ RUN_AGAIN = 42  # exit code: stopped from outside, nothing lost; the same comman
 SECONDS_BETWEEN_LOOKS = 2
 SECONDS_TO_LEAVE = 20
 LONGEST_WAIT = 7 * 24 * 3600  # seconds, for one that lives: a corpus may take long to prepare
+BYTES = 1024  # what the first tells is a multiple of so many long: few shapes to compile for
 
 # Variables that say how many processes a launcher has started.
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -46,7 +52,7 @@ def place(
     Args:
       distributed_run: whether to find the other processes by JAX's cluster detection (Cloud TPU,
         GKE, Slurm, Open MPI).
-      coordinator: as in `roll_call.Place`; "" if detected, or alone. So the next two, with -1.
+      coordinator: as in `roll_call.Place`; "" if alone. So the next two, with -1.
       processes: as in `roll_call.Place`.
       process: as in `roll_call.Place`.
 
@@ -60,15 +66,7 @@ def place(
                 "--distributed finds the processes by itself: leave out --coordinator, "
                 "--processes and --process, or leave out --distributed"
             )
-        address, number, index, _ = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-            None, None, None, None, None, None
-        )
-        if address is None or number is None or index is None:
-            raise config_lib.UserError(
-                "--distributed: this is no cluster that JAX detects (Cloud TPU, GKE, Slurm, Open "
-                "MPI): give --coordinator=HOST:PORT, --processes and --process"
-            )
-        return roll_call.Place(address, number, index)
+        return roll_call.DETECTED
     if any(given):
         if not all(given):
             raise config_lib.UserError("--coordinator, --processes and --process belong together")
@@ -94,28 +92,63 @@ def join(where: roll_call.Place, start_timeout: float, silence_timeout: float) -
 
     Args:
       where: this process's place.
-      start_timeout: seconds within which all must be there.
+      start_timeout: seconds within which all must be there, and then their devices.
       silence_timeout: seconds after which a process that says nothing counts as dead.
 
     Raises:
-      UserError: some are missing, whom the message names.
+      UserError: some are missing, whom the message names; or JAX detects no cluster.
     """
     global _company
-    names = roll_call.call(where, start_timeout)
     # Without it JAX ends the process itself when another dies, and not always by name.
     jax.config.update("jax_enable_recoverability", True)
-    jax.distributed.initialize(
-        where.coordinator,
-        where.processes,
-        where.process,
-        initialization_timeout=max(int(start_timeout), 1),
-        heartbeat_timeout_seconds=max(int(silence_timeout), 1),
-        cluster_detection_method="deactivate",
-    )
-    _company = _Company(where, names, silence_timeout)
-    if where.process:
+    told = () if where == roll_call.DETECTED else dataclasses.astuple(where)
+    if told:
+        roll_call.call(where, start_timeout)
+    patience = max(start_timeout, 1)
+    with _at_most(patience, 2):
+        try:
+            jax.distributed.initialize(
+                *told,
+                local_device_ids=[],  # all; where JAX detects Slurm, None is one for each process
+                initialization_timeout=int(patience) + 60,  # when JAX would abort, naming nobody
+                heartbeat_timeout_seconds=max(int(silence_timeout), 1),
+            )
+        except (ValueError, RuntimeError) as error:
+            raise config_lib.UserError(
+                f"this process cannot join the others ({' '.join(str(error).split())}); "
+                "--distributed detects Cloud TPU, GKE, Slurm and Open MPI: elsewhere give "
+                "--coordinator=HOST:PORT, --processes and --process"
+            ) from error
+    with _at_most(patience, RUN_AGAIN):  # the first look for devices waits for those of all
+        name = socket.gethostname().encode()[:64].ljust(64)
+        rows = multihost_utils.process_allgather(np.frombuffer(name, np.uint8))
+    names = [row.tobytes().decode(errors="replace").rstrip() for row in rows]
+    _company = _Company(names, silence_timeout)
+    if not is_first():
         logging.getLogger("transformer_jax").setLevel(logging.WARNING)
-    _log.info("%d processes train together", where.processes)
+    _log.info("%d processes train together", len(names))
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float, code: int) -> Iterator[None]:
+    """Ends this process, with an exit code, if what is done in here takes longer."""
+
+    def end() -> None:
+        print(
+            f"error: {socket.gethostname()}: not all processes came within {seconds:g} seconds, "
+            "with their devices; look for a host that does not say this, and start all of them, "
+            "or give a longer --start_timeout",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(code)
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager
@@ -189,72 +222,88 @@ def blame(error: Exception) -> None:
 class _Company:
     """The processes that have met."""
 
-    def __init__(
-        self, where: roll_call.Place, names: Mapping[int, str], silence_timeout: float
-    ) -> None:
-        self._where, self._names = where, names
+    def __init__(self, names: Sequence[str], silence_timeout: float) -> None:
+        self._names = names
         self._patience = silence_timeout + 5 * SECONDS_BETWEEN_LOOKS
-        self._client: Any = distributed.global_state.client
+        self._dead: set[int] = set()
+        self._wait_for_all = multihost.get_barrier_sync_fn()
         self._messages = itertools.count()
         self._leaving = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def from_first(self, find: Callable[[], T]) -> T:
-        key = f"transformer_jax/{next(self._messages)}"
-        if self._where.process == 0:
-            try:
-                found = find()
-            except (config_lib.UserError, config_lib.RunError) as error:
-                told = {"error": str(error), "user": isinstance(error, config_lib.UserError)}
-                self._client.key_value_set(key, json.dumps(told))
-                raise
-            self._client.key_value_set(key, json.dumps({"found": found}))
-            return found
-        told = json.loads(self._client.blocking_key_value_get(key, LONGEST_WAIT * 1000))
-        if "error" in told:
-            raise (config_lib.UserError if told["user"] else config_lib.RunError)(told["error"])
-        return told["found"]
+        if not is_first():
+            told = json.loads(self._from_first(""))
+            if "error" in told:
+                raise (config_lib.UserError if told["user"] else config_lib.RunError)(told["error"])
+            return told["found"]
+        try:
+            found = find()
+        except (config_lib.UserError, config_lib.RunError) as error:
+            told = {"error": str(error), "user": isinstance(error, config_lib.UserError)}
+            self._from_first(json.dumps(told))
+            raise
+        self._from_first(json.dumps({"found": found}))
+        return found
+
+    def _from_first(self, said: str) -> bytes:
+        """What the first says, which is ASCII, and blanks after it."""
+        self.meet()  # devices do not wait for each other as long as processes
+        length = multihost_utils.broadcast_one_to_all(np.int32(len(said) // BYTES + 1)) * BYTES
+        padded = np.frombuffer(said.encode().ljust(int(length)), np.uint8)
+        return multihost_utils.broadcast_one_to_all(padded).tobytes()
 
     def meet(self) -> None:
-        name = f"transformer_jax/{next(self._messages)}"
-        self._client.wait_at_barrier(name, LONGEST_WAIT * 1000)
+        try:
+            self._wait_at(str(next(self._messages)), LONGEST_WAIT)
+        except jax.errors.JaxRuntimeError as error:
+            blame(error)
+            raise
 
     def leave(self, patience: int) -> None:
-        self._client.wait_at_barrier("transformer_jax/done", patience * 1000)
+        self._wait_at("done", patience)
         self._leaving.set()
-        self._client.wait_at_barrier("transformer_jax/leave", SECONDS_TO_LEAVE * 1000)
+        self._wait_at("leave", SECONDS_TO_LEAVE)
         # The first takes the coordinator with it, without which JAX would end the others.
-        while self._where.process == 0 and len(self._living()) > 1:
+        while is_first() and len(self._look()) < len(self._names) - 1:
             time.sleep(0.1)
         jax.distributed.shutdown()
 
     def wait_for_obituary(self) -> None:
         time.sleep(self._patience)
 
-    def _living(self) -> set[int]:
-        """Who lives; it waits for all that live to ask."""
-        return set(self._client.get_live_nodes(list(range(self._where.processes))))
+    def _wait_at(self, barrier: str, seconds: int) -> None:
+        self._wait_for_all(key=f"transformer_jax/{barrier}", timeout_ms=seconds * 1000)
+
+    def _look(self) -> set[int]:
+        """Who is dead; it waits for all that live to ask."""
+        try:
+            with multihost_utils.live_devices(jax.devices()) as living:
+                pass
+            self._dead |= set(range(len(self._names))) - {each.process_index for each in living}
+        except multihost_utils.ProcessFailureError as error:
+            self._dead |= {each.process_index for each in error.failed_devices}
+        return self._dead
 
     def _watch(self) -> None:
         """Ends this process when another has died."""
-        everyone = set(range(self._where.processes))
         while not self._leaving.wait(SECONDS_BETWEEN_LOOKS):
             try:
-                dead = sorted(everyone - self._living())
+                dead = self._look()
             except jax.errors.JaxRuntimeError:  # nobody coordinates any more
-                dead = [0]
+                dead = {0}
             if dead and not self._leaving.is_set():
                 self._end(dead)
 
-    def _end(self, dead: list[int]) -> None:
-        names = ", ".join(f"process {each} ({self._names[each]})" for each in dead)
+    def _end(self, dead: set[int]) -> None:
+        names = ", ".join(f"process {each} ({self._names[each]})" for each in sorted(dead))
         print(
-            f"error: {names} of {self._where.processes} has died or says nothing any more; what "
-            "was saved stays: start all of them again",
+            f"error: {names} of {len(self._names)} has died or says nothing any more; what was "
+            "saved stays: start all of them again",
             file=sys.stderr,
             flush=True,
         )
-        if self._where.process == 0:  # without the coordinator JAX would end the others first
+        if is_first():  # without the coordinator JAX would end the others first
             time.sleep(2 * SECONDS_BETWEEN_LOOKS)
         os._exit(RUN_AGAIN)
 

@@ -28,8 +28,11 @@ class Place:
     process: int
 
 
-def call(where: Place, timeout: float) -> dict[int, str]:
-    """Names the host of every process.
+DETECTED = Place("", -1, -1)  # JAX's cluster detection knows more
+
+
+def call(where: Place, timeout: float) -> None:
+    """Sees to it that every process is there.
 
     Each tells the first its number and name, on the port that JAX will use afterwards; the first
     answers with all names as soon as it has them, or with those it has when the time is over.
@@ -46,7 +49,6 @@ def call(where: Place, timeout: float) -> dict[int, str]:
             f"seconds; there are {', '.join(f'{i} ({names[i]})' for i in sorted(names))}: start "
             "all of them, or give a longer --start_timeout"
         )
-    return names
 
 
 def _hear(where: Place, deadline: float) -> dict[int, str]:
