@@ -5,6 +5,7 @@ import json
 import pathlib
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from experiments import tables
 from transformer_jax import files
@@ -112,7 +113,7 @@ def write(
       notes: lines that follow the tables.
     """
     compared = [(row, _peer(row, rows, peers)) for row in rows if row.shown]
-    lines = [json.dumps(_record(row, peer, rows, machine)) for row, peer in compared]
+    lines = [json.dumps(record(row, peer, rows, machine)) for row, peer in compared]
     files.write_lines(workdir / "benchmark.jsonl", lines)
     training = [
         _training_cells(row, peer, rows) for row, peer in compared if not row.work.sentences
@@ -158,8 +159,16 @@ def _same(row: Row, peer: Row) -> float:
     return sum(one == other for one, other in pairs) / len(pairs)
 
 
-def _record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dict[str, object]:
-    record: dict[str, object] = {
+def record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dict[str, Any]:
+    """What is kept of a row.
+
+    Args:
+      row: the row.
+      peer: what it is compared with.
+      rows: all that were measured, the ceiling's among them.
+      machine: where and when it was timed.
+    """
+    found: dict[str, Any] = {
         "workload": row.workload,
         "row": row.name,
         "machine": machine,
@@ -170,16 +179,16 @@ def _record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> di
     }
     for measure in ("flops", "positions", "tokens", "sentences"):
         if getattr(row.work, measure):
-            record[f"{measure}_per_second"] = row.rate(measure)
+            found[f"{measure}_per_second"] = row.rate(measure)
             if peer and measure != "flops" and _compare(row, peer, measure):
-                record[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
+                found[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
     if row.predicted_bytes:
-        record["predicted_bytes"] = row.predicted_bytes
+        found["predicted_bytes"] = row.predicted_bytes
     if row.work.positions and row.work.flops:
-        record["share_of_ceiling"] = _share_of_ceiling(row, rows)
+        found["share_of_ceiling"] = _share_of_ceiling(row, rows)
     if row.translations and peer:
-        record["same_translations"] = _same(row, peer)
-    return record
+        found["same_translations"] = _same(row, peer)
+    return found
 
 
 def _compare(row: Row, peer: Row | None, measure: str) -> bool:
