@@ -8,7 +8,8 @@ r"""What a GPU makes of training and decoding: each piece measured once, over se
 For a machine that is lent for minutes at a time: a call stops after --minutes, with exit code 42
 where something is left, and the same command goes on. Pieces compute in bfloat16, on one device and
 on made-up sentences (`speed/made_up.py`). A sweep is a command like any other, which is stopped in
-time and goes on from its checkpoints.
+time and goes on from its checkpoints. In place of configs/base.py, big.py and small.py others can
+be given, as in --base=configs/toy.py --base.model.d_k=16.
 
 Writes on_gpu.jsonl, a line for each piece with command, date, device and JAX's version, and
 on_gpu.tar.xz, which holds it and what sweeps have found: unpacked into an empty workdir, on another
@@ -27,12 +28,14 @@ import signal
 import sys
 import tarfile
 import time
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import jax
 from absl import flags
 
+from configs import base, big, small
 from experiments import tables
 from experiments.speed import pieces as pieces_lib
 from transformer_jax import config as config_lib
@@ -45,7 +48,7 @@ _log = logging.getLogger("transformer_jax.on_gpu")
 NAME, ARCHIVE = "on_gpu.jsonl", "on_gpu.tar.xz"
 LEFT_OUT = ("cache", "checkpoints", "tensorboard")  # of the archive: large, and made again
 HEADS = (
-    "piece", "row", "ms", "real tokens/s", "TFLOP/s", "of ceiling", "× first", "peak GB",
+    "piece", "row", "ms", "real tokens/s", "TFLOP/s", "of ceiling", "ms, × first", "peak GB",
     "predicted GB",
 )  # fmt: skip
 
@@ -58,7 +61,7 @@ def measure_all(
     pieces: Mapping[str, pieces_lib.Piece],
     workdir: pathlib.Path,
     seconds: float,
-    retry_failed: bool,
+    retry_failed: bool = False,
 ) -> int:
     """Measures what is not on record yet, and records it; returns the exit code.
 
@@ -79,7 +82,7 @@ def measure_all(
         _log.info("%s: begins", name)
         try:
             with _stopped_at(deadline):
-                found = piece.measure(workdir)
+                found = piece.measure(name, workdir)
         except OutOfTimeError:
             if piece.goes_on or not is_first:
                 return hosts.RUN_AGAIN
@@ -89,7 +92,7 @@ def measure_all(
         is_first = False
         known[name] = {"piece": name, **_about(), **found, "asked": asked}
         files.write_lines(workdir / NAME, [json.dumps(each) for each in known.values()])
-        _log.info("%s: %s", name, found.get("error", "done"))
+        _log.info("%s: %s", name, found.get("error", found.get("facts", "done")))
     return int(any("error" in known[name] for name in pieces))
 
 
@@ -161,7 +164,7 @@ def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
                     row["row"],
                     f"{row['median_seconds'] * 1e3:,.2f}",
                     f"{tokens:,.0f}" if tokens else "",
-                    f"{flops / 1e12:,.1f}" if flops else "",
+                    f"{flops / 1e12:.3g}" if flops else "",
                     f"{share:.1%}" if share else "",
                     f"{row['seconds_ratio']:.2f}",
                     f"{row['peak_bytes'] / 1e9:.2f}" if row["peak_bytes"] else "",
@@ -180,6 +183,12 @@ def _chosen(pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]) -> list
     return [name for name in pieces if any(fnmatch.fnmatch(name, each) for each in patterns)]
 
 
+def _config(holder: flags.FlagHolder, default: types.ModuleType) -> config_lib.Config:
+    if holder.value is None:
+        return config_lib.from_mapping(default.get_config().to_dict())
+    return flags_lib.read_config(holder)
+
+
 def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
@@ -190,16 +199,16 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)  # what it has started ends with it
     workdir = files.local_path(_WORKDIR.value)
     found = pieces_lib.all_pieces(
-        flags_lib.read_config(_BASE),
-        flags_lib.read_config(_BIG),
-        flags_lib.read_config(_SMALL),
+        _config(_BASE, base),
+        _config(_BIG, big),
+        _config(_SMALL, small),
         flags_lib.sizes("sentences", _SENTENCES.value, least=1),
         _REPEATS.value,
         _SECONDS.value,
     )
     for text in _SWEEP.value:
-        sweep = pieces_lib.sweep(text, list(found))
-        found[sweep.name] = sweep
+        name, sweep = pieces_lib.sweep(text, list(found))
+        found[name] = sweep
     chosen = {name: found[name] for name in _chosen(found, _PIECES.value)}
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
@@ -224,9 +233,9 @@ if __name__ == "__main__":
     _SWEEP = flags.DEFINE_multi_string(
         "sweep", [], "A sweep to run too: 'NAME MODULE FLAGS', in WORKDIR/NAME; may be repeated."
     )
-    _BASE = flags_lib.define_config("base", "configs/base.py")
-    _BIG = flags_lib.define_config("big", "configs/big.py")
-    _SMALL = flags_lib.define_config("small", "configs/small.py")
+    _BASE, _BIG, _SMALL = (
+        flags_lib.define_config(name, required=False) for name in ("base", "big", "small")
+    )
     _SENTENCES = flags.DEFINE_list(
         "sentences", "8,32,128,512", "Numbers of sentences that base translates at a time."
     )

@@ -30,17 +30,17 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
     raise AssertionError("app.run exits")
 
 
-def define_config(name: str = "config", default: str | None = None) -> flags.FlagHolder:
+def define_config(name: str = "config", *, required: bool = True) -> flags.FlagHolder:
     """--config=FILE, whose fields can be overridden as --config.model.d_k=16.
 
     Args:
       name: of the flag.
-      default: the file; None: one must be named.
+      required: whether a file must be named.
     """
     holder = config_flags.DEFINE_config_file(
-        name, default, "Config file, such as configs/toy.py.", lock_config=True
+        name, None, "Config file, such as configs/toy.py.", lock_config=True
     )
-    if default is None:
+    if required:
         flags.mark_flag_as_required(name)
     return holder
 

@@ -6,6 +6,7 @@ since a table's gradient is summed more slowly where a word comes often.
 """
 
 import pathlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -95,6 +96,7 @@ class Training(ours.Steps):
     """Steps over packed batches, in as few parts as fit into the device's memory.
 
     Attributes:
+      compile_seconds: spent on tracing and compiling the step, which a cache makes short.
       work: of one step.
       facts: what the step is, for the record.
     """
@@ -108,7 +110,7 @@ class Training(ours.Steps):
         kernel: str,
         seeds: int,
     ) -> None:
-        """As `ours.Steps`.
+        """Compiles the step.
 
         Args:
           workload: not used.
@@ -121,10 +123,12 @@ class Training(ours.Steps):
         del workload, path
         mesh = _one_device()
         asked = _configured(config, dtype, **{"model.attention_kernel": kernel})
-        fitting = _fitting(asked, mesh, seeds)
+        start = time.perf_counter()
+        fitting, program = _fitting(asked, mesh, seeds)
+        self.compile_seconds = time.perf_counter() - start
         rows = step_lib.rows_of(fitting, mesh)
         made = batches(fitting, rows, workloads.BATCHES)
-        super().__init__(fitting, mesh, made, seeds)
+        super().__init__(program, fitting, mesh, made, seeds)
         one_step = config_lib.replace(fitting, {"train.num_steps": 1})
         self.work = {
             "flops": seeds * cost.training_flops(one_step),
@@ -135,12 +139,14 @@ class Training(ours.Steps):
             "rows": rows,
             "accumulation_steps": fitting.train.accumulation_steps,
             "attention": kernels.describe(fitting),
-            "program_bytes": memory.of_program(self._step),
+            "program_bytes": memory.of_program(program),
         }
 
 
-def _fitting(config: config_lib.Config, mesh: jax.sharding.Mesh, seeds: int) -> config_lib.Config:
-    """The config, its batch in as few parts as fit.
+def _fitting(
+    config: config_lib.Config, mesh: jax.sharding.Mesh, seeds: int
+) -> tuple[config_lib.Config, jax.stages.Compiled]:
+    """The config, its batch in as few parts as fit, and its step.
 
     Raises:
       UserError: none of `PARTS` does.
@@ -149,9 +155,10 @@ def _fitting(config: config_lib.Config, mesh: jax.sharding.Mesh, seeds: int) -> 
     there = memory.of_device(mesh)
     for parts in PARTS:
         changed = config_lib.replace(config, {"train.accumulation_steps": parts})
-        needed = memory.of_program(step_lib.compile_step(model, changed, mesh, seeds))
+        program = step_lib.compile_step(model, changed, mesh, seeds)
+        needed = memory.of_program(program)
         if needed is None or there is None or needed <= there:
-            return changed
+            return changed, program
     raise config_lib.UserError(f"a step does not fit into {there:,} bytes in {PARTS[-1]} parts")
 
 

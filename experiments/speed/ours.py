@@ -28,38 +28,37 @@ class Steps:
     """Training steps of a configuration, over a few batches in turn.
 
     Attributes:
-      compile_seconds: spent on tracing and compiling the step.
       predicted_bytes: most memory that should be in use, known before the first step.
     """
 
     def __init__(
         self,
+        program: jax.stages.Compiled,
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
         batches: Sequence[sequences.Batch],
         seeds: int,
     ) -> None:
-        """Compiles the step.
+        """Puts on the devices what the step takes.
 
         Args:
+          program: the compiled step.
           config: what to train.
           mesh: the devices.
           batches: NumPy's.
           seeds: runs that one step advances, each on the same batches.
         """
-        model = models.build(config.model, config.data.vocab_size)
-        start = time.perf_counter()
-        self._step: Any = step_lib.compile_step(model, config, mesh, seeds)
-        self.compile_seconds = time.perf_counter() - start
+        self._step: Any = program
         # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
         before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
-        self.predicted_bytes = before + (memory.of_program(self._step) or 0)
+        self.predicted_bytes = before + (memory.of_program(program) or 0)
         on_device = [
             sharding.put(together.stack([batch] * seeds), mesh, seeds) for batch in batches
         ]
         self._batches = itertools.cycle(on_device)
         key = together.stack([jax.random.key(seed) for seed in range(seeds)])
         self._rest = (step_lib.hyperparameters(config), key)
+        model = models.build(config.model, config.data.vocab_size)
         self._state = together.stack(
             [
                 step_lib.init_state(model, config_lib.replace(config, {"train.seed": seed}), mesh)
@@ -79,12 +78,16 @@ class Steps:
 
 
 class Training(Steps):
-    """Steps over batches of one kind."""
+    """Steps over batches of one kind.
+
+    Attributes:
+      compile_seconds: spent on tracing and compiling the step.
+    """
 
     def __init__(
         self, workload: workloads.Workload, path: pathlib.Path, kind: str, dtype: str, seeds: int
     ) -> None:
-        """As `Steps`.
+        """Compiles the step.
 
         Args:
           workload: what to train.
@@ -102,7 +105,11 @@ class Training(Steps):
         }
         config = config_lib.replace(workload.config, changes)
         mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-        super().__init__(config, mesh, workloads.read(path, kind), seeds)
+        model = models.build(config.model, config.data.vocab_size)
+        start = time.perf_counter()
+        program = step_lib.compile_step(model, config, mesh, seeds)
+        self.compile_seconds = time.perf_counter() - start
+        super().__init__(program, config, mesh, workloads.read(path, kind), seeds)
 
 
 class Input:

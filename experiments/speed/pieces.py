@@ -1,6 +1,5 @@
 """The pieces that are measured on a lent machine: rows that take turns, and sweeps."""
 
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -39,8 +38,8 @@ class Piece(Protocol):
     @property
     def asked(self) -> Any: ...
 
-    def measure(self, workdir: pathlib.Path) -> Mapping[str, Any]:
-        """What is recorded."""
+    def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
+        """What is recorded of a piece of this name."""
         ...
 
 
@@ -54,21 +53,18 @@ class Timed:
         with, and others.
       repeats: rounds.
       seconds: that each row works in a round.
-      compared: of these nothing is timed: their facts are recorded.
     """
 
     contenders: Sequence[benchmark.Contender]
     repeats: int
     seconds: float
-    compared: Sequence[benchmark.Contender] = ()
     goes_on = False
 
     @property
     def asked(self) -> Any:
-        return [[each.where, each.options] for each in (*self.contenders, *self.compared)]
+        return [[each.where, each.options] for each in self.contenders]
 
-    def measure(self, workdir: pathlib.Path) -> Mapping[str, Any]:
-        nothing = workdir / "nothing"  # in place of a corpus
+    def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
         ready: dict[str, Mapping[str, Any]] = {}
 
         def work_of(contender: benchmark.Contender, started: worker.Worker) -> report.Work:
@@ -76,20 +72,15 @@ class Timed:
             return report.Work(**started.ready["work"])
 
         rows = benchmark.measure(
-            "", self.contenders, nothing, self.repeats, work_of, sample_seconds=self.seconds
+            name, self.contenders, workdir, self.repeats, work_of, sample_seconds=self.seconds
         )
         first = next((row for row in rows if row.name != CEILING.name), rows[0])
-        facts: dict[str, Any] = {}
-        for contender in self.compared:
-            with contextlib.closing(
-                worker.Worker(contender.where, "", nothing, contender.options)
-            ) as started:
-                facts[contender.name] = started.ready["facts"]
+        machine = ready[first.name]["machine"]
         return {
-            "machine": ready[first.name]["machine"],
+            "machine": machine,
             "rows": [
                 {
-                    **report.record(row, first, rows, ready[row.name]["machine"]),
+                    **report.record(row, first, rows, machine),
                     **ready[row.name].get("facts", {}),
                     "median_seconds": statistics.median(row.seconds),
                     "seconds_ratio": statistics.median(
@@ -98,8 +89,29 @@ class Timed:
                 }
                 for row in rows
             ],
-            **facts,
         }
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """What a contender finds before it is timed.
+
+    Attributes:
+      contender: it has `facts`.
+    """
+
+    contender: benchmark.Contender
+    goes_on = False
+
+    @property
+    def asked(self) -> Any:
+        return [self.contender.where, self.contender.options]
+
+    def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
+        started = worker.Worker(self.contender.where, name, workdir, self.contender.options)
+        started.close()
+        return {"machine": started.ready["machine"], "facts": started.ready["facts"]}
 
 
 @final
@@ -108,12 +120,10 @@ class Sweep:
     """A command that goes on where it was: python -m MODULE --workdir=WORKDIR/NAME FLAGS.
 
     Attributes:
-      name: its own, and its folder's.
       module: experiments.table3, for one.
       flags: its flags.
     """
 
-    name: str
     module: str
     flags: Sequence[str]
     goes_on = True
@@ -122,10 +132,10 @@ class Sweep:
     def asked(self) -> Any:
         return [self.module, *self.flags]
 
-    def measure(self, workdir: pathlib.Path) -> Mapping[str, Any]:
-        folder, log = workdir / self.name, workdir / f"{self.name}.log"
+    def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
+        folder, log = workdir / name, workdir / f"{name}.log"
         command = [sys.executable, "-m", self.module, f"--workdir={folder}", *self.flags]
-        _log.info("%s: its log is %s", self.name, log)
+        _log.info("%s: its log is %s", name, log)
         with log.open("ab") as stream:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
@@ -173,13 +183,12 @@ def all_pieces(
     for name, config in paper.items():
         found[name] = timed([CEILING, training(name, config)])
     for name, config in paper.items():
-        options = {"config": config_lib.to_dict(config), "dtype": DTYPE, "kernel": "fused"}
-        found[f"{name}-fused"] = timed(
-            [CEILING, training("plain", config), training("fused", config, "fused")],
-            compared=[benchmark.Contender("agreement", _AGREEMENT, options)],
-        )
+        kernels = [training("plain", config), training("fused", config, "fused")]
+        found[f"{name}-fused"] = timed([CEILING, *kernels])
+    options = {"config": config_lib.to_dict(base), "dtype": DTYPE, "kernel": "fused"}
+    found["agreement"] = Stated(benchmark.Contender("agreement", _AGREEMENT, options))
     together = training(f"{SEEDS} seeds", small, seeds=SEEDS)
-    found["seeds"] = timed([CEILING, training("1 seed", small), together])
+    found["seeds"] = timed([training("1 seed", small), together])
     for number in sentences:
         options = {"config": config_lib.to_dict(base), "dtype": DTYPE, "sentences": number}
         search = benchmark.Contender(f"{number} sentences", _SEARCH, options)
@@ -187,8 +196,8 @@ def all_pieces(
     return found
 
 
-def sweep(text: str, taken: Sequence[str]) -> Sweep:
-    """The sweep that a flag describes: NAME MODULE FLAGS.
+def sweep(text: str, taken: Sequence[str]) -> tuple[str, Sweep]:
+    """The name and the sweep that a flag describes: NAME MODULE FLAGS.
 
     Raises:
       UserError: it describes none.
@@ -204,4 +213,4 @@ def sweep(text: str, taken: Sequence[str]) -> Sweep:
         raise config_lib.UserError(
             f"--sweep={text}: {name!r} is taken or no name for a folder: choose another"
         )
-    return Sweep(name, module, rest)
+    return name, Sweep(module, rest)
