@@ -222,9 +222,12 @@ def rows_of(workdir: pathlib.Path, piece: str) -> Sequence[dict[str, Any]]:
 def test_the_whole_command(tmp_path, make_config):
     """Pieces and a sweep are measured; another machine goes on from the archive."""
     there, here = tmp_path / "there", tmp_path / "here"
-    flags = " ".join(f"--config.{name}={value}" for name, value in tiny.OVERRIDES.items())
+    values = {**tiny.OVERRIDES, "model.num_layers": 3, "model.num_heads": 8, "model.d_ff": 8}
+    values |= {"model.d_k": 8, "model.d_v": 8}  # which Table 3 can be scaled to
+    flags = " ".join(f"--config.{name}={value}" for name, value in values.items())
     sweep = f"mine experiments.table3 --config=configs/toy.py --rows=base {flags}"
-    done = command(there, "--pieces=base,decoding-4,mine", f"--sweep={sweep}")
+    chosen = "--pieces=base,seeds,decoding-4,mine"
+    done = command(there, chosen, f"--sweep={sweep}")
     assert done.returncode == 0, done.stderr
     (there / "mine").rename(there / "elsewhere")  # nothing but the archive is left
     here.mkdir()
@@ -232,16 +235,15 @@ def test_the_whole_command(tmp_path, make_config):
         assert not any("checkpoints" in name or "cache" in name for name in archive.getnames())
         archive.extractall(here, filter="data")
     result = (here / "mine/base/seed0/result.json").read_bytes()
-    again = command(here, "--pieces=base,seeds,mine", f"--sweep={sweep} --nothing")
-    assert again.returncode == 1, again.stderr  # the sweep with a flag that there is not
-    assert "base: begins" not in again.stderr
-    again = command(here, "--pieces=mine", f"--sweep={sweep}")
+    again = command(here, chosen, f"--sweep={sweep} --seeds=1")  # asked in other words
     assert again.returncode == 0, again.stderr
+    assert [line.split()[1] for line in again.stderr.splitlines() if "begins" in line] == ["mine:"]
     assert "1 of 1 runs are done; 0 to go" in (here / "mine.log").read_text()
     assert (here / "mine/base/seed0/result.json").read_bytes() == result
 
     ceiling, base = rows_of(there, "base")
-    assert base["machine"].startswith(("1 CPU", "2 CPU")) or "CPU cores" in base["machine"]
+    assert "CPU cores" in base["machine"]
+    assert jax.__version__ in base["machine"]
     config = make_config({"model.num_layers": 1, "model.compute_dtype": "bfloat16"})
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, config.data.vocab_size)
@@ -263,7 +265,7 @@ def test_the_whole_command(tmp_path, make_config):
     )
     (search,) = rows_of(there, "decoding-4")
     assert search["tokens_per_second"] / search["sentences_per_second"] == made_up.PIECES + 11
-    (one, three) = rows_of(here, "seeds")
+    (one, three) = rows_of(there, "seeds")
     assert one["seconds_ratio"] == 1
     assert three["seconds_ratio"] == pytest.approx(3 / three["tokens_ratio_to_1 seed"][0], rel=0.5)
 

@@ -143,14 +143,16 @@ def took_turns(one: Row, other: Row) -> bool:
     return (one.workload, one.group) == (other.workload, other.group)
 
 
-def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float:
-    """Of the operations a second that a matrix product of the row's type reaches beside it."""
-    ceiling = next(
-        other
-        for other in rows
-        if took_turns(other, row) and other.dtype == row.dtype and not other.work.positions
-    )
-    return row.rate("flops") / ceiling.rate("flops")
+def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float | None:
+    """Of the operations a second that a matrix product of the row's type reaches beside it.
+
+    None if there is none, or if the row's operations are not counted.
+    """
+    for other in rows:
+        alike = took_turns(other, row) and other.dtype == row.dtype
+        if alike and row.work.flops and other.work.flops and not other.work.positions:
+            return row.rate("flops") / other.rate("flops")
+    return None
 
 
 def _same(row: Row, peer: Row) -> float:
@@ -184,8 +186,9 @@ def record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dic
                 found[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
     if row.predicted_bytes:
         found["predicted_bytes"] = row.predicted_bytes
-    if row.work.positions and row.work.flops:
-        found["share_of_ceiling"] = _share_of_ceiling(row, rows)
+    share = _share_of_ceiling(row, rows)
+    if share and row.work.positions:
+        found["share_of_ceiling"] = share
     if row.translations and peer:
         found["same_translations"] = _same(row, peer)
     return found
@@ -207,6 +210,7 @@ def _ratio(row: Row, peer: Row | None, measure: str) -> str:
 
 def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str]:
     trains, counted = bool(row.work.positions), bool(row.work.flops)
+    share = _share_of_ceiling(row, rows)
     return [
         row.workload,
         row.name,
@@ -216,7 +220,7 @@ def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str
         f"{row.rate('positions'):,.0f}" if trains else "",
         _ratio(row, peer, "positions"),
         f"{row.rate('flops') / 1e9:,.0f}" if counted else "",
-        f"{_share_of_ceiling(row, rows):.0%}" if trains and counted else "",
+        f"{share:.0%}" if share and trains else "",
         f"{row.compile_seconds:.1f}" if row.compile_seconds else "",
         f"{row.first_step_seconds:.1f}" if trains else "",
         f"{row.peak_bytes / 1e9:.2f}" if trains and counted else "",
