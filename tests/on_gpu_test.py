@@ -200,6 +200,22 @@ def test_agreement_tells_kernels_from_rounding(make_config, tmp_path, monkeypatc
             assert least < distance < most
 
 
+def test_a_kernel_that_hides_its_products_does_as_much(make_config, tmp_path, monkeypatch):
+    config = config_lib.to_dict(make_config({"model.num_layers": 1}))
+
+    def hidden(queries: Any, keys: Any, values: Any, *rest: Any) -> Any:
+        return queries[..., : values.shape[-1]]
+
+    monkeypatch.setattr(kernels, "on", lambda model, platform: model)
+    monkeypatch.setattr(kernels, "fused", hidden)
+    plain, fused = (
+        made_up.Training(None, tmp_path, config, "bfloat16", kernel, 1) for kernel in kernels.KINDS
+    )
+    assert fused.work == plain.work
+    # What is timed has fewer products, which shows that the kernel is the one asked for.
+    assert fused.facts["program_bytes"] < plain.facts["program_bytes"]
+
+
 def command(workdir: pathlib.Path, *flags: str) -> subprocess.CompletedProcess[str]:
     sizes = [
         f"--{name}.{field}={value}"
