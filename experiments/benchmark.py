@@ -86,6 +86,7 @@ def measure(
     repeats: int,
     work_of: Callable[[Contender, worker.Worker], report.Work],
     group: int = 0,
+    sample_seconds: float = SECONDS_A_SAMPLE,
 ) -> list[report.Row]:
     """Times all contenders that are there in turn.
 
@@ -96,6 +97,7 @@ def measure(
       repeats: rounds.
       work_of: what one step of a contender does.
       group: tells these rows from others of the workload, with which they take no turns.
+      sample_seconds: that a contender works in each round.
     """
     present: list[Contender] = []
     for contender in contenders:
@@ -111,7 +113,7 @@ def measure(
             seconds, _ = started.run(1)
             if seconds < FEW_SECONDS:  # one alone may have been read ahead, or not be timed well
                 seconds = started.run(MANY_STEPS)[0] / MANY_STEPS
-            workers.append((started, max(FEWEST_STEPS, round(SECONDS_A_SAMPLE / seconds))))
+            workers.append((started, max(FEWEST_STEPS, round(sample_seconds / seconds))))
         samples: list[list[float]] = [[] for _ in workers]
         peaks = [0] * len(workers)
         for done in range(1, repeats + 1):
@@ -169,7 +171,7 @@ def _training_rows(
 
     def work_of(contender: Contender, started: worker.Worker) -> report.Work:
         if contender.where == _CEILING:
-            return report.Work(started.ready["flops"])
+            return report.Work(**started.ready["work"])
         if contender.where == _EVALUATION:
             return report.Work(sentences=EVALUATED)
         runs = contender.options.get("seeds", 1)

@@ -157,6 +157,12 @@ def peak_resident_bytes() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
+def peak_device_bytes() -> int | None:
+    """The most memory that arrays have taken on the accelerator so far; None on a CPU."""
+    stats = jax.devices()[0].memory_stats()
+    return stats["peak_bytes_in_use"] if stats else None
+
+
 def _seconds(program: Runs, calls: int) -> float:
     """Mean seconds a call."""
     start = time.perf_counter()

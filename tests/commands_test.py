@@ -102,6 +102,7 @@ def test_score_refuses_files_of_different_length(tmp_path):
         "experiments.eras",
         "experiments.table1",
         "experiments.benchmark",
+        "experiments.on_gpu",
         "experiments.scaling",
         "experiments.report",
         "experiments.publish",

@@ -30,12 +30,18 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
     raise AssertionError("app.run exits")
 
 
-def define_config() -> flags.FlagHolder:
-    """--config=FILE, whose fields can be overridden as --config.model.d_k=16."""
+def define_config(name: str = "config", *, required: bool = True) -> flags.FlagHolder:
+    """--config=FILE, whose fields can be overridden as --config.model.d_k=16.
+
+    Args:
+      name: of the flag.
+      required: whether a file must be named.
+    """
     holder = config_flags.DEFINE_config_file(
-        "config", None, "Config file, such as configs/toy.py.", lock_config=True
+        name, None, "Config file, such as configs/toy.py.", lock_config=True
     )
-    flags.mark_flag_as_required("config")
+    if required:
+        flags.mark_flag_as_required(name)
     return holder
 
 
@@ -45,16 +51,16 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
     Raises:
       UserError: the file cannot be read, or a value is not allowed.
     """
-    values = holder.value
+    values, flag = holder.value, holder.name
     try:  # in place of a file that is missing stands an object that raises its error
         is_config = hasattr(values, "to_dict")
     except OSError as error:
-        name = config_flags.get_config_filename(flags.FLAGS["config"])
-        raise config_lib.UserError(f"--config={name} is not a config file: {error}") from error
+        name = config_flags.get_config_filename(flags.FLAGS[flag])
+        raise config_lib.UserError(f"--{flag}={name} is not a config file: {error}") from error
     if not is_config:
-        name = config_flags.get_config_filename(flags.FLAGS["config"])
+        name = config_flags.get_config_filename(flags.FLAGS[flag])
         raise config_lib.UserError(
-            f"--config={name}: get_config() should return a ConfigDict, but returns a "
+            f"--{flag}={name}: get_config() should return a ConfigDict, but returns a "
             f"{type(values).__name__}"
         )
     return config_lib.from_mapping(values.to_dict())

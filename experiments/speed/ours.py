@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
 import flax.linen as nn
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from experiments import measuring
 from experiments.speed import decoding, workloads
 from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import models, sequences
 from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import perplexity
@@ -23,49 +24,41 @@ from transformer_jax.training import step as step_lib
 SIZES = {False: 2048, True: 8192}  # of the ceiling's matrices, on a CPU and on an accelerator
 
 
-class Training:
-    """Steps over batches of one kind.
+class Steps:
+    """Training steps of a configuration, over a few batches in turn.
 
     Attributes:
-      compile_seconds: spent on tracing and compiling the step.
       predicted_bytes: most memory that should be in use, known before the first step.
     """
 
     def __init__(
-        self, workload: workloads.Workload, path: pathlib.Path, kind: str, dtype: str, seeds: int
+        self,
+        program: jax.stages.Compiled,
+        config: config_lib.Config,
+        mesh: jax.sharding.Mesh,
+        batches: Sequence[sequences.Batch],
+        seeds: int,
     ) -> None:
-        """Compiles the step.
+        """Puts on the devices what the step takes.
 
         Args:
-          workload: what to train.
-          path: the file of batches.
-          kind: "padded" or "packed".
-          dtype: what the model computes in.
+          program: the compiled step.
+          config: what to train.
+          mesh: the devices.
+          batches: NumPy's.
           seeds: runs that one step advances, each on the same batches.
         """
-        length = workloads.LENGTHS[kind]
-        changes: dict[str, Any] = {
-            "model.compute_dtype": dtype,
-            "train.batch_tokens": workload.positions,
-            "data.source_length": length,
-            "data.target_length": length,
-        }
-        config = config_lib.replace(workload.config, changes)
-        mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-        model = models.build(config.model, config.data.vocab_size)
-        start = time.perf_counter()
-        self._step: Any = step_lib.compile_step(model, config, mesh, seeds)
-        self.compile_seconds = time.perf_counter() - start
-        on_device = self.peak_bytes()
-        before = measuring.peak_resident_bytes() if on_device is None else on_device
-        self.predicted_bytes = before + (memory.of_program(self._step) or 0)
-        batches = [
-            sharding.put(together.stack([batch] * seeds), mesh, seeds)
-            for batch in workloads.read(path, kind)
+        self._step: Any = program
+        # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
+        before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
+        self.predicted_bytes = before + (memory.of_program(program) or 0)
+        on_device = [
+            sharding.put(together.stack([batch] * seeds), mesh, seeds) for batch in batches
         ]
-        self._batches = itertools.cycle(batches)
+        self._batches = itertools.cycle(on_device)
         key = together.stack([jax.random.key(seed) for seed in range(seeds)])
         self._rest = (step_lib.hyperparameters(config), key)
+        model = models.build(config.model, config.data.vocab_size)
         self._state = together.stack(
             [
                 step_lib.init_state(model, config_lib.replace(config, {"train.seed": seed}), mesh)
@@ -81,8 +74,42 @@ class Training:
 
     def peak_bytes(self) -> int | None:
         """Most memory in use on the accelerator so far; None on a CPU."""
-        stats = jax.devices()[0].memory_stats()
-        return stats["peak_bytes_in_use"] if stats else None
+        return measuring.peak_device_bytes()
+
+
+class Training(Steps):
+    """Steps over batches of one kind.
+
+    Attributes:
+      compile_seconds: spent on tracing and compiling the step.
+    """
+
+    def __init__(
+        self, workload: workloads.Workload, path: pathlib.Path, kind: str, dtype: str, seeds: int
+    ) -> None:
+        """Compiles the step.
+
+        Args:
+          workload: what to train.
+          path: the file of batches.
+          kind: "padded" or "packed".
+          dtype: what the model computes in.
+          seeds: see `Steps`.
+        """
+        length = workloads.LENGTHS[kind]
+        changes: dict[str, Any] = {
+            "model.compute_dtype": dtype,
+            "train.batch_tokens": workload.positions,
+            "data.source_length": length,
+            "data.target_length": length,
+        }
+        config = config_lib.replace(workload.config, changes)
+        mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
+        model = models.build(config.model, config.data.vocab_size)
+        start = time.perf_counter()
+        program = step_lib.compile_step(model, config, mesh, seeds)
+        self.compile_seconds = time.perf_counter() - start
+        super().__init__(program, config, mesh, workloads.read(path, kind), seeds)
 
 
 class Input:
@@ -145,7 +172,7 @@ class Evaluation:
         )
         self._perplexity = perplexity.build(model, source, target, config.data, mesh)
         self._sources = source
-        self._search = beam_search.build(cast(Any, _Endless(model)), config.decode)
+        self._search = beam_search.build(cast(Any, Endless(model)), config.decode)
 
     def run(self, steps: int) -> None:
         """Evaluates so many times."""
@@ -160,7 +187,11 @@ class Evaluation:
 
 
 class Ceiling:
-    """Products of two square matrices: what this machine's compiler makes of the best case."""
+    """Products of two square matrices: what this machine's compiler makes of the best case.
+
+    Attributes:
+      work: of one product.
+    """
 
     compile_seconds = 0.0
 
@@ -174,20 +205,23 @@ class Ceiling:
         """
         del workload, path
         size = SIZES[jax.default_backend() != "cpu"]
-        self.flops = 2 * size**3
+        self.work = {"flops": 2 * size**3}
         self._matrix = jax.random.normal(jax.random.key(0), (size, size), dtype)
         self._product = jax.jit(lambda a: a @ a)
 
     def run(self, steps: int) -> None:
-        """Takes so many products."""
-        jax.block_until_ready([self._product(self._matrix) for _ in range(steps)])
+        """Takes so many products, one after another."""
+        found = self._matrix
+        for _ in range(steps):  # nothing keeps a result: thousands of them fit into no memory
+            found = self._product(self._matrix)
+        jax.block_until_ready(found)
 
     def peak_bytes(self) -> int | None:
         """Not of interest."""
         return None
 
 
-class _Endless:
+class Endless:
     """A model that never ends a sentence."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -220,7 +254,7 @@ class Decoding(decoding.Contender):
         changes = {f"decode.{name}": value for name, value in how.items()}
         changes["decode.batch_sentences"] = decoding.BATCH * (os.cpu_count() or 1)
         self._translator = translator.Translator(
-            cast(Any, _Endless(trained.model)) if forced else trained.model,
+            cast(Any, Endless(trained.model)) if forced else trained.model,
             trained.params,
             trained.tokenizer,
             config_lib.replace(trained.config, changes),

@@ -5,6 +5,7 @@ import json
 import pathlib
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from experiments import tables
 from transformer_jax import files
@@ -112,7 +113,7 @@ def write(
       notes: lines that follow the tables.
     """
     compared = [(row, _peer(row, rows, peers)) for row in rows if row.shown]
-    lines = [json.dumps(_record(row, peer, rows, machine)) for row, peer in compared]
+    lines = [json.dumps(record(row, peer, rows, machine)) for row, peer in compared]
     files.write_lines(workdir / "benchmark.jsonl", lines)
     training = [
         _training_cells(row, peer, rows) for row, peer in compared if not row.work.sentences
@@ -142,14 +143,16 @@ def took_turns(one: Row, other: Row) -> bool:
     return (one.workload, one.group) == (other.workload, other.group)
 
 
-def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float:
-    """Of the operations a second that a matrix product of the row's type reaches beside it."""
-    ceiling = next(
-        other
-        for other in rows
-        if took_turns(other, row) and other.dtype == row.dtype and not other.work.positions
-    )
-    return row.rate("flops") / ceiling.rate("flops")
+def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float | None:
+    """Of the operations a second that a matrix product of the row's type reaches beside it.
+
+    None if there is none, or if the row's operations are not counted.
+    """
+    for other in rows:
+        alike = took_turns(other, row) and other.dtype == row.dtype
+        if alike and row.work.flops and other.work.flops and not other.work.positions:
+            return row.rate("flops") / other.rate("flops")
+    return None
 
 
 def _same(row: Row, peer: Row) -> float:
@@ -158,8 +161,16 @@ def _same(row: Row, peer: Row) -> float:
     return sum(one == other for one, other in pairs) / len(pairs)
 
 
-def _record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dict[str, object]:
-    record: dict[str, object] = {
+def record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dict[str, Any]:
+    """What is kept of a row.
+
+    Args:
+      row: the row.
+      peer: what it is compared with.
+      rows: all that were measured, the ceiling's among them.
+      machine: where and when it was timed.
+    """
+    found: dict[str, Any] = {
         "workload": row.workload,
         "row": row.name,
         "machine": machine,
@@ -170,16 +181,17 @@ def _record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> di
     }
     for measure in ("flops", "positions", "tokens", "sentences"):
         if getattr(row.work, measure):
-            record[f"{measure}_per_second"] = row.rate(measure)
+            found[f"{measure}_per_second"] = row.rate(measure)
             if peer and measure != "flops" and _compare(row, peer, measure):
-                record[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
+                found[f"{measure}_ratio_to_{peer.name}"] = ratios(row, peer, measure)
     if row.predicted_bytes:
-        record["predicted_bytes"] = row.predicted_bytes
-    if row.work.positions and row.work.flops:
-        record["share_of_ceiling"] = _share_of_ceiling(row, rows)
+        found["predicted_bytes"] = row.predicted_bytes
+    share = _share_of_ceiling(row, rows)
+    if share and row.work.positions:
+        found["share_of_ceiling"] = share
     if row.translations and peer:
-        record["same_translations"] = _same(row, peer)
-    return record
+        found["same_translations"] = _same(row, peer)
+    return found
 
 
 def _compare(row: Row, peer: Row | None, measure: str) -> bool:
@@ -198,6 +210,7 @@ def _ratio(row: Row, peer: Row | None, measure: str) -> str:
 
 def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str]:
     trains, counted = bool(row.work.positions), bool(row.work.flops)
+    share = _share_of_ceiling(row, rows)
     return [
         row.workload,
         row.name,
@@ -207,7 +220,7 @@ def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str
         f"{row.rate('positions'):,.0f}" if trains else "",
         _ratio(row, peer, "positions"),
         f"{row.rate('flops') / 1e9:,.0f}" if counted else "",
-        f"{_share_of_ceiling(row, rows):.0%}" if trains and counted else "",
+        f"{share:.0%}" if share and trains else "",
         f"{row.compile_seconds:.1f}" if row.compile_seconds else "",
         f"{row.first_step_seconds:.1f}" if trains else "",
         f"{row.peak_bytes / 1e9:.2f}" if trains and counted else "",

@@ -27,8 +27,8 @@ class Worker:
     Attributes:
       compile_seconds: as the contender says.
       first_step_seconds: from the start of the process to the end of the first step.
-      ready: what else the contender says of itself: flops of a ceiling's step, translations, the
-        memory that it expects to use.
+      ready: what else the contender says of itself: the work of a step, translations, the memory
+        that it expects to use, facts; and its device.
     """
 
     def __init__(
@@ -55,7 +55,11 @@ class Worker:
             text=True,
             env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )
-        self.ready = self._answer()
+        try:
+            self.ready = self._answer()
+        except BaseException:  # out of time, for one: what it does is of no use to anybody
+            self.close()
+            raise
         self.compile_seconds: float = self.ready["compile_seconds"]
         self.first_step_seconds = time.perf_counter() - start
 
@@ -78,7 +82,10 @@ class Worker:
         if not line:
             self._process.communicate()
             raise config_lib.RunError(f"{self._name} ended without an answer: see above")
-        return json.loads(line)
+        answer = json.loads(line)
+        if "error" in answer:
+            raise config_lib.RunError(f"{self._name}: {answer['error']}")
+        return answer
 
 
 def _serve(answers: TextIO) -> None:
@@ -90,9 +97,10 @@ def _serve(answers: TextIO) -> None:
     made.run(1)
     ready = {
         name: getattr(made, name)
-        for name in ("compile_seconds", "predicted_bytes", "flops", "translations")
+        for name in ("compile_seconds", "predicted_bytes", "work", "translations", "facts")
         if hasattr(made, name)
     }
+    ready["machine"] = measuring.describe_machine()
     print(json.dumps(ready), file=answers, flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
@@ -110,4 +118,8 @@ if __name__ == "__main__":
     cpu_memory.one_step_at_a_time()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
         os.dup2(2, 1)
-        _serve(stream)
+        try:
+            _serve(stream)
+        except Exception as error:
+            print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=stream)
+            raise

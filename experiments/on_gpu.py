@@ -1,0 +1,247 @@
+r"""What a GPU makes of training and decoding: each piece measured once, over several calls.
+
+  python -m experiments.on_gpu --workdir=runs/gpu
+  python -m experiments.on_gpu --workdir=runs/gpu --minutes=9 --pieces='base*,multi30k' \
+      --sweep='multi30k experiments.table3 --config=configs/small.py --seeds=3 --pack_seeds
+               --config.data.train=PATH/train --config.data.dev=PATH/val'
+
+For a machine that is lent for minutes at a time: a call stops after --minutes, with exit code 42
+where something is left, and the same command goes on. Pieces compute in bfloat16, on one device and
+on made-up sentences (`speed/made_up.py`). A sweep is a command like any other, which is stopped in
+time and goes on from its checkpoints. In place of configs/base.py, big.py and small.py others can
+be given, as in --base=configs/toy.py --base.model.d_k=16.
+
+Writes on_gpu.jsonl, a line for each piece with command, date, device and JAX's version, and
+on_gpu.tar.xz, which holds it and what sweeps have found: unpacked into an empty workdir, on another
+machine too, it is what the next call goes on from, but for runs that have not ended.
+"""
+
+import contextlib
+import datetime
+import fnmatch
+import json
+import logging
+import os
+import pathlib
+import shlex
+import signal
+import sys
+import tarfile
+import time
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import jax
+from absl import flags
+
+from configs import base, big, small
+from experiments import tables
+from experiments.speed import pieces as pieces_lib
+from transformer_jax import config as config_lib
+from transformer_jax import files, runs
+from transformer_jax import flags as flags_lib
+from transformer_jax.processes import hosts
+
+_log = logging.getLogger("transformer_jax.on_gpu")
+
+NAME, ARCHIVE = "on_gpu.jsonl", "on_gpu.tar.xz"
+LEFT_OUT = ("cache", "checkpoints", "tensorboard")  # of the archive: large, and made again
+HEADS = (
+    "piece", "row", "ms", "real tokens/s", "TFLOP/s", "of ceiling", "ms, × first", "peak GB",
+    "predicted GB",
+)  # fmt: skip
+
+
+class OutOfTimeError(BaseException):
+    """The call has to end; no piece takes this for an error of its own."""
+
+
+def measure_all(
+    pieces: Mapping[str, pieces_lib.Piece],
+    workdir: pathlib.Path,
+    seconds: float,
+    retry_failed: bool = False,
+) -> int:
+    """Measures what is not on record yet, and records it; returns the exit code.
+
+    Args:
+      pieces: by name.
+      workdir: where.
+      seconds: after which the call stops.
+      retry_failed: whether what has failed before is tried again.
+    """
+    deadline, known = time.monotonic() + seconds, read(workdir)
+    is_first = True
+    for name, piece in pieces.items():
+        # As JSON has it: lists, not tuples.
+        asked = json.loads(json.dumps(piece.asked))
+        before = known.get(name)
+        if before and before["asked"] == asked and not (retry_failed and "error" in before):
+            continue
+        _log.info("%s: begins", name)
+        try:
+            with _stopped_at(deadline):
+                found = piece.measure(name, workdir)
+        except OutOfTimeError:
+            if piece.goes_on or not is_first:
+                return hosts.RUN_AGAIN
+            found = {"error": f"it takes more than the {seconds / 60:g} minutes of --minutes"}
+        except Exception as error:
+            found = {"error": f"{type(error).__name__}: {error}"}
+        is_first = False
+        known[name] = {"piece": name, **_about(), **found, "asked": asked}
+        files.write_lines(workdir / NAME, [json.dumps(each) for each in known.values()])
+        _log.info("%s: %s", name, found.get("error", found.get("facts", "done")))
+    return int(any("error" in known[name] for name in pieces))
+
+
+def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """What is on record, by piece.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = workdir / NAME
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    try:
+        records = [files.parse_json(line, {"piece": str, "asked": object}) for line in lines]
+    except ValueError as error:
+        raise config_lib.UserError(
+            f"{path} is damaged ({error}): delete the line, and its piece is measured again"
+        ) from error
+    return {record["piece"]: record for record in records}
+
+
+def _about() -> dict[str, str]:
+    command = shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]])
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"command": command, "date": now, "jax": jax.__version__, "commit": runs.git_commit()}
+
+
+@contextlib.contextmanager
+def _stopped_at(deadline: float) -> Iterator[None]:
+    """Raises OutOfTimeError in here once it is time."""
+
+    def stop(*_: object) -> None:
+        raise OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-3))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def pack(workdir: pathlib.Path) -> pathlib.Path:
+    """Writes the archive."""
+    path = workdir / ARCHIVE
+    part = path.with_suffix(".part")
+    with tarfile.open(part, "w:xz") as archive:
+        for each in sorted(workdir.iterdir()):
+            if each not in (path, part):
+                archive.add(each, each.name, filter=_kept)
+    os.replace(part, path)
+    return path
+
+
+def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if pathlib.PurePath(member.name).name in LEFT_OUT else member
+
+
+def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
+    """The rows of all pieces that are timed."""
+    lines: list[list[str]] = []
+    for name, record in records.items():
+        for row in record.get("rows", []):
+            share, predicted = row.get("share_of_ceiling"), row.get("predicted_bytes")
+            tokens, flops = row.get("tokens_per_second"), row.get("flops_per_second")
+            lines.append(
+                [
+                    name,
+                    row["row"],
+                    f"{row['median_seconds'] * 1e3:,.2f}",
+                    f"{tokens:,.0f}" if tokens else "",
+                    f"{flops / 1e12:.3g}" if flops else "",
+                    f"{share:.1%}" if share else "",
+                    f"{row['seconds_ratio']:.2f}",
+                    f"{row['peak_bytes'] / 1e9:.2f}" if row["peak_bytes"] else "",
+                    f"{predicted / 1e9:.2f}" if predicted else "",
+                ]
+            )
+    return tables.Table(HEADS, lines)
+
+
+def _chosen(pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]) -> list[str]:
+    for pattern in patterns:
+        if not fnmatch.filter(pieces, pattern):
+            raise config_lib.UserError(
+                f"--pieces: no piece matches {pattern!r}; there are {', '.join(pieces)}"
+            )
+    return [name for name in pieces if any(fnmatch.fnmatch(name, each) for each in patterns)]
+
+
+def _config(holder: flags.FlagHolder, default: types.ModuleType) -> config_lib.Config:
+    if holder.value is None:
+        return config_lib.from_mapping(default.get_config().to_dict())
+    return flags_lib.read_config(holder)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Measures what --pieces names; returns the exit code."""
+    jax.config.update("jax_platforms", "cpu")  # this process only waits; others take the device
+    signal.signal(signal.SIGTERM, _interrupt)  # what it has started ends with it
+    workdir = files.local_path(_WORKDIR.value)
+    found = pieces_lib.all_pieces(
+        _config(_BASE, base),
+        _config(_BIG, big),
+        _config(_SMALL, small),
+        flags_lib.sizes("sentences", _SENTENCES.value, least=1),
+        _REPEATS.value,
+        _SECONDS.value,
+    )
+    for text in _SWEEP.value:
+        name, sweep = pieces_lib.sweep(text, list(found))
+        found[name] = sweep
+    chosen = {name: found[name] for name in _chosen(found, _PIECES.value)}
+    workdir.mkdir(parents=True, exist_ok=True)
+    compiled = (workdir / "cache" / "xla").absolute()
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts
+    code = measure_all(chosen, workdir, 60 * _MINUTES.value, _RETRY_FAILED.value)
+    tables.show([table(read(workdir))], [])
+    _log.info("all that is measured lies in %s", pack(workdir))
+    if code == hosts.RUN_AGAIN:
+        _log.info("something is left: the same command goes on")
+    return code
+
+
+if __name__ == "__main__":
+    _WORKDIR = flags.DEFINE_string("workdir", None, "Where results are kept.", required=True)
+    _PIECES = flags.DEFINE_list("pieces", "*", "Pieces and sweeps: names and shell patterns.")
+    _MINUTES = flags.DEFINE_float(
+        "minutes",
+        9.0,
+        "After which this call stops; what a sweep runs then takes some seconds to save.",
+        lower_bound=0.0,
+    )
+    _SWEEP = flags.DEFINE_multi_string(
+        "sweep", [], "A sweep to run too: 'NAME MODULE FLAGS', in WORKDIR/NAME; may be repeated."
+    )
+    _BASE, _BIG, _SMALL = (
+        flags_lib.define_config(name, required=False) for name in ("base", "big", "small")
+    )
+    _SENTENCES = flags.DEFINE_list(
+        "sentences", "8,32,128,512", "Numbers of sentences that base translates at a time."
+    )
+    _REPEATS = flags.DEFINE_integer("repeats", 7, "Rounds of timing.", lower_bound=1)
+    _SECONDS = flags.DEFINE_float(
+        "seconds", 1.0, "That each row works in a round.", lower_bound=0.0
+    )
+    _RETRY_FAILED = flags.DEFINE_boolean("retry_failed", False, "Try again what failed before.")
+    flags_lib.run(main)
