@@ -213,9 +213,12 @@ def main() -> int:
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts
-    code = measure_all(chosen, workdir, 60 * _MINUTES.value, _RETRY_FAILED.value)
-    tables.show([table(read(workdir))], [])
-    _log.info("all that is measured lies in %s", pack(workdir))
+    try:
+        code = measure_all(chosen, workdir, 60 * _MINUTES.value, _RETRY_FAILED.value)
+    finally:  # by SIGTERM too
+        _log.info("all that is measured lies in %s", pack(workdir))
+    timed = table(read(workdir))
+    tables.show([timed] if timed.lines else [], [])
     if code == hosts.RUN_AGAIN:
         _log.info("something is left: the same command goes on")
     return code

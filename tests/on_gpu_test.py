@@ -178,13 +178,16 @@ def test_made_up_batches_are_packed_as_training_packs_and_as_long_as_wmts(make_c
 def test_agreement_tells_kernels_from_rounding(make_config, tmp_path, monkeypatch):
     config = config_lib.to_dict(make_config())
 
-    def compare() -> Mapping[str, Mapping[str, float]]:
+    def compare() -> Mapping[str, Mapping[str, Any]]:
         return made_up.Agreement(None, tmp_path, config, "bfloat16", "fused").facts
 
     same = compare()  # on a CPU there is no other kernel
     assert same["fused bfloat16 from plain bfloat16"] == {"logits": 0, "gradient": 0}
     for distance in same["plain bfloat16 from float32"].values():
         assert 1e-4 < distance < 0.1
+
+    def broken(queries: Any, keys: Any, values: Any, *rest: Any) -> Any:
+        return queries[..., : values.shape[-1]] * np.nan
 
     def wrong(queries: Any, keys: Any, values: Any, mask: Any, *rest: Any) -> Any:
         return kernels_fused(queries, keys, values, mask | True, *rest, implementation="xla")
@@ -198,6 +201,8 @@ def test_agreement_tells_kernels_from_rounding(make_config, tmp_path, monkeypatc
         monkeypatch.setattr(kernels, "fused", kernel)
         for distance in compare()["fused bfloat16 from plain bfloat16"].values():
             assert least < distance < most
+    monkeypatch.setattr(kernels, "fused", broken)
+    assert set(compare()["fused bfloat16 from float32"].values()) == {None}
 
 
 def test_a_kernel_that_hides_its_products_does_as_much(make_config, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ sentences say. Lengths are spread about as those of WMT's training set; words fo
 since a table's gradient is summed more slowly where a word comes often.
 """
 
+import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping
@@ -224,7 +225,7 @@ class Agreement:
 
     Attributes:
       facts: relative distances ‖a − b‖ / ‖b‖ of logits and of the parameters' gradient, from those
-        of plain attention in float32.
+        of plain attention in float32; None where a result is no number.
     """
 
     compile_seconds = 0.0
@@ -297,6 +298,8 @@ def _logits_and_gradient(model: nn.Module) -> Callable[[Any, sequences.Batch], t
     return both
 
 
-def _distance(one: Any, other: Any) -> float:
+def _distance(one: Any, other: Any) -> float | None:
+    """Relative; None if it is no number."""
     difference = jax.tree.map(jnp.subtract, one, other)
-    return float(optax.tree.norm(difference) / optax.tree.norm(other))
+    found = float(optax.tree.norm(difference) / optax.tree.norm(other))
+    return found if math.isfinite(found) else None
