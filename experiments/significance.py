@@ -22,14 +22,17 @@ from transformer_jax.evaluation import bleu
 
 DRAWS = 1000  # of the bootstrap, and of approximate randomisation
 SMALL = 0.3  # the paper's differences below this are ties, in BLEU
+OFTEN = 0.8  # how often a difference that could have been shown is shown
 WITHIN = 0.5  # an interval inside ± this says that there is no difference worth the name
 APART = 0.5  # rows that the paper separates by as much are to be ranked
 
+UNDECIDED = "undecided"
 RULES = (
     f"where the paper's difference is {SMALL} or more: reproduced, if our interval excludes 0 and "
     "has the paper's sign, contradicts, if it excludes 0 and has the other; where it is less: tie "
     f"as in the paper, if our interval lies within ± {WITHIN}, contradicts, if not and it excludes "
-    "0; otherwise, and always with one seed, undecided."
+    "0; otherwise, and always with one seed, undecided. In brackets after undecided: the smallest "
+    f"true difference whose interval would exclude 0 in {OFTEN:.0%} of such comparisons."
 )
 
 Counts = Int[np.ndarray, "sentences 10"]  # of one run; see `bleu.counts`
@@ -44,17 +47,29 @@ class Difference:
       half: half of its 95% interval over sentences, and over seeds where both rows have several.
       p: of approximate randomisation, over sentences.
       seeds: runs of the row with fewer.
+      freedom: Welch's degrees of freedom, on which the interval rests.
     """
 
     mean: float
     half: float
     p: float
     seeds: int
+    freedom: float = np.inf
 
     @property
     def excludes_0(self) -> bool:
         """Whether 0 lies outside the interval."""
         return abs(self.mean) > self.half
+
+    @property
+    def shows(self) -> float:
+        """The smallest true difference whose interval would exclude 0 `OFTEN` enough.
+
+        The half interval is t(0.975) standard errors; the estimate falls short of the truth by more
+        than t(OFTEN) of them in the other cases.
+        """
+        outer, inner = scipy.stats.t.ppf([0.975, OFTEN], self.freedom)
+        return self.half * (1 + float(inner / outer))
 
 
 def draws(sentences: int, rounds: int = DRAWS, seed: int = 0) -> Int[np.ndarray, "draws sentences"]:
@@ -92,7 +107,7 @@ def difference(
             )
         variance += sum(parts)
     half = float(scipy.stats.t.ppf(0.975, freedom)) * variance**0.5
-    return Difference(mean, half, _randomised(ours, theirs, variant), seeds)
+    return Difference(mean, half, _randomised(ours, theirs, variant), seeds, float(freedom))
 
 
 def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str) -> float:
@@ -117,12 +132,12 @@ def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], varian
 def verdict(ours: Difference, paper: float) -> str:
     """What our difference from base says of the paper's, by `RULES`."""
     if ours.seeds < 2:
-        return "undecided"
+        return UNDECIDED
     is_tie = abs(paper) < SMALL
     if is_tie and abs(ours.mean) + ours.half <= WITHIN:
         return "tie as in the paper"
     if not ours.excludes_0:
-        return "undecided"
+        return UNDECIDED
     return "contradicts" if is_tie or ours.mean * paper < 0 else "reproduced"
 
 

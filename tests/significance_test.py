@@ -137,6 +137,20 @@ def test_verdicts(mean, half, seeds, paper, expected):
     assert significance.verdict(difference, paper) == expected
 
 
+@pytest.mark.parametrize("freedom", [3, 8, np.inf])
+def test_a_difference_that_could_be_shown_mostly_is(freedom):
+    """As in an experiment that draws the difference and its standard error again and again."""
+    half = float(scipy.stats.t.ppf(0.975, freedom))  # of a standard error of 1
+    truth = significance.Difference(0.0, half, 1.0, 3, freedom).shows
+    random = np.random.default_rng(0)
+    estimates = random.normal(truth, 1, 100_000)
+    errors = 1.0
+    if np.isfinite(freedom):
+        errors = np.sqrt(random.chisquare(freedom, estimates.size) / freedom)
+    shown = np.mean(np.abs(estimates) > half * errors)
+    assert shown == pytest.approx(significance.OFTEN, abs=0.03)
+
+
 def test_tau_is_kendalls_over_the_pairs_that_the_paper_separates(runs):
     rows = {
         "good": {seed: runs[0.1, seed][1] for seed in range(3)},

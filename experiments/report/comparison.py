@@ -72,6 +72,14 @@ def verdict(row: results.Row, compared: Comparison) -> str:
     return "" if gap is None or theirs is None else significance.verdict(gap, theirs)
 
 
+def explained(row: results.Row, compared: Comparison) -> str:
+    """The verdict, and, where several seeds leave it open, what they could have shown."""
+    found, gap = verdict(row, compared), compared.gaps.get(row.name)
+    if found == significance.UNDECIDED and gap and gap.seeds > 1:
+        found += f" ({gap.shows:.1f})"
+    return found
+
+
 def paper_gap(row: results.Row, compared: Comparison) -> float | None:
     """The paper's difference from base, to its one decimal."""
     base = compared.sweep.rows[0]

@@ -109,7 +109,7 @@ def _line(row: results.Row, compared: comparison.Comparison) -> list[str]:
         *ours,
         *in_paper,
         str(theirs.params or ""),
-        comparison.verdict(row, compared),
+        comparison.explained(row, compared),
     ]
 
 
