@@ -17,6 +17,9 @@ _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)(.*)$")
 _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CONDITION = re.compile(r"condition=%([\w.\-]+)")
+_BODY = re.compile(r"body=%([\w.\-]+)")
+_INDEX = re.compile(r"index=(\d+)")
+_ROOT = "ROOT"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,20 +39,34 @@ Computations = Mapping[str, Sequence[Instruction]]
 def turns(loop: Instruction, computations: Computations) -> int:
     """How often a while loop runs its body.
 
-    A TPU's compiler does not write it down: there it is the constant that a counter is compared
-    with, which begins at 0, as those of `jax.lax.scan` do.
+    A TPU's compiler does not write it down: there a counter, which begins at 0, is compared with a
+    constant, and the body adds another to it, which is more than 1 where turns were put together.
 
     Raises:
       ValueError: it is not known.
     """
     if found := _TRIP_COUNT.search(loop.attributes):
         return int(found[1])
-    named = _CONDITION.search(loop.attributes)
-    condition = computations.get(named[1], []) if named else []
-    limits = [int(each.operands) for each in condition if _is_limit(each)]
-    if len(limits) == 1 and condition[-1].opcode == "compare":
-        return limits[0]
+    condition, body = (_called(loop, name, computations) for name in (_CONDITION, _BODY))
+    compared = condition.get(NAME.findall(condition[_ROOT].operands)[0]) if condition else None
+    limits = [int(each.operands) for each in condition.values() if _is_limit(each)]
+    if compared and len(limits) == 1 and condition[_ROOT].opcode == "compare":
+        place = int(_INDEX.findall(compared.attributes)[0])
+        counted = body[NAME.findall(body[_ROOT].operands)[place]]
+        terms = [body[name] for name in NAME.findall(counted.operands)]
+        steps = [int(each.operands) for each in terms if _is_limit(each)]
+        if counted.opcode == "add" and len(steps) == 1:
+            return -(-limits[0] // steps[0])
     raise ValueError(f"the compiler does not know how often {loop.name} turns")
+
+
+def _called(
+    loop: Instruction, which: re.Pattern[str], computations: Computations
+) -> dict[str, Instruction]:
+    """Instructions of a loop's condition or body by name, the result's also as _ROOT."""
+    found = which.search(loop.attributes)
+    block = computations.get(found[1], []) if found else []
+    return {**{each.name: each for each in block}, **({_ROOT: block[-1]} if block else {})}
 
 
 def _is_limit(instruction: Instruction) -> bool:

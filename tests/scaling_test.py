@@ -69,7 +69,8 @@ def test_a_loop_of_unknown_length_is_no_count():
 
 
 # As a TPU's compiler writes them: a gather that runs beside a product, in three fusions; an
-# all-reduce of which each device keeps a part; a loop whose limit its condition has; a permute
+# all-reduce of which each device keeps a part; a loop whose limit its condition has, and its body
+# what is counted by, so that it turns 6 times; a permute
 # that is awaited in the same turn.
 TPU = """HloModule hand_written
 
@@ -107,16 +108,19 @@ TPU = """HloModule hand_written
 %body (p: (s32[], u8[64])) -> (s32[], u8[64]) {
   %p = (s32[], u8[64]) parameter(0)
   %u = u8[64]{0} get-tuple-element(%p), index=1
+  %i.4 = s32[]{:T(128)} get-tuple-element(%p), index=0
+  %two = s32[]{:T(128)} constant(2)
+  %n.4 = s32[]{:T(128)} add(%i.4, %two)
   %s.4 = (u8[64], u8[64], u32[], u32[]) collective-permute-start(%u), source_target_pairs={{0,1}}
   %f.4 = s32[]{:T(128)} fusion(%p), kind=kLoop, {"estimated_cycles":"10"}
   %d.4 = u8[64]{0} collective-permute-done(%s.4)
-  ROOT %t.4 = (s32[], u8[64]) tuple(%f.4, %d.4)
+  ROOT %t.4 = (s32[], u8[64]) tuple(%n.4, %d.4)
 }
 
 %condition (q: (s32[], u8[64])) -> pred[] {
   %q = (s32[], u8[64]) parameter(0)
   %i = s32[]{:T(128)} get-tuple-element(%q), index=0
-  %limit = s32[]{:T(128)} constant(6)
+  %limit = s32[]{:T(128)} constant(11)
   ROOT %less = pred[]{:T(512)} compare(%i, %limit), direction=LT
 }
 

@@ -17,8 +17,9 @@ class Torus:
     """Chips in a rectangle, each linked with its neighbours; a whole pod's edges are linked too.
 
     Two neighbours share one link. A ring through more passes two links of each chip, in both
-    directions at once; a whole torus has two such rings. Steps of latency are hops along one side
-    of the nearest to a square that the group can form, then along the other.
+    directions at once, and of collective-permutes two, one in each; a whole torus has two such
+    rings. Steps of latency are hops along one side of the nearest to a square that the group can
+    form, then along the other; a collective-permute's is one.
 
     Attributes:
       link_gb_per_s: each way.
@@ -42,6 +43,8 @@ class Torus:
 
     def latency(self, kind: str, group: Sequence[int]) -> float:
         """Seconds that a collective of no bytes takes."""
+        if kind == "collective-permute":
+            return 1e-6 * self.hop_us
         side = next(n for n in range(math.isqrt(len(group)), 0, -1) if len(group) % n == 0)
         hops = side + len(group) // side - 2
         return 1e-6 * self.hop_us * hops * (2 if kind == "all-reduce" else 1)

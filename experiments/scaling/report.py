@@ -45,8 +45,8 @@ those of the target, padding included.
 
 With rows of {row}, data and fsdp together take {most} chips at most, since the batch has {rows}
 rows, and more are refused. Rows of 128 go on to 64 chips, but pairs longer than a row are dropped
-from training. mesh.tensor divides heads, d_ff and the vocabulary instead, by at most 8, since 37,000
-pieces are no multiple of 16.
+from training. mesh.tensor divides heads, d_ff and the vocabulary instead, by at most 8, since
+37,000 pieces are no multiple of 16.
 
 ## What is sent
 
