@@ -55,6 +55,11 @@ class Program:
         """Of a step."""
         return self.computing + self.sending
 
+    @property
+    def hidden(self) -> float:
+        """Seconds of collectives that pass beside operations."""
+        return self.links - self.sending
+
 
 def chips(kind: str, number: int) -> Sequence[Any]:
     """Descriptions of the chips of a slice, for a mesh.

@@ -296,11 +296,11 @@ def test_published_rates_give_known_times():
 
 def result(chips, computing, sending=0.0, model="base"):
     program = compiled.Program(2**30, computing, sending, sending, 0.0, [])
-    return layouts.Result(layouts.Layout(model, chips, 1, 1, 256), program, "", 90.0)
+    return layouts.Result(layouts.Layout(model, chips, 1, 1, 256), program, "")
 
 
 def test_efficiency_is_whole_on_the_smallest_slice_and_ends_where_sending_rules():
-    none = layouts.Result(layouts.Layout("base", 1, 1, 1, 256), None, "it takes 17 GiB", 60.0)
+    none = layouts.Result(layouts.Layout("base", 1, 1, 1, 256), None, "it takes 17 GiB")
     series = [none, *(result(chips, 64 / chips, 4.0) for chips in (2, 4, 8, 16, 32))]
     assert report.smallest(series).layout.chips == 2
     assert report.efficiency(series[1], series) == 1
@@ -326,9 +326,9 @@ def test_the_page_names_what_does_not_fit_and_stays_short():
         mesh = [result(chips, 0.2 / chips, 0.002, model) for chips in (4, 8, 16, 32)]
         fsdp = dataclasses.replace(mesh[1], layout=layouts.Layout(model, 1, 8, 1, 256))
         alone = layouts.Layout(model, 1, 1, 1, 256)
-        return [layouts.Result(alone, None, "it takes 17 GiB", 60.0), *mesh, fsdp]
+        return [layouts.Result(alone, None, "it takes 17 GiB"), *mesh, fsdp]
 
-    page = report.document([*both("base"), *both("big")], "0.0.42")
+    page = report.document([*both("base"), *both("big")], "make it", "0.0.42")
     assert "| 1 | alone | 96 × 256 | does not fit |" in page
     assert "(4 for base, 4 for big)" in " ".join(page.split())
     assert len(page.splitlines()) < 120
@@ -339,11 +339,18 @@ def test_the_page_names_what_does_not_fit_and_stays_short():
 def test_a_layout_that_the_batch_does_not_divide_into_is_refused_in_one_line(
     tmp_path, data, fsdp, row
 ):
-    layout = layouts.Layout("base", data, fsdp, 1, row)
+    layout = layouts.parse(f"base-{data}x{fsdp}x1-{row}")
     with pytest.raises(config_lib.UserError, match=f"which {data * fsdp} devices") as refusal:
         layouts.compile_once(layout, tmp_path)
     assert "\n" not in str(refusal.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["base", "base-8x1-256", "small-8x1x1-256", "big-8x0x1-256"])
+def test_what_is_no_layout_is_refused_in_one_line(name):
+    with pytest.raises(config_lib.UserError, match=f"^--layouts={name} should be") as refusal:
+        layouts.parse(name)
+    assert "\n" not in str(refusal.value)
 
 
 def test_what_was_compiled_is_read_again_and_not_compiled_again(tmp_path, monkeypatch):

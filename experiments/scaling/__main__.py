@@ -30,16 +30,23 @@ MESHES = {
 def _main() -> None:
     workdir = files.local_path(_WORKDIR.value)
     asked = [layouts.Layout(model, *mesh) for model, meshes in MESHES.items() for mesh in meshes]
+    if _LAYOUTS.value:
+        asked = list(map(layouts.parse, _LAYOUTS.value))
     for done, layout in enumerate(asked, start=1):
         _log.info("%s, %d of %d", layout.name, done, len(asked))
         layouts.compile_once(layout, workdir)
+    command = ".venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling"
+    command += f" --layouts={','.join(_LAYOUTS.value)}" if _LAYOUTS.value else ""
     results = [layouts.read(layout, workdir) for layout in asked]
-    page = report.document(results, importlib.metadata.version("libtpu"))
+    page = report.document(results, command, importlib.metadata.version("libtpu"))
     files.write(pathlib.Path(_OUTPUT.value), page.encode())
     _log.info("%s is written", _OUTPUT.value)
 
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "Where programs are kept.", required=True)
+    _LAYOUTS = flags.DEFINE_list(
+        "layouts", [], "In place of all: model, data × fsdp × tensor, row; base-4x8x1-256."
+    )
     _OUTPUT = flags.DEFINE_string("output", "docs/scaling.md", "What is written.")
     flags_lib.run(_main)

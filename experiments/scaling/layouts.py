@@ -4,7 +4,7 @@ import dataclasses
 import gzip
 import json
 import pathlib
-import time
+import re
 
 import jax
 
@@ -71,6 +71,21 @@ class Layout:
         return found
 
 
+def parse(name: str) -> Layout:
+    """The layout of a name.
+
+    Raises:
+      UserError: it is none.
+    """
+    found = re.fullmatch(rf"({'|'.join(MODELS)})-(\d+)x(\d+)x(\d+)-(\d+)", name)
+    if not found or not all(map(int, found.groups()[1:])):
+        raise config_lib.UserError(
+            f"--layouts={name} should be one of {', '.join(MODELS)}, the sizes of a mesh (data, "
+            "fsdp, tensor) and positions in a row, as in base-4x8x1-256"
+        )
+    return Layout(found[1], *map(int, found.groups()[1:]))
+
+
 @dataclasses.dataclass(frozen=True)
 class Result:
     """What is known of a layout.
@@ -79,13 +94,11 @@ class Result:
       layout: it.
       program: what its compiled step says of itself; None if it does not fit.
       refusal: why it does not fit.
-      seconds: that compiling took.
     """
 
     layout: Layout
     program: compiled.Program | None
     refusal: str
-    seconds: float
 
 
 def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
@@ -98,7 +111,7 @@ def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
     if kept.exists():
         return
     config, described = layout.config(), compiled.chips(KIND, layout.chips)
-    start, text, found = time.perf_counter(), "", {}
+    text, found = "", {}
     try:
         program = compiled.compile_step(config, described)
         text = program.as_text() or ""
@@ -106,7 +119,7 @@ def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
     except config_lib.UserError as error:
         found["refusal"] = str(error)
     files.write(_path(workdir, layout, "hlo.gz"), gzip.compress(text.encode()))
-    files.write_json(kept, {**found, "seconds": time.perf_counter() - start})
+    files.write_json(kept, found)
 
 
 def read(layout: Layout, workdir: pathlib.Path) -> Result:
@@ -116,7 +129,7 @@ def read(layout: Layout, workdir: pathlib.Path) -> Result:
     if "refusal" not in found:
         text = gzip.decompress(_path(workdir, layout, "hlo.gz").read_bytes()).decode()
         program = compiled.of_text(text, found["memory_bytes"], KIND, layout.chips)
-    return Result(layout, program, found.get("refusal", ""), found["seconds"])
+    return Result(layout, program, found.get("refusal", ""))
 
 
 def _path(workdir: pathlib.Path, layout: Layout, ending: str) -> pathlib.Path:

@@ -1,6 +1,7 @@
 """docs/scaling.md: what compiled steps say of how far the paper's batch scales."""
 
 import collections
+import dataclasses
 import datetime
 import re
 import textwrap
@@ -66,23 +67,23 @@ compiler's estimate and the published rates hold.
 
 ## How it was made
 
-`.venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling --output=docs/scaling.md`, on
-{date}, with JAX {jax} and libtpu {libtpu}: {number} programs, which took {minutes:.0f} minutes to
-compile on a CPU; no TPU is needed. Rates of links, of {published}: {note} Assumed: a group of two
-has one link of each X
+`{command}`, on {date}, with JAX {jax} and libtpu {libtpu}, from {number} programs, each of which
+takes two to four minutes of a CPU core to compile; no TPU is needed. Rates of links, of
+{published}: {note} Assumed: a group of two has one link of each chip, a larger one two, a whole pod
+four, and a collective waits for the hops along both sides of its group.
 """
 
 
-def document(results: Sequence[layouts.Result], libtpu: str) -> str:
+def document(results: Sequence[layouts.Result], command: str, libtpu: str) -> str:
     """The whole page.
 
     Args:
-      results: of all layouts, in the order in which they should stand.
+      results: in the order in which they should stand; of each model, one fits at least.
+      command: that makes the page.
       libtpu: the compiler's version.
     """
-    found = {
-        model: [one for one in results if one.layout.model == model] for model in layouts.MODELS
-    }
+    models = dict.fromkeys(one.layout.model for one in results)
+    found = {model: [one for one in results if one.layout.model == model] for model in models}
     data, config = network.read_data(), results[0].layout.config()
     rows = config.train.batch_tokens // config.data.target_length
     text = _TEXT.format(
@@ -101,12 +102,12 @@ def document(results: Sequence[layouts.Result], libtpu: str) -> str:
         most=rows & -rows,
         rows=rows,
         sent=_markdown(_sent(results)),
-        findings="\n".join(_findings(found)),
+        findings="\n".join(_findings(results)),
         date=datetime.date.today(),
         jax=jax.__version__,
         libtpu=libtpu,
         number=sum(one.program is not None for one in results),
-        minutes=sum(one.seconds for one in results) / 60,
+        command=command,
         published=data["date"],
         note=data["networks"]["note"],
     )
@@ -237,7 +238,7 @@ def _sent(results: Sequence[layouts.Result]) -> tables.Table:
                 ", ".join(f"{times:,} {kind}" for kind, times in kinds.items()),
                 f"{step.sent_bytes / 1e6:,.0f}",
                 f"{1e3 * step.links:.1f}",
-                f"{1e3 * (step.links - step.sending):.1f}",
+                f"{1e3 * step.hidden:.1f}",
             ]
         )
     return tables.Table(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
@@ -245,38 +246,57 @@ def _sent(results: Sequence[layouts.Result]) -> tables.Table:
 
 def _ends(model: str, results: Sequence[layouts.Result]) -> str:
     """What does not shrink, from two sizes of a data mesh."""
-    few, many = (_by_mesh(results, data, 1, 1) for data in (8, 32))
+    few, *_, many = [
+        one
+        for one in results
+        if one.program and one.layout.data == one.layout.chips > 1 and one.layout.row == 256
+    ]
+    before, after = _program(few), _program(many)
+    chips = (few.layout.chips, many.layout.chips)
     # Computing is what each row takes, and what is there however few rows there are.
-    fixed = (32 * many.computing - 8 * few.computing) / (32 - 8)
+    fixed = (chips[1] * after.computing - chips[0] * before.computing) / (chips[1] - chips[0])
     return (
-        f"- {model}: from 8 chips to 32 by data alone the rows of a chip fall to a quarter, but "
-        f"computing falls from {1e3 * few.computing:.1f} to {1e3 * many.computing:.1f} ms, as if "
-        f"{1e3 * fixed:.1f} of them did not depend on rows, and sending goes from "
-        f"{1e3 * few.sending:.1f} to {1e3 * many.sending:.1f} ms: each chip sends the gradients of "
-        f"all parameters ({many.sent_bytes / 1e6:,.0f} MB) and updates all of them, however few "
-        "rows it has."
+        f"- {model}: from {chips[0]} chips to {chips[1]} by data alone computing falls from "
+        f"{1e3 * before.computing:.1f} to {1e3 * after.computing:.1f} ms, as if {1e3 * fixed:.1f} "
+        f"ms did not depend on a chip's rows, and sending goes from {1e3 * before.sending:.1f} to "
+        f"{1e3 * after.sending:.1f} ms: each chip sends the gradients of all parameters "
+        f"({after.sent_bytes / 1e6:,.0f} MB) and updates all of them, however few rows it has."
     )
 
 
-def _findings(found: Mapping[str, Sequence[layouts.Result]]) -> list[str]:
-    return [f"- {model}: {_fsdp(results)}" for model, results in found.items()]
+def _findings(results: Sequence[layouts.Result]) -> list[str]:
+    """What is odd."""
+    by_layout = {one.layout: one.program for one in results if one.program}
+    alone = [step for layout, step in by_layout.items() if layout.data == layout.chips > 1]
+    found = []
+    if alone and not any(step.hidden for step in alone):
+        found += [
+            "- By data alone nothing is hidden: all gradients are summed by collectives that the "
+            "program awaits where they begin."
+        ]
+    for layout, fsdp in by_layout.items():
+        data = by_layout.get(dataclasses.replace(layout, data=layout.fsdp, fsdp=layout.data))
+        if layout.fsdp == 1 or not data:
+            continue
+        found += [
+            f"- {layout.model}: {_mesh(layout)} takes {fsdp.memory_bytes / GIB:.2f} GiB a chip "
+            f"where data {layout.fsdp} takes {data.memory_bytes / GIB:.2f}, and hides "
+            f"{fsdp.hidden / fsdp.links:.0%} of {1e3 * fsdp.links:.1f} ms of sending, but computes "
+            f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}: a step of "
+            f"{1e3 * fsdp.seconds:.1f} ms in place of {1e3 * data.seconds:.1f}.{_walked(fsdp)}"
+        ]
+    return found
 
 
-def _fsdp(results: Sequence[layouts.Result]) -> str:
-    data, fsdp = _by_mesh(results, 8, 1, 1), _by_mesh(results, 1, 8, 1)
+def _walked(step: compiled.Program) -> str:
+    """Whether products are taken piece by piece."""
+    permutes = sum(one.times for one in step.collectives if one.kind == "collective-permute")
+    if not permutes:
+        return ""
     return (
-        f"fsdp 8 takes {fsdp.memory_bytes / GIB:.2f} GiB a chip where data 8 takes "
-        f"{data.memory_bytes / GIB:.2f}, and a step of {1e3 * fsdp.seconds:.1f} ms where that "
-        f"takes {1e3 * data.seconds:.1f}."
+        f" Large products are loops over pieces there, which {permutes:,} collective-permutes pass "
+        "along the ring of chips while the piece before is multiplied."
     )
-
-
-def _by_mesh(results: Sequence[layouts.Result], *sizes: int) -> compiled.Program:
-    """The program of a mesh with the paper's rows."""
-    for one in results:
-        if (one.layout.data, one.layout.fsdp, one.layout.tensor, one.layout.row) == (*sizes, 256):
-            return _program(one)
-    raise ValueError(f"no layout has the mesh {sizes}")
 
 
 def _mesh(layout: layouts.Layout) -> str:
