@@ -19,7 +19,6 @@ _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CONDITION = re.compile(r"condition=%([\w.\-]+)")
 _BODY = re.compile(r"body=%([\w.\-]+)")
 _INDEX = re.compile(r"index=(\d+)")
-_ROOT = "ROOT"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,26 +46,31 @@ def turns(loop: Instruction, computations: Computations) -> int:
     """
     if found := _TRIP_COUNT.search(loop.attributes):
         return int(found[1])
-    condition, body = (_called(loop, name, computations) for name in (_CONDITION, _BODY))
-    compared = condition.get(NAME.findall(condition[_ROOT].operands)[0]) if condition else None
-    limits = [int(each.operands) for each in condition.values() if _is_limit(each)]
-    if compared and len(limits) == 1 and condition[_ROOT].opcode == "compare":
-        place = int(_INDEX.findall(compared.attributes)[0])
-        counted = body[NAME.findall(body[_ROOT].operands)[place]]
-        terms = [body[name] for name in NAME.findall(counted.operands)]
-        steps = [int(each.operands) for each in terms if _is_limit(each)]
-        if counted.opcode == "add" and len(steps) == 1:
-            return -(-limits[0] // steps[0])
+    condition, body = (
+        computations.get(found[1], []) if (found := which.search(loop.attributes)) else []
+        for which in (_CONDITION, _BODY)
+    )
+    limits = [int(each.operands) for each in condition if _is_limit(each)]
+    counters = [each for each in condition if each.opcode == "get-tuple-element"]
+    if len(limits) == len(counters) == 1 and condition[-1].opcode == "compare":
+        step = _step(body, int(_INDEX.findall(counters[0].attributes)[0]))
+        if step:
+            return -(-limits[0] // step)
     raise ValueError(f"the compiler does not know how often {loop.name} turns")
 
 
-def _called(
-    loop: Instruction, which: re.Pattern[str], computations: Computations
-) -> dict[str, Instruction]:
-    """Instructions of a loop's condition or body by name, the result's also as _ROOT."""
-    found = which.search(loop.attributes)
-    block = computations.get(found[1], []) if found else []
-    return {**{each.name: each for each in block}, **({_ROOT: block[-1]} if block else {})}
+def _step(body: Sequence[Instruction], place: int) -> int:
+    """The constant that a loop's body adds to what stands at a place; 0 if it is not known."""
+    named = {each.name: each for each in body}
+    if not body or body[-1].opcode != "tuple":
+        return 0
+    counted = named[NAME.findall(body[-1].operands)[place]]
+    terms = [
+        int(named[name].operands)
+        for name in NAME.findall(counted.operands)
+        if _is_limit(named[name])
+    ]
+    return terms[0] if counted.opcode == "add" and len(terms) == 1 else 0
 
 
 def _is_limit(instruction: Instruction) -> bool:
