@@ -37,6 +37,7 @@ class Program:
       memory_bytes: that it takes.
       computing: seconds of its operations, by the compiler's estimate of their cycles, at the clock
         at which a chip's matrix units reach the published rate.
+      products: seconds of those that are matrix products, with what is fused with them.
       sending: seconds by which its collectives, by published rates, make it longer.
       links: seconds of all its collectives, one after another.
       sent_bytes: of these, by the ring algorithm.
@@ -45,6 +46,7 @@ class Program:
 
     memory_bytes: int
     computing: float
+    products: float
     sending: float
     links: float
     sent_bytes: float
@@ -58,7 +60,7 @@ class Program:
     @property
     def hidden(self) -> float:
         """Seconds of collectives that pass beside operations."""
-        return self.links - self.sending
+        return max(0.0, self.links - self.sending)
 
 
 def chips(kind: str, number: int) -> Sequence[Any]:
@@ -122,13 +124,14 @@ def of_text(text: str, memory_bytes: int, kind: str, number: int) -> Program:
     """
     torus = network.torus(kind)
     hertz = 1e9 * network.read_data()["compilers"][kind]["gigahertz"]
-    now = free = computing = links = 0.0  # free: when the links are
+    now = free = computing = products = links = 0.0  # free: when the links are
     ends: dict[str, float] = {}
     module = partitioned.parse(text)
     for event in partitioned.events(module, number):
         match event:
-            case partitioned.Computing(cycles):
+            case partitioned.Computing(cycles, product):
                 computing += cycles / hertz
+                products += product * cycles / hertz
                 now += cycles / hertz
             case partitioned.Sending(_, one, key):
                 seconds = torus.seconds(one)
@@ -139,7 +142,7 @@ def of_text(text: str, memory_bytes: int, kind: str, number: int) -> Program:
                 now = max(now, ends[key])
     found = partitioned.collectives(module, number)
     sent = sum(one.sent_bytes for one in found)
-    return Program(memory_bytes, computing, now - computing, links, sent, found)
+    return Program(memory_bytes, computing, products, now - computing, links, sent, found)
 
 
 def _size(slice_name: str) -> int:

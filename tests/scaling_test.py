@@ -154,6 +154,7 @@ def test_a_collective_hides_as_much_as_stands_before_it_is_awaited(monkeypatch):
     found = compiled.of_text(TPU, 5, "v5e", 8)
     assert found.memory_bytes == 5
     assert found.computing == pytest.approx(860 * cycle)
+    assert found.products == pytest.approx(300 * cycle)
     assert found.links == pytest.approx((280 + 6 * 14 + 40) * cycle)
     assert found.sending == pytest.approx((0 + 6 * (14 - 10) + 40) * cycle)
     assert found.seconds == pytest.approx(found.computing + found.sending)
@@ -295,7 +296,7 @@ def test_published_rates_give_known_times():
 
 
 def result(chips, computing, sending=0.0, model="base"):
-    program = compiled.Program(2**30, computing, sending, sending, 0.0, [])
+    program = compiled.Program(2**30, computing, computing / 2, sending, sending, 0.0, [])
     return layouts.Result(layouts.Layout(model, chips, 1, 1, 256), program, "")
 
 

@@ -68,9 +68,15 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Computing:
-    """An operation of so many cycles."""
+    """An operation.
+
+    Attributes:
+      cycles: that it takes.
+      product: whether it is a matrix product, with what is fused with it.
+    """
 
     cycles: int
+    product: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +172,7 @@ def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
     for one in block:
         kind = re.sub("-(start|done)$", "", one.opcode)
         if estimate := _CYCLES.search(one.attributes):
-            yield Computing(int(estimate[1]))
+            yield Computing(int(estimate[1]), _multiplies(module, one))
         if one.opcode == f"{kind}-done" and kind in COLLECTIVES:
             yield Awaiting(hlo.NAME.findall(one.operands)[0])
         elif kind in COLLECTIVES and _BESIDE in one.attributes:
@@ -193,6 +199,15 @@ def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
             turns = hlo.turns(one, module.computations) if one.opcode == "while" and inside else 1
             for _ in range(turns):
                 yield from inside
+
+
+def _multiplies(module: Module, instruction: hlo.Instruction) -> bool:
+    return instruction.opcode == "convolution" or any(
+        _multiplies(module, each)
+        for group in _CALLED.findall(instruction.attributes)
+        for called in hlo.NAME.findall(group)
+        for each in module.computations[called]
+    )
 
 
 def wide_products(module: Module) -> list[str]:

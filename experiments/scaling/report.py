@@ -14,6 +14,7 @@ from experiments import compiled, tables
 from experiments.scaling import layouts, network
 
 HALF = 0.5  # a batch has stopped scaling where efficiency is below this
+NOTHING = 1e-6  # seconds, of what rounding leaves
 GIB = 2**30
 
 _TEXT = """# How far does the paper's batch scale?
@@ -29,16 +30,16 @@ its programs.
 
 {answers}
 
-*Efficiency*: positions a second and chip, against the smallest slice that the step fits on
+*Efficiency*: positions a second and chip, against the smallest slice below that the step fits on
 ({smallest}). It pays up to the last number of chips at which the fastest layout has at least
 {half:.0%}. The paper trained base for 12 hours and big for 3.5 days on 8 P100s.
 
 {steps}
 
-*Computing*: the compiler's estimate of the cycles of all operations, at {gigahertz} GHz. *Sending*:
-by how much collectives make the step longer; they follow one another at published rates, beside
-such operations as the program has between a collective's beginning and its end. Positions are
-those of the target, padding included.
+*Computing*: the compiler's estimate of the cycles of all operations, at {gigahertz} GHz;
+*products*: of those that hold a matrix product. *Sending*: by how much collectives make the step
+longer; they follow one another at published rates, beside such operations as the program has
+between a collective's beginning and its end. Positions are those of the target, padding included.
 
 ## What ends it
 
@@ -97,7 +98,7 @@ def document(results: Sequence[layouts.Result], command: str, libtpu: str) -> st
         half=HALF,
         steps=_markdown(*(_steps(model, each) for model, each in found.items())),
         gigahertz=data["compilers"][layouts.KIND]["gigahertz"],
-        ends="\n".join(_ends(model, each) for model, each in found.items()),
+        ends="\n".join(line for model, each in found.items() for line in _ends(model, each)),
         row=config.data.target_length,
         most=rows & -rows,
         rows=rows,
@@ -165,7 +166,7 @@ def _answer(model: str, results: Sequence[layouts.Result]) -> str:
         f"{hours(last):.2g} hours"
     )
     if not larger:
-        return f"{text}; no more were asked for."
+        return f"{text}; no larger slice was compiled."
     return (
         f"{text}; on {larger[0].layout.chips} it would be "
         f"{efficiency(larger[0], results):.0%} and {hours(larger[0]):.2g} hours."
@@ -205,7 +206,7 @@ def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Table:
         ]
         if one.program:
             step = one.program
-            times = (step.computing, step.sending, step.seconds)
+            times = (step.products, step.computing, step.sending, step.seconds)
             cells += [
                 f"{step.memory_bytes / GIB:.2f}",
                 *(f"{1e3 * seconds:.1f}" for seconds in times),
@@ -214,9 +215,9 @@ def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Table:
                 f"{hours(one):.2f}",
             ]
         else:
-            cells += ["does not fit", *[""] * 6]
+            cells += ["does not fit", *[""] * 7]
         lines.append(cells)
-    heads = "chips|layout|rows each|GiB a chip|computing ms|sending ms|step ms"
+    heads = "chips|layout|rows each|GiB a chip|products ms|computing ms|sending ms|step ms"
     heads += "|million positions/s|efficiency|hours"
     number = results[0].layout.config().train.num_steps
     return tables.Table(heads.split("|"), lines, f"{model}, {number:,} steps")
@@ -244,24 +245,28 @@ def _sent(results: Sequence[layouts.Result]) -> tables.Table:
     return tables.Table(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
 
 
-def _ends(model: str, results: Sequence[layouts.Result]) -> str:
-    """What does not shrink, from two sizes of a data mesh."""
-    few, *_, many = [
+def _ends(model: str, results: Sequence[layouts.Result]) -> list[str]:
+    """What does not shrink, from the least and the greatest of a model's data meshes."""
+    rows = results[0].layout.row
+    meshes = [
         one
         for one in results
-        if one.program and one.layout.data == one.layout.chips > 1 and one.layout.row == 256
+        if one.program and one.layout.data == one.layout.chips > 1 and one.layout.row == rows
     ]
+    if len(meshes) < 2:
+        return []
+    few, *_, many = meshes
     before, after = _program(few), _program(many)
     chips = (few.layout.chips, many.layout.chips)
     # Computing is what each row takes, and what is there however few rows there are.
     fixed = (chips[1] * after.computing - chips[0] * before.computing) / (chips[1] - chips[0])
-    return (
+    return [
         f"- {model}: from {chips[0]} chips to {chips[1]} by data alone computing falls from "
         f"{1e3 * before.computing:.1f} to {1e3 * after.computing:.1f} ms, as if {1e3 * fixed:.1f} "
         f"ms did not depend on a chip's rows, and sending goes from {1e3 * before.sending:.1f} to "
         f"{1e3 * after.sending:.1f} ms: each chip sends the gradients of all parameters "
         f"({after.sent_bytes / 1e6:,.0f} MB) and updates all of them, however few rows it has."
-    )
+    ]
 
 
 def _findings(results: Sequence[layouts.Result]) -> list[str]:
@@ -269,7 +274,7 @@ def _findings(results: Sequence[layouts.Result]) -> list[str]:
     by_layout = {one.layout: one.program for one in results if one.program}
     alone = [step for layout, step in by_layout.items() if layout.data == layout.chips > 1]
     found = []
-    if alone and not any(step.hidden for step in alone):
+    if alone and all(step.hidden < NOTHING for step in alone):
         found += [
             "- By data alone nothing is hidden: all gradients are summed by collectives that the "
             "program awaits where they begin."
@@ -282,8 +287,10 @@ def _findings(results: Sequence[layouts.Result]) -> list[str]:
             f"- {layout.model}: {_mesh(layout)} takes {fsdp.memory_bytes / GIB:.2f} GiB a chip "
             f"where data {layout.fsdp} takes {data.memory_bytes / GIB:.2f}, and hides "
             f"{fsdp.hidden / fsdp.links:.0%} of {1e3 * fsdp.links:.1f} ms of sending, but computes "
-            f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}: a step of "
-            f"{1e3 * fsdp.seconds:.1f} ms in place of {1e3 * data.seconds:.1f}.{_walked(fsdp)}"
+            f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}, "
+            f"{1e3 * fsdp.products:.1f} in place of {1e3 * data.products:.1f} in products and the "
+            f"rest in copies, casts and sums: a step of {1e3 * fsdp.seconds:.1f} ms in place of "
+            f"{1e3 * data.seconds:.1f}.{_walked(fsdp)}"
         ]
     return found
 
@@ -318,4 +325,4 @@ def _wrapped(paragraph: str) -> str:
 
 
 def _markdown(*shown: tables.Table) -> str:
-    return tables.markdown(shown, []).strip()
+    return tables.markdown(shown, []).strip().replace("## ", "### ")
