@@ -69,7 +69,7 @@ compiler's estimate and the published rates hold.
 ## How it was made
 
 `{command}`, on {date}, with JAX {jax} and libtpu {libtpu}, from {number} programs, each of which
-takes two to four minutes of a CPU core to compile; no TPU is needed. Rates of links, of
+takes one to three minutes of a CPU core to compile; no TPU is needed. Rates of links, of
 {published}: {note} Assumed: a group of two has one link of each chip, a larger one two, a whole pod
 four, and a collective waits for the hops along both sides of its group.
 """
@@ -289,7 +289,7 @@ def _findings(results: Sequence[layouts.Result]) -> list[str]:
             f"{fsdp.hidden / fsdp.links:.0%} of {1e3 * fsdp.links:.1f} ms of sending, but computes "
             f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}, "
             f"{1e3 * fsdp.products:.1f} in place of {1e3 * data.products:.1f} in products and the "
-            f"rest in copies, casts and sums: a step of {1e3 * fsdp.seconds:.1f} ms in place of "
+            f"rest in what is no product, as copies and casts: a step of {1e3 * fsdp.seconds:.1f} ms in place of "
             f"{1e3 * data.seconds:.1f}.{_walked(fsdp)}"
         ]
     return found
