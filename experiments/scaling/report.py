@@ -289,8 +289,8 @@ def _findings(results: Sequence[layouts.Result]) -> list[str]:
             f"{fsdp.hidden / fsdp.links:.0%} of {1e3 * fsdp.links:.1f} ms of sending, but computes "
             f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}, "
             f"{1e3 * fsdp.products:.1f} in place of {1e3 * data.products:.1f} in products and the "
-            f"rest in what is no product, as copies and casts: a step of {1e3 * fsdp.seconds:.1f} ms in place of "
-            f"{1e3 * data.seconds:.1f}.{_walked(fsdp)}"
+            f"rest in what is no product, as copies and casts: a step of "
+            f"{1e3 * fsdp.seconds:.1f} ms in place of {1e3 * data.seconds:.1f}.{_walked(fsdp)}"
         ]
     return found
 
