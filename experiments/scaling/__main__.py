@@ -3,8 +3,9 @@ r"""How far the paper's batch scales over TPUs that are not here: docs/scaling.m
   .venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling --output=docs/scaling.md
 
 compiles the real training step with XLA's compiler for TPUs, for each layout in one to three
-minutes of a core, and reads memory, cycles and collectives from its programs. What the work folder holds
-already is not compiled again. `make .venv-tpu/.installed` installs the compiler; no TPU is needed.
+minutes of a core, and reads memory, cycles and collectives from its programs. What the work folder
+holds already is not compiled again. `make .venv-tpu/.installed` installs the compiler; no TPU is
+needed.
 """
 
 import importlib.metadata

@@ -159,6 +159,11 @@ def _program(one: layouts.Result) -> compiled.Program:
 
 def _answer(model: str, results: Sequence[layouts.Result]) -> str:
     last = pays(results)
+    if last is smallest(results) is best(results)[-1]:
+        return (
+            f"- {model}: not known, since no more than {last.layout.chips} chips were compiled for, "
+            f"on which the run takes {hours(last):.2g} hours."
+        )
     larger = [one for one in best(results) if one.layout.chips > last.layout.chips]
     text = (
         f"- **{model}: up to {last.layout.chips} chips**, where each does "
@@ -168,7 +173,7 @@ def _answer(model: str, results: Sequence[layouts.Result]) -> str:
     if not larger:
         return f"{text}; no larger slice was compiled."
     return (
-        f"{text}; on {larger[0].layout.chips} it would be "
+        f"{text}; on {larger[0].layout.chips}, the next that was compiled for, it would be "
         f"{efficiency(larger[0], results):.0%} and {hours(larger[0]):.2g} hours."
     )
 
