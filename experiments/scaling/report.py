@@ -161,8 +161,8 @@ def _answer(model: str, results: Sequence[layouts.Result]) -> str:
     last = pays(results)
     if last is smallest(results) is best(results)[-1]:
         return (
-            f"- {model}: not known, since no more than {last.layout.chips} chips were compiled for, "
-            f"on which the run takes {hours(last):.2g} hours."
+            f"- {model}: not known, since no more than {last.layout.chips} chips were compiled "
+            f"for, on which the run takes {hours(last):.2g} hours."
         )
     larger = [one for one in best(results) if one.layout.chips > last.layout.chips]
     text = (
