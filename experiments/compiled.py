@@ -37,14 +37,18 @@ class Program:
       memory_bytes: that it takes.
       computing: seconds of its operations, by the compiler's estimate of their cycles, at the clock
         at which a chip's matrix units reach the published rate.
-      sending: seconds of its collectives, by published rates.
+      products: seconds of those that are matrix products, with what is fused with them.
+      sending: seconds by which its collectives, by published rates, make it longer.
+      links: seconds of all its collectives, one after another.
       sent_bytes: of these, by the ring algorithm.
       collectives: all of them.
     """
 
     memory_bytes: int
     computing: float
+    products: float
     sending: float
+    links: float
     sent_bytes: float
     collectives: Sequence[partitioned.Collective]
 
@@ -52,6 +56,11 @@ class Program:
     def seconds(self) -> float:
         """Of a step."""
         return self.computing + self.sending
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of collectives that pass beside operations."""
+        return max(0.0, self.links - self.sending)
 
 
 def chips(kind: str, number: int) -> Sequence[Any]:
@@ -73,7 +82,7 @@ def chips(kind: str, number: int) -> Sequence[Any]:
         )
     if importlib.util.find_spec("libtpu") is None:
         raise config_lib.UserError(
-            "--compile needs XLA's compiler for TPUs: `make .venv-tpu/.installed` installs it, for "
+            "this needs XLA's compiler for TPUs: `make .venv-tpu/.installed` installs it, for "
             "`.venv-tpu/bin/python` in place of this Python"
         )
     os.environ.update(_NO_TPU_HERE)
@@ -97,26 +106,43 @@ def compile_step(config: config_lib.Config, devices: Sequence[Any]) -> jax.stage
 
 
 def read(program: jax.stages.Compiled, kind: str, number: int) -> Program:
-    """What a program for so many chips of a kind says of itself.
+    """What a program for so many chips of a kind says of itself."""
+    return of_text(program.as_text() or "", memory.of_program(program) or 0, kind, number)
 
-    What is sent beside other operations takes time only as far as it takes more than they do.
+
+def of_text(text: str, memory_bytes: int, kind: str, number: int) -> Program:
+    """What a program's text says, which is walked as a chip would.
+
+    Operations follow one another, and so do collectives. One that the program begins before it
+    awaits it takes time only as far as what stands between is done sooner.
+
+    Args:
+      text: the program's.
+      memory_bytes: that it takes.
+      kind: of chips.
+      number: of chips.
     """
-    module = partitioned.parse(program.as_text() or "")
+    torus = network.torus(kind)
+    hertz = 1e9 * network.read_data()["compilers"][kind]["gigahertz"]
+    now = free = computing = products = links = 0.0  # free: when the links are
+    ends: dict[str, float] = {}
+    module = partitioned.parse(text)
+    for event in partitioned.events(module, number):
+        match event:
+            case partitioned.Computing(cycles, product):
+                computing += cycles / hertz
+                products += product * cycles / hertz
+                now += cycles / hertz
+            case partitioned.Sending(_, one, key):
+                seconds = torus.seconds(one)
+                links += seconds
+                free = ends[key] = max(now, free) + seconds
+                now = now if one.beside else free
+            case partitioned.Awaiting(key):
+                now = max(now, ends[key])
     found = partitioned.collectives(module, number)
-    links = network.accelerator(kind).network
-    gigahertz = network.read_data()["compilers"][kind]["gigahertz"]
-    computing = partitioned.cycles(module) / (1e9 * gigahertz)
-
-    def seconds(beside: bool) -> float:
-        return sum(
-            one.sent_bytes / links.rate(one.group) + one.times * links.latency(one.kind, one.group)
-            for one in found
-            if one.beside is beside
-        )
-
-    sending = seconds(False) + max(0.0, seconds(True) - computing)
     sent = sum(one.sent_bytes for one in found)
-    return Program(memory.of_program(program) or 0, computing, sending, sent, found)
+    return Program(memory_bytes, computing, products, now - computing, links, sent, found)
 
 
 def _size(slice_name: str) -> int:

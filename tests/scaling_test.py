@@ -1,11 +1,15 @@
-"""Bytes and operations read from partitioned programs against known ones; the laws of scaling."""
+"""What is read from compiled programs against known ones; the laws of scaling."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec
 
-from experiments.scaling import layouts, network, partitioned, predictions
+from experiments import compiled
+from experiments.scaling import layouts, network, partitioned, report
+from transformer_jax import config as config_lib
 from transformer_jax import models
 from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
@@ -36,7 +40,7 @@ ENTRY %main (p0: f32[2,6]) -> f32[2,6] {
 TURNS = HLO.replace("{KNOWN}", '{"known_trip_count":{"n":"5"}}')
 
 
-def compiled(make_config, overrides):
+def sent_by(make_config, overrides):
     config = make_config({"model.num_layers": 1, **overrides})
     mesh = sharding.make_mesh(config.mesh)
     model = models.build(config.model, config.data.vocab_size)
@@ -54,7 +58,6 @@ def test_what_a_text_says_is_counted_as_often_as_it_runs():
         partitioned.Collective("all-gather", 16 * 4, (0, 4)),
         partitioned.Collective("reduce-scatter", 3 * 8, tuple(range(8))),
     ]
-    assert partitioned.matrix_flops(module) == 5 * 2 * 4 * 8 * 8
 
 
 def test_a_loop_of_unknown_length_is_no_count():
@@ -65,26 +68,35 @@ def test_a_loop_of_unknown_length_is_no_count():
         partitioned.parse("no program")
 
 
-# As a TPU's compiler writes them: a gather that runs beside a product, in two fusions; an
-# all-reduce of which each device keeps a part; a loop whose limit its condition has.
+# As a TPU's compiler writes them: a gather that runs beside a product, in three fusions; an
+# all-reduce of which each device keeps a part; a loop whose limit its condition has, and its body
+# what is counted by, so that it turns 6 times; a permute
+# that is awaited in the same turn.
 TPU = """HloModule hand_written
 
 %add (a: f32[], b: f32[]) -> f32[] {
   ROOT %sum = f32[] add(%a, %b)
 }
 
-%begin (a.1: bf16[4,8]) -> bf16[32,8] {
+%begin (a.1: bf16[4,8]) -> (bf16[32,8], u32[]) {
   %a.1 = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
-  ROOT %g.1 = bf16[32,8]{1,0:T(8,128)(2,1)} all-gather(%a.1), BESIDE
+  %g.1 = bf16[32,8]{1,0:T(8,128)(2,1)} all-gather(%a.1), BESIDE
+  ROOT %c.1 = (bf16[32,8], u32[]) custom-call(%g.1), custom_call_target="AsyncCollectiveStart"
 }
 
 %beside (a.2: bf16[4,8], b.2: bf16[8,8]) -> f32[8,8] {
   %a.2 = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
   %b.2 = bf16[8,8]{1,0:T(8,128)(2,1)} parameter(1)
   %g.2 = bf16[32,8]{1,0:T(8,128)(2,1)} all-gather(%a.2), BESIDE
-  %wide.2 = f32[8,8]{1,0:T(8,128)} convert(%b.2)
+  %wide.2 = f32[8,8]{1,0:T(8,128)} convert(%b.2), {"estimated_cycles":"7"}
   %mixed.2 = f32[8,8]{1,0:T(8,128)} convolution(%b.2, %wide.2), dim_labels=bf_io->bf
   ROOT %both.2 = f32[8,8]{1,0:T(8,128)} convolution(%wide.2, %mixed.2), dim_labels=bf_io->bf
+}
+
+%end (a.4: bf16[4,8]) -> bf16[32,8] {
+  %a.4 = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
+  %g.4 = bf16[32,8]{1,0:T(8,128)(2,1)} all-gather(%a.4), BESIDE
+  ROOT %c.4 = bf16[32,8] custom-call(%a.4, %g.4), custom_call_target="AsyncCollectiveDone"
 }
 
 %all-reduce-scatter.5 (a.3: f32[16]) -> f32[2] {
@@ -93,38 +105,61 @@ TPU = """HloModule hand_written
   ROOT %part.3 = f32[2]{0:T(128)} dynamic-slice(%sum.3, %n), dynamic_slice_sizes={2}
 }
 
-%body (p: (s32[])) -> (s32[]) {
-  %p = (s32[]) parameter(0)
-  ROOT %f.4 = (s32[]{:T(128)}) fusion(%p), kind=kLoop, {"estimated_cycles":"10"}
+%body (p: (s32[], u8[64])) -> (s32[], u8[64]) {
+  %p = (s32[], u8[64]) parameter(0)
+  %u = u8[64]{0} get-tuple-element(%p), index=1
+  %i.4 = s32[]{:T(128)} get-tuple-element(%p), index=0
+  %two = s32[]{:T(128)} constant(2)
+  %n.4 = s32[]{:T(128)} add(%i.4, %two)
+  %s.4 = (u8[64], u8[64], u32[], u32[]) collective-permute-start(%u), source_target_pairs={{0,1}}
+  %f.4 = s32[]{:T(128)} fusion(%p), kind=kLoop, {"estimated_cycles":"10"}
+  %d.4 = u8[64]{0} collective-permute-done(%s.4)
+  ROOT %t.4 = (s32[], u8[64]) tuple(%n.4, %d.4)
 }
 
-%condition (q: (s32[])) -> pred[] {
-  %q = (s32[]) parameter(0)
+%condition (q: (s32[], u8[64])) -> pred[] {
+  %q = (s32[], u8[64]) parameter(0)
   %i = s32[]{:T(128)} get-tuple-element(%q), index=0
-  %limit = s32[]{:T(128)} constant(6)
+  %limit = s32[]{:T(128)} constant(11)
   ROOT %less = pred[]{:T(512)} compare(%i, %limit), direction=LT
 }
 
 ENTRY %main (p0: bf16[4,8]) -> f32[2] {
   %p0 = bf16[4,8]{1,0:T(8,128)(2,1)} parameter(0)
-  %started = bf16[32,8]{1,0:T(8,128)(2,1)} fusion(%p0), kind=kCustom, calls=%begin
-  %loop = (s32[]{:T(128)}) while(%init), condition=%condition, body=%body
-  %product = f32[8,8]{1,0:T(8,128)} fusion(%p0, %p0), kind=kOutput, calls=%beside
+  %started = (bf16[32,8], u32[]) fusion(%p0), kind=kCustom, calls=%begin
+  %product = f32[8,8] fusion(%p0, %p0), kind=kOutput, calls=%beside, {"estimated_cycles":"300"}
+  %ended = bf16[32,8]{1,0:T(8,128)(2,1)} fusion(%p0), kind=kCustom, calls=%end
+  %loop = (s32[]{:T(128)}, u8[64]) while(%init), condition=%condition, body=%body
   %more = f32[16]{0:T(128)} fusion(%product), kind=kLoop, {"estimated_cycles":"500"}
   ROOT %scattered = f32[2]{0:T(128)} fusion(%more), kind=kCustom, calls=%all-reduce-scatter.5
 }
 """.replace("BESIDE", 'channel_id=7, replica_groups=[1,8]<=[8], frontend_attributes={chain_id="3"}')
+GATHER = partitioned.Collective("all-gather", 32 * 8 * 2, tuple(range(8)), beside=True)
+PERMUTE = partitioned.Collective("collective-permute", 64, (0, 1), times=6, beside=True)
+SCATTER = partitioned.Collective("reduce-scatter", 16 * 4, tuple(range(8)))
 
 
 def test_a_tpus_text_is_read_as_what_it_runs():
     module = partitioned.parse(TPU)
-    everyone = tuple(range(8))
-    assert partitioned.collectives(module, 8) == [
-        partitioned.Collective("all-gather", 32 * 8 * 2, everyone, beside=True),
-        partitioned.Collective("reduce-scatter", 16 * 4, everyone),
-    ]
-    assert partitioned.cycles(module) == 6 * 10 + 500
+    assert partitioned.collectives(module, 8) == [GATHER, PERMUTE, SCATTER]
+    assert partitioned.cycles(module) == 300 + 6 * 10 + 500
     assert partitioned.wide_products(module) == ["both.2"]
+
+
+def test_a_collective_hides_as_much_as_stands_before_it_is_awaited(monkeypatch):
+    """One that is awaited where it begins hides nothing."""
+    cycle = 1 / 1.5e9
+    takes = {"all-gather": 280, "collective-permute": 14, "reduce-scatter": 40}
+    monkeypatch.setattr(network.Torus, "seconds", lambda _, one: takes[one.kind] * cycle)
+    found = compiled.of_text(TPU, 5, "v5e", 8)
+    assert found.memory_bytes == 5
+    assert found.computing == pytest.approx(860 * cycle)
+    assert found.products == pytest.approx(300 * cycle)
+    assert found.links == pytest.approx((280 + 6 * 14 + 40) * cycle)
+    assert found.sending == pytest.approx((0 + 6 * (14 - 10) + 40) * cycle)
+    assert found.seconds == pytest.approx(found.computing + found.sending)
+    takes["all-gather"] = 330  # of which the product hides 300
+    assert compiled.of_text(TPU, 5, "v5e", 8).sending == pytest.approx(found.sending + 30 * cycle)
 
 
 # As a GPU's compiler writes them; the library is given room for work.
@@ -227,7 +262,7 @@ def test_bytes_sent_are_those_of_a_ring_walked_step_by_step(size):
 @pytest.mark.parametrize("parts", [1, 2])
 def test_each_part_sums_all_gradients_and_the_shared_matrix_three_times(make_config, parts):
     overrides = {"mesh.data": 8, "train.accumulation_steps": parts, "train.batch_tokens": 1024}
-    config, parameters, found = compiled(make_config, overrides)
+    config, parameters, found = sent_by(make_config, overrides)
     shared = config.data.vocab_size * config.model.d_model  # source, target and logits, each apart
     losses = 3
     assert {(one.kind, one.group, one.times) for one in found} == {
@@ -238,7 +273,7 @@ def test_each_part_sums_all_gradients_and_the_shared_matrix_three_times(make_con
 
 
 def test_fsdp_gathers_its_parameters_and_no_activations(make_config):
-    config, parameters, found = compiled(make_config, {"mesh.data": 1, "mesh.fsdp": 8})
+    config, parameters, found = sent_by(make_config, {"mesh.data": 1, "mesh.fsdp": 8})
     gathered = partitioned.total_bytes(found, "all-gather")
     # Norms and the feed-forward's inner biases have no axis that is shared out.
     sizes = config.model
@@ -251,28 +286,86 @@ def test_fsdp_gathers_its_parameters_and_no_activations(make_config):
 
 
 def test_published_rates_give_known_times():
-    torus, nodes = (network.accelerator(kind).network for kind in ("v5e", "H100"))
+    torus = network.torus("v5e")
     pod, ring = tuple(range(256)), tuple(range(8))
     assert (torus.rate((0, 1)), torus.rate(ring), torus.rate(pod)) == (50e9, 100e9, 200e9)
     assert torus.latency("all-gather", ring) == pytest.approx(4e-6)  # 2 × 4 chips
     assert torus.latency("all-reduce", pod) == pytest.approx(60e-6)
-    assert (nodes.rate(ring), nodes.rate(pod)) == (450e9, 400e9)
-    assert nodes.rate((0, 8, 16)) == 50e9  # one of each node: the others' ports serve others
-    assert nodes.latency("all-reduce", tuple(range(16))) == pytest.approx((8.4 + 56 + 28) * 1e-6)
+    one = partitioned.Collective("all-gather", 800_000, ring, times=3)
+    assert torus.seconds(one) == pytest.approx(700_000 / 100e9 + 4e-6)
 
 
-def predicted(devices, seconds, sending=0.0):
-    layout = layouts.Layout("base", devices, 1, 1, 256)
-    times = (network.StepTime(seconds, 0.0, sending), network.StepTime(64.0, 0.0, 0.0))
-    return predictions.Prediction(layout, *times)
+def result(chips, computing, sending=0.0, model="base"):
+    program = compiled.Program(2**30, computing, computing / 2, sending, sending, 0.0, [])
+    return layouts.Result(layouts.Layout(model, chips, 1, 1, 256), program, "")
 
 
-def test_efficiency_is_whole_without_sending_and_ends_where_sending_rules():
-    assert predicted(8, 8.0).exposed == predicted(8, 8.0).hidden == 1
-    both = predicted(8, 8.0, sending=4.0)
-    assert (both.hidden, both.exposed) == (1, pytest.approx(2 / 3))
-    series = [predicted(n, 64 / n, sending=4.0) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
-    slower = predicted(4, 60.0)
-    # At 16 devices products take 4 and sending 4; the slower layout of 4 counts for nothing.
-    assert predictions.half_efficient([*series, slower]).layout.devices == 16
-    assert predictions.worth_having([*series, slower]).layout.devices == 128  # then 4.5 to 4.25
+def test_efficiency_is_whole_on_the_smallest_slice_and_ends_where_sending_rules():
+    none = layouts.Result(layouts.Layout("base", 1, 1, 1, 256), None, "it takes 17 GiB")
+    series = [none, *(result(chips, 64 / chips, 4.0) for chips in (2, 4, 8, 16, 32))]
+    assert report.smallest(series).layout.chips == 2
+    assert report.efficiency(series[1], series) == 1
+    # 72 chip-seconds on 2, then 32 + 2 × chips.
+    assert report.efficiency(series[3], series) == pytest.approx(72 / 96)
+    assert report.pays(series).layout.chips == 16  # 0.5625; on 32 it is 0.375
+    slower = result(4, 60.0)
+    assert report.best([*series, slower]) == report.best(series) == series[1:]
+    perfect = [result(chips, 64 / chips) for chips in (1, 8, 32)]
+    assert [report.efficiency(one, perfect) for one in perfect] == [1, 1, 1]
+    assert report.pays(perfect).layout.chips == 32
+
+
+def test_a_step_is_computing_and_sending_and_a_run_its_steps():
+    one = result(8, 0.020, 0.004)
+    assert one.program is not None
+    assert one.program.seconds == pytest.approx(0.024)
+    assert report.hours(one) == pytest.approx(0.024 * 100_000 / 3600)
+
+
+def test_the_page_names_what_does_not_fit_and_stays_short():
+    def both(model):
+        mesh = [result(chips, 0.2 / chips, 0.002, model) for chips in (4, 8, 16, 32)]
+        fsdp = dataclasses.replace(mesh[1], layout=layouts.Layout(model, 1, 8, 1, 256))
+        alone = layouts.Layout(model, 1, 1, 1, 256)
+        return [layouts.Result(alone, None, "it takes 17 GiB"), *mesh, fsdp]
+
+    page = report.document([*both("base"), *both("big")], "make it", "0.0.42")
+    assert "| 1 | alone | 96 × 256 | does not fit |" in page
+    assert "(4 for base, 4 for big)" in " ".join(page.split())
+    assert len(page.splitlines()) < 120
+    assert all(len(line) <= 104 for line in page.splitlines() if not line.startswith("|"))
+
+
+@pytest.mark.parametrize(("data", "fsdp", "row"), [(64, 1, 256), (16, 4, 256), (1, 5, 128)])
+def test_a_layout_that_the_batch_does_not_divide_into_is_refused_in_one_line(
+    tmp_path, data, fsdp, row
+):
+    layout = layouts.parse(f"base-{data}x{fsdp}x1-{row}")
+    with pytest.raises(config_lib.UserError, match=f"which {data * fsdp} devices") as refusal:
+        layouts.compile_once(layout, tmp_path)
+    assert "\n" not in str(refusal.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["base", "base-8x1-256", "small-8x1x1-256", "big-8x0x1-256"])
+def test_what_is_no_layout_is_refused_in_one_line(name):
+    with pytest.raises(config_lib.UserError, match=f"^--layouts={name} should be") as refusal:
+        layouts.parse(name)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_was_compiled_is_read_again_and_not_compiled_again(tmp_path, monkeypatch):
+    class Compiled:
+        def as_text(self):
+            return TPU
+
+    layout = layouts.Layout("base", 8, 1, 1, 256)
+    monkeypatch.setattr(compiled, "chips", lambda kind, number: [kind] * number)
+    monkeypatch.setattr(compiled, "compile_step", lambda *_: Compiled())
+    monkeypatch.setattr(layouts.memory, "of_program", lambda _: 7)
+    layouts.compile_once(layout, tmp_path)
+    monkeypatch.delattr(compiled, "compile_step")
+    layouts.compile_once(layout, tmp_path)
+    found = layouts.read(layout, tmp_path)
+    assert found.program == compiled.of_text(TPU, 7, "v5e", 8)
+    assert not found.refusal

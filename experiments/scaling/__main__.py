@@ -1,13 +1,14 @@
-r"""How far the paper's batch scales over accelerators that are not here: docs/scaling.md.
+r"""How far the paper's batch scales over TPUs that are not here: docs/scaling.md.
 
-  python -m experiments.scaling --workdir=runs/scaling --output=docs/scaling.md
+  .venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling --output=docs/scaling.md
 
-compiles the real training step for as many virtual CPU devices as each size has, without making any
-array of full size; reads what each device sends and multiplies; and sets that against published
-rates. Each size compiles in a process of its own, in about a minute; what the work folder holds
-already is not compiled again.
+compiles the real training step with XLA's compiler for TPUs, for each layout in one to three
+minutes of a core, and reads memory, cycles and collectives from its programs. What the work folder
+holds already is not compiled again. `make .venv-tpu/.installed` installs the compiler; no TPU is
+needed.
 """
 
+import importlib.metadata
 import logging
 import pathlib
 
@@ -20,30 +21,33 @@ from transformer_jax import flags as flags_lib
 _log = logging.getLogger("transformer_jax.scaling")
 
 # data × fsdp × tensor, and the length of a row: the batch has 24,576 / length rows to share out.
-MESHES = (
-    *((data, 1, 1, 256) for data in (2, 4, 8, 16, 32)),
-    *((64, 1, 1, 128), (128, 1, 1, 64), (256, 1, 1, 32)),
-    *((4, 1, 2, 256), (32, 1, 2, 256), (32, 1, 4, 256), (32, 1, 8, 256)),
-    (1, 8, 1, 256),
-)
+_BOTH = ((8, 1, 1, 256), (1, 8, 1, 256), (16, 1, 1, 256), (32, 1, 1, 256), (32, 1, 2, 256))
+MESHES = {
+    "base": ((1, 1, 1, 256), *_BOTH, (64, 1, 1, 128)),
+    "big": ((1, 1, 1, 256), (4, 1, 1, 256), *_BOTH),
+}
 
 
 def _main() -> None:
     workdir = files.local_path(_WORKDIR.value)
-    if _COMPILE.value:
-        layouts.compile_here(layouts.parse(_COMPILE.value), workdir)
-        return
-    asked = [layouts.Layout(model, *mesh) for model in ("base", "big") for mesh in MESHES]
+    asked = [layouts.Layout(model, *mesh) for model, meshes in MESHES.items() for mesh in meshes]
+    if _LAYOUTS.value:
+        asked = list(map(layouts.parse, _LAYOUTS.value))
     for done, layout in enumerate(asked, start=1):
         _log.info("%s, %d of %d", layout.name, done, len(asked))
-        layouts.compile_apart(layout, workdir)
-    page = report.document([layouts.read(layout, workdir) for layout in asked])
+        layouts.compile_once(layout, workdir)
+    command = ".venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling"
+    command += f" --layouts={','.join(_LAYOUTS.value)}" if _LAYOUTS.value else ""
+    results = [layouts.read(layout, workdir) for layout in asked]
+    page = report.document(results, command, importlib.metadata.version("libtpu"))
     files.write(pathlib.Path(_OUTPUT.value), page.encode())
     _log.info("%s is written", _OUTPUT.value)
 
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "Where programs are kept.", required=True)
-    _COMPILE = flags.DEFINE_string("compile", "", "Compiles one layout; for its own use.")
+    _LAYOUTS = flags.DEFINE_list(
+        "layouts", [], "In place of all: model, data × fsdp × tensor, row; base-4x8x1-256."
+    )
     _OUTPUT = flags.DEFINE_string("output", "docs/scaling.md", "What is written.")
     flags_lib.run(_main)

@@ -1,27 +1,21 @@
-"""Ways to share out a step over devices, and what the compiler makes of each, device by device."""
+"""Ways to share out a step over chips, and what XLA's compiler for TPUs makes of each."""
 
 import dataclasses
 import gzip
 import json
-import os
 import pathlib
-import subprocess
-import sys
-import tempfile
-import time
+import re
 
 import jax
 
 from configs import base, big
-from experiments.scaling import partitioned
+from experiments import compiled
 from transformer_jax import config as config_lib
-from transformer_jax import files, models
-from transformer_jax.training import sharding
-from transformer_jax.training import step as step_lib
+from transformer_jax import files
+from transformer_jax.training import memory, sharding
 
+KIND = "v5e"
 MODELS = {"base": base.get_config, "big": big.get_config}
-# The partitioner's result, before a CPU's own passes turn bfloat16 into float32.
-_DUMP = "--xla_dump_hlo_pass_re=spmd-partition.* --xla_dump_hlo_module_re=jit_step --xla_dump_to="
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +24,9 @@ class Layout:
 
     Attributes:
       model: the name of a config, base or big.
-      data: devices that share out the batch.
-      fsdp: devices that share out the batch, parameters and optimiser state.
-      tensor: devices that share out heads, d_ff and the vocabulary.
+      data: chips that share out the batch.
+      fsdp: chips that share out the batch, parameters and optimiser state.
+      tensor: chips that share out heads, d_ff and the vocabulary.
       row: target, and source, positions in a packed row.
     """
 
@@ -43,7 +37,7 @@ class Layout:
     row: int
 
     @property
-    def devices(self) -> int:
+    def chips(self) -> int:
         """How many there are in all."""
         return self.data * self.fsdp * self.tensor
 
@@ -53,7 +47,11 @@ class Layout:
         return f"{self.model}-{self.data}x{self.fsdp}x{self.tensor}-{self.row}"
 
     def config(self) -> config_lib.Config:
-        """The model's config for this layout, in bfloat16, as on accelerators."""
+        """The model's config for this layout, in bfloat16.
+
+        Raises:
+          UserError: the batch's rows cannot be shared out so.
+        """
         config = MODELS[self.model]()
         config.update_from_flattened_dict(
             {
@@ -65,91 +63,73 @@ class Layout:
                 "mesh.tensor": self.tensor,
             }
         )
-        return config_lib.from_mapping(config.to_dict())
+        found = config_lib.from_mapping(config.to_dict())
+        sizes = (self.data, self.fsdp, self.tensor)
+        mesh = jax.sharding.AbstractMesh(sizes, ("data", "fsdp", "tensor"))
+        parts = found.train.accumulation_steps
+        sharding.rows_for_budget(found.train.batch_tokens, self.row, parts, mesh)
+        return found
 
 
 def parse(name: str) -> Layout:
-    """The layout of a name."""
-    model, mesh, row = name.split("-")
-    return Layout(model, *map(int, mesh.split("x")), row=int(row))
+    """The layout of a name.
+
+    Raises:
+      UserError: it is none.
+    """
+    found = re.fullmatch(rf"({'|'.join(MODELS)})-(\d+)x(\d+)x(\d+)-(\d+)", name)
+    if not found or not all(map(int, found.groups()[1:])):
+        raise config_lib.UserError(
+            f"--layouts={name} should be one of {', '.join(MODELS)}, the sizes of a mesh (data, "
+            "fsdp, tensor) and positions in a row, as in base-4x8x1-256"
+        )
+    return Layout(found[1], *map(int, found.groups()[1:]))
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """What was compiled for a layout.
+class Result:
+    """What is known of a layout.
 
     Attributes:
       layout: it.
-      sent: collectives as the partitioner wrote them, in the types that an accelerator would send.
-      launched: those of the finished program, in which many are combined into one.
-      flops: operations of one device's matrix products in a step.
-      seconds: that compiling took.
+      program: what its compiled step says of itself; None if it does not fit.
+      refusal: why it does not fit.
     """
 
     layout: Layout
-    sent: list[partitioned.Collective]
-    launched: list[partitioned.Collective]
-    flops: int
-    seconds: float
+    program: compiled.Program | None
+    refusal: str
 
 
-def compile_here(layout: Layout, workdir: pathlib.Path) -> None:
-    """Compiles a layout's step in this process, which `compile_all` has started for it."""
-    jax.config.update("jax_num_cpu_devices", layout.devices)
-    jax.config.update("jax_disable_most_optimizations", True)  # of machine code, which never runs
-    config = layout.config()
-    mesh = sharding.make_mesh(config.mesh)
-    model = models.build(config.model, config.data.vocab_size)
-    start = time.perf_counter()
-    program = step_lib.compile_step(model, config, mesh)
-    seconds = time.perf_counter() - start
-    folder = pathlib.Path(os.environ["XLA_FLAGS"].split("--xla_dump_to=")[1].split()[0])
-    (dumped,) = folder.glob("*after_spmd-partitioning*.txt")
-    for name, text in (
-        ("partitioned", dumped.read_text(encoding="utf-8")),
-        ("compiled", program.as_text() or ""),
-    ):
-        files.write(_path(workdir, layout, f"{name}.hlo.gz"), gzip.compress(text.encode()))
-    files.write_json(_path(workdir, layout, "json"), {"seconds": seconds})
-
-
-def compile_apart(layout: Layout, workdir: pathlib.Path) -> None:
-    """Compiles a layout in a process of its own, unless that is done: devices are set at its start.
+def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
+    """Compiles a layout, and keeps its program's text, unless that is done.
 
     Raises:
-      RunError: it failed; what it said is on stderr.
+      UserError: the batch cannot be shared out so, or there is no compiler or no such slice.
     """
-    if _path(workdir, layout, "json").exists():
+    kept = _path(workdir, layout, "json")
+    if kept.exists():
         return
-    with tempfile.TemporaryDirectory() as folder:
-        flags = f"{os.environ.get('XLA_FLAGS', '')} {_DUMP}{folder}".strip()
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "experiments.scaling"),
-                *(f"--workdir={workdir}", f"--compile={layout.name}"),
-            ],
-            env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-            check=False,
-        )
-    if done.returncode:
-        raise config_lib.RunError(f"{layout.name} was not compiled; see above")
+    config, described = layout.config(), compiled.chips(KIND, layout.chips)
+    text, found = "", {}
+    try:
+        program = compiled.compile_step(config, described)
+        text = program.as_text() or ""
+        found["memory_bytes"] = memory.of_program(program)
+    except config_lib.UserError as error:
+        found["refusal"] = str(error)
+    files.write(_path(workdir, layout, "hlo.gz"), gzip.compress(text.encode()))
+    files.write_json(kept, found)
 
 
-def read(layout: Layout, workdir: pathlib.Path) -> Program:
-    """What `compile_apart` left."""
-
-    def module(name: str) -> partitioned.Module:
-        packed = _path(workdir, layout, f"{name}.hlo.gz").read_bytes()
-        return partitioned.parse(gzip.decompress(packed).decode())
-
-    split = module("partitioned")
-    return Program(
-        layout,
-        sent=partitioned.collectives(split, layout.devices),
-        launched=partitioned.collectives(module("compiled"), layout.devices),
-        flops=partitioned.matrix_flops(split),
-        seconds=json.loads(_path(workdir, layout, "json").read_text())["seconds"],
-    )
+def read(layout: Layout, workdir: pathlib.Path) -> Result:
+    """What `compile_once` left."""
+    found = json.loads(_path(workdir, layout, "json").read_text(encoding="utf-8"))
+    program = None
+    if "refusal" not in found:
+        text = gzip.decompress(_path(workdir, layout, "hlo.gz").read_bytes()).decode()
+        program = compiled.of_text(text, found["memory_bytes"], KIND, layout.chips)
+    return Result(layout, program, found.get("refusal", ""))
 
 
 def _path(workdir: pathlib.Path, layout: Layout, ending: str) -> pathlib.Path:

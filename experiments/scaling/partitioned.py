@@ -1,11 +1,10 @@
-"""What each device does in a partitioned program, read from its text: collectives and products.
+"""What each device does in a compiled program, read from its text, `Compiled.as_text()`.
 
-Both texts that XLA writes will do for collectives: that of the compiled program,
-`jax.stages.Compiled.as_text()`, and that of the program as its partitioner left it. Products stand
-as such, as `dot`, only in the latter, since a CPU's compiler makes other calls of them; in a TPU's
-compiled program they are `convolution`, and each operation has an estimate of its cycles.
+A TPU's compiler writes an estimate of its cycles to each operation, and operations in the order in
+which they run. To collectives, scatters and sorts it writes none.
 """
 
+import collections
 import dataclasses
 import math
 import re
@@ -23,8 +22,9 @@ _NUMBERED = re.compile(r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 # A TPU's compiler lets a collective run beside products: it writes it, with the same channel, into
-# the fusion that starts it, into those beside which it runs, and into the one that awaits it.
-_BESIDE = re.compile(r"chain_id=|async_collective_name=")
+# the fusion that begins it, into those beside which it runs, and into the one that awaits it.
+_BEGINS, _AWAITS = "AsyncCollectiveStart", "AsyncCollectiveDone"
+_BESIDE = "chain_id="
 # And it makes one fusion of an all-reduce of which each device needs a part.
 _SCATTERED = "all-reduce-scatter"
 # How a GPU's compiler calls cuBLAS, and what else it makes kernels of.
@@ -67,6 +67,44 @@ class Collective:
 
 
 @dataclasses.dataclass(frozen=True)
+class Computing:
+    """An operation.
+
+    Attributes:
+      cycles: that it takes.
+      product: whether it is a matrix product, with what is fused with it.
+    """
+
+    cycles: int
+    product: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Sending:
+    """A collective begins, and goes on beside operations until it is awaited, if it is `beside`.
+
+    Attributes:
+      name: its instruction's.
+      collective: it.
+      key: what `Awaiting` says.
+    """
+
+    name: str
+    collective: Collective
+    key: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Awaiting:
+    """A collective has to have ended."""
+
+    key: str
+
+
+Event = Computing | Sending | Awaiting
+
+
+@dataclasses.dataclass(frozen=True)
 class Module:
     """The text of a module, taken apart.
 
@@ -100,22 +138,12 @@ def collectives(module: Module, devices: int) -> list[Collective]:
       devices: that run it.
 
     Raises:
-      ValueError: one stands in a loop whose number of turns the compiler does not know.
+      ValueError: a loop turns as often as its data say.
     """
-    wanted = {*COLLECTIVES, *(f"{kind}-start" for kind in COLLECTIVES)}
-    found: list[Collective] = []
-    seen: set[str] = set()
-    for times, where, instruction in _run(module, module.entry, lambda one: one.opcode in wanted):
-        beside = _BESIDE.search(instruction.attributes) is not None
-        channel = _CHANNEL.search(instruction.attributes)
-        if beside and channel:  # else a GPU's -start, which stands once
-            if channel[1] in seen:
-                continue
-            seen.add(channel[1])
-        one = _collective(instruction, devices)
-        kind = "reduce-scatter" if where.startswith(_SCATTERED) else one.kind
-        found.append(dataclasses.replace(one, kind=kind, times=times, beside=beside or one.beside))
-    return [one for one in found if len(one.group) > 1]
+    found = [event for event in events(module, devices) if isinstance(event, Sending)]
+    times = collections.Counter(event.name for event in found)
+    once = {event.name: event.collective for event in found if len(event.collective.group) > 1}
+    return [dataclasses.replace(one, times=times[name]) for name, one in once.items()]
 
 
 def cycles(module: Module) -> int:
@@ -124,11 +152,61 @@ def cycles(module: Module) -> int:
     Raises:
       ValueError: a loop turns as often as its data say.
     """
-    return sum(
-        times * int(_CYCLES.findall(instruction.attributes)[0])
-        for times, _, instruction in _run(
-            module, module.entry, lambda one: _CYCLES.search(one.attributes) is not None
-        )
+    return sum(event.cycles for event in events(module, 1) if isinstance(event, Computing))
+
+
+def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
+    """What one step does, in the order in which the text has it; loops turn by turn.
+
+    Args:
+      module: from `parse`.
+      devices: that run it.
+      name: of a computation, in place of the entry.
+
+    Raises:
+      ValueError: a loop turns as often as its data say.
+    """
+    name = name or module.entry
+    block = module.computations[name]
+    custom = "".join(one.attributes for one in block if one.opcode == "custom-call")
+    for one in block:
+        kind = re.sub("-(start|done)$", "", one.opcode)
+        if estimate := _CYCLES.search(one.attributes):
+            yield Computing(int(estimate[1]), _multiplies(module, one))
+        if one.opcode == f"{kind}-done" and kind in COLLECTIVES:
+            yield Awaiting(hlo.NAME.findall(one.operands)[0])
+        elif kind in COLLECTIVES and _BESIDE in one.attributes:
+            channel = _CHANNEL.findall(one.attributes)[0]
+            if _BEGINS in custom:
+                found = dataclasses.replace(_collective(one, devices), beside=True)
+                yield Sending(one.name, found, channel)
+            elif _AWAITS in custom:
+                yield Awaiting(channel)
+        elif kind in COLLECTIVES:
+            found = _collective(one, devices)
+            if name.startswith(_SCATTERED):
+                found = dataclasses.replace(found, kind="reduce-scatter")
+            yield Sending(one.name, found, one.name)
+        else:
+            # The estimate of what calls a computation is that of all that stands in it.
+            inside = [
+                event
+                for group in _CALLED.findall(one.attributes)
+                for called in hlo.NAME.findall(group)
+                for event in events(module, devices, called)
+                if not (estimate and isinstance(event, Computing))
+            ]
+            turns = hlo.turns(one, module.computations) if one.opcode == "while" and inside else 1
+            for _ in range(turns):
+                yield from inside
+
+
+def _multiplies(module: Module, instruction: hlo.Instruction) -> bool:
+    return instruction.opcode == "convolution" or any(
+        _multiplies(module, each)
+        for group in _CALLED.findall(instruction.attributes)
+        for called in hlo.NAME.findall(group)
+        for each in module.computations[called]
     )
 
 
@@ -171,23 +249,6 @@ def _operands(instruction: hlo.Instruction) -> list[str]:
     return hlo.NAME.findall(instruction.operands)
 
 
-def matrix_flops(module: Module) -> int:
-    """Operations of one device's matrix products in a step: 2 for each number multiplied and added.
-
-    Raises:
-      ValueError: one stands in a loop whose number of turns the compiler does not know.
-    """
-    total = 0
-    for times, _, product in _run(module, module.entry, lambda one: one.opcode == "dot"):
-        left = hlo.NAME.findall(product.operands)[0]
-        _, sizes = _arrays(module.shapes[left])[0]
-        contracted = re.findall(r"lhs_contracting_dims=\{([\d,]*)\}", product.attributes)[0]
-        _, result = _arrays(product.shape)[0]
-        shared = math.prod(sizes[axis] for axis in _integers(contracted))
-        total += 2 * times * math.prod(result) * shared
-    return total
-
-
 def total_bytes(found: Sequence[Collective], kind: str) -> int:
     """Of the arrays of all collectives of a kind in a step."""
     return sum(one.times * one.array_bytes for one in found if one.kind == kind)
@@ -219,6 +280,7 @@ def _collective(instruction: hlo.Instruction, devices: int) -> Collective:
     if beside:
         kind = kind.removesuffix("-start")
         if kind != "all-reduce":  # the others name what they take before what they result in
+            arrays = [each for each in arrays if each != ("u32", [])]  # and then flags
             arrays = arrays[len(arrays) // 2 :]
     size = sum(math.prod(sizes) * _item_bytes(dtype) for dtype, sizes in arrays)
     if kind == "collective-permute":

@@ -1,219 +1,319 @@
-"""docs/scaling.md: what was compiled, and what published rates make of it."""
+"""docs/scaling.md: what compiled steps say of how far the paper's batch scales."""
 
+import collections
+import dataclasses
 import datetime
-import os
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 
-from experiments import tables
-from experiments.scaling import layouts, network, predictions
-from experiments.scaling import tables as our_tables
+from experiments import compiled, tables
+from experiments.scaling import layouts, network
 
-SIZES = {"v5e": (8, 256), "H100": (1, 64)}  # of each kind of device, the fewest and the most
+HALF = 0.5  # a batch has stopped scaling where efficiency is below this
+NOTHING = 1e-6  # seconds, of what rounding leaves
+GIB = 2**30
 
 _TEXT = """# How far does the paper's batch scale?
 
-On how many chips does it pay to train base and big with the paper's batch, {tokens:,} target
-positions? Nothing here was measured on an accelerator: the training step was compiled for virtual
-devices, what each of them sends and multiplies was counted, and published rates made times of
-that.
+On how many TPU {kind} does it pay to train base and big with the paper's batch of {tokens:,} target
+positions, in bfloat16? Nothing here was run on a TPU, and nothing is a measurement: XLA's own
+compiler for TPUs compiled the whole training step for each slice, and every figure is read from
+its programs.
 
 ## Answer
 
-The batch has stopped scaling for {stops}.
-
 {answer}
 
-*Half efficient up to*: with twice as many devices the batch has stopped scaling, in that the best
-layout compiled has less than half of one device's efficiency if nothing is hidden, that is if
-products, collectives and the update follow one another. *Doubling pays up to*: twice as many would
-make such a step less than {worth} times as fast, or were not asked for. A range begins with what
-holds if products hide as much of the sending as they can. The paper trained base for 12 hours and
-big for 3.5 days on 8 P100s.
+{answers}
 
-What ends it is what does not shrink. By data alone each device sends the gradients of all
-parameters and updates all of them, however few rows it has. On {most} v5e:
+*Efficiency*: positions a second and chip, against the smallest slice below that the step fits on
+({smallest}). It pays up to the last number of chips at which the fastest layout has at least
+{half:.0%}. The paper trained base for 12 hours and big for 3.5 days on 8 P100s.
 
-{fixed}
+{steps}
 
-### Where the rows no longer divide
+*Computing*: the compiler's estimate of the cycles of all operations, at {gigahertz} GHz;
+*products*: of those that hold a matrix product. *Sending*: by how much collectives make the step
+longer; they follow one another at published rates, beside such operations as the program has
+between a collective's beginning and its end. Positions are those of the target, padding included.
 
-{divisibility}
+## What ends it
 
-With rows of 256, as in `configs/base.py`, data and fsdp together take {most} devices at most, and
-a run on more is refused. Shorter rows share out further, but a pair longer than a row is dropped
-from training. mesh.fsdp shares out rows as mesh.data does, and so does not help; mesh.tensor
-divides heads, d_ff and the vocabulary instead, by at most 8, since 37,000 pieces are no multiple
-of 16 (40,960 are). train.batch_tokens=32768 would do for 128 devices, and is another recipe.
+{ends}
 
-## Predicted
+With rows of {row}, data and fsdp together take {most} chips at most, since the batch has {rows}
+rows, and more are refused. Rows of 128 go on to 64 chips, but pairs longer than a row are dropped
+from training. mesh.tensor divides heads, d_ff and the vocabulary instead, by at most 8, since
+37,000 pieces are no multiple of 16.
 
-{predicted}
+## What is sent
 
-*Hidden* and *exposed*: efficiency, one device's time over the number of devices and their time, if
-products hide as much of the sending as they can, and if nothing is hidden. One device is given
-rows of the same length, and may lack the memory. *Update*: Adam's, which waits for the sending.
-Positions are those of the target, padding included. *Alone* is the formula's; all other lines were
-compiled.
+{sent}
 
-## What was compiled
+MB are what a chip sends by ring algorithms: of n chips 2 (n − 1)/n of what is all-reduced,
+(n − 1)/n of what is gathered or scattered. *Hidden*: how much of their time passes beside
+operations.
 
-{programs}
-
-MB are of whole arrays, in the types in which XLA's partitioner leaves them: bfloat16 for most
-gradients. *Sent*: what a device sends by ring algorithms, of n devices 2 (n − 1)/n of what is
-all-reduced and (n − 1)/n of what is gathered, scattered or exchanged. *In float32*: the same of
-the finished program, in which a CPU's compiler has widened bfloat16 and combined collectives.
-*Combined*: how many are left then, each of which is charged one latency.
-
-- {loops} With train.accumulation_steps gradients are all-reduced in every part, not once a step.
-- The products of all devices together are {low:.3f} to {high:.3f} times those of the formula in
-  `experiments/cost.py`.
-- The matrix that both embeddings and the logits share is all-reduced {uses} times a step, once for
-  each use: {shared:.0f} of base's {all_reduced:.0f} MB. Added up on each device first, it would be
-  sent once.
-- {fsdp}
+{findings}
 
 ## What this leaves out
 
-- Small products: {utilisation:.0%} of the peak (`utilisation` in `experiments/devices.json`) is
-  taken at every size, though at {positions} positions a device products reach less. A lower share
-  throughout makes training slower and efficiency higher; one that falls as devices are added makes
-  both worse. At 20% throughout the batch stops scaling for {stops_20}; at 60% for {stops_60}.
-- Softmax, norms, dropout and casts, but for what `utilisation` allows for them.
-- Rings that share links on the torus, and all-to-all, which burdens more of them than a ring does;
-  stragglers, the input, checkpoints and evaluation.
-- What an accelerator's compiler does otherwise: combine fewer collectives, widen gradients before
-  they are summed, or share out the update.
+The estimate has no cycles for scatters and sorts. Rings that share links of the torus, stragglers,
+the input, checkpoints and evaluation are left out. Only a run on TPUs can say how far the
+compiler's estimate and the published rates hold.
 
 ## How it was made
 
-`python -m experiments.scaling --workdir=runs/scaling --output=docs/scaling.md` on {machine}, which
-compiles what the work folder lacks: {number} programs at their full depth, each for as many
-virtual devices as it has. Nothing is extrapolated. A step takes its products ÷ (peak ×
-{utilisation:.0%}), plus {update} bytes for each parameter that a device updates ÷ the rate of its
-memory, plus bytes sent ÷ the rate of the links and a latency for each combined collective.
-
-Rates, of {date}: {note} Assumed: on the torus a group of two has one link of each chip, a larger
-one two, a whole pod four, and a collective waits for the hops along both sides of its group;
-members of a group within a node use their ports together.
+`{command}`, on {date}, with JAX {jax} and libtpu {libtpu}, from {number} programs, each of which
+takes one to three minutes of a CPU core to compile; no TPU is needed. Rates of links, of
+{published}: {note} Assumed: a group of two has one link of each chip, a larger one two, a whole pod
+four, and a collective waits for the hops along both sides of its group.
 """
 
 
-def document(programs: Sequence[layouts.Program]) -> str:
-    """The whole page, of all layouts, in the order in which they should stand."""
-    found = {
-        (model, kind): _predict(programs, model, kind)
-        for model in ("base", "big")
-        for kind in SIZES
-    }
-    config, *_ = predictions.one_device("base", 256)
-    most = our_tables.power_of_two(config.train.batch_tokens // config.data.target_length)
-    by_name = {program.layout.name: program for program in programs}
-    data = by_name[f"base-{most}x1x1-256"]
-    ratios = [_ratio(program) for program in programs]
-    shared = _shared(data)
-    published = network.read_data()
+def document(results: Sequence[layouts.Result], command: str, libtpu: str) -> str:
+    """The whole page.
+
+    Args:
+      results: in the order in which they should stand; of each model, one fits at least.
+      command: that makes the page.
+      libtpu: the compiler's version.
+    """
+    models = dict.fromkeys(one.layout.model for one in results)
+    found = {model: [one for one in results if one.layout.model == model] for model in models}
+    data, config = network.read_data(), results[0].layout.config()
+    rows = config.train.batch_tokens // config.data.target_length
     text = _TEXT.format(
+        kind=layouts.KIND,
         tokens=config.train.batch_tokens,
-        stops=_stops(programs),
-        stops_20=_stops(programs, 0.2),
-        stops_60=_stops(programs, 0.6),
-        answer=_markdown(our_tables.answer(found)),
-        worth=predictions.WORTH,
-        most=most,
-        fixed="\n".join(_fixed(by_name[f"{model}-{most}x1x1-256"]) for model in ("base", "big")),
-        divisibility=_markdown(our_tables.divisibility(config)),
-        predicted=_markdown(*(our_tables.predicted(*key, each) for key, each in found.items())),
-        programs=_markdown(our_tables.compiled(programs)),
-        loops=_loops(programs),
-        low=min(ratios),
-        high=max(ratios),
-        uses=len(shared),
-        shared=sum(shared) / 1e6,
-        all_reduced=sum(one.array_bytes for one in data.sent) / 1e6,
-        fsdp=_fsdp(by_name["base-8x1x1-256"], by_name["base-1x8x1-256"]),
-        utilisation=published["utilisation"],
-        positions=min(config.train.batch_tokens // one.layout.devices for one in programs),
-        machine=f"{os.cpu_count()} CPU cores, JAX {jax.__version__}, {datetime.date.today()}",
-        number=len(programs),
-        update=network.UPDATE_BYTES,
-        date=published["date"],
-        note=published["networks"]["note"],
+        answer="\n".join(_answer(model, each) for model, each in found.items()),
+        answers=_markdown(_answers(found)),
+        smallest=", ".join(
+            f"{smallest(each).layout.chips} for {model}" for model, each in found.items()
+        ),
+        half=HALF,
+        steps=_markdown(*(_steps(model, each) for model, each in found.items())),
+        gigahertz=data["compilers"][layouts.KIND]["gigahertz"],
+        ends="\n".join(line for model, each in found.items() for line in _ends(model, each)),
+        row=config.data.target_length,
+        most=rows & -rows,
+        rows=rows,
+        sent=_markdown(_sent(results)),
+        findings="\n".join(_findings(results)),
+        date=datetime.date.today(),
+        jax=jax.__version__,
+        libtpu=libtpu,
+        number=sum(one.program is not None for one in results),
+        command=command,
+        published=data["date"],
+        note=data["networks"]["note"],
     )
     return "\n\n".join(map(_wrapped, text.strip().split("\n\n"))) + "\n"
 
 
-def _predict(
-    programs: Sequence[layouts.Program], model: str, kind: str, utilisation: float = 0.0
-) -> list[predictions.Prediction]:
-    """All layouts that a kind of device is asked for, ascending in devices, from one on."""
-    least, most = SIZES[kind]
-    found = [
-        predictions.predict(program, kind, utilisation)
-        for program in programs
-        if program.layout.model == model and least <= program.layout.devices <= most
+def smallest(results: Sequence[layouts.Result]) -> layouts.Result:
+    """The fastest layout on the fewest chips that a step fits on."""
+    return best(results)[0]
+
+
+def best(results: Sequence[layouts.Result]) -> list[layouts.Result]:
+    """For each number of chips the fastest layout, ascending."""
+    fastest: dict[int, layouts.Result] = {}
+    fitting = [one for one in results if one.program]
+    for one in sorted(fitting, key=lambda one: _program(one).seconds, reverse=True):
+        fastest[one.layout.chips] = one
+    return [fastest[chips] for chips in sorted(fastest)]
+
+
+def efficiency(one: layouts.Result, results: Sequence[layouts.Result]) -> float:
+    """Positions a second and chip, over those of the smallest slice."""
+    least = smallest(results)
+    alone = _program(least).seconds * least.layout.chips
+    return alone / (_program(one).seconds * one.layout.chips)
+
+
+def pays(results: Sequence[layouts.Result]) -> layouts.Result:
+    """The fastest layout of the number of chips up to which a batch scales."""
+    last, *others = best(results)
+    for one in others:
+        if efficiency(one, results) < HALF:
+            break
+        last = one
+    return last
+
+
+def hours(one: layouts.Result) -> float:
+    """Of the paper's number of steps."""
+    return _program(one).seconds * one.layout.config().train.num_steps / 3600
+
+
+def _program(one: layouts.Result) -> compiled.Program:
+    if one.program is None:
+        raise ValueError(f"{one.layout.name} does not fit: {one.refusal}")
+    return one.program
+
+
+def _answer(model: str, results: Sequence[layouts.Result]) -> str:
+    last = pays(results)
+    if last is smallest(results) is best(results)[-1]:
+        return (
+            f"- {model}: not known, since no more than {last.layout.chips} chips were compiled "
+            f"for, on which the run takes {hours(last):.2g} hours."
+        )
+    larger = [one for one in best(results) if one.layout.chips > last.layout.chips]
+    text = (
+        f"- **{model}: up to {last.layout.chips} chips**, where each does "
+        f"{efficiency(last, results):.0%} of what it does on the smallest slice, and the run takes "
+        f"{hours(last):.2g} hours"
+    )
+    if not larger:
+        return f"{text}; no larger slice was compiled."
+    return (
+        f"{text}; on {larger[0].layout.chips}, the next that was compiled for, it would be "
+        f"{efficiency(larger[0], results):.0%} and {hours(larger[0]):.2g} hours."
+    )
+
+
+def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Table:
+    """A line for each model."""
+    lines = []
+    for model, results in found.items():
+        fastest = min(best(results), key=lambda one: _program(one).seconds)
+        cells = [
+            cell
+            for one in (smallest(results), pays(results), fastest)
+            for cell in (
+                f"{one.layout.chips}: {_mesh(one.layout)}",
+                f"{efficiency(one, results):.0%}",
+                f"{hours(one):.2f}",
+            )
+        ]
+        lines.append([model, *cells])
+    heads = ["smallest that fits", "pays up to", "fastest"]
+    return tables.Table(
+        ["model", *(cell for head in heads for cell in (head, "efficiency", "hours"))], lines
+    )
+
+
+def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Table:
+    """A line for each layout."""
+    lines = []
+    for one in results:
+        rows = one.layout.config().train.batch_tokens // one.layout.row
+        cells = [
+            f"{one.layout.chips}",
+            _mesh(one.layout),
+            f"{rows // (one.layout.data * one.layout.fsdp)} × {one.layout.row}",
+        ]
+        if one.program:
+            step = one.program
+            times = (step.products, step.computing, step.sending, step.seconds)
+            cells += [
+                f"{step.memory_bytes / GIB:.2f}",
+                *(f"{1e3 * seconds:.1f}" for seconds in times),
+                f"{one.layout.config().train.batch_tokens / step.seconds / 1e6:.2f}",
+                f"{efficiency(one, results):.0%}",
+                f"{hours(one):.2f}",
+            ]
+        else:
+            cells += ["does not fit", *[""] * 7]
+        lines.append(cells)
+    heads = "chips|layout|rows each|GiB a chip|products ms|computing ms|sending ms|step ms"
+    heads += "|million positions/s|efficiency|hours"
+    number = results[0].layout.config().train.num_steps
+    return tables.Table(heads.split("|"), lines, f"{model}, {number:,} steps")
+
+
+def _sent(results: Sequence[layouts.Result]) -> tables.Table:
+    """A line for each layout that sends anything."""
+    lines = []
+    for one in results:
+        if not one.program or not one.program.collectives:
+            continue
+        step, kinds = one.program, collections.Counter[str]()
+        for each in step.collectives:
+            kinds[each.kind] += each.times
+        lines.append(
+            [
+                one.layout.model,
+                _mesh(one.layout),
+                ", ".join(f"{times:,} {kind}" for kind, times in kinds.items()),
+                f"{step.sent_bytes / 1e6:,.0f}",
+                f"{1e3 * step.links:.1f}",
+                f"{1e3 * step.hidden:.1f}",
+            ]
+        )
+    return tables.Table(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
+
+
+def _ends(model: str, results: Sequence[layouts.Result]) -> list[str]:
+    """What does not shrink, from the least and the greatest of a model's data meshes."""
+    rows = results[0].layout.row
+    meshes = [
+        one
+        for one in results
+        if one.program and one.layout.data == one.layout.chips > 1 and one.layout.row == rows
     ]
-    one_device = predictions.alone(model, kind, utilisation)
-    return [one_device, *sorted(found, key=lambda one: one.layout.devices)]
+    if len(meshes) < 2:
+        return []
+    few, *_, many = meshes
+    before, after = _program(few), _program(many)
+    chips = (few.layout.chips, many.layout.chips)
+    # Computing is what each row takes, and what is there however few rows there are.
+    fixed = (chips[1] * after.computing - chips[0] * before.computing) / (chips[1] - chips[0])
+    return [
+        f"- {model}: from {chips[0]} chips to {chips[1]} by data alone computing falls from "
+        f"{1e3 * before.computing:.1f} to {1e3 * after.computing:.1f} ms, as if {1e3 * fixed:.1f} "
+        f"ms did not depend on a chip's rows, and sending goes from {1e3 * before.sending:.1f} to "
+        f"{1e3 * after.sending:.1f} ms: each chip sends the gradients of all parameters "
+        f"({after.sent_bytes / 1e6:,.0f} MB) and updates all of them, however few rows it has."
+    ]
 
 
-def _stops(programs: Sequence[layouts.Program], utilisation: float = 0.0) -> str:
-    """The sizes at which the batch has stopped scaling, in words."""
-    words = []
-    for model in ("base", "big"):
-        sizes = []
-        for kind in SIZES:
-            found = _predict(programs, model, kind, utilisation)
-            half = predictions.half_efficient(found).layout.devices
-            larger = [one.layout.devices for one in found if one.layout.devices > half]
-            sizes.append(f"{min(larger)} {kind}" if larger else f"more than {half} {kind}")
-        words.append(f"{model} at {' or '.join(sizes)}")
-    return ", ".join(words)
+def _findings(results: Sequence[layouts.Result]) -> list[str]:
+    """What is odd."""
+    by_layout = {one.layout: one.program for one in results if one.program}
+    alone = [step for layout, step in by_layout.items() if layout.data == layout.chips > 1]
+    found = []
+    if alone and all(step.hidden < NOTHING for step in alone):
+        found += [
+            "- By data alone nothing is hidden: all gradients are summed by collectives that the "
+            "program awaits where they begin."
+        ]
+    for layout, fsdp in by_layout.items():
+        data = by_layout.get(dataclasses.replace(layout, data=layout.fsdp, fsdp=layout.data))
+        if layout.fsdp == 1 or not data:
+            continue
+        found += [
+            f"- {layout.model}: {_mesh(layout)} takes {fsdp.memory_bytes / GIB:.2f} GiB a chip "
+            f"where data {layout.fsdp} takes {data.memory_bytes / GIB:.2f}, and hides "
+            f"{fsdp.hidden / fsdp.links:.0%} of {1e3 * fsdp.links:.1f} ms of sending, but computes "
+            f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}, "
+            f"{1e3 * fsdp.products:.1f} in place of {1e3 * data.products:.1f} in products and the "
+            f"rest in what is no product, as copies and casts: a step of "
+            f"{1e3 * fsdp.seconds:.1f} ms in place of {1e3 * data.seconds:.1f}.{_walked(fsdp)}"
+        ]
+    return found
 
 
-def _fixed(program: layouts.Program) -> str:
-    time = predictions.predict(program, "v5e").time
+def _walked(step: compiled.Program) -> str:
+    """Whether products are taken piece by piece."""
+    permutes = sum(one.times for one in step.collectives if one.kind == "collective-permute")
+    if not permutes:
+        return ""
     return (
-        f"- {program.layout.model}: products {1e3 * time.products:.1f} ms, sending "
-        f"{our_tables.sent_megabytes(program.sent):,.0f} MB {1e3 * time.sending:.1f} ms, the "
-        f"update {1e3 * time.update:.1f} ms."
+        f" Large products are loops over pieces there, which {permutes:,} collective-permutes pass "
+        "along the ring of chips while the piece before is multiplied."
     )
 
 
-def _ratio(program: layouts.Program) -> float:
-    """Operations of the products of all devices, over the formula's."""
-    layout = program.layout
-    return program.flops * layout.devices / predictions.one_device(layout.model, layout.row)[2]
-
-
-def _shared(program: layouts.Program) -> list[int]:
-    """Bytes of each array of the shared matrix's size that is all-reduced."""
-    config = program.layout.config()
-    values = config.data.vocab_size * config.model.d_model
-    return [one.array_bytes for one in program.sent if one.array_bytes in (2 * values, 4 * values)]
-
-
-def _loops(programs: Sequence[layouts.Program]) -> str:
-    turns = max(one.times for program in programs for one in program.sent)
-    if turns > 1:
-        return f"Collectives run {turns} times a step at most."
-    return "No collective stands in a loop here; one that did would count once for each turn."
-
-
-def _fsdp(data: layouts.Program, fsdp: layouts.Program) -> str:
-    sent = [our_tables.sent_megabytes(program.sent) for program in (data, fsdp)]
-    text = f"With fsdp 8 a device sends {sent[1]:,.0f} MB a step, with data 8 {sent[0]:,.0f}"
-    if sent[1] < 2 * sent[0]:
-        return f"{text} (base)."
-    return (
-        f"{text} (base): what travels is not parameters but activations of the whole batch, which "
-        "the compiler shares out by d_model as the parameters are."
-    )
+def _mesh(layout: layouts.Layout) -> str:
+    sizes = {name: getattr(layout, name) for name in ("data", "fsdp", "tensor")}
+    return " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1) or "alone"
 
 
 def _wrapped(paragraph: str) -> str:

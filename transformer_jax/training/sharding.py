@@ -80,7 +80,7 @@ def of_activations(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
             yield
 
 
-def parts(mesh: jax.sharding.Mesh) -> int:
+def parts(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
     """How many parts `by_rows` makes of a batch."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
@@ -111,7 +111,10 @@ def of_parameters(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
 
 
 def rows_for_budget(
-    batch_tokens: int, row_length: int, accumulation_steps: int, mesh: jax.sharding.Mesh
+    batch_tokens: int,
+    row_length: int,
+    accumulation_steps: int,
+    mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh,
 ) -> int:
     """Rows of the global batch: as many as the budget of target positions holds.
 
