@@ -152,7 +152,7 @@ def cycles(module: Module) -> int:
     Raises:
       ValueError: a loop turns as often as its data say.
     """
-    return sum(event.cycles for event in events(module, 1) if isinstance(event, Computing))
+    return sum(event.cycles for event in events(module, 0) if isinstance(event, Computing))
 
 
 def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
@@ -160,7 +160,7 @@ def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
 
     Args:
       module: from `parse`.
-      devices: that run it.
+      devices: that run it; 0: whatever their number, without what they send.
       name: of a computation, in place of the entry.
 
     Raises:
@@ -173,32 +173,40 @@ def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
         kind = re.sub("-(start|done)$", "", one.opcode)
         if estimate := _CYCLES.search(one.attributes):
             yield Computing(int(estimate[1]), _multiplies(module, one))
-        if one.opcode == f"{kind}-done" and kind in COLLECTIVES:
-            yield Awaiting(hlo.NAME.findall(one.operands)[0])
-        elif kind in COLLECTIVES and _BESIDE in one.attributes:
-            channel = _CHANNEL.findall(one.attributes)[0]
-            if _BEGINS in custom:
-                found = dataclasses.replace(_collective(one, devices), beside=True)
-                yield Sending(one.name, found, channel)
-            elif _AWAITS in custom:
-                yield Awaiting(channel)
-        elif kind in COLLECTIVES:
-            found = _collective(one, devices)
-            if name.startswith(_SCATTERED):
-                found = dataclasses.replace(found, kind="reduce-scatter")
-            yield Sending(one.name, found, one.name)
-        else:
-            # The estimate of what calls a computation is that of all that stands in it.
-            inside = [
-                event
-                for group in _CALLED.findall(one.attributes)
-                for called in hlo.NAME.findall(group)
-                for event in events(module, devices, called)
-                if not (estimate and isinstance(event, Computing))
-            ]
-            turns = hlo.turns(one, module.computations) if one.opcode == "while" and inside else 1
-            for _ in range(turns):
-                yield from inside
+        if kind in COLLECTIVES:
+            yield from _sending(one, kind, devices, name, custom) if devices else ()
+            continue
+        # The estimate of what calls a computation is that of all that stands in it.
+        inside = [
+            event
+            for group in _CALLED.findall(one.attributes)
+            for called in hlo.NAME.findall(group)
+            for event in events(module, devices, called)
+            if not (estimate and isinstance(event, Computing))
+        ]
+        turns = hlo.turns(one, module.computations) if one.opcode == "while" and inside else 1
+        for _ in range(turns):
+            yield from inside
+
+
+def _sending(
+    one: hlo.Instruction, kind: str, devices: int, name: str, custom: str
+) -> Iterator[Event]:
+    """What a collective does, in a computation of a name and with such calls of the library's."""
+    if one.opcode == f"{kind}-done":
+        yield Awaiting(hlo.NAME.findall(one.operands)[0])
+    elif _BESIDE in one.attributes:
+        channel = _CHANNEL.findall(one.attributes)[0]
+        if _BEGINS in custom:
+            found = dataclasses.replace(_collective(one, devices), beside=True)
+            yield Sending(one.name, found, channel)
+        elif _AWAITS in custom:
+            yield Awaiting(channel)
+    else:
+        found = _collective(one, devices)
+        if name.startswith(_SCATTERED):
+            found = dataclasses.replace(found, kind="reduce-scatter")
+        yield Sending(one.name, found, one.name)
 
 
 def _multiplies(module: Module, instruction: hlo.Instruction) -> bool:
