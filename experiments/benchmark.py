@@ -57,21 +57,6 @@ _DECODE, _CT2 = "experiments.speed.ours:Decoding", "experiments.speed.ctranslate
 _INPUT, _EVALUATION = "experiments.speed.ours:Input", "experiments.speed.ours:Evaluation"
 OURS, OURS_BFLOAT16 = "ours, packed, float32", "ours, packed, bfloat16"
 PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
-_PRODUCT = Contender("matrix product, float32", _CEILING, {"dtype": "float32"})
-_ALONE = Contender(OURS, _OURS, {"kind": "packed", "dtype": "float32", "seeds": 1})
-_PEER = Contender(PEERS[0], _TORCH, {"dtype": "float32"}, "torch")
-_FLOAT32 = [
-    _PRODUCT,
-    _ALONE,
-    Contender("ours, padded, float32", _OURS, {"kind": "padded", "dtype": "float32", "seeds": 1}),
-    _PEER,
-]
-_BFLOAT16 = [
-    Contender("matrix product, bfloat16", _CEILING, {"dtype": "bfloat16"}),
-    Contender(OURS_BFLOAT16, _OURS, {"kind": "packed", "dtype": "bfloat16", "seeds": 1}),
-    Contender("torch, padded, bfloat16", _TORCH, {"dtype": "bfloat16"}, "torch"),
-    *(dataclasses.replace(each, shown=False) for each in (_ALONE, _PEER)),
-]
 DECODING = [
     Contender("ours", _DECODE, {}),
     Contender(PEERS[1], _CT2, {"workers": 1}, "ctranslate2"),
@@ -82,7 +67,6 @@ DECODING = [
 def measure(
     name: str,
     contenders: Sequence[Contender],
-    file: pathlib.Path,
     repeats: int,
     work_of: Callable[[Contender, worker.Worker], report.Work],
     group: int = 0,
@@ -93,7 +77,6 @@ def measure(
     Args:
       name: the workload's.
       contenders: rows to be.
-      file: what they read.
       repeats: rounds.
       work_of: what one step of a contender does.
       group: tells these rows from others of the workload, with which they take no turns.
@@ -109,7 +92,7 @@ def measure(
     try:
         for contender in present:
             _log.info("%s: %s: starting", name, contender.name)
-            started = worker.Worker(contender.where, name, file, contender.options)
+            started = worker.Worker(contender.where, contender.options)
             seconds, _ = started.run(1)
             if seconds < FEW_SECONDS:  # one alone may have been read ahead, or not be timed well
                 seconds = started.run(MANY_STEPS)[0] / MANY_STEPS
@@ -155,19 +138,38 @@ def _training_rows(
     repeats: int,
 ) -> list[report.Row]:
     """Rows of one workload: training, its input alone, and evaluation."""
-    together = {"kind": "packed", "dtype": "float32", "seeds": seeds}
+
+    def product(dtype: str) -> Contender:
+        return Contender(f"matrix product, {dtype}", _CEILING, {"dtype": dtype})
+
+    def ours(name: str, kind: str = "packed", dtype: str = "float32", seeds: int = 1) -> Contender:
+        return Contender(name, _OURS, {**read, "kind": kind, "dtype": dtype, "seeds": seeds})
+
+    def torch(dtype: str) -> Contender:
+        return Contender(f"torch, padded, {dtype}", _TORCH, {**read, "dtype": dtype}, "torch")
+
+    def unshown(*contenders: Contender) -> list[Contender]:
+        return [dataclasses.replace(each, shown=False) for each in contenders]
+
+    read = {"workload": name, "batches": str(batches)}
+    drawn = {"workload": name, **corpus}
+    wide, narrow, alone = "float32", "bfloat16", ours(OURS)
     groups = [
-        _FLOAT32,
-        _BFLOAT16,
+        [product(wide), alone, ours("ours, padded, float32", "padded"), torch(wide)],
         [
-            Contender("ours, input alone", _INPUT, corpus),
-            Contender("ours, evaluation", _EVALUATION, {**corpus, "sentences": EVALUATED}),
+            product(narrow),
+            ours(OURS_BFLOAT16, dtype=narrow),
+            torch(narrow),
+            *unshown(alone, torch(wide)),
+        ],
+        [
+            Contender("ours, input alone", _INPUT, drawn),
+            Contender("ours, evaluation", _EVALUATION, {**drawn, "sentences": EVALUATED}),
         ],
     ]
     if seeds:
-        beside = [dataclasses.replace(each, shown=False) for each in (_PRODUCT, _ALONE)]
-        several = Contender(f"ours, packed, {seeds} seeds together", _OURS, together)
-        groups.append([*beside, several])
+        several = ours(f"ours, packed, {seeds} seeds together", seeds=seeds)
+        groups.append([*unshown(product(wide), alone), several])
 
     def work_of(contender: Contender, started: worker.Worker) -> report.Work:
         if contender.where == _CEILING:
@@ -189,7 +191,7 @@ def _training_rows(
 
     rows: list[report.Row] = []
     for number, contenders in enumerate(groups):
-        rows += measure(name, contenders, batches, repeats, work_of, number)
+        rows += measure(name, contenders, repeats, work_of, number)
     return rows
 
 
@@ -233,18 +235,16 @@ def _times(
 
 
 def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[report.Row]:
+    case = {"run": run, "sentences": str(sentences)}
     rows: list[report.Row] = []
     for ends in ("forced", "natural"):
         contenders = [
-            dataclasses.replace(
-                each, options={**each.options, "run": run, "forced": ends == "forced"}
-            )
+            dataclasses.replace(each, options={**each.options, **case, "forced": ends == "forced"})
             for each in DECODING
         ]
         rows += measure(
             f"{ends} ends",
             contenders,
-            sentences,
             repeats,
             lambda _, started: report.Work(sentences=len(started.ready["translations"])),
         )

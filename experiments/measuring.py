@@ -140,13 +140,13 @@ def describe_machine() -> str:
     device = jax.devices()[0]
     kind = device.device_kind
     if device.platform == "cpu":
-        fast = ", ".join(sorted(BFLOAT16 & _flags())) or "no bfloat16 in hardware"
+        fast = ", ".join(sorted(BFLOAT16 & processor_flags())) or "no bfloat16 in hardware"
         kind = f"{os.cpu_count()} CPU cores ({fast})"
     return f"{kind}, JAX {jax.__version__}, {datetime.date.today()}"
 
 
-def _flags() -> set[str]:
-    """What the processor can do, as Linux names it."""
+def processor_flags() -> set[str]:
+    """What the processor can do, as Linux names it; nothing where there is no Linux."""
     about = pathlib.Path("/proc/cpuinfo")
     return set(about.read_text(encoding="utf-8").split()) if about.exists() else set()
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -115,9 +114,7 @@ def test_evaluations_share_is_that_of_the_papers_schedule():
 
 
 def test_a_worker_answers_with_seconds_and_memory():
-    started = worker.Worker(
-        "experiments.speed.ours:Ceiling", "small", pathlib.Path("none"), {"dtype": "float32"}
-    )
+    started = worker.Worker("experiments.speed.ours:Ceiling", {"dtype": "float32"})
     try:
         assert started.ready["work"] == {"flops": 2 * 2048**3}
         one, peak = started.run(1)
@@ -131,4 +128,4 @@ def test_a_worker_answers_with_seconds_and_memory():
 
 def test_a_worker_that_fails_says_so():
     with pytest.raises(config_lib.RunError, match="AttributeError: module"):
-        worker.Worker("experiments.speed.ours:None", "small", pathlib.Path("none"), {})
+        worker.Worker("experiments.speed.ours:None", {})

@@ -148,10 +148,10 @@ def test_what_describes_no_sweep_is_refused(text):
         pieces.sweep(text, ["base"])
 
 
-def test_a_contenders_error_is_what_its_worker_says(tmp_path):
+def test_a_contenders_error_is_what_its_worker_says():
     options = {"config": {}, "dtype": "bfloat16", "sentences": 4}
     with pytest.raises(config_lib.RunError, match="UserError: the config lacks"):
-        worker.Worker("experiments.speed.made_up:Search", "", tmp_path, options)
+        worker.Worker("experiments.speed.made_up:Search", options)
 
 
 def test_made_up_batches_are_packed_as_training_packs_and_as_long_as_wmts(make_config):
@@ -175,11 +175,11 @@ def test_made_up_batches_are_packed_as_training_packs_and_as_long_as_wmts(make_c
     assert counts[4 : 4 + round(4996**0.5)].sum() / 100_000 == pytest.approx(0.5, abs=0.02)
 
 
-def test_agreement_tells_kernels_from_rounding(make_config, tmp_path, monkeypatch):
+def test_agreement_tells_kernels_from_rounding(make_config, monkeypatch):
     config = config_lib.to_dict(make_config())
 
     def compare() -> Mapping[str, Mapping[str, Any]]:
-        return made_up.Agreement(None, tmp_path, config, "bfloat16", "fused").facts
+        return made_up.Agreement(config, "bfloat16", "fused").facts
 
     same = compare()  # on a CPU there is no other kernel
     assert same["fused bfloat16 from plain bfloat16"] == {"logits": 0, "gradient": 0}
@@ -205,7 +205,7 @@ def test_agreement_tells_kernels_from_rounding(make_config, tmp_path, monkeypatc
     assert set(compare()["fused bfloat16 from float32"].values()) == {None}
 
 
-def test_a_kernel_that_hides_its_products_does_as_much(make_config, tmp_path, monkeypatch):
+def test_a_kernel_that_hides_its_products_does_as_much(make_config, monkeypatch):
     config = config_lib.to_dict(make_config({"model.num_layers": 1}))
 
     def hidden(queries: Any, keys: Any, values: Any, *rest: Any) -> Any:
@@ -213,19 +213,15 @@ def test_a_kernel_that_hides_its_products_does_as_much(make_config, tmp_path, mo
 
     monkeypatch.setattr(kernels, "on", lambda model, platform: model)
     monkeypatch.setattr(kernels, "fused", hidden)
-    plain, fused = (
-        made_up.Training(None, tmp_path, config, "bfloat16", kernel, 1) for kernel in kernels.KINDS
-    )
+    plain, fused = (made_up.Training(config, "bfloat16", kernel, 1) for kernel in kernels.KINDS)
     assert fused.work == plain.work
     # What is timed has fewer products, which shows that the kernel is the one asked for.
     assert fused.facts["program_bytes"] < plain.facts["program_bytes"]
 
 
-def test_seeds_in_one_program_do_the_work_of_all(make_config, tmp_path):
+def test_seeds_in_one_program_do_the_work_of_all(make_config):
     config = config_lib.to_dict(make_config({"model.num_layers": 1}))
-    one, three = (
-        made_up.Training(None, tmp_path, config, "bfloat16", "plain", seeds) for seeds in (1, 3)
-    )
+    one, three = (made_up.Training(config, "bfloat16", "plain", seeds) for seeds in (1, 3))
     assert three.work == {name: 3 * amount for name, amount in one.work.items()}
     three.run(2)
 

@@ -15,6 +15,8 @@ import tempfile
 import jax
 import pytest
 
+from experiments import measuring
+
 # Of the sizes of configs/multi30k.py, so that it is that table whose digits are held.
 OVERRIDES = {
     "data.corpus": "toy",
@@ -33,9 +35,8 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # elsewhere than where it was r
 
 def machine():
     """What digits depend on besides the code."""
-    info = pathlib.Path("/proc/cpuinfo")
-    flags = set(info.read_text(encoding="utf-8").split()) if info.exists() else set()
-    return [jax.__version__, *sorted({"avx2", "avx512f", "avx512_bf16", "amx_bf16"} & flags)]
+    vectors = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}
+    return [jax.__version__, *sorted(vectors & measuring.processor_flags())]
 
 
 def losses(dtype):

@@ -21,7 +21,7 @@ from transformer_jax.decoding import beam_search, translator
 from transformer_jax.evaluation import bleu, evaluators, perplexity
 from transformer_jax.models import cells, kernels, positions
 from transformer_jax.processes import hosts, preemption
-from transformer_jax.training import checkpoint, loop, metrics, sharding, tracking
+from transformer_jax.training import checkpoint, loop, metrics, sharding, tensorboard, tracking
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -235,8 +235,6 @@ def _run_waiting(
                 "config_hash": hashes[seed],
             }
             if hosts.is_first():
-                from transformer_jax.training import tensorboard  # as slow as in metrics
-
                 seeded = config_lib.replace(config, {"train.seed": seed})
                 score = result["bleu"][bleu.MAIN]["score"]
                 tensorboard.write_result(waiting[seed], seeded, result["ppl"], score)

@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -179,8 +179,7 @@ def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
         # The estimate of what calls a computation is that of all that stands in it.
         inside = [
             event
-            for group in _CALLED.findall(one.attributes)
-            for called in hlo.NAME.findall(group)
+            for called in _called(one)
             for event in events(module, devices, called)
             if not (estimate and isinstance(event, Computing))
         ]
@@ -212,8 +211,7 @@ def _sending(
 def _multiplies(module: Module, instruction: hlo.Instruction) -> bool:
     return instruction.opcode == "convolution" or any(
         _multiplies(module, each)
-        for group in _CALLED.findall(instruction.attributes)
-        for called in hlo.NAME.findall(group)
+        for called in _called(instruction)
         for each in module.computations[called]
     )
 
@@ -233,52 +231,43 @@ def wide_products(module: Module) -> list[str]:
     ]
 
 
-def moved_bytes(module: Module) -> int:
+def moved_bytes(module: Module, name: str = "") -> int:
     """What the kernels of a step read and write, as if none were read twice.
+
+    Args:
+      module: from `parse`.
+      name: of a computation, in place of the entry.
 
     Raises:
       ValueError: a loop turns as often as its data say.
     """
+    total = 0
+    for one in module.computations[name or module.entry]:
+        if one.opcode in _KERNELS:
+            operands = [module.shapes[operand] for operand in hlo.NAME.findall(one.operands)]
+            total += sum(map(_size, (one.shape, *operands)))
+        elif inside := sum(moved_bytes(module, called) for called in _called(one)):
+            turns = hlo.turns(one, module.computations) if one.opcode == "while" else 1
+            total += turns * inside
+    return total
 
-    def size(shape: str) -> int:
-        return sum(
-            math.prod(sizes) * _item_bytes(dtype)
-            for dtype, sizes in _arrays(shape)
-            if dtype != "s8"  # a library's room for work
-        )
 
+def _size(shape: str) -> int:
+    """Bytes of an array, or of all of a tuple, but for a library's room for work."""
     return sum(
-        times * sum(map(size, (each.shape, *map(module.shapes.__getitem__, _operands(each)))))
-        for times, _, each in _run(module, module.entry, lambda one: one.opcode in _KERNELS)
+        math.prod(sizes) * _item_bytes(dtype) for dtype, sizes in _arrays(shape) if dtype != "s8"
     )
 
 
-def _operands(instruction: hlo.Instruction) -> list[str]:
-    return hlo.NAME.findall(instruction.operands)
+def _called(instruction: hlo.Instruction) -> list[str]:
+    """Names of the computations that it calls."""
+    groups = _CALLED.findall(instruction.attributes)
+    return [name for group in groups for name in hlo.NAME.findall(group)]
 
 
 def total_bytes(found: Sequence[Collective], kind: str) -> int:
     """Of the arrays of all collectives of a kind in a step."""
     return sum(one.times * one.array_bytes for one in found if one.kind == kind)
-
-
-def _run(
-    module: Module, name: str, wanted: Callable[[hlo.Instruction], bool]
-) -> Iterator[tuple[int, str, hlo.Instruction]]:
-    """Instructions of a computation and of those it calls: how often, in which, and themselves."""
-    for instruction in module.computations[name]:
-        if wanted(instruction):
-            yield 1, name, instruction
-            continue
-        inside = [
-            found
-            for group in _CALLED.findall(instruction.attributes)
-            for called in hlo.NAME.findall(group)
-            for found in _run(module, called, wanted)
-        ]
-        loops = instruction.opcode == "while" and inside
-        turns = hlo.turns(instruction, module.computations) if loops else 1
-        yield from ((turns * times, where, found) for times, where, found in inside)
 
 
 def _collective(instruction: hlo.Instruction, devices: int) -> Collective:

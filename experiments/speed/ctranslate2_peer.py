@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import pathlib
 import tempfile
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.speed import decoding, workloads
+from experiments.speed import decoding
 from transformer_jax.models import positions
 
 ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are checked without
@@ -19,26 +18,15 @@ ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are che
 class Decoding(decoding.Contender):
     """Beam search of CTranslate2 in float32."""
 
-    def __init__(
-        self,
-        workload: workloads.Workload | None,
-        path: pathlib.Path,
-        run: str,
-        forced: bool,
-        workers: int,
-    ) -> None:
-        """As `decoding.Contender`.
+    def __init__(self, workers: int, **case: Any) -> None:
+        """Loads the case.
 
         Args:
-          workload: not used.
-          path: a file of sentences.
-          run: a trained run's folder.
-          forced: whether translations have a fixed length.
           workers: translators beside each other; the machine's cores are shared out over them.
+          case: as `decoding.Contender` takes it.
         """
-        del workload
         self._workers = workers
-        super().__init__(path, run, forced)
+        super().__init__(**case)
 
     def prepare(self) -> None:
         """Converts the run."""

@@ -55,9 +55,16 @@ class Contender:
 
     compile_seconds = 0.0
 
-    def __init__(self, path: pathlib.Path, run: str, forced: bool) -> None:
-        """Loads a trained run and a file of sentences, one a line."""
-        self.case = load(run, path.read_text(encoding="utf-8").splitlines(), forced)
+    def __init__(self, sentences: str, run: str, forced: bool) -> None:
+        """Loads a trained run and sentences.
+
+        Args:
+          sentences: the path of a file of them, one a line.
+          run: the trained run's folder.
+          forced: whether translations have a fixed length.
+        """
+        lines = pathlib.Path(sentences).read_text(encoding="utf-8").splitlines()
+        self.case = load(run, lines, forced)
         self.prepare()
         self.translations = self.translate()
 

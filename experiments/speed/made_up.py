@@ -6,7 +6,6 @@ since a table's gradient is summed more slowly where a word comes often.
 """
 
 import math
-import pathlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -104,8 +103,6 @@ class Training(ours.Steps):
 
     def __init__(
         self,
-        workload: workloads.Workload | None,
-        path: pathlib.Path,
         config: Mapping[str, Any],
         dtype: str,
         kernel: str,
@@ -114,14 +111,11 @@ class Training(ours.Steps):
         """Compiles the step.
 
         Args:
-          workload: not used.
-          path: not used.
           config: what to train, as `config_lib.from_mapping` reads it.
           dtype: what the model computes in.
           kernel: of attention.
           seeds: see `ours.Steps`.
         """
-        del workload, path
         mesh = _one_device()
         asked = _configured(config, dtype, **{"model.attention_kernel": kernel})
         start = time.perf_counter()
@@ -179,8 +173,6 @@ class Search:
 
     def __init__(
         self,
-        workload: workloads.Workload | None,
-        path: pathlib.Path,
         config: Mapping[str, Any],
         dtype: str,
         sentences: int,
@@ -188,13 +180,10 @@ class Search:
         """Builds it.
 
         Args:
-          workload: not used.
-          path: not used.
           config: model and search, as `config_lib.from_mapping` reads it.
           dtype: what the model computes in.
           sentences: of the batch.
         """
-        del workload, path
         extra = ours.Evaluation.EXTRA
         found = _configured(config, dtype, **{"decode.extra_tokens": extra})
         mesh, vocab_size = _one_device(), found.data.vocab_size
@@ -232,8 +221,6 @@ class Agreement:
 
     def __init__(
         self,
-        workload: workloads.Workload | None,
-        path: pathlib.Path,
         config: Mapping[str, Any],
         dtype: str,
         kernel: str,
@@ -241,13 +228,10 @@ class Agreement:
         """Compares.
 
         Args:
-          workload: not used.
-          path: not used.
           config: the model, as `config_lib.from_mapping` reads it.
           dtype: what the model computes in.
           kernel: of attention, beside plain attention.
         """
-        del workload, path
         mesh = _one_device()
 
         def computed(kernel: str, dtype: str) -> tuple[Any, Any]:

@@ -84,32 +84,30 @@ class Training(Steps):
       compile_seconds: spent on tracing and compiling the step.
     """
 
-    def __init__(
-        self, workload: workloads.Workload, path: pathlib.Path, kind: str, dtype: str, seeds: int
-    ) -> None:
+    def __init__(self, workload: str, batches: str, kind: str, dtype: str, seeds: int) -> None:
         """Compiles the step.
 
         Args:
-          workload: what to train.
-          path: the file of batches.
+          workload: the name of what to train.
+          batches: the path of their file.
           kind: "padded" or "packed".
           dtype: what the model computes in.
           seeds: see `Steps`.
         """
-        length = workloads.LENGTHS[kind]
+        chosen, length = workloads.all_workloads()[workload], workloads.LENGTHS[kind]
         changes: dict[str, Any] = {
             "model.compute_dtype": dtype,
-            "train.batch_tokens": workload.positions,
+            "train.batch_tokens": chosen.positions,
             "data.source_length": length,
             "data.target_length": length,
         }
-        config = config_lib.replace(workload.config, changes)
+        config = config_lib.replace(chosen.config, changes)
         mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
         model = models.build(config.model, config.data.vocab_size)
         start = time.perf_counter()
         program = step_lib.compile_step(model, config, mesh, seeds)
         self.compile_seconds = time.perf_counter() - start
-        super().__init__(program, config, mesh, workloads.read(path, kind), seeds)
+        super().__init__(program, config, mesh, workloads.read(pathlib.Path(batches), kind), seeds)
 
 
 class Input:
@@ -117,16 +115,15 @@ class Input:
 
     compile_seconds = 0.0
 
-    def __init__(self, workload: workloads.Workload, path: pathlib.Path, **corpus: str) -> None:
+    def __init__(self, workload: str, **corpus: str) -> None:
         """Starts reading.
 
         Args:
-          workload: whose batches.
-          path: not used.
+          workload: the name of the one whose batches they are.
           corpus: as `workloads.load` takes it.
         """
-        del path
-        batches = workloads.packed(workloads.load(**corpus), workload, steps=10**9)
+        chosen = workloads.all_workloads()[workload]
+        batches = workloads.packed(workloads.load(**corpus), chosen, steps=10**9)
         self._batches = batches.from_step(0)
 
     def run(self, steps: int) -> None:
@@ -149,20 +146,17 @@ class Evaluation:
     EXTRA = 10
     compile_seconds = 0.0
 
-    def __init__(
-        self, workload: workloads.Workload, path: pathlib.Path, sentences: int, **corpus: str
-    ) -> None:
+    def __init__(self, workload: str, sentences: int, **corpus: str) -> None:
         """Builds both.
 
         Args:
-          workload: whose model.
-          path: not used.
+          workload: the name of the one whose model it is.
           sentences: how many.
           corpus: as `workloads.load` takes it.
         """
-        del path
         dataset = workloads.load(**corpus)
-        config = config_lib.replace(workload.config, {"decode.extra_tokens": self.EXTRA})
+        chosen = workloads.all_workloads()[workload]
+        config = config_lib.replace(chosen.config, {"decode.extra_tokens": self.EXTRA})
         mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
         model = models.build(config.model, config.data.vocab_size)
         self._params = step_lib.init_state(model, config, mesh).params
@@ -195,15 +189,8 @@ class Ceiling:
 
     compile_seconds = 0.0
 
-    def __init__(self, workload: workloads.Workload, path: pathlib.Path, dtype: str) -> None:
-        """Makes the matrices.
-
-        Args:
-          workload: not used.
-          path: not used.
-          dtype: of the matrices.
-        """
-        del workload, path
+    def __init__(self, dtype: str) -> None:
+        """Makes the matrices, of numbers of this type."""
         size = SIZES[jax.default_backend() != "cpu"]
         self.work = {"flops": 2 * size**3}
         self._matrix = jax.random.normal(jax.random.key(0), (size, size), dtype)
@@ -238,13 +225,6 @@ class Endless:
 
 class Decoding(decoding.Contender):
     """Beam search of ours."""
-
-    def __init__(
-        self, workload: workloads.Workload | None, path: pathlib.Path, run: str, forced: bool
-    ) -> None:
-        """As `decoding.Contender`; the workload is not used."""
-        del workload
-        super().__init__(path, run, forced)
 
     def prepare(self) -> None:
         """Builds a translator that searches as CTranslate2 does."""

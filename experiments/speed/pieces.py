@@ -72,7 +72,7 @@ class Timed:
             return report.Work(**started.ready["work"])
 
         rows = benchmark.measure(
-            name, self.contenders, workdir, self.repeats, work_of, sample_seconds=self.seconds
+            name, self.contenders, self.repeats, work_of, sample_seconds=self.seconds
         )
         first = next((row for row in rows if row.name != CEILING.name), rows[0])
         machine = ready[first.name]["machine"]
@@ -109,7 +109,7 @@ class Stated:
         return [self.contender.where, self.contender.options]
 
     def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
-        started = worker.Worker(self.contender.where, name, workdir, self.contender.options)
+        started = worker.Worker(self.contender.where, self.contender.options)
         started.close()
         return {"machine": started.ready["machine"], "facts": started.ready["facts"]}
 

@@ -70,32 +70,33 @@ class Training:
 
     compile_seconds = 0.0
 
-    def __init__(self, workload: workloads.Workload, path: pathlib.Path, dtype: str) -> None:
+    def __init__(self, workload: str, batches: str, dtype: str) -> None:
         """Builds the model.
 
         Args:
-          workload: what to train.
-          path: the file of batches.
+          workload: the name of what to train.
+          batches: the path of their file.
           dtype: "float32", or "bfloat16" for automatic mixed precision.
         """
         torch.manual_seed(0)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         if self._device == "cuda":
             torch.set_float32_matmul_precision("high")
-        self._model = _Model(workload).to(self._device).train()
+        chosen = workloads.all_workloads()[workload]
+        self._model = _Model(chosen).to(self._device).train()
         self._optimizer = torch.optim.Adam(
             self._model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
         )
-        self._smoothing = workload.config.train.label_smoothing
+        self._smoothing = chosen.config.train.label_smoothing
         self._dtype = dtype
-        batches = [
+        tensors = [
             [
                 torch.tensor(array, dtype=torch.long, device=self._device)
                 for array in (batch.source.tokens, batch.target.tokens, batch.labels)
             ]
-            for batch in workloads.read(path, "padded")
+            for batch in workloads.read(pathlib.Path(batches), "padded")
         ]
-        self._batches = itertools.cycle(batches)
+        self._batches = itertools.cycle(tensors)
 
     def run(self, steps: int) -> None:
         """Takes so many steps."""

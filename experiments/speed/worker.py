@@ -7,7 +7,6 @@ with one JSON object each: seconds, and the most memory in use so far.
 import importlib
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any, TextIO, final
 
 from experiments import measuring
-from experiments.speed import workloads
 from transformer_jax import config as config_lib
 from transformer_jax import cpu_memory
 
@@ -31,23 +29,19 @@ class Worker:
         that it expects to use, facts; and its device.
     """
 
-    def __init__(
-        self, contender: str, workload: str, batches: pathlib.Path, options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, contender: str, options: Mapping[str, Any]) -> None:
         """Starts it and waits for its first step.
 
         Args:
           contender: a class, as "experiments.speed.ours:Training".
-          workload: its name.
-          batches: the file that it reads: batches or sentences.
-          options: further arguments of the class.
+          options: the arguments of the class.
 
         Raises:
           RunError: the process ended; what it said is on stderr.
         """
         self._name = f"{contender} of the benchmark"
         start = time.perf_counter()
-        arguments = [contender, workload, str(batches), json.dumps(dict(options))]
+        arguments = [contender, json.dumps(dict(options))]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "experiments.speed.worker", *arguments],
             stdin=subprocess.PIPE,
@@ -89,11 +83,9 @@ class Worker:
 
 
 def _serve(answers: TextIO) -> None:
-    contender, workload, batches, options = sys.argv[1:]
+    contender, options = sys.argv[1:]
     module, name = contender.split(":")
-    made = getattr(importlib.import_module(module), name)(
-        workloads.all_workloads().get(workload), pathlib.Path(batches), **json.loads(options)
-    )
+    made = getattr(importlib.import_module(module), name)(**json.loads(options))
     made.run(1)
     ready = {
         name: getattr(made, name)

@@ -160,7 +160,7 @@ FAULTS: dict[str, list[Fault]] = {
             "activations go where XLA likes",
             "if mesh is None or mesh.size == 1:",
             "if True:",
-            "tests/scaling_test.py::test_fsdp_gathers_its_parameters_and_no_activations",
+            "tests/partitioned_test.py::test_fsdp_gathers_its_parameters_and_no_activations",
         ),
     ],
     "transformer_jax/processes/preemption.py": [

@@ -110,9 +110,8 @@ def _written(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
     of_a, of_b, of_y = _parts(spec)
     sizes = {**dict(zip(of_a, a.shape, strict=True)), **dict(zip(of_b, b.shape, strict=True))}
     batch = [letter for letter in of_y if letter in of_a and letter in of_b]
-    if (
-        batch
-    ):  # the kernels gain nothing for batches of small matrices, and lose by the writing down
+    # The kernels gain nothing for batches of small matrices, and lose by the writing down.
+    if batch:
         return _plain(spec, jnp.float32, a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
     rows = [letter for letter in of_y if letter not in of_b]
     columns = [letter for letter in of_y if letter not in of_a]

@@ -12,7 +12,7 @@ from etils import epath
 
 from transformer_jax import config as config_lib
 from transformer_jax import files
-from transformer_jax.training import tracking
+from transformer_jax.training import tensorboard, tracking
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +49,6 @@ class MetricsLog:
                 tracker.log(record["step"], values)
         files.write_lines(self._here / "metrics.jsonl", [json.dumps(record) for record in kept])
         self._file = (self._here / "metrics.jsonl").open("a", encoding="utf-8")
-        from transformer_jax.training import tensorboard  # takes PyTorch along, if there: seconds
-
         self._events = tensorboard.Events(self._here / tensorboard.FOLDER, str(step), config)
         if step:
             self._events.forget_after(step)

@@ -1,20 +1,18 @@
 """What a run tells TensorBoard: metrics by step, and its hyperparameters beside its results."""
 
+import functools
 import pathlib
 import tempfile
 import time
+import types
 from collections.abc import Mapping
 from typing import Any, final
-
-from tensorboardX import event_file_writer, summary
-from tensorboardX.proto import event_pb2
 
 from transformer_jax import config as config_lib
 from transformer_jax import files
 
 FOLDER = "tensorboard"  # in a run's
 RESULTS = ("result/ppl", "result/bleu")  # tags of what a run has come to on the development set
-_proto: Any = event_pb2  # whose classes exist at run time only
 
 
 @final
@@ -35,22 +33,23 @@ class Events:
         folder.mkdir(parents=True, exist_ok=True)
         # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
         # that has died of a full disk.
-        self._file = event_file_writer.EventsWriter(str(folder / "events"), f".{name}")
+        self._file = _library().event_file_writer.EventsWriter(str(folder / "events"), f".{name}")
         # Left out: one run's word on all runs' fields, from which TensorBoard would not find out
         # in which of them runs differ.
-        _, start, self._end = summary.hparams(hyperparameters(config), {})
+        _, start, self._end = _library().summary.hparams(hyperparameters(config), {})
         self._add(0, start)
         self._file.flush()
 
     def forget_after(self, step: int) -> None:
         """Makes TensorBoard forget what it had seen of later steps."""
-        start = _proto.SessionLog(status=_proto.SessionLog.START)
-        self._file.write_event(_proto.Event(step=step + 1, session_log=start))
+        proto = _library().event_pb2
+        start = proto.SessionLog(status=proto.SessionLog.START)
+        self._file.write_event(proto.Event(step=step + 1, session_log=start))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds values, by tag."""
         for name, value in values.items():
-            self._add(step, summary.scalar(name, value))
+            self._add(step, _library().summary.scalar(name, value))
         self._file.flush()
 
     def end(self) -> None:
@@ -62,7 +61,18 @@ class Events:
         self._file.close()
 
     def _add(self, step: int, content: Any) -> None:
-        self._file.write_event(_proto.Event(wall_time=time.time(), step=step, summary=content))
+        event = _library().event_pb2.Event(wall_time=time.time(), step=step, summary=content)
+        self._file.write_event(event)
+
+
+@functools.cache
+def _library() -> Any:
+    """tensorboardX, imported when it is needed: it takes PyTorch along, if there, and seconds."""
+    from tensorboardX import event_file_writer, summary
+    from tensorboardX.proto import event_pb2
+
+    modules = {"event_file_writer": event_file_writer, "summary": summary, "event_pb2": event_pb2}
+    return types.SimpleNamespace(**modules)
 
 
 def hyperparameters(config: config_lib.Config) -> dict[str, bool | float | str]:
