@@ -112,14 +112,13 @@ def _traced(
     scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
     optional = (sizes.attention_dropout_rate, sizes.feed_forward_dropout_rate)
     rates = dropout.Rates(scalar, *(scalar if rate else None for rate in optional))
-    key = jax.eval_shape(lambda: jax.random.key(0))
 
     def backward(params: Any, batch: sequences.Batch, rates: Any, key: Any, sampling: Any) -> Any:
         rest = batch, rates, key, sampling
         outputs, kept = jax.vjp(lambda params: models.outputs(model, params, *rest), params)
         return embedding.logits(embedding.of(params), outputs), outputs, kept
 
-    arguments = (params, batch, rates, key, scalar if samples else None)
+    arguments = (params, batch, rates, _key(), scalar if samples else None)
     with jax.sharding.use_abstract_mesh(_SEVERAL):
         forward, (_, *kept) = jax.make_jaxpr(backward, return_shape=True)(*arguments)
     leaves = jax.tree.leaves(kept)
@@ -141,5 +140,9 @@ def _shapes(model: nn.Module, lengths: tuple[int, int]) -> tuple[Any, sequences.
         for length in lengths
     )
     with jax.sharding.use_abstract_mesh(_SEVERAL):
-        params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, target))
+        params = nn.unbox(jax.eval_shape(model.init, _key(), source, target))
     return params, sequences.Batch(source, target, target.tokens)
+
+
+def _key() -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0))
