@@ -18,10 +18,9 @@ from typing import Any
 
 from absl import flags
 
-from experiments import cost, measuring
-from experiments.speed import report, worker, workloads
+from experiments.benchmarks import cost, measuring, speed_tables, worker, workloads
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.benchmark")
@@ -51,10 +50,13 @@ class Contender:
     shown: bool = True
 
 
-_OURS, _TORCH = "experiments.speed.ours:Training", "experiments.speed.torch_peer:Training"
-_CEILING = "experiments.speed.ours:Ceiling"
-_DECODE, _CT2 = "experiments.speed.ours:Decoding", "experiments.speed.ctranslate2_peer:Decoding"
-_INPUT, _EVALUATION = "experiments.speed.ours:Input", "experiments.speed.ours:Evaluation"
+_OURS, _TORCH = "experiments.benchmarks.ours:Training", "experiments.benchmarks.torch_peer:Training"
+_CEILING = "experiments.benchmarks.ours:Ceiling"
+_DECODE, _CT2 = (
+    "experiments.benchmarks.ours:Decoding",
+    "experiments.benchmarks.ctranslate2_peer:Decoding",
+)
+_INPUT, _EVALUATION = "experiments.benchmarks.ours:Input", "experiments.benchmarks.ours:Evaluation"
 OURS, OURS_BFLOAT16 = "ours, packed, float32", "ours, packed, bfloat16"
 PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
 DECODING = [
@@ -68,10 +70,10 @@ def measure(
     name: str,
     contenders: Sequence[Contender],
     repeats: int,
-    work_of: Callable[[Contender, worker.Worker], report.Work],
+    work_of: Callable[[Contender, worker.Worker], speed_tables.Work],
     group: int = 0,
     sample_seconds: float = SECONDS_A_SAMPLE,
-) -> list[report.Row]:
+) -> list[speed_tables.Row]:
     """Times all contenders that are there in turn.
 
     Args:
@@ -106,7 +108,7 @@ def measure(
                 samples[i].append(seconds / steps)
             _log.info("%s: %d of %d rounds timed", name, done, repeats)
         return [
-            report.Row(
+            speed_tables.Row(
                 workload=name,
                 name=contender.name,
                 dtype=contender.options.get("dtype", "float32"),
@@ -136,7 +138,7 @@ def _training_rows(
     corpus: Mapping[str, str],
     seeds: int,
     repeats: int,
-) -> list[report.Row]:
+) -> list[speed_tables.Row]:
     """Rows of one workload: training, its input alone, and evaluation."""
 
     def product(dtype: str) -> Contender:
@@ -171,11 +173,11 @@ def _training_rows(
         several = ours(f"ours, packed, {seeds} seeds together", seeds=seeds)
         groups.append([*unshown(product(wide), alone), several])
 
-    def work_of(contender: Contender, started: worker.Worker) -> report.Work:
+    def work_of(contender: Contender, started: worker.Worker) -> speed_tables.Work:
         if contender.where == _CEILING:
-            return report.Work(**started.ready["work"])
+            return speed_tables.Work(**started.ready["work"])
         if contender.where == _EVALUATION:
-            return report.Work(sentences=EVALUATED)
+            return speed_tables.Work(sentences=EVALUATED)
         runs = contender.options.get("seeds", 1)
         kind = contender.options.get("kind", "packed" if contender.where == _INPUT else "padded")
         length = workloads.LENGTHS[kind]
@@ -183,19 +185,19 @@ def _training_rows(
         data = dataclasses.replace(config.data, source_length=length, target_length=length)
         train = dataclasses.replace(config.train, batch_tokens=workload.positions, num_steps=1)
         step = dataclasses.replace(config, data=data, train=train)
-        return report.Work(
+        return speed_tables.Work(
             flops=0 if contender.where == _INPUT else runs * cost.training_flops(step),
             positions=runs * workload.positions,
             tokens=runs * workloads.real_tokens(workloads.read(batches, kind)),
         )
 
-    rows: list[report.Row] = []
+    rows: list[speed_tables.Row] = []
     for number, contenders in enumerate(groups):
         rows += measure(name, contenders, repeats, work_of, number)
     return rows
 
 
-def _notes(rows: Sequence[report.Row]) -> list[str]:
+def _notes(rows: Sequence[speed_tables.Row]) -> list[str]:
     """What follows from the rows of each workload together."""
     lines: list[str] = []
     for name in dict.fromkeys(row.workload for row in rows):
@@ -204,14 +206,16 @@ def _notes(rows: Sequence[report.Row]) -> list[str]:
             continue
         training, reading = by_name[OURS], by_name["ours, input alone"]
         times = reading.rate("tokens") / training.rate("tokens")
-        share = report.evaluation_share(training, by_name["ours, evaluation"])
+        share = speed_tables.evaluation_share(training, by_name["ours, evaluation"])
         lines.append(
             f"{name}: the input alone delivers {times:,.0f} times what training reads; evaluation "
             "of 3,000 sentences (perplexity and beam search) "
             f"every 5,000 steps of 24,576 target positions would take {share:.1%} of a run's time."
         )
         for row in by_name.values():
-            beside = [other for other in rows if other is not row and report.took_turns(other, row)]
+            beside = [
+                other for other in rows if other is not row and speed_tables.took_turns(other, row)
+            ]
             if row.name.endswith("seeds together"):
                 lines += _times(name, row, beside, OURS, f"one alone ({row.name.split(', ')[-1]})")
             if row.name == OURS_BFLOAT16:
@@ -223,20 +227,20 @@ def _notes(rows: Sequence[report.Row]) -> list[str]:
 
 
 def _times(
-    workload: str, row: report.Row, rows: Sequence[report.Row], name: str, called: str
+    workload: str, row: speed_tables.Row, rows: Sequence[speed_tables.Row], name: str, called: str
 ) -> list[str]:
     """How many times as fast as another a row trains."""
     other = next(each for each in rows if each.name == name)
-    gain, low, high = report.ratios(row, other, "tokens")
+    gain, low, high = speed_tables.ratios(row, other, "tokens")
     return [
         f"{workload}: {row.name} trains on {gain:.2f} ({low:.2f}–{high:.2f}) times as many real "
         f"tokens a second as {called}."
     ]
 
 
-def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[report.Row]:
+def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[speed_tables.Row]:
     case = {"run": run, "sentences": str(sentences)}
-    rows: list[report.Row] = []
+    rows: list[speed_tables.Row] = []
     for ends in ("forced", "natural"):
         contenders = [
             dataclasses.replace(each, options={**each.options, **case, "forced": ends == "forced"})
@@ -246,7 +250,7 @@ def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[repo
             f"{ends} ends",
             contenders,
             repeats,
-            lambda _, started: report.Work(sentences=len(started.ready["translations"])),
+            lambda _, started: speed_tables.Work(sentences=len(started.ready["translations"])),
         )
     return rows
 
@@ -258,15 +262,15 @@ def main() -> None:
     for name in _WORKLOADS.value:
         config_lib.require_known("--workloads", name, known)
     if not _WORKLOADS.value and not _RUN.value:
-        raise config_lib.UserError("neither --workloads nor --run names something to time")
+        raise errors.UserError("neither --workloads nor --run names something to time")
     cache_dir = workdir / "cache"
     cache_dir.mkdir(parents=True, exist_ok=True)
     corpus = {"train": _TRAIN.value, "dev": _DEV.value, "cache_dir": str(cache_dir)}
     dataset = workloads.load(**corpus)
-    rows: list[report.Row] = []
+    rows: list[speed_tables.Row] = []
 
     def write() -> None:
-        report.write(workdir, rows, PEERS, measuring.describe_machine(), _notes(rows))
+        speed_tables.write(workdir, rows, PEERS, measuring.describe_machine(), _notes(rows))
 
     for name in _WORKLOADS.value:
         batches = workdir / f"batches-{name}.npz"

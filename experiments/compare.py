@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments import intervals, results, significance, tables
-from experiments.report import comparison
+from experiments.analysis import comparison, intervals, significance
+from experiments.sweep import results
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
+from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 
 LISTED = 8  # differences of configuration
@@ -32,7 +33,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, li
     by_name = [{row.name: row for row in sweep.rows if row.results} for sweep in sweeps]
     shared = [name for name in by_name[0] if name in by_name[1]]
     if not shared:
-        raise config_lib.UserError(f"{first} and {second} have no row that both have run")
+        raise errors.UserError(f"{first} and {second} have no row that both have run")
     comparison.require_alike([row for rows in by_name for row in rows.values()])
     names = [*by_name[0], *(name for name in by_name[1] if name not in by_name[0])]
     lines = [
@@ -70,7 +71,7 @@ def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
     if not all(counts):  # runs of an earlier version, which left none
         return ["", "", params]
     if len({len(run) for side in counts for run in side.values()}) > 1:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"row {name!r}: its bleu_counts.json are of different numbers of sentences: delete the "
             "result.json of the wrong ones and start that sweep again, which evaluates them anew"
         )

@@ -13,7 +13,7 @@ Marian have in attention's projections.
 import math
 from typing import Any
 
-from experiments import sweep
+from experiments.running import runner
 from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 
@@ -67,4 +67,4 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    flags_lib.run(lambda: sweep.main(rows_for, "eras"))
+    flags_lib.run(lambda: runner.main(rows_for, "eras"))

@@ -26,15 +26,16 @@ from matplotlib import figure as figure_lib
 
 from configs import base as base_config
 from configs import toy as toy_config
-from experiments import intervals, results
-from experiments.report import comparison
+from experiments.analysis import comparison, intervals
+from experiments.sweep import results
 from transformer_jax import config as config_lib
-from transformer_jax import files, runs, sequences
+from transformer_jax import errors, files, sequences
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.models import masks, positions
+from transformer_jax.runs import trained
 from transformer_jax.training import metrics, optimizer
 
 SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
@@ -154,7 +155,7 @@ def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: st
     for number, row in enumerate(plan.rows(0, plan.epoch_end(0))):
         if any(dataset.source[pair].tolist() == ids for pair in dataset.usable[row].tolist()):
             return number
-    raise config_lib.UserError(f"no row of the training set holds {sentence!r}")
+    raise errors.UserError(f"no row of the training set holds {sentence!r}")
 
 
 def of_masks(
@@ -223,7 +224,7 @@ def of_curves(sweep: results.Sweep) -> figure_lib.Figure:
             records = [each for each in metrics.read(folder) if "dev_ppl" in each]
             curves[row.name] = [(each["step"], each["dev_ppl"]) for each in records]
     if not all(curves.values()):
-        raise config_lib.UserError("there are no learning curves: --config.log.dev_every was 0")
+        raise errors.UserError("there are no learning curves: --config.log.dev_every was 0")
     base = sweep.rows[0].name
     worst = max(curves, key=lambda name: curves[name][-1][1])
     figure = figure_lib.Figure(figsize=(6.4, 3.8), layout="constrained")
@@ -270,7 +271,7 @@ def of_intervals(compared: comparison.Comparison) -> figure_lib.Figure:
 
 def of_attention(workdir: pathlib.Path, sentence: str) -> figure_lib.Figure:
     """Where a trained run attends as it writes: the last layer's heads, and their mean."""
-    maps = attention_weights.collect(runs.load(workdir), sentence)[-1]
+    maps = attention_weights.collect(trained.load(workdir), sentence)[-1]
     heads = maps.weights[-1]
     surest = int(heads.max(axis=-1).mean(axis=-1).argmax())
     shown = {f"head {surest + 1}, the surest": heads[surest], "mean of all heads": heads.mean(0)}
@@ -311,7 +312,7 @@ def drawn(workdir: pathlib.Path | None = None) -> dict[str, Callable[[], figure_
         sweep = results.read(workdir)
         first = sweep.rows[0]
         if not first.results:
-            raise config_lib.UserError(f"{workdir} has no result of {first.name} yet: run it first")
+            raise errors.UserError(f"{workdir} has no result of {first.name} yet: run it first")
         run = results.cell_folder(workdir, first.name, min(first.results))
         found |= {
             "curves.png": lambda: of_curves(sweep),

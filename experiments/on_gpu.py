@@ -36,12 +36,13 @@ import jax
 from absl import flags
 
 from configs import base, big, small
-from experiments import tables
-from experiments.speed import pieces as pieces_lib
+from experiments.benchmarks import pieces as pieces_lib
 from transformer_jax import config as config_lib
-from transformer_jax import files, runs
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
-from transformer_jax.processes import hosts
+from transformer_jax.distributed import hosts
+from transformer_jax.drawing import tables
+from transformer_jax.runs import training_run
 
 _log = logging.getLogger("transformer_jax.on_gpu")
 
@@ -107,7 +108,7 @@ def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
     try:
         records = [files.parse_json(line, {"piece": str, "asked": object}) for line in lines]
     except ValueError as error:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{path} is damaged ({error}): delete the line, and its piece is measured again"
         ) from error
     return {record["piece"]: record for record in records}
@@ -116,7 +117,12 @@ def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
 def _about() -> dict[str, str]:
     command = shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]])
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"command": command, "date": now, "jax": jax.__version__, "commit": runs.git_commit()}
+    return {
+        "command": command,
+        "date": now,
+        "jax": jax.__version__,
+        "commit": training_run.git_commit(),
+    }
 
 
 @contextlib.contextmanager
@@ -177,7 +183,7 @@ def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
 def _chosen(pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]) -> list[str]:
     for pattern in patterns:
         if not fnmatch.filter(pieces, pattern):
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"--pieces: no piece matches {pattern!r}; there are {', '.join(pieces)}"
             )
     return [name for name in pieces if any(fnmatch.fnmatch(name, each) for each in patterns)]

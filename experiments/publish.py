@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments import results, tables
-from experiments.report import document
-from transformer_jax import config as config_lib
-from transformer_jax import files
+from experiments.reporting import document
+from experiments.sweep import results
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import text
+from transformer_jax.drawing import tables
 
 EXAMPLES = 10
 
@@ -32,7 +32,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
     sweep = results.read(workdir)
     rows = [row for row in sweep.rows if row.results]
     if not rows:
-        raise config_lib.UserError(f"{workdir}: none of the sweep's runs is done")
+        raise errors.UserError(f"{workdir}: none of the sweep's runs is done")
     for end in ("md", "csv"):
         name = f"{sweep.table}.{end}"
         files.write(output / name, (workdir / name).read_bytes())

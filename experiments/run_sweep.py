@@ -12,8 +12,9 @@ import re
 
 from absl import flags
 
-from experiments import rows, sweep
-from transformer_jax import config as config_lib
+from experiments.running import runner
+from experiments.sweep import rows
+from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
 _SWEEP = flags.DEFINE_string(
@@ -27,14 +28,14 @@ def main() -> int:
     """Runs the sweep that the flags describe; returns the exit code."""
     path = pathlib.Path(_SWEEP.value)
     if not re.fullmatch(r"\w+", path.stem):
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"--sweep={path}: the table is called as the file: use letters, digits and _ alone"
         )
     if path.stem in TAKEN:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"--sweep={path}: {path.stem} is another table's name: rename the file"
         )
-    return sweep.main(lambda base: rows.read(path, base), path.stem)
+    return runner.main(lambda base: rows.read(path, base), path.stem)
 
 
 if __name__ == "__main__":

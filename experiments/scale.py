@@ -23,13 +23,14 @@ import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
-from experiments import tables
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import text
-from transformer_jax.training import loop, sharding
+from transformer_jax.distributed import sharding
+from transformer_jax.drawing import tables
+from transformer_jax.training import loop
 
 _log = logging.getLogger("transformer_jax.scale")
 
@@ -111,7 +112,7 @@ def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
     child = os.posix_spawn(sys.executable, [sys.executable, "-m", *arguments], os.environ)
     _, status, usage = os.wait4(child, 0)
     if status:
-        raise config_lib.RunError(f"{' '.join(arguments[:1])} failed; see above")
+        raise errors.RunError(f"{' '.join(arguments[:1])} failed; see above")
     # Kilobytes on Linux, bytes on macOS.
     unit = 1 if sys.platform == "darwin" else 1024
     return time.perf_counter() - start, usage.ru_maxrss * unit
@@ -200,7 +201,7 @@ def _main() -> None:
     sizes = flags_lib.sizes("pairs", _PAIRS.value)
     predict_for = flags_lib.sizes("predict", _PREDICT.value, least=1)
     if config.data.corpus != "text":
-        raise config_lib.UserError("experiments.scale joins pairs of your own: data.corpus=text")
+        raise errors.UserError("experiments.scale joins pairs of your own: data.corpus=text")
     workdir.mkdir(parents=True, exist_ok=True)
     ends = (config.data.source_language, config.data.target_language)
     pairs = list(text.load(config.data.train, config.data.dev, "", *ends).train.read())

@@ -10,8 +10,10 @@ speeds is every 1,500 and every 600 steps.
 
 from typing import Any
 
-from experiments import sweep, table3
+from experiments import table3
+from experiments.running import runner
 from transformer_jax import config as config_lib
+from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
 _AVERAGED = {
@@ -42,7 +44,7 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
       UserError: it does not, or it has another corpus than WMT, of which the French half is known.
     """
     if (base.data.corpus, base.data.target_language) != ("tfds", "de"):
-        raise config_lib.UserError(
+        raise errors.UserError(
             "Table 2 is WMT's: give a base with data.corpus=tfds and data.target_language=de, such "
             "as configs/base.py"
         )
@@ -56,4 +58,4 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    flags_lib.run(lambda: sweep.main(rows_for, "table2"))
+    flags_lib.run(lambda: runner.main(rows_for, "table2"))

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from experiments import paper, sweep
+from experiments.running import runner
 from transformer_jax import config as config_lib
+from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
 
 # Differences from the base, in the paper's order and with its numbers.
@@ -62,7 +63,7 @@ def scaled(base: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             if field in paper.BASE_SIZES:
                 exact = Fraction(value * base[field], paper.BASE_SIZES[field])
                 if exact.denominator != 1 or exact < 1:
-                    raise config_lib.UserError(
+                    raise errors.UserError(
                         f"row {row!r} cannot be scaled: {field} would be {float(exact):g}, since "
                         f"this base has {base[field]} where the paper's has "
                         f"{paper.BASE_SIZES[field]}"
@@ -78,4 +79,4 @@ def rows_for(config: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    flags_lib.run(lambda: sweep.main(rows_for, "table3"))
+    flags_lib.run(lambda: runner.main(rows_for, "table3"))

@@ -15,10 +15,11 @@ from typing import Any
 
 from absl import flags
 
-from experiments import claims, sweep
+from experiments.analysis import claims
+from experiments.running import runner
 from transformer_jax import config as config_lib
+from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
-from transformer_jax import recipe
 
 _CLAIM_SEEDS = flags.DEFINE_integer(
     "claim_seeds", 2, "Least runs of each row that a published claim compares.", lower_bound=1
@@ -56,9 +57,9 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
       UserError: the base has not the paper's kinds, from which rows differ, or too few heads.
     """
     for field in VARIED:
-        found, allowed = config_lib.get(base, field), recipe.PAPER[field][0]
+        found, allowed = config_lib.get(base, field), paper.RECIPE[field][0]
         if found != allowed:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"the rows vary {field}: in base it should be the paper's, {allowed}, not {found}"
             )
     return {"base": {}, **_parts(base), **_architectures(), **_lengths(base)}
@@ -77,7 +78,7 @@ def _parts(base: config_lib.Config) -> dict[str, dict[str, Any]]:
                 rows[f"G {placement}-norm {name}"] = changes
     heads = base.model.num_heads
     if heads % 4 or heads == 4:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"rows H need model.num_heads to be a multiple of 4 above 4, but it is {heads}"
         )
     rows["H grouped-query half"] = {"model.num_kv_heads": heads // 2}
@@ -124,4 +125,4 @@ def _least_seeds(row: str) -> int:
 
 
 if __name__ == "__main__":
-    flags_lib.run(lambda: sweep.main(rows_for, "variations", _least_seeds))
+    flags_lib.run(lambda: runner.main(rows_for, "variations", _least_seeds))

@@ -9,10 +9,11 @@ import rich.console
 import rich.live
 from absl import flags
 
-from experiments import progress, tables
-from experiments.engines import launchers
+from experiments.running import launchers
+from experiments.sweep import progress
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
+from transformer_jax.drawing import tables
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
 _INTERVAL = flags.DEFINE_float(

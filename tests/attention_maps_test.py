@@ -20,12 +20,13 @@ import transformer_jax
 from configs import toy
 from tests import reference_test, tiny
 from transformer_jax import config as config_lib
-from transformer_jax import files, models
+from transformer_jax import errors, files, models
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
-from transformer_jax.drawing import heat_maps, page
+from transformer_jax.distributed import sharding
+from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
-from transformer_jax.training import checkpoint, sharding
+from transformer_jax.training import checkpoint
 from transformer_jax.training import step as step_lib
 
 SOURCE = "The <old> dog & a cat."
@@ -137,7 +138,7 @@ def test_any_architecture_that_sows_its_weights_is_shown_in_the_order_of_its_lay
 
 def test_what_cannot_be_shown_is_named(translator):
     def complaint(source, target):
-        with pytest.raises(config_lib.UserError) as error:
+        with pytest.raises(errors.UserError) as error:
             attention_weights.collect(translator, source, target)
         return str(error.value)
 
@@ -171,7 +172,7 @@ def test_pictures_stay_within_bounds_and_take_any_character(monkeypatch):
 def test_no_token_can_break_the_page():
     tokens = ["</script>", "<!--", "&amp;", '"', "$data", "\\"]
     maps = attention_weights.Maps("encoder", np.full((1, 1, 6, 6), 1 / 6), tokens, tokens)
-    content = page.html([maps])
+    content = html_pages.html([maps])
     assert content.count("</script>") == 2  # the page's own
     (kind,) = page_data(content)
     assert kind["rows"] == kind["columns"] == tokens

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import errors, models
+from transformer_jax.distributed import sharding
 from transformer_jax.models import attention, kernels, masks
-from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
 
 
@@ -173,7 +172,7 @@ def test_an_interleaved_stack_without_both_kinds_of_layer_is_refused(make_config
         {"model.window": 1, "model.attention_pattern": "interleaved", "model.global_every": 2}
         | changes
     )
-    with pytest.raises(config_lib.UserError, match=r"attention_pattern=interleaved needs"):
+    with pytest.raises(errors.UserError, match=r"attention_pattern=interleaved needs"):
         step_lib.state_shapes_and_shardings(
             models.build(config.model, 9), config, sharding.make_mesh(config.mesh)
         )

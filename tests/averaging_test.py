@@ -11,9 +11,11 @@ import pytest
 
 import transformer_jax
 from transformer_jax import config as config_lib
-from transformer_jax import models, runs
-from transformer_jax.data import toy
-from transformer_jax.training import checkpoint, sharding
+from transformer_jax import errors, models
+from transformer_jax.data.toy import generator
+from transformer_jax.distributed import sharding
+from transformer_jax.runs import training_run
+from transformer_jax.training import checkpoint
 from transformer_jax.training import step as step_lib
 
 
@@ -49,14 +51,14 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(make_config, one_device
         found = averaged(len(steps))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, mean)
     shutil.rmtree(tmp_path / "4")
-    with pytest.raises(config_lib.UserError, match=r"average_checkpoints=3, but .* has 2"):
+    with pytest.raises(errors.UserError, match=r"average_checkpoints=3, but .* has 2"):
         averaged(3)
 
 
 def test_too_few_checkpoints_are_refused_before_training(make_config):
     make_config({"evaluation.average_checkpoints": 3, "checkpoint.keep": 3})
     for changes in ({}, {"checkpoint.keep": 3, "checkpoint.every": 10}):
-        with pytest.raises(config_lib.UserError, match="average_checkpoints=3 needs as many"):
+        with pytest.raises(errors.UserError, match="average_checkpoints=3 needs as many"):
             make_config({"evaluation.average_checkpoints": 3, **changes})
 
 
@@ -71,8 +73,8 @@ def test_the_interval_counts_only_where_checkpoints_are_averaged(make_config):
 
 def test_a_run_evaluates_its_average_on_both_sets(make_config, tmp_path, cache_dir):
     config = make_config({"evaluation.average_checkpoints": 2, "evaluation.score_test": True})
-    result = runs.run(config, tmp_path, cache_dir)
-    _, held_out = toy.sentences(config.data.toy_pairs, 2 * config.data.toy_held_out_pairs, 0)
+    result = training_run.run(config, tmp_path, cache_dir)
+    _, held_out = generator.sentences(config.data.toy_pairs, 2 * config.data.toy_held_out_pairs, 0)
     dev, test = held_out[:16], held_out[16:]
     for prefix, part in (("", dev), ("test_", test)):
         references = (tmp_path / f"{prefix}references.txt").read_text().splitlines()
@@ -101,5 +103,5 @@ def test_a_corpus_without_test_set_cannot_be_scored_on_it(make_config, tmp_path,
             "evaluation.score_test": True,
         }
     )
-    with pytest.raises(config_lib.UserError, match="has no test set"):
-        runs.run(config, tmp_path / "run", cache_dir)
+    with pytest.raises(errors.UserError, match="has no test set"):
+        training_run.run(config, tmp_path / "run", cache_dir)

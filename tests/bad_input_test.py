@@ -12,14 +12,14 @@ import shutil
 import pytest
 
 from tests import refusals
-from transformer_jax.data import toy
+from transformer_jax.data.toy import generator
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A small corpus of files in which nothing is wrong."""
     folder = tmp_path_factory.mktemp("corpus")
-    pairs, held_out = toy.sentences(300, 20, 0)
+    pairs, held_out = generator.sentences(300, 20, 0)
     for name, some in (("train", pairs), ("dev", held_out)):
         for end, side in (("en", "english"), ("de", "german")):
             text = "".join(f"{getattr(pair, side)}\n" for pair in some)
@@ -96,7 +96,7 @@ def test_a_config_that_cannot_be_run_is_named(server, commands_cache, tmp_path, 
     ),
     (
         "lacks a field",
-        b"from configs import toy\ndef get_config():\n  c = toy.get_config()\n"
+        b"from configs import toy\ndef get_config():\n  c = generator.get_config()\n"
         b"  del c.decode.alpha\n  return c\n",
         r"the config lacks the field decode\.alpha",
     ),

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import beam_search
-from transformer_jax.training import sharding
+from transformer_jax.distributed import sharding
 
 VOCABULARY = 5  # padding, start, end, unknown and one word; all can be said
 EXTRA = 2
@@ -175,7 +175,7 @@ def test_greedy_takes_the_likeliest_token(random_model):
 
 
 def test_an_unknown_penalty_lists_the_known_ones(random_model):
-    with pytest.raises(config_lib.UserError, match=r"decode\.penalty='gmnt'.*gnmt, length"):
+    with pytest.raises(errors.UserError, match=r"decode\.penalty='gmnt'.*gnmt, length"):
         beam_search.build(random_model[0], decode_config(4, kind="gmnt"))
 
 

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from experiments.speed import report, worker, workloads
-from transformer_jax import config as config_lib
+from experiments.benchmarks import speed_tables, worker, workloads
+from transformer_jax import errors
 from transformer_jax.data import dataset as dataset_lib
 
 
@@ -44,22 +44,26 @@ def test_padded_and_packed_batches_hold_whole_sentence_pairs(dataset, tmp_path):
 
 
 def row(name, seconds, tokens, positions):
-    work = report.Work(flops=1e9, positions=positions, tokens=tokens)
-    return report.Row("small", name, "float32", seconds, work, 0.0, 1.0, 10**9)
+    work = speed_tables.Work(flops=1e9, positions=positions, tokens=tokens)
+    return speed_tables.Row("small", name, "float32", seconds, work, 0.0, 1.0, 10**9)
 
 
 def test_ratios_are_taken_round_by_round():
     ours, peer = row("ours", [1.0, 4.0, 1.0], 60, 100), row("torch", [2.0, 4.0, 6.0], 30, 100)
-    assert report.ratios(ours, peer, "tokens") == (4.0, 2.0, 12.0)
-    assert report.ratios(ours, peer, "positions") == (2.0, 1.0, 6.0)
+    assert speed_tables.ratios(ours, peer, "tokens") == (4.0, 2.0, 12.0)
+    assert speed_tables.ratios(ours, peer, "positions") == (2.0, 1.0, 6.0)
 
 
 def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
-    ceiling = report.Row(
-        "small", "product", "float32", [0.5, 0.5], report.Work(2e9), 0.0, 1.0, 10**9
+    ceiling = speed_tables.Row(
+        "small", "product", "float32", [0.5, 0.5], speed_tables.Work(2e9), 0.0, 1.0, 10**9
     )
-    reading = dataclasses.replace(row("input", [0.1, 0.1], 60, 100), work=report.Work(0, 100, 60))
-    evaluation = dataclasses.replace(reading, name="evaluation", work=report.Work(sentences=8))
+    reading = dataclasses.replace(
+        row("input", [0.1, 0.1], 60, 100), work=speed_tables.Work(0, 100, 60)
+    )
+    evaluation = dataclasses.replace(
+        reading, name="evaluation", work=speed_tables.Work(sentences=8)
+    )
     evaluation = dataclasses.replace(evaluation, seconds=[1.0, 1.0])
     rows = [
         ceiling,
@@ -68,7 +72,7 @@ def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
         reading,
         evaluation,
     ]
-    report.write(tmp_path, rows, ["torch"], "this machine")
+    speed_tables.write(tmp_path, rows, ["torch"], "this machine")
     records = [json.loads(line) for line in (tmp_path / "benchmark.jsonl").read_text().splitlines()]
     ours = records[1]
     assert ours["share_of_ceiling"] == 0.25
@@ -90,12 +94,20 @@ def test_only_rows_that_took_turns_are_compared(tmp_path):
         dataclasses.replace(row("torch", [4.0], 30, 100), group=1, shown=False),
     ]
     products = [
-        report.Row(
-            "small", "product", "float32", [0.5], report.Work(2e9), 0.0, 1.0, 10**9, group=group
+        speed_tables.Row(
+            "small",
+            "product",
+            "float32",
+            [0.5],
+            speed_tables.Work(2e9),
+            0.0,
+            1.0,
+            10**9,
+            group=group,
         )
         for group in (0, 1)
     ]
-    report.write(tmp_path, [*products, *first, *later], ["torch"], "this machine")
+    speed_tables.write(tmp_path, [*products, *first, *later], ["torch"], "this machine")
     lines = (tmp_path / "benchmark.jsonl").read_text().splitlines()
     found = {record["row"]: record for record in map(json.loads, lines)}
     assert len(lines) == 5  # torch's second time is there to compare with
@@ -105,16 +117,16 @@ def test_only_rows_that_took_turns_are_compared(tmp_path):
 
 def test_evaluations_share_is_that_of_the_papers_schedule():
     training = row("ours", [2.0], 60, 100)
-    evaluation = report.Row(
-        "small", "evaluation", "float32", [3.0], report.Work(sentences=30), 0.0, 1.0, 10**9
+    evaluation = speed_tables.Row(
+        "small", "evaluation", "float32", [3.0], speed_tables.Work(sentences=30), 0.0, 1.0, 10**9
     )
     # 300 s for 3,000 sentences, after 5,000 × 24,576 positions at 50 a second.
     expected = 300 / (300 + 5000 * 24_576 / 50)
-    assert report.evaluation_share(training, evaluation) == pytest.approx(expected)
+    assert speed_tables.evaluation_share(training, evaluation) == pytest.approx(expected)
 
 
 def test_a_worker_answers_with_seconds_and_memory():
-    started = worker.Worker("experiments.speed.ours:Ceiling", {"dtype": "float32"})
+    started = worker.Worker("experiments.benchmarks.ours:Ceiling", {"dtype": "float32"})
     try:
         assert started.ready["work"] == {"flops": 2 * 2048**3}
         one, peak = started.run(1)
@@ -127,5 +139,5 @@ def test_a_worker_answers_with_seconds_and_memory():
 
 
 def test_a_worker_that_fails_says_so():
-    with pytest.raises(config_lib.RunError, match="AttributeError: module"):
-        worker.Worker("experiments.speed.ours:None", {})
+    with pytest.raises(errors.RunError, match="AttributeError: module"):
+        worker.Worker("experiments.benchmarks.ours:None", {})

@@ -11,8 +11,7 @@ import pytest
 import transformer_jax
 from tests import fake_bucket
 from tests.faults import faults, processes
-from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax.training import checkpoint, manifest
 
 
@@ -133,7 +132,7 @@ def test_processes_without_a_common_disk_share_a_bucket(start, bench, tmp_path):
     ],
 )
 def test_a_wrong_address_is_refused(name, message):
-    with pytest.raises(config_lib.UserError, match=re.escape(f"{name} {message}")):
+    with pytest.raises(errors.UserError, match=re.escape(f"{name} {message}")):
         transformer_jax.load(name)
 
 
@@ -154,7 +153,7 @@ def test_no_answer_says_nothing_of_a_checkpoint(server, monkeypatch):
     with pytest.raises(OSError, match="Forbidden") as caught:
         manifest.fault(folder)
     assert files.met_in_a_bucket(caught.value)
-    with pytest.raises(config_lib.RunError, match="cannot write gs://bucket/answers/5/d: Forbid"):
+    with pytest.raises(errors.RunError, match="cannot write gs://bucket/answers/5/d: Forbid"):
         files.write(folder / "d", b"")
 
 
@@ -180,5 +179,5 @@ def test_a_bucket_that_refuses_ends_a_run_with_one_line(start, server, monkeypat
 
 def test_what_reads_buckets_is_asked_for(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(config_lib.UserError, match=r"needs gcsfs: pip install '.*\[gcs\]'"):
+    with pytest.raises(errors.UserError, match=r"needs gcsfs: pip install '.*\[gcs\]'"):
         files.path("gs://bucket/run")

@@ -10,7 +10,8 @@ import pytest
 from tests.faults import faults
 from transformer_jax import config as config_lib
 from transformer_jax import models
-from transformer_jax.training import checkpoint, manifest, sharding
+from transformer_jax.distributed import sharding
+from transformer_jax.training import checkpoint, manifest
 from transformer_jax.training import step as step_lib
 
 STEPS = (2, 4, 6, 8)

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from transformer_jax.data import checks, corpus, toy
+from transformer_jax.data import checks, corpus
+from transformer_jax.data.toy import generator
 
 
 def make(train, dev, test=((), ())):
@@ -18,7 +19,7 @@ def make(train, dev, test=((), ())):
 
 @pytest.fixture(scope="module")
 def sides():
-    train, held_out = toy.sentences(4000, 200, 0)
+    train, held_out = generator.sentences(4000, 200, 0)
     return [([s.english for s in part], [s.german for s in part]) for part in (train, held_out)]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from configs import base, big, small, toy
 from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import errors, models
 
 ROOT = pathlib.Path(__file__).parents[1]
 DIGESTS = {"corpus": "c", "tokenizer": "t"}
@@ -55,14 +55,14 @@ def test_mistakes_are_named(path, value, message):
     for section in sections:
         place = place.setdefault(section, {})
     place[field] = value
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         config_lib.from_mapping(config)
 
 
 def test_a_missing_field_is_named():
     config = values()
     del config["decode"]["alpha"]
-    with pytest.raises(config_lib.UserError, match=r"lacks the field decode\.alpha"):
+    with pytest.raises(errors.UserError, match=r"lacks the field decode\.alpha"):
         config_lib.from_mapping(config)
 
 
@@ -79,7 +79,7 @@ def test_a_missing_field_is_named():
 def test_an_unknown_kind_lists_the_known_ones(field, value, message):
     config = values()
     config["model"][field] = value
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         models.build(config_lib.from_mapping(config).model, 100)
 
 
@@ -93,7 +93,7 @@ def test_an_unknown_kind_lists_the_known_ones(field, value, message):
 def test_sizes_that_must_be_even_are_named(changes, message):
     config = values()
     config["model"] |= changes
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         models.build(config_lib.from_mapping(config).model, 100)
 
 

@@ -7,11 +7,13 @@ import jax
 import pytest
 
 from configs import base, big
-from experiments import cost, plan, table3
+from experiments import table3
+from experiments.analysis import plan
+from experiments.benchmarks import cost
 from transformer_jax import config as config_lib
 from transformer_jax import models
 from transformer_jax.data import batching
-from transformer_jax.training import sharding
+from transformer_jax.distributed import sharding
 from transformer_jax.training import step as step_lib
 
 

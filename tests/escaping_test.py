@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments import results, tables
-from experiments.report import document
+from experiments.reporting import document
+from experiments.sweep import results
 from tests import sweeps
-from transformer_jax.drawing import page
+from transformer_jax.drawing import html_pages, tables
 from transformer_jax.evaluation import attention_weights
 
 HOSTILE = [
@@ -51,7 +51,9 @@ def attention_page(token):
     tokens = ["a", token]
     kinds = ("encoder", "decoder", "cross")
     weights = np.full((1, 1, 2, 2), 0.5, np.float32)
-    return page.html([attention_weights.Maps(kind, weights, tokens, tokens) for kind in kinds])
+    return html_pages.html(
+        [attention_weights.Maps(kind, weights, tokens, tokens) for kind in kinds]
+    )
 
 
 @pytest.mark.parametrize("token", HOSTILE)

@@ -11,8 +11,8 @@ import pytest
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
+from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import bleu, perplexity
-from transformer_jax.training import sharding
 
 
 def test_bleu_is_the_geometric_mean_of_counts_made_by_hand():

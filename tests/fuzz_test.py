@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from configs import toy as toy_config
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax.data import corpus as corpus_lib
-from transformer_jax.data import text, tokenizer, toy
+from transformer_jax.data import text, tokenizer
+from transformer_jax.data.toy import generator
 from transformer_jax.evaluation import bleu
 
 # The same examples at every run, so that a failure is a change of the code and not of the dice.
@@ -59,7 +60,7 @@ def load_or_refuse(sides, packed=False) -> corpus_lib.Pairs | str:
     with tempfile.TemporaryDirectory() as folder:
         try:
             return text.load(*write_corpus(folder, sides, packed)).dev
-        except config_lib.UserError as error:
+        except errors.UserError as error:
             return one_line(error)
 
 
@@ -106,7 +107,7 @@ def test_any_bytes_named_gz_are_lines_or_refused(content):
         path.write_bytes(content)
         try:
             found = text.read_lines(path)
-        except config_lib.UserError as error:
+        except errors.UserError as error:
             one_line(error, "a.gz")
         else:
             assert "\n".join(found).encode() == gzip.decompress(content).removesuffix(b"\n")
@@ -135,7 +136,7 @@ ANY = st.recursive(
 def test_any_overrides_are_a_configuration_or_refused(changes):
     try:
         config = config_lib.replace(BASE, changes)
-    except config_lib.UserError as error:
+    except errors.UserError as error:
         one_line(error)
     else:
         values = config_lib.to_dict(config)
@@ -148,9 +149,9 @@ def test_any_overrides_are_a_configuration_or_refused(changes):
 @FIXED
 @hypothesis.given(st.dictionaries(st.text(max_size=5), ANY))
 def test_any_value_is_a_configuration_or_refused(value):
-    with pytest.raises(config_lib.UserError):
+    with pytest.raises(errors.UserError):
         config_lib.from_mapping(value)
-    with pytest.raises(config_lib.UserError):
+    with pytest.raises(errors.UserError):
         config_lib.from_mapping({**config_lib.to_dict(BASE), "train": value})
 
 
@@ -206,7 +207,7 @@ def test_the_hash_follows_each_field_that_counts_and_no_other(name):
     for value in others(config_lib.get(BASE, name)):
         try:
             found.append(config_lib.replace(BASE, {name: value}))
-        except config_lib.UserError:
+        except errors.UserError:
             continue
     changed = [config for config in found if config != BASE]
     assert changed, "no other value was allowed"
@@ -260,7 +261,7 @@ def test_a_translation_that_is_the_reference_scores_100(sentences):
 
 @pytest.fixture(scope="module")
 def model():
-    train, _ = toy.sentences(300, 2, 0)
+    train, _ = generator.sentences(300, 2, 0)
     sides = [pair.english for pair in train] + [pair.german for pair in train]
     return tokenizer.Tokenizer(tokenizer.train(sides, 400))
 
@@ -276,5 +277,5 @@ def test_encoding_loses_nothing_but_sentencepieces_own_space(model, sentences):
 @FIXED
 @hypothesis.given(content=st.binary(max_size=200))
 def test_any_bytes_are_a_tokenizer_or_refused(content):
-    with pytest.raises(config_lib.UserError, match="not a SentencePiece model"):
+    with pytest.raises(errors.UserError, match="not a SentencePiece model"):
         tokenizer.Tokenizer(content)

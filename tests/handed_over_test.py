@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-from experiments.engines import cells, elsewhere, launcher
+from experiments.running import elsewhere, launcher
+from experiments.sweep import cells
 from launch import jobs as jobs_lib
 from launch import skypilot, slurm, tpu_vm
 

@@ -5,9 +5,9 @@ import pty
 
 import pytest
 
-from experiments import results
-from experiments.engines import cells as cells_lib
-from experiments.engines import here
+from experiments.running import here
+from experiments.sweep import cells as cells_lib
+from experiments.sweep import results
 from launch import jobs as jobs_lib
 from launch import local
 from tests import sweeps

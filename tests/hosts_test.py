@@ -9,9 +9,8 @@ import jax
 import pytest
 
 from tests.faults import faults, processes
-from transformer_jax import config as config_lib
-from transformer_jax.processes import hosts
-from transformer_jax.training import sharding
+from transformer_jax import errors
+from transformer_jax.distributed import hosts, sharding
 
 
 @pytest.fixture(scope="module")
@@ -167,12 +166,12 @@ def test_a_process_of_no_cluster_is_refused(bench):
     ],
 )
 def test_flags_that_do_not_say_where_a_process_stands_are_refused(arguments, message):
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         hosts.place(*arguments)
 
 
 def test_one_of_many_started_without_saying_so_is_refused(monkeypatch):
     assert hosts.place(False, "", -1, -1) is None
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    with pytest.raises(config_lib.UserError, match=r"SLURM_STEP_NUM_TASKS=4.*--distributed"):
+    with pytest.raises(errors.UserError, match=r"SLURM_STEP_NUM_TASKS=4.*--distributed"):
         hosts.place(False, "", -1, -1)

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax import config as config_lib
-from transformer_jax import models, runs, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
-from transformer_jax.training import memory, sharding
+from transformer_jax.distributed import memory, sharding
+from transformer_jax.runs import training_run
 from transformer_jax.training import step as step_lib
 
 # Activations are many times the parameters.
@@ -73,14 +73,12 @@ def test_a_step_that_does_not_fit_says_what_would(make_config, monkeypatch):
     half = needed(config) // 2
     memory.check(program, config, mesh, 1)
     monkeypatch.setattr(memory, "of_device", lambda _: half)
-    with pytest.raises(
-        config_lib.UserError, match=r"the device has .* with --config\.(\S+)=(\S+) "
-    ):
+    with pytest.raises(errors.UserError, match=r"the device has .* with --config\.(\S+)=(\S+) "):
         memory.check(program, config, mesh, 1)
-    with pytest.raises(config_lib.UserError, match="train fewer seeds together"):
+    with pytest.raises(errors.UserError, match="train fewer seeds together"):
         memory.check(program, config, mesh, 2)
     monkeypatch.setattr(memory, "of_device", lambda _: 1000)
-    with pytest.raises(config_lib.UserError, match=r"take a smaller train\.batch_tokens"):
+    with pytest.raises(errors.UserError, match=r"take a smaller train\.batch_tokens"):
         memory.check(program, config, mesh, 1)
 
 
@@ -106,7 +104,7 @@ def test_a_compilers_refusal_says_what_would_fit(make_config, monkeypatch, messa
     monkeypatch.setattr(step_lib, "compile_step", refusing)
     with (
         pytest.raises(
-            config_lib.UserError,
+            errors.UserError,
             match=r"^a step takes 19\.50 GiB of memory, but the device has 15\.75 GiB: "
             r"with --config\.train\.accumulation_steps=4 it takes 0\.0\d GiB$",
         ),
@@ -132,8 +130,8 @@ def test_a_run_that_the_compiler_refuses_ends_in_one_line(
         raise jax.errors.JaxRuntimeError(REFUSALS[0])
 
     monkeypatch.setattr(step_lib, "compile_step", refusing)
-    with pytest.raises(config_lib.UserError, match=r"take a smaller train\.batch_tokens"):
-        runs.run_seeds(make_config(), {0: tmp_path}, cache_dir)
+    with pytest.raises(errors.UserError, match=r"take a smaller train\.batch_tokens"):
+        training_run.run_seeds(make_config(), {0: tmp_path}, cache_dir)
 
 
 def test_computing_layers_again_changes_no_gradient(make_config):

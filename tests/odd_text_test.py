@@ -4,11 +4,12 @@ import pytest
 
 import transformer_jax
 from tests import refusals
-from transformer_jax import config as config_lib
-from transformer_jax import runs
-from transformer_jax.data import text, toy
+from transformer_jax import errors
+from transformer_jax.data import text
+from transformer_jax.data.toy import generator
 from transformer_jax.decoding import translator as translator_lib
-from transformer_jax.training import memory
+from transformer_jax.distributed import memory
+from transformer_jax.runs import training_run
 
 ODD = {
     "empty": "",
@@ -113,14 +114,14 @@ def test_ten_thousand_words_that_do_not_fit_are_refused_by_name(translator, monk
     monkeypatch.setattr(memory, "of_device", lambda mesh: 2**30)
     sentences = ["A dog sleeps.", "word " * 10_000]
     message = r"sentence 2 has about [\d,]+ tokens, which take [\d.]+ GiB .*are 1\.0: split it"
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         translator.translate(sentences)
 
 
 @pytest.fixture
 def corpus(tmp_path):
     """Files of a small corpus, whose lines a test may change."""
-    pairs, held_out = toy.sentences(300, 20, 0)
+    pairs, held_out = generator.sentences(300, 20, 0)
     return {
         (name, end): [getattr(pair, side) for pair in some]
         for name, some in (("train", pairs), ("dev", held_out))
@@ -147,7 +148,7 @@ def test_odd_characters_of_a_corpus_are_kept(
         (tmp_path / f"{name}.{end}").write_bytes("".join(f"{line}\n" for line in side).encode())
     sets = {f"data.{name}": str(tmp_path / name) for name in ("train", "dev")}
     config = make_config({"data.corpus": "text", "train.num_steps": 1, **sets})
-    loaded = runs.dataset_lib.load(config.data, cache_dir)
+    loaded = training_run.dataset_lib.load(config.data, cache_dir)
     assert (warning in caplog.text) if warning else not caplog.records
     ids = [loaded.source[i].tolist() for i in range(300)]
     assert loaded.tokenizer.decode(ids) == corpus["train", "en"]

@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 
 from experiments import on_gpu
-from experiments.speed import made_up, pieces, worker
+from experiments.benchmarks import made_up, pieces, worker
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import errors, models
+from transformer_jax.distributed import hosts, sharding
 from transformer_jax.models import kernels
-from transformer_jax.processes import hosts
-from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
 
 HOUR = 3600.0
@@ -104,7 +103,7 @@ def test_a_piece_that_no_call_is_long_enough_for_does_not_stop_the_others(tmp_pa
 
 def test_a_damaged_record_is_refused(tmp_path):
     (tmp_path / on_gpu.NAME).write_text('{"piece": "one", "asked": 1}\n{"piece": 3}\n')
-    with pytest.raises(config_lib.UserError, match="delete the line"):
+    with pytest.raises(errors.UserError, match="delete the line"):
         on_gpu.read(tmp_path)
 
 
@@ -144,14 +143,14 @@ def test_what_a_failed_sweep_said_last_is_recorded(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "one", "base experiments.table3", "../x experiments.table3"])
 def test_what_describes_no_sweep_is_refused(text):
-    with pytest.raises(config_lib.UserError, match="--sweep="):
+    with pytest.raises(errors.UserError, match="--sweep="):
         pieces.sweep(text, ["base"])
 
 
 def test_a_contenders_error_is_what_its_worker_says():
     options = {"config": {}, "dtype": "bfloat16", "sentences": 4}
-    with pytest.raises(config_lib.RunError, match="UserError: the config lacks"):
-        worker.Worker("experiments.speed.made_up:Search", options)
+    with pytest.raises(errors.RunError, match="UserError: the config lacks"):
+        worker.Worker("experiments.benchmarks.made_up:Search", options)
 
 
 def test_made_up_batches_are_packed_as_training_packs_and_as_long_as_wmts(make_config):

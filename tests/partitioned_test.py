@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec
 
-from experiments import compiled
-from experiments.scaling import network, partitioned
+from experiments.benchmarks import compiled, network, partitioned
 from transformer_jax import models
-from transformer_jax.training import sharding
+from transformer_jax.distributed import sharding
 from transformer_jax.training import step as step_lib
 
 HLO = """HloModule hand_written

@@ -13,10 +13,10 @@ import time
 
 import pytest
 
-from experiments import progress, results
+from experiments.sweep import progress, results
 from transformer_jax import config as config_lib
-from transformer_jax import run_folder
 from transformer_jax.evaluation import bleu
+from transformer_jax.runs import run_folder
 
 RECORD = {"loss": 2.5, "tokens_per_second": 900.0, "seconds_per_step": 0.5}
 

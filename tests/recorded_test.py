@@ -15,7 +15,7 @@ import tempfile
 import jax
 import pytest
 
-from experiments import measuring
+from experiments.benchmarks import measuring
 
 # Of the sizes of configs/multi30k.py, so that it is that table whose digits are held.
 OVERRIDES = {

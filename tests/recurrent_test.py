@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.models import convolutional, recurrent
 
@@ -165,5 +164,5 @@ def test_a_convolutional_decoders_attention_is_gehrings(seen):
     ],
 )
 def test_parts_that_an_architecture_lacks_are_refused(make_config, overrides, message):
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         models.build(make_config(overrides).model, VOCABULARY)

@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from experiments import results, significance, table2, tables
-from experiments.report import comparison, document, latex
-from experiments.report import content as content_lib
+from experiments import table2
+from experiments.analysis import comparison, significance
+from experiments.reporting import content as content_lib
+from experiments.reporting import document, latex
+from experiments.sweep import results
 from tests import refusals, sweeps
 from transformer_jax import config as config_lib
+from transformer_jax import errors
+from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 
 
@@ -183,7 +187,7 @@ def test_a_sentence_may_hold_any_line_break_but_the_newline(copied):
 def test_files_of_different_lengths_are_refused(copied):
     path = results.cell_folder(copied, "A h=1", 0) / "hypotheses.txt"
     path.write_text("one\n")
-    with pytest.raises(config_lib.UserError, match=r"A-h-1/seed0: .*hypotheses\.txt 1"):
+    with pytest.raises(errors.UserError, match=r"A-h-1/seed0: .*hypotheses\.txt 1"):
         document.write(copied)
 
 
@@ -354,5 +358,5 @@ def test_damaged_maps_are_refused(attended, tmp_path, case):
     how, message = case
     workdir = shutil.copytree(attended, tmp_path / "sweep")
     refusals.damage(workdir / "base/seed0/attention/1.json", how)
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         document.write(workdir)

@@ -5,9 +5,11 @@ import re
 
 import pytest
 
-from experiments import cost, results, rows
+from experiments.benchmarks import cost
+from experiments.sweep import results, rows
 from tests import tiny
 from transformer_jax import config as config_lib
+from transformer_jax import errors
 
 GRID = {"train.warmup_steps": [5, 10], "train.label_smoothing": [0.0, 0.1, 0.2]}
 
@@ -29,7 +31,7 @@ def test_a_grid_has_every_combination_once_and_a_zip_those_that_stand_together()
 
 
 def test_zipped_fields_of_unequal_length_are_refused():
-    with pytest.raises(config_lib.UserError, match=r"a has 2, b has 1"):
+    with pytest.raises(errors.UserError, match=r"a has 2, b has 1"):
         rows.zipped({"a": [1, 2], "b": [1]})
 
 
@@ -81,7 +83,7 @@ def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
     ],
 )
 def test_a_file_that_describes_no_sweep_is_refused(read, text, message):
-    with pytest.raises(config_lib.UserError, match=re.escape(message)):
+    with pytest.raises(errors.UserError, match=re.escape(message)):
         read(text)
 
 
@@ -116,7 +118,7 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
     ],
 )
 def test_a_row_that_no_budget_fits_is_named(make_config, budget, overrides, message):
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         rows.matched({"x": overrides}, ["x"], make_config(), budget)
     assert rows.matched({"x": overrides}, [], make_config(), budget) == {"x": overrides}
 

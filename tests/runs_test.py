@@ -16,9 +16,11 @@ import pytest
 import transformer_jax
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import files, models, run_folder, runs
+from transformer_jax import errors, files, models
 from transformer_jax.decoding import beam_search
-from transformer_jax.training import checkpoint, loop, memory, metrics, sharding
+from transformer_jax.distributed import memory, sharding
+from transformer_jax.runs import run_folder, training_run
+from transformer_jax.training import checkpoint, loop, metrics
 from transformer_jax.training import step as step_lib
 
 STEPS = 60  # long enough to be killed in the middle
@@ -205,19 +207,19 @@ def test_translations_come_in_the_order_of_the_sentences(finished, monkeypatch):
 
 def test_a_sentence_beyond_learned_positions_is_named(make_config, tmp_path, cache_dir):
     config = make_config({"model.position": "learned", "train.num_steps": 2})
-    runs.run(config, tmp_path, cache_dir)
+    training_run.run(config, tmp_path, cache_dir)
     translator = transformer_jax.load(tmp_path)
     limit = 128 - config.decode.extra_tokens - 1
     assert len(translator.translate(["a " * (limit // 2 - 2)])) == 1
-    with pytest.raises(config_lib.UserError, match=rf"sentence 2 has \d+ tokens.*at most {limit}"):
+    with pytest.raises(errors.UserError, match=rf"sentence 2 has \d+ tokens.*at most {limit}"):
         translator.translate(["a dog", "a " * 128])
 
 
 def test_two_runs_in_one_folder_the_second_refuses(make_config, tmp_path, cache_dir):
     with (tmp_path / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(config_lib.UserError, match="another process is at work in"):
-            runs.run(make_config(), tmp_path, cache_dir)
+        with pytest.raises(errors.UserError, match="another process is at work in"):
+            training_run.run(make_config(), tmp_path, cache_dir)
 
 
 def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
@@ -226,7 +228,7 @@ def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
     model = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, "another digest")
-    with pytest.raises(config_lib.UserError, match="was written with the tokenizer"):
+    with pytest.raises(errors.UserError, match="was written with the tokenizer"):
         checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
     checkpoints.close()
 
@@ -248,7 +250,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
     monkeypatch.setattr(step_lib, "compile_step", poisoned)
     monkeypatch.setattr(memory, "check", lambda *_: None)
     with pytest.raises(loop.DivergedError, match=r"step 7: loss nan.*checkpoint is that of step 4"):
-        runs.run(make_config(), tmp_path, cache_dir)
+        training_run.run(make_config(), tmp_path, cache_dir)
     failure = json.loads((tmp_path / "failure.json").read_text())
     assert failure["error"].startswith("DivergedError: step 7")
     assert failure["step"] == 6
@@ -259,7 +261,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
 
 def test_profile_leaves_a_trace(make_config, tmp_path, cache_dir):
     config = make_config({"train.num_steps": 5, "data.toy_held_out_pairs": 2})
-    runs.run(config, tmp_path, cache_dir, profile=True)
+    training_run.run(config, tmp_path, cache_dir, profile=True)
     assert list((tmp_path / "profile").rglob("*.xplane.pb"))
 
 
@@ -277,8 +279,8 @@ def test_a_run_killed_in_its_evaluation_ends_the_same(finished, tmp_path, cache_
 
 def test_learned_positions_must_reach_the_longest_sentence(make_config, tmp_path, cache_dir):
     config = make_config({"model.position": "learned", "model.max_positions": 40})
-    with pytest.raises(config_lib.UserError, match=r"needs model\.max_positions of at least \d\d"):
-        runs.run(config, tmp_path, cache_dir)
+    with pytest.raises(errors.UserError, match=r"needs model\.max_positions of at least \d\d"):
+        training_run.run(config, tmp_path, cache_dir)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

@@ -15,9 +15,10 @@ import textwrap
 import numpy as np
 import pytest
 
-from experiments import results, table3
+from experiments import table3
+from experiments.sweep import results
 from tests import refusals
-from transformer_jax import config as config_lib
+from transformer_jax import errors
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(
@@ -30,10 +31,10 @@ DANGEROUS_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.pop
                    "torch.load", "runpy.run_path", "runpy.run_module"}  # fmt: skip
 # Modules by name: PyTorch's, CTranslate2's and wandb, which are not always there, in literal names;
 # and the contenders of the benchmark, whose names stand in its own table.
-IMPORTERS = {"experiments/speed/ctranslate2_peer.py", "experiments/speed/torch_peer.py",
-             "experiments/speed/worker.py", "transformer_jax/training/tracking.py"}  # fmt: skip
+IMPORTERS = {"experiments/benchmarks/ctranslate2_peer.py", "experiments/benchmarks/torch_peer.py",
+             "experiments/benchmarks/worker.py", "transformer_jax/training/tracking.py"}  # fmt: skip
 # The file that the user names with --sweep, which no report and no resumed run reads.
-RUNNERS = {("experiments/rows.py", "runpy.run_path")}
+RUNNERS = {("experiments/sweep/rows.py", "runpy.run_path")}
 
 
 def dotted(node):
@@ -242,7 +243,7 @@ NAMES_THAT_LEAD_OUT = [
 
 @pytest.mark.parametrize("row", NAMES_THAT_LEAD_OUT)
 def test_no_row_leads_out_of_the_workdir(server, trained, tmp_path, row):
-    with pytest.raises(config_lib.UserError, match="a row cannot be called"):
+    with pytest.raises(errors.UserError, match="a row cannot be called"):
         results.cell_folder(tmp_path, row, 0)
     record = {
         "table": "table3",
@@ -260,7 +261,7 @@ def test_no_table_leads_out_of_the_workdir(trained, tmp_path, table):
     base = json.loads((trained / "config.json").read_bytes())
     record = {"table": table, "base": base, "rows": {"base": {}}, "tune": {}}
     (tmp_path / "sweep.json").write_text(json.dumps(record))
-    with pytest.raises(config_lib.UserError, match="no table is called"):
+    with pytest.raises(errors.UserError, match="no table is called"):
         results.read(tmp_path)
 
 
@@ -272,14 +273,14 @@ def test_a_rows_folder_lies_in_the_workdir(tmp_path, row):
 
 def test_rows_of_one_folder_are_refused():
     results.require_folders(["A h=1", "A h=2"])
-    with pytest.raises(config_lib.UserError, match="'A h=1' and 'A-h 1' would share the folder"):
+    with pytest.raises(errors.UserError, match="'A h=1' and 'A-h 1' would share the folder"):
         results.require_folders(["base", "A h=1", "A-h 1"])
     for one, other in (("a", "A"), ("\u00e9", "e\u0301")):  # which some disks take for the same
-        with pytest.raises(config_lib.UserError, match="would share the folder"):
+        with pytest.raises(errors.UserError, match="would share the folder"):
             results.require_folders([one, other])
 
 
 @pytest.mark.parametrize("row", ["sweep.json", "cache", "Report.html", "table3.md", "slurm"])
 def test_no_row_takes_the_place_of_a_sweeps_own_files(row):
-    with pytest.raises(config_lib.UserError, match=r"the sweep's own .* lies there; rename it"):
+    with pytest.raises(errors.UserError, match=r"the sweep's own .* lies there; rename it"):
         results.require_folders(["base", row])

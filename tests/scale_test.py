@@ -8,7 +8,8 @@ import pytest
 
 from experiments import scale
 from tests import tiny
-from transformer_jax.data import text, toy
+from transformer_jax.data import text
+from transformer_jax.data.toy import generator
 
 
 def _measurement(pairs, **quantities):
@@ -32,7 +33,7 @@ def test_a_prediction_goes_on_in_a_straight_line():
 
 
 def test_pairs_join_pairs_of_the_corpus(tmp_path):
-    train, _ = toy.sentences(50, 1, 0)
+    train, _ = generator.sentences(50, 1, 0)
     ours, theirs = [pair.english for pair in train], [pair.german for pair in train]
     scale.write_corpus(ours, theirs, tmp_path / "corpus", ("en", "de"), 200)
     english, german = (text.read_lines(tmp_path / f"corpus.{end}") for end in ("en", "de"))
@@ -47,7 +48,7 @@ def test_pairs_join_pairs_of_the_corpus(tmp_path):
 
 
 def test_the_whole_command(tmp_path):
-    train, dev = toy.sentences(50, 8, 0)
+    train, dev = generator.sentences(50, 8, 0)
     for name, pairs in (("train", train), ("dev", dev)):
         (tmp_path / f"{name}.en").write_text("".join(f"{pair.english}\n" for pair in pairs))
         (tmp_path / f"{name}.de").write_text("".join(f"{pair.german}\n" for pair in pairs))

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from experiments import compiled
-from experiments.scaling import layouts, network, partitioned, report
+from experiments.benchmarks import compiled, layouts, network, partitioned
+from experiments.reporting import scaling_page
 from tests import partitioned_test
-from transformer_jax import config as config_lib
+from transformer_jax import errors
 
 
 def test_published_rates_give_known_times():
@@ -28,23 +28,23 @@ def result(chips, computing, sending=0.0, model="base"):
 def test_efficiency_is_whole_on_the_smallest_slice_and_ends_where_sending_rules():
     none = layouts.Result(layouts.Layout("base", 1, 1, 1, 256), None, "it takes 17 GiB")
     series = [none, *(result(chips, 64 / chips, 4.0) for chips in (2, 4, 8, 16, 32))]
-    assert report.smallest(series).layout.chips == 2
-    assert report.efficiency(series[1], series) == 1
+    assert scaling_page.smallest(series).layout.chips == 2
+    assert scaling_page.efficiency(series[1], series) == 1
     # 72 chip-seconds on 2, then 32 + 2 × chips.
-    assert report.efficiency(series[3], series) == pytest.approx(72 / 96)
-    assert report.pays(series).layout.chips == 16  # 0.5625; on 32 it is 0.375
+    assert scaling_page.efficiency(series[3], series) == pytest.approx(72 / 96)
+    assert scaling_page.pays(series).layout.chips == 16  # 0.5625; on 32 it is 0.375
     slower = result(4, 60.0)
-    assert report.best([*series, slower]) == report.best(series) == series[1:]
+    assert scaling_page.best([*series, slower]) == scaling_page.best(series) == series[1:]
     perfect = [result(chips, 64 / chips) for chips in (1, 8, 32)]
-    assert [report.efficiency(one, perfect) for one in perfect] == [1, 1, 1]
-    assert report.pays(perfect).layout.chips == 32
+    assert [scaling_page.efficiency(one, perfect) for one in perfect] == [1, 1, 1]
+    assert scaling_page.pays(perfect).layout.chips == 32
 
 
 def test_a_step_is_computing_and_sending_and_a_run_its_steps():
     one = result(8, 0.020, 0.004)
     assert one.program is not None
     assert one.program.seconds == pytest.approx(0.024)
-    assert report.hours(one) == pytest.approx(0.024 * 100_000 / 3600)
+    assert scaling_page.hours(one) == pytest.approx(0.024 * 100_000 / 3600)
 
 
 def test_the_page_names_what_does_not_fit_and_stays_short():
@@ -54,7 +54,7 @@ def test_the_page_names_what_does_not_fit_and_stays_short():
         alone = layouts.Layout(model, 1, 1, 1, 256)
         return [layouts.Result(alone, None, "it takes 17 GiB"), *mesh, fsdp]
 
-    page = report.document([*both("base"), *both("big")], "make it", "0.0.42")
+    page = scaling_page.document([*both("base"), *both("big")], "make it", "0.0.42")
     assert "| 1 | alone | 96 × 256 | does not fit |" in page
     assert "(4 for base, 4 for big)" in " ".join(page.split())
     assert len(page.splitlines()) < 120
@@ -66,7 +66,7 @@ def test_a_layout_that_the_batch_does_not_divide_into_is_refused_in_one_line(
     tmp_path, data, fsdp, row
 ):
     layout = layouts.parse(f"base-{data}x{fsdp}x1-{row}")
-    with pytest.raises(config_lib.UserError, match=f"which {data * fsdp} devices") as refusal:
+    with pytest.raises(errors.UserError, match=f"which {data * fsdp} devices") as refusal:
         layouts.compile_once(layout, tmp_path)
     assert "\n" not in str(refusal.value)
     assert not list(tmp_path.iterdir())
@@ -74,7 +74,7 @@ def test_a_layout_that_the_batch_does_not_divide_into_is_refused_in_one_line(
 
 @pytest.mark.parametrize("name", ["base", "base-8x1-256", "small-8x1x1-256", "big-8x0x1-256"])
 def test_what_is_no_layout_is_refused_in_one_line(name):
-    with pytest.raises(config_lib.UserError, match=f"^--layouts={name} should be") as refusal:
+    with pytest.raises(errors.UserError, match=f"^--layouts={name} should be") as refusal:
         layouts.parse(name)
     assert "\n" not in str(refusal.value)
 

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from experiments import rows, seconds
+from experiments.sweep import rows, seconds
 from tests import refusals
 from transformer_jax import config as config_lib
+from transformer_jax import errors
 
 DEEP = {"deep": {"model.num_layers": 4}, "smooth": {"train.label_smoothing": 0.3}}
 
@@ -24,7 +25,7 @@ def test_a_row_has_as_many_steps_as_bases_seconds_are_enough_for(make_config, ra
 
 def test_a_row_that_sets_its_steps_is_refused_before_anything_is_measured(make_config):
     own = {**DEEP, "x": {"train.num_steps": 4}}
-    with pytest.raises(config_lib.UserError, match=r"row 'x' .* it sets train\.num_steps itself"):
+    with pytest.raises(errors.UserError, match=r"row 'x' .* it sets train\.num_steps itself"):
         rows.matched(own, list(own), make_config(), "seconds", lambda _: pytest.fail("measured"))
 
 
@@ -32,7 +33,7 @@ def test_a_row_that_was_not_measured_stays_unless_it_is_chosen(make_config):
     base = make_config()
     known = {seconds.key(base): 1.0}
     assert rows.matched(DEEP, ["smooth"], base, "seconds", lambda _: known) == DEEP
-    with pytest.raises(config_lib.UserError, match=r"row 'deep' .* its steps were not measured"):
+    with pytest.raises(errors.UserError, match=r"row 'deep' .* its steps were not measured"):
         rows.matched(DEEP, ["deep"], base, "seconds", lambda _: known)
 
 
@@ -55,9 +56,7 @@ def test_damaged_numbers_are_refused(make_config, tmp_path):
     entry = {"row": "deep", "ratio": 0.0, "devices": "1 CPU core"}
     for content in ("{", '{"a b": {"ratio": 1}}', json.dumps({"a b": entry})):
         (tmp_path / "seconds.json").write_text(content)
-        with pytest.raises(
-            config_lib.UserError, match=r"seconds\.json is damaged .* measures anew"
-        ):
+        with pytest.raises(errors.UserError, match=r"seconds\.json is damaged .* measures anew"):
             seconds.read(tmp_path, make_config())
 
 

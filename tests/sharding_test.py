@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import errors, models
 from transformer_jax.data import dataset
-from transformer_jax.training import loop, sharding
+from transformer_jax.distributed import sharding
+from transformer_jax.training import loop
 from transformer_jax.training import step as step_lib
 
 STEPS = 50  # of a loss curve
@@ -95,7 +95,7 @@ def start(config):
 )
 def test_impossible_meshes_are_named(make_config, overrides, message):
     config = make_config(overrides)
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         start(config)
 
 
@@ -107,7 +107,7 @@ def test_one_size_may_be_the_rest(make_config):
             for name, size in zip(names, shape, strict=True)
         }
         assert sharding.mesh_sizes(make_config(sizes).mesh, 8) == shape
-    with pytest.raises(config_lib.UserError, match=r"only one of mesh\.data and mesh\.fsdp can be"):
+    with pytest.raises(errors.UserError, match=r"only one of mesh\.data and mesh\.fsdp can be"):
         make_config({"mesh.data": -1, "mesh.fsdp": -1})
 
 
@@ -115,6 +115,6 @@ def test_a_budget_that_cannot_be_shared_out_says_which_can(make_config):
     one = sharding.make_mesh(make_config().mesh, jax.devices()[:1])
     eight = sharding.make_mesh(make_config().mesh)
     assert sharding.rows_for_budget(1000, 64, 1, one) == 15
-    with pytest.raises(config_lib.UserError, match=r"try train\.batch_tokens=512"):
+    with pytest.raises(errors.UserError, match=r"try train\.batch_tokens=512"):
         sharding.rows_for_budget(1000, 64, 1, eight)
     assert sharding.rows_for_budget(512, 64, 1, eight) == 8

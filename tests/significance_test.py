@@ -9,8 +9,8 @@ import scipy.stats
 from sacrebleu import significance as sacrebleu_significance
 from sacrebleu.metrics import bleu as sacrebleu
 
-from experiments import significance
-from transformer_jax.data import toy
+from experiments.analysis import significance
+from transformer_jax.data.toy import generator
 from transformer_jax.evaluation import bleu
 
 
@@ -25,7 +25,7 @@ def degrade(sentences, share, seed):
 
 @pytest.fixture(scope="module")
 def references():
-    return [pair.german for pair in toy.sentences(300, 1, 0)[0]]
+    return [pair.german for pair in generator.sentences(300, 1, 0)[0]]
 
 
 @pytest.fixture(scope="module")

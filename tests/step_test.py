@@ -7,8 +7,8 @@ import pytest
 
 from transformer_jax import models
 from transformer_jax.data import batching
+from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding
-from transformer_jax.training import sharding
 from transformer_jax.training import step as step_lib
 
 PAIR = ([5, 9, 7], [8, 6, 4, 9])

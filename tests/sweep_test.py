@@ -15,10 +15,13 @@ import scipy.stats
 from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
-from experiments import compare, intervals, paper, publish, results, rows, table3
-from experiments.report import comparison, table
+from experiments import compare, publish, table3
+from experiments.analysis import comparison, intervals
+from experiments.reporting import table
+from experiments.sweep import results, rows
 from tests import sweeps, tiny
 from transformer_jax import config as config_lib
+from transformer_jax import errors, paper
 from transformer_jax.evaluation import bleu
 
 
@@ -58,7 +61,7 @@ def test_smaller_bases_scale_to_whole_numbers(module):
 
 def test_a_base_that_does_not_scale_names_row_and_value():
     config = config_lib.replace(paper_base(), {"model.num_layers": 2})
-    with pytest.raises(config_lib.UserError, match=r"row 'C N=2'.*model\.num_layers would be 0\.6"):
+    with pytest.raises(errors.UserError, match=r"row 'C N=2'.*model\.num_layers would be 0\.6"):
         table3.rows_for(config)
 
 
@@ -67,9 +70,7 @@ def test_rows_are_chosen_by_name_and_pattern():
         "base", "A h=1", "A h=4", "A h=16", "A h=32",
     ]  # fmt: skip
     assert rows.select(table3.ROWS, "big, E") == ["E", "big"]
-    with pytest.raises(
-        config_lib.UserError, match=r"no row matches 'F'; there are 'base', 'A h=1'"
-    ):
+    with pytest.raises(errors.UserError, match=r"no row matches 'F'; there are 'base', 'A h=1'"):
         rows.select(table3.ROWS, "base,F")
     odd = ["base", "x[1]", "x1", "RMS, slow"]
     assert rows.select(odd, "x[1]") == ["x[1]"]  # a name means itself
@@ -222,7 +223,7 @@ def test_a_sweep_compared_with_itself_differs_in_nothing_but_what_was_changed(co
 def test_sweeps_that_share_no_row_are_not_compared(copied, swept):
     for row in ("base", "A h=1"):
         shutil.rmtree(results.cell_folder(copied, row, 0))
-    with pytest.raises(config_lib.UserError, match="no row that both have run"):
+    with pytest.raises(errors.UserError, match="no row that both have run"):
         compare.compare(swept[0], copied)
 
 
@@ -260,7 +261,7 @@ def test_results_measured_differently_do_not_share_a_table(swept, changes, what)
     read = results.read(workdir)
     row = read.rows[0]
     mixed = dataclasses.replace(row, results={**row.results, 1: {**row.results[0], **changes}})
-    with pytest.raises(config_lib.UserError, match=f"differ in {what}"):
+    with pytest.raises(errors.UserError, match=f"differ in {what}"):
         comparison.require_alike([mixed, *read.rows[1:]])
     if "decode" in changes:  # which a row may be there to vary
         declared = dataclasses.replace(

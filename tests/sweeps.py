@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from configs import toy
-from experiments import results, table3
+from experiments import table3
+from experiments.sweep import results
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import bleu

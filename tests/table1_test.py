@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import critical_path, measuring, paper
-from experiments.table1 import layer_kinds, report
-from transformer_jax import config as config_lib
-from transformer_jax import flags
+from experiments.benchmarks import critical_path, layer_kinds, measuring
+from experiments.reporting import table1_page
+from transformer_jax import errors, flags, paper
 from transformer_jax.models import attention, masks
 
 # A product; a loop of 5 turns, each a product and a fusion of sum and root; a call of a negation.
@@ -154,7 +153,7 @@ def test_compiled_chains_are_those_counted_by_hand():
 def test_sequential_operations_grow_as_the_paper_says(kind):
     programs = [measuring.prepare(*layer(kind, length=n)) for n in (128, 256, 512)]
     counts = [program.sequential_operations for program in programs]
-    if report.EXPECTED[kind].sequential_power:
+    if table1_page.EXPECTED[kind].sequential_power:
         assert counts[2] - counts[1] == 2 * (counts[1] - counts[0]) >= 2 * 128
     else:
         assert counts[0] == counts[1] == counts[2]
@@ -171,7 +170,7 @@ def test_operations_are_the_papers(kind):
     }
     assert flops(kind) == by_hand[kind]
     for axis, power in paper.TABLE1[kind].powers.items():
-        doubled = flops(kind, **{report.FIELDS[axis]: 2 * {"n": n, "d": d}[axis]})
+        doubled = flops(kind, **{table1_page.FIELDS[axis]: 2 * {"n": n, "d": d}[axis]})
         assert doubled == 2**power * by_hand[kind]
 
 
@@ -215,15 +214,15 @@ def test_recurrence_and_convolution_equal_loops():
 
 def test_the_exponent_of_a_power_is_found():
     sizes = [3, 5, 8, 20]
-    assert report.fit(sizes, [7 * n**2 for n in sizes]) == pytest.approx((2, 1))
-    assert report.fit(sizes, [4] * 4) == pytest.approx((0, 1))
-    assert report.fit(sizes, [1, 9, 2, 7])[1] < 0.5
+    assert table1_page.fit(sizes, [7 * n**2 for n in sizes]) == pytest.approx((2, 1))
+    assert table1_page.fit(sizes, [4] * 4) == pytest.approx((0, 1))
+    assert table1_page.fit(sizes, [1, 9, 2, 7])[1] < 0.5
 
 
 def test_sizes_are_whole_numbers_of_at_least_1():
     assert flags.sizes("lengths", ["8", " 4", "8"]) == [4, 8]
     for texts in (["0", "4"], ["-1", "4"], ["4", "x"], ["4", "5.5"], ["4"], ["4", "4"], []):
-        with pytest.raises(config_lib.UserError, match="--widths"):
+        with pytest.raises(errors.UserError, match="--widths"):
             flags.sizes("widths", texts)
 
 

@@ -9,10 +9,15 @@ import jax
 import pytest
 
 from configs import base, base_fr, big, big_fr
-from experiments import compiled, cost, paper, plan, results, table2, table2_report, tables
+from experiments import table2
+from experiments.analysis import plan
+from experiments.benchmarks import compiled, cost
+from experiments.reporting import table2_page
+from experiments.sweep import results
 from transformer_jax import config as config_lib
-from transformer_jax import models
-from transformer_jax.training import memory, sharding
+from transformer_jax import errors, models, paper
+from transformer_jax.distributed import memory, sharding
+from transformer_jax.drawing import tables
 from transformer_jax.training import step as step_lib
 
 
@@ -41,7 +46,7 @@ def test_rows_are_the_configs_with_averaged_checkpoints(paper_base):
 
 
 def test_a_base_of_another_corpus_is_refused(paper_base):
-    with pytest.raises(config_lib.UserError, match="Table 2 is WMT's"):
+    with pytest.raises(errors.UserError, match="Table 2 is WMT's"):
         table2.rows_for(config_lib.replace(paper_base, {"data.corpus": "text"}))
 
 
@@ -70,7 +75,7 @@ def test_a_plan_is_operations_over_rate(paper_base, capsys):
     assert cells[-1] == f"{hours * 8 * devices.dollars:,.2f}"
     assert f"{3 * hours:,.1f} hours of v5e-8" in printed
     for name in ("v5e", "v9-8", "v5e-0", "v5e-x"):
-        with pytest.raises(config_lib.UserError, match=r"as in v5e-8; known: v4, v5e"):
+        with pytest.raises(errors.UserError, match=r"as in v5e-8; known: v4, v5e"):
             plan.parse(name)
 
 
@@ -109,7 +114,7 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):
     found = {0: result(27.0, "TPU v5 lite"), 1: result(27.5, "TPU v5 lite")}
     rows[0] = results.Row(rows[0].name, rows[0].overrides, found, {}, [])
     sweep = results.Sweep("table2", paper_base, rows, tmp_path)
-    table = tables.markdown(table2_report.all_of(sweep), table2_report.notes(sweep))
+    table = tables.markdown(table2_page.all_of(sweep), table2_page.notes(sweep))
     for name, row in paper.TABLE2.items():
         line = next(line for line in table.splitlines() if line.startswith(f"| {name} |"))
         if row.bleu_de:
@@ -119,7 +124,7 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):
     assert ours.split("|")[4].strip() == f"{cost.training_flops(paper_base):.1e}"
     formula = 7200 * 8 * 197e12
     assert f"{formula:.1e}" in table
-    assert len(table2_report.to_csv(sweep).splitlines()) == 3
+    assert len(table2_page.to_csv(sweep).splitlines()) == 3
 
 
 def test_the_dry_run_plans_both_tables(tmp_path):
@@ -142,7 +147,7 @@ def test_the_dry_run_plans_both_tables(tmp_path):
 
 def test_compiling_without_the_compiler_names_the_remedy(monkeypatch):
     monkeypatch.setattr(compiled.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(config_lib.UserError, match=r"`make \.venv-tpu/\.installed` installs it"):
+    with pytest.raises(errors.UserError, match=r"`make \.venv-tpu/\.installed` installs it"):
         compiled.chips("v5e", 8)
 
 
@@ -154,5 +159,5 @@ def test_compiling_without_the_compiler_names_the_remedy(monkeypatch):
     ],
 )
 def test_chips_that_nobody_describes_are_refused(kind, number, message):
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         compiled.chips(kind, number)

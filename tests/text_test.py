@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from transformer_jax import config as config_lib
+from transformer_jax import errors
 from transformer_jax.data import dataset, text
 
 
@@ -69,19 +69,19 @@ def test_mistakes_name_the_file_the_line_and_the_count(corpus, name, content, me
         (corpus / name).unlink()
     else:
         write(corpus, name, content)
-    with pytest.raises(config_lib.UserError, match=message):
+    with pytest.raises(errors.UserError, match=message):
         load(corpus)
 
 
 def test_a_broken_archive_is_named(corpus):
     (corpus / "train.en").unlink()
     write(corpus, "train.en.gz", gzip.compress(b"a dog\na cat\n")[:-9])
-    with pytest.raises(config_lib.UserError, match=r"cannot read .*train\.en\.gz"):
+    with pytest.raises(errors.UserError, match=r"cannot read .*train\.en\.gz"):
         load(corpus)
 
 
 def test_no_prefix_says_which_flag_to_give():
-    with pytest.raises(config_lib.UserError, match=r"data\.train is empty.*--config\.data\.train="):
+    with pytest.raises(errors.UserError, match=r"data\.train is empty.*--config\.data\.train="):
         text.load("", "", "", "en", "de")
 
 

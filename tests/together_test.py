@@ -10,9 +10,11 @@ import pytest
 from configs import toy
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import models, run_folder, runs
+from transformer_jax import models
+from transformer_jax.distributed import memory, sharding
 from transformer_jax.evaluation import bleu
-from transformer_jax.training import checkpoint, loop, memory, metrics, sharding
+from transformer_jax.runs import run_folder, training_run
+from transformer_jax.training import checkpoint, loop, metrics
 from transformer_jax.training import step as step_lib
 
 SEEDS = (3, 1)
@@ -53,13 +55,13 @@ def config():
 def apart(config, folders, cache_dir):
     for seed in SEEDS:
         seeded = config_lib.replace(config, {"train.seed": seed})
-        runs.run(seeded, folders[0] / f"seed{seed}", cache_dir)
+        training_run.run(seeded, folders[0] / f"seed{seed}", cache_dir)
     return folders[0]
 
 
 @pytest.fixture(scope="module")
 def packed(config, folders, cache_dir):
-    runs.run_seeds(config, {seed: folders[1] / f"seed{seed}" for seed in SEEDS}, cache_dir)
+    training_run.run_seeds(config, {seed: folders[1] / f"seed{seed}" for seed in SEEDS}, cache_dir)
     return folders[1]
 
 
@@ -87,7 +89,7 @@ def test_seeds_are_different_runs(packed):
 def test_stacked_states_are_shared_out_over_a_mesh(apart, config, tmp_path, cache_dir):
     mesh = {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2}
     workdirs = {seed: tmp_path / f"seed{seed}" for seed in SEEDS}
-    runs.run_seeds(config_lib.replace(config, mesh), workdirs, cache_dir)
+    training_run.run_seeds(config_lib.replace(config, mesh), workdirs, cache_dir)
     for seed, workdir in workdirs.items():
         losses = [[r["loss"] for r in metrics.read(f)] for f in (workdir, apart / f"seed{seed}")]
         np.testing.assert_allclose(*losses, rtol=1e-3)
@@ -100,7 +102,7 @@ def test_one_whose_checkpoint_was_not_written_catches_up(packed, config, tmp_pat
         (workdir / "result.json").unlink()
     # As if killed with seed 3's last checkpoint not yet written.
     shutil.rmtree(workdirs[3] / "checkpoints" / "12")
-    runs.run_seeds(config, workdirs, cache_dir)
+    training_run.run_seeds(config, workdirs, cache_dir)
     for seed, workdir in workdirs.items():
         assert_close(newest(workdir), newest(packed / f"seed{seed}"))
         assert [r["step"] for r in metrics.read(workdir)] == [3, 6, 9, 12]
@@ -127,7 +129,7 @@ def test_one_that_diverges_leaves_its_failure_and_the_others_end(
     monkeypatch.setattr(memory, "check", lambda *_: None)
     workdirs = {seed: tmp_path / f"seed{seed}" for seed in SEEDS}
     with pytest.raises(loop.DivergedError, match="step 7: loss nan"):
-        runs.run_seeds(config, workdirs, cache_dir)
+        training_run.run_seeds(config, workdirs, cache_dir)
     assert json.loads((workdirs[1] / "failure.json").read_text())["error"].startswith("Diverged")
     assert not (workdirs[1] / "result.json").exists()
     assert (workdirs[3] / "result.json").exists()

@@ -2,13 +2,14 @@
 
 import pytest
 
-from transformer_jax import config as config_lib
-from transformer_jax.data import corpus, tokenizer, toy
+from transformer_jax import errors
+from transformer_jax.data import corpus, tokenizer
+from transformer_jax.data.toy import generator
 
 
 @pytest.fixture(scope="module")
 def sentences():
-    train, _ = toy.sentences(300, 2, 0)
+    train, _ = generator.sentences(300, 2, 0)
     return [pair.english for pair in train] + [pair.german for pair in train]
 
 
@@ -43,16 +44,14 @@ def test_training_again_gives_the_same_model(model, sentences):
 
 
 def test_a_corpus_too_small_says_how_many_pieces_it_yields(sentences):
-    with pytest.raises(
-        config_lib.UserError, match=r"too small for data\.vocab_size=30,000.*at most"
-    ):
+    with pytest.raises(errors.UserError, match=r"too small for data\.vocab_size=30,000.*at most"):
         tokenizer.train(sentences, 30_000)
 
 
 def test_a_vocabulary_below_the_characters_is_refused(sentences):
-    with pytest.raises(config_lib.UserError, match=r"vocab_size=270 is less than"):
+    with pytest.raises(errors.UserError, match=r"vocab_size=270 is less than"):
         tokenizer.train(sentences, 270)
-    with pytest.raises(config_lib.UserError, match=r"vocab_size=3 should be at least 261"):
+    with pytest.raises(errors.UserError, match=r"vocab_size=3 should be at least 261"):
         tokenizer.train(sentences, 3)
 
 
@@ -76,5 +75,5 @@ def test_it_is_trained_on_evenly_spread_pairs(sentences, tmp_path):
 
 
 def test_what_is_no_model_is_refused():
-    with pytest.raises(config_lib.UserError, match="not a SentencePiece model"):
+    with pytest.raises(errors.UserError, match="not a SentencePiece model"):
         tokenizer.Tokenizer(b"no model")

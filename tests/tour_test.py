@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from configs import toy as toy_config
-from experiments import figures, results
-from experiments.report import comparison
+from experiments import figures
+from experiments.analysis import comparison
+from experiments.sweep import results
 from tests import pages, sweeps
 from transformer_jax import config as config_lib
 from transformer_jax.data import batching

@@ -5,13 +5,13 @@ import re
 import pytest
 
 from configs import toy as toy_config
-from transformer_jax.data import toy, toy_clauses, toy_grammar
+from transformer_jax.data.toy import clauses, generator, grammar
 
 
 @pytest.fixture(scope="module")
 def sets():
     data = toy_config.get_config().to_dict()["data"]
-    return toy.sentences(data["toy_pairs"], 2 * data["toy_held_out_pairs"], data["toy_seed"])
+    return generator.sentences(data["toy_pairs"], 2 * data["toy_held_out_pairs"], data["toy_seed"])
 
 
 def test_it_is_as_large_as_promised_and_disjoint(sets):
@@ -34,25 +34,27 @@ def test_development_pairs_hold_out_word_combinations(sets):
 
 
 def test_the_docstring_shows_ten_pairs(sets):
-    shown = re.findall(r"^  (\S.*)\n    (\S.*)$", toy.__doc__ or "", re.MULTILINE)
+    shown = re.findall(r"^  (\S.*)\n    (\S.*)$", generator.__doc__ or "", re.MULTILINE)
     assert len(shown) == 10
     assert set(shown) <= {(pair.english, pair.german) for pair in sets[0]}
 
 
 def test_the_seed_determines_the_corpus():
-    assert toy.load(50, 5, 7, "en", "de") == toy.load(50, 5, 7, "en", "de")
-    assert toy.load(50, 5, 7, "en", "de").digest != toy.load(50, 5, 8, "en", "de").digest
+    assert generator.load(50, 5, 7, "en", "de") == generator.load(50, 5, 7, "en", "de")
+    assert (
+        generator.load(50, 5, 7, "en", "de").digest != generator.load(50, 5, 8, "en", "de").digest
+    )
 
 
 def test_directions_mirror_each_other():
-    forth, back = toy.load(50, 5, 0, "en", "de"), toy.load(50, 5, 0, "de", "en")
+    forth, back = generator.load(50, 5, 0, "en", "de"), generator.load(50, 5, 0, "de", "en")
     assert list(forth.train.read()) == [(b, a) for a, b in back.train.read()]
 
 
-NOUNS = {noun.en: noun for kind in toy_grammar.NOUNS.values() for noun in kind}
+NOUNS = {noun.en: noun for kind in grammar.NOUNS.values() for noun in kind}
 VERBS = {
     verb.en: verb
-    for verbs in (toy_grammar.TRANSITIVE, toy_grammar.DITRANSITIVE, toy_grammar.INTRANSITIVE)
+    for verbs in (grammar.TRANSITIVE, grammar.DITRANSITIVE, grammar.INTRANSITIVE)
     for verb in verbs
 }
 PERFECT = 3
@@ -60,19 +62,19 @@ PERFECT = 3
 
 def phrase(noun, determiner="the", **options):
     plural = options.pop("plural", False)
-    return toy_grammar.NounPhrase(NOUNS[noun], plural, determiner, **options)
+    return grammar.NounPhrase(NOUNS[noun], plural, determiner, **options)
 
 
 # Written by hand, from a grammar book rather than from the generator.
 CASES = [
     (
-        toy_clauses.Clause(VERBS["see"], phrase("dog"), direct=phrase("man", adjective="old")),
+        clauses.Clause(VERBS["see"], phrase("dog"), direct=phrase("man", adjective="old")),
         "second",
         "the dog sees the old man",
         "der Hund sieht den alten Mann",
     ),
     (
-        toy_clauses.Clause(
+        clauses.Clause(
             VERBS["give"],
             phrase("queen", "a"),
             phrase("neighbour"),
@@ -84,7 +86,7 @@ CASES = [
         "heute gibt eine Königin dem Nachbarn keinen roten Hut",
     ),
     (
-        toy_clauses.Clause(
+        clauses.Clause(
             VERBS["fetch"], phrase("doctor", plural=True), direct=phrase("horse", "her")
         ),
         "second",
@@ -92,7 +94,7 @@ CASES = [
         "die Ärztinnen holen ihr Pferd ab",
     ),
     (
-        toy_clauses.Clause(
+        clauses.Clause(
             VERBS["fetch"], phrase("boy"), direct=phrase("clock", "a", adjective="small")
         ),
         "last",
@@ -100,7 +102,7 @@ CASES = [
         "der Junge eine kleine Uhr abholt",
     ),
     (
-        toy_clauses.Clause(
+        clauses.Clause(
             VERBS["choose"],
             phrase("judge"),
             direct=phrase("calf", "", plural=True, count=23, adjective="red"),
@@ -111,7 +113,7 @@ CASES = [
         "hat der Richter dreiundzwanzig rote Kälber ausgesucht",
     ),
     (
-        toy_clauses.Clause(
+        clauses.Clause(
             VERBS["wait"],
             phrase("bear"),
             place=("behind", phrase("door", modifier="garden", adjective="heavy")),
@@ -122,7 +124,7 @@ CASES = [
         "der Bär hinter der schweren Gartentür warten wird",
     ),
     (
-        toy_clauses.Clause(
+        clauses.Clause(
             VERBS["lend"], phrase("judge"), phrase("dog", plural=True), phrase("book", "his")
         ),
         "second",
@@ -141,12 +143,12 @@ def test_clauses_are_right_in_both_languages(clause, order, english, german):
 def test_pronouns_agree_with_their_noun():
     clock, table = phrase("clock"), phrase("table")
     assert (
-        toy_clauses.Pronoun(clock).english(),
-        toy_clauses.Pronoun(clock).german("nominative"),
+        clauses.Pronoun(clock).english(),
+        clauses.Pronoun(clock).german("nominative"),
     ) == ("it", "sie")
     assert (
-        toy_clauses.Pronoun(table).english(),
-        toy_clauses.Pronoun(table).german("nominative"),
+        clauses.Pronoun(table).english(),
+        clauses.Pronoun(table).german("nominative"),
     ) == ("it", "er")
 
 
@@ -161,4 +163,4 @@ def test_pronouns_agree_with_their_noun():
     ],
 )
 def test_numbers_are_said_the_german_way_round(value, english, german):
-    assert toy_grammar.number(value) == (english, german)
+    assert grammar.number(value) == (english, german)

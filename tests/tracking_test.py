@@ -14,8 +14,9 @@ from tensorboardX.proto import event_pb2, plugin_hparams_pb2
 from tests import refusals
 from tests.faults import processes
 from transformer_jax import config as config_lib
-from transformer_jax import run_folder
+from transformer_jax import errors
 from transformer_jax.evaluation import bleu
+from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics, tensorboard, tracking
 
 # Not wandb, but a stand-in for it, which records how it is called, one line a call.
@@ -238,5 +239,5 @@ def test_a_folder_that_wandb_left_is_not_taken_for_the_package(tmp_path, monkeyp
     (tmp_path / "wandb").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    with pytest.raises(config_lib.UserError, match="--wandb needs"):
+    with pytest.raises(errors.UserError, match="--wandb needs"):
         tracking.require_package("parts")

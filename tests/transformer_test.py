@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
-from experiments import cost, paper, table3
+from experiments import table3
+from experiments.benchmarks import cost
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import models, paper, sequences
 from transformer_jax.data import batching
 from transformer_jax.models import dropout
 

@@ -14,10 +14,14 @@ import scipy.stats
 from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
-from experiments import claims, cost, eras, results, sweep, variations
+from experiments import eras, variations
+from experiments.analysis import claims
+from experiments.benchmarks import cost
+from experiments.running import runner
+from experiments.sweep import results
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import models, recipe
+from transformer_jax import errors, models, paper
 from transformer_jax.models import layers, masks, positions, recurrent
 from transformer_jax.training import optimizer
 
@@ -63,19 +67,19 @@ def test_every_row_can_be_built(module):
 
 def test_a_base_without_enough_heads_is_named():
     base = config_lib.replace(base_of(toy_config), {"model.num_heads": 4})
-    with pytest.raises(config_lib.UserError, match=r"model\.num_heads.*is 4"):
+    with pytest.raises(errors.UserError, match=r"model\.num_heads.*is 4"):
         variations.rows_for(base)
 
 
 def test_the_papers_config_departs_from_it_nowhere():
     base = base_of(base_config)
-    assert recipe.deviations(base) == []
+    assert paper.deviations(base) == []
     changed = config_lib.replace(base, eras.rows_for(base)["tensor2tensor v3"])
-    lines = recipe.deviations(changed)
+    lines = paper.deviations(changed)
     assert len(lines) == 6
-    toy = recipe.deviations(base_of(toy_config))
+    toy = paper.deviations(base_of(toy_config))
     assert "model.d_model=64, where the paper has 512 or 256 or 1024" in toy
-    assert recipe.deviations(config_lib.replace(base, {"model.num_kv_heads": 8})) == []
+    assert paper.deviations(config_lib.replace(base, {"model.num_kv_heads": 8})) == []
     assert "model.norm_placement=pre, where the paper has post" in lines
 
 
@@ -165,7 +169,7 @@ def test_what_is_lost_on_long_sentences_is_a_share():
 
 def test_a_base_of_other_kinds_is_refused():
     base = config_lib.replace(base_of(toy_config), {"model.position": "none"})
-    with pytest.raises(config_lib.UserError, match=r"the rows vary model\.position"):
+    with pytest.raises(errors.UserError, match=r"the rows vary model\.position"):
         variations.rows_for(base)
 
 
@@ -248,8 +252,8 @@ def test_the_table_of_claims_shows_differences_and_parameters():
     ],
 )
 def test_a_bad_tune_is_named(text, message):
-    with pytest.raises(config_lib.UserError, match=message):
-        sweep.parse_tune(text, base_of(toy_config))
+    with pytest.raises(errors.UserError, match=message):
+        runner.parse_tune(text, base_of(toy_config))
 
 
 @pytest.fixture(scope="module")

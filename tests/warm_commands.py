@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, Self, final
 
 SECONDS = 120  # after which a command is killed: bad input must not hang
 SHARED = (
-    "experiments.plan",
-    "experiments.report.document",
+    "experiments.analysis.plan",
+    "experiments.reporting.document",
     "launch.local",
     "py3langid",
     "transformer_jax.runs",

@@ -12,7 +12,9 @@ from tensorflow_datasets.translate import wmt as tfds_wmt
 from configs import base
 from tests import offline_wmt, tiny
 from transformer_jax import config as config_lib
-from transformer_jax.data import dataset, toy, wmt
+from transformer_jax import errors
+from transformer_jax.data import dataset, wmt
+from transformer_jax.data.toy import generator
 
 PAIRS, HELD_OUT = 600, 16
 
@@ -115,7 +117,7 @@ def test_train_table_and_score_need_no_network_any_more(prepared, tmp_path):
     assert result["data"]["languages"] == ["en", "de"]
     assert set(result["bleu"]) >= {"sacrebleu_13a", "sacrebleu_intl", "paper"}
     references = (workdir / "references.txt").read_text().splitlines()
-    _, held_out = toy.sentences(PAIRS, 2 * HELD_OUT, 0)
+    _, held_out = generator.sentences(PAIRS, 2 * HELD_OUT, 0)
     assert sorted(references) == sorted(s.german for s in held_out[:HELD_OUT])
 
     done = command(
@@ -175,7 +177,7 @@ def test_entities_of_sgml_are_undone(prepared, monkeypatch):
     pairs = list(corpus.train.read())
     assert len(pairs) == len(corpus.train) == PAIRS
     assert list(corpus.train.read(7, every=3)) == pairs[7::3]
-    train, _ = toy.sentences(PAIRS, 2 * HELD_OUT, 0)
+    train, _ = generator.sentences(PAIRS, 2 * HELD_OUT, 0)
     assert sorted(pairs) == sorted((s.english, s.german) for s in train)
 
 
@@ -239,5 +241,5 @@ def test_an_unknown_dataset_lists_those_there_are(tmp_path):
 def test_files_beside_wmt_are_not_left_unread(tmp_path):
     config = config_lib.from_mapping(base.get_config().to_dict())
     given = config_lib.replace(config, {"data.dev": "newstest2013"})
-    with pytest.raises(config_lib.UserError, match=r"data\.dev is given, .*data\.corpus=text"):
+    with pytest.raises(errors.UserError, match=r"data\.dev is given, .*data\.corpus=text"):
         dataset.load(given.data, tmp_path)

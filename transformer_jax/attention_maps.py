@@ -9,10 +9,11 @@ named by the token being written there; the tokens that it reads begin with the 
 
 from absl import flags
 
-from transformer_jax import files, runs
+from transformer_jax import files
 from transformer_jax import flags as flags_lib
-from transformer_jax.drawing import heat_maps, page
+from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
+from transformer_jax.runs import trained
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 _SOURCE = flags.DEFINE_string("source", None, "A sentence.", required=True)
@@ -23,13 +24,13 @@ _OUTPUT = flags.DEFINE_string("output", None, "Where to write; by default WORKDI
 def main() -> None:
     """Prints one path a line."""
     output = files.path(_OUTPUT.value or f"{_WORKDIR.value}/attention_maps")
-    all_maps = attention_weights.collect(runs.load(_WORKDIR.value), _SOURCE.value, _TARGET.value)
+    all_maps = attention_weights.collect(trained.load(_WORKDIR.value), _SOURCE.value, _TARGET.value)
     for maps in all_maps:
         path = output / f"{maps.kind}.png"
         files.write(path, heat_maps.png(maps))
         print(path)
     path = output / "attention.html"
-    files.write(path, page.html(all_maps).encode())
+    files.write(path, html_pages.html(all_maps).encode())
     print(path)
 
 

@@ -15,15 +15,9 @@ from typing import Any, TypeVar
 
 import jax.numpy as jnp
 
+from transformer_jax import errors
+
 T = TypeVar("T")
-
-
-class UserError(Exception):
-    """A mistake of the user's: shown as one line, without traceback; exit code 2."""
-
-
-class RunError(Exception):
-    """A run that cannot go on: shown as one line, without traceback; exit code 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +203,7 @@ def _section_and_field(name: str) -> tuple[str, str]:
     if field not in fields:
         known = fields or sections
         hint = _closest(field if fields else section, known)
-        raise UserError(f"there is no config field {_printable(name)}{hint}")
+        raise errors.UserError(f"there is no config field {_printable(name)}{hint}")
     return section, field
 
 
@@ -226,7 +220,7 @@ def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
 def require_known(field: str, name: str, known: Collection[str]) -> None:
     """Raises UserError, listing what is known, unless `name` is."""
     if name not in known:
-        raise UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
+        raise errors.UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
 
 
 def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
@@ -262,16 +256,16 @@ def _normalise(value: Any) -> Any:
 def _build(kind: type[T], values: Any, path: str) -> T:
     if not isinstance(values, Mapping):
         whole = f"config.{path}".rstrip(".")
-        raise UserError(f"{whole} should hold fields, but is {_short(values)}")
+        raise errors.UserError(f"{whole} should hold fields, but is {_short(values)}")
     hints = typing.get_type_hints(kind)
     for name in values:
         if name not in hints:
             hint = _closest(name, hints)
-            raise UserError(f"there is no config field {_printable(path + name)}{hint}")
+            raise errors.UserError(f"there is no config field {_printable(path + name)}{hint}")
     fields = {}
     for name, expected in hints.items():
         if name not in values:
-            raise UserError(f"the config lacks the field {path}{name}")
+            raise errors.UserError(f"the config lacks the field {path}{name}")
         value = values[name]
         if isinstance(expected, type) and dataclasses.is_dataclass(expected):
             fields[name] = _build(expected, value, f"{path}{name}.")
@@ -282,12 +276,14 @@ def _build(kind: type[T], values: Any, path: str) -> T:
 
 def _convert(expected: type, value: Any, path: str) -> Any:
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise UserError(f"{path} is a number of {value.bit_length()} bits: at most 63 are possible")
+        raise errors.UserError(
+            f"{path} is a number of {value.bit_length()} bits: at most 63 are possible"
+        )
     accepted = (int, float) if expected is float else expected
     if not isinstance(value, accepted) or isinstance(value, bool) != (expected is bool):
-        raise UserError(f"{path} should be {_article(expected)}, but is {_short(value)}")
+        raise errors.UserError(f"{path} should be {_article(expected)}, but is {_short(value)}")
     if expected is float and not math.isfinite(value):
-        raise UserError(f"{path} should be a finite number, but is {value!r}")
+        raise errors.UserError(f"{path} should be a finite number, but is {value!r}")
     if isinstance(value, str):
         _require_utf8(path, value)
     return expected(value)
@@ -298,7 +294,7 @@ def _require_utf8(path: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{path} should be UTF-8, but is {value!r}") from error
+        raise errors.UserError(f"{path} should be UTF-8, but is {value!r}") from error
 
 
 def _printable(name: str) -> str:
@@ -345,43 +341,45 @@ def _check_ranges(config: Config) -> None:
         for name in names.split():
             value = get(config, name)
             if value < minimum:
-                raise UserError(f"{name}={value} should be at least {minimum}")
+                raise errors.UserError(f"{name}={value} should be at least {minimum}")
     at_most = {10_000_000: "data.toy_pairs data.toy_held_out_pairs", 2**31 - 1: _counts()}
     for maximum, names in at_most.items():
         for name in names.split():
             if (value := get(config, name)) > maximum:
-                raise UserError(f"{name}={value} should be at most {maximum:,}")
+                raise errors.UserError(f"{name}={value} should be at most {maximum:,}")
     below_1 = """
         model.dropout_rate model.attention_dropout_rate model.feed_forward_dropout_rate
         train.label_smoothing train.adam_beta2
     """
     for name in below_1.split():
         if (value := get(config, name)) >= 1:
-            raise UserError(f"{name}={value} should be below 1")
+            raise errors.UserError(f"{name}={value} should be below 1")
     sizes = dataclasses.asdict(config.mesh)
     for name, size in sizes.items():
         if size < 1 and size != -1:
-            raise UserError(f"mesh.{name}={size} should be at least 1, or -1 for the rest")
+            raise errors.UserError(f"mesh.{name}={size} should be at least 1, or -1 for the rest")
     if (rest := [f"mesh.{name}" for name, size in sizes.items() if size == -1])[1:]:
-        raise UserError(f"only one of {' and '.join(rest)} can be -1, the rest of the devices")
+        raise errors.UserError(
+            f"only one of {' and '.join(rest)} can be -1, the rest of the devices"
+        )
     if config.train.seed >= 2**32:
-        raise UserError(f"train.seed={config.train.seed} should be below 2^32")
+        raise errors.UserError(f"train.seed={config.train.seed} should be below 2^32")
     if config.model.num_heads % config.model.key_value_heads:
-        raise UserError(
+        raise errors.UserError(
             f"model.num_kv_heads={config.model.num_kv_heads} should divide "
             f"model.num_heads={config.model.num_heads}"
         )
     average = config.evaluation.average_checkpoints
     written = -(-config.train.num_steps // config.checkpoint.every)
     if average > min(config.checkpoint.keep, written):
-        raise UserError(
+        raise errors.UserError(
             f"evaluation.average_checkpoints={average} needs as many checkpoints, but "
             f"checkpoint.keep={config.checkpoint.keep} are kept of {written:,} "
             f"(train.num_steps={config.train.num_steps}, "
             f"checkpoint.every={config.checkpoint.every})"
         )
     if config.train.scheduled_sampling > 1:
-        raise UserError(
+        raise errors.UserError(
             f"train.scheduled_sampling={config.train.scheduled_sampling} should be at most 1"
         )
     require_known("model.compute_dtype", config.model.compute_dtype, ("float32", "bfloat16"))

@@ -19,7 +19,7 @@ import fsspec.config
 import fsspec.core
 from etils import epath
 
-from transformer_jax import config as config_lib
+from transformer_jax import errors
 
 Path = pathlib.Path | epath.Path
 
@@ -33,12 +33,12 @@ def path(name: str) -> Path:
     if not _ADDRESS.match(name):
         return pathlib.Path(name)
     if not re.fullmatch(r"gs://[^/*?\[\]#]+(/[^*?\[\]#]*)?", name):  # to gcsfs, patterns
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{name} is neither a folder of this machine nor one in a bucket, gs://BUCKET/FOLDER, "
             "without any of *?[]#"
         )
     if not importlib.util.find_spec("gcsfs"):
-        raise config_lib.UserError(f"{name} needs gcsfs: pip install 'transformer_jax[gcs]'")
+        raise errors.UserError(f"{name} needs gcsfs: pip install 'transformer_jax[gcs]'")
     os.environ.setdefault("EPATH_USE_TF", "false")  # fsspec also where TensorFlow is installed
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # Orbax's arrays reach the bucket past fsspec, whose listings would be old.
@@ -56,7 +56,7 @@ def local_path(name: str) -> pathlib.Path:
       UserError: it is an address.
     """
     if _ADDRESS.match(name):
-        raise config_lib.UserError(f"{name} is no folder of this machine, which is needed here")
+        raise errors.UserError(f"{name} is no folder of this machine, which is needed here")
     return pathlib.Path(name)
 
 
@@ -87,7 +87,7 @@ def write(path: Path, content: bytes) -> None:
         try:
             path.write_bytes(content)  # in a bucket a file appears when it is whole
         except Exception as error:  # gcsfs's, Google's or the network's: they share no class
-            raise config_lib.RunError(f"cannot write {path}: {error}") from error
+            raise errors.RunError(f"cannot write {path}: {error}") from error
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -131,9 +131,9 @@ def read_json(path: Path, shape: Any, remedy: str) -> Any:
     try:
         return parse_json(path.read_bytes(), shape)
     except OSError as error:
-        raise config_lib.UserError(f"cannot read {path}: {error}; {remedy}") from error
+        raise errors.UserError(f"cannot read {path}: {error}; {remedy}") from error
     except ValueError as error:
-        raise config_lib.UserError(f"{path} is damaged ({error}): {remedy}") from error
+        raise errors.UserError(f"{path} is damaged ({error}): {remedy}") from error
 
 
 def parse_json(content: bytes, shape: Any) -> Any:

@@ -13,8 +13,8 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from transformer_jax import config as config_lib
-from transformer_jax import cpu_memory, files
-from transformer_jax.processes import hosts, preemption
+from transformer_jax import errors, files
+from transformer_jax.distributed import cpu_memory, hosts, preemption
 
 
 def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
@@ -56,10 +56,10 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
         is_config = hasattr(values, "to_dict")
     except OSError as error:
         name = config_flags.get_config_filename(flags.FLAGS[flag])
-        raise config_lib.UserError(f"--{flag}={name} is not a config file: {error}") from error
+        raise errors.UserError(f"--{flag}={name} is not a config file: {error}") from error
     if not is_config:
         name = config_flags.get_config_filename(flags.FLAGS[flag])
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"--{flag}={name}: get_config() should return a ConfigDict, but returns a "
             f"{type(values).__name__}"
         )
@@ -91,10 +91,10 @@ def sizes(name: str, texts: Sequence[str], least: int = 2) -> list[int]:
     """
     for text in texts:
         if not text.strip().isdecimal() or int(text) < 1:
-            raise config_lib.UserError(f"--{name}: {text!r} should be a whole number, at least 1")
+            raise errors.UserError(f"--{name}: {text!r} should be a whole number, at least 1")
     found = sorted({int(text) for text in texts})
     if len(found) < least:
-        raise config_lib.UserError(f"--{name} needs {least} different sizes or more")
+        raise errors.UserError(f"--{name} needs {least} different sizes or more")
     return found
 
 
@@ -115,11 +115,11 @@ def _guarded(
     except BrokenPipeError:  # who read what was printed, as `head` does, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return 1
-    except config_lib.UserError as error:
+    except errors.UserError as error:
         return _complain(str(error))
     except preemption.PreemptedError as error:
         return _complain(str(error), hosts.RUN_AGAIN)
-    except config_lib.RunError as error:
+    except errors.RunError as error:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
         return _complain("interrupted; the same command goes on from the last checkpoint", 130)

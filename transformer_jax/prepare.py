@@ -10,8 +10,7 @@ import logging
 
 from absl import flags
 
-from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 
@@ -25,12 +24,12 @@ def main() -> None:
     """Prepares, and says what there is."""
     config = flags_lib.read_config(_CONFIG)
     if not _CACHE_DIR.value:
-        raise config_lib.UserError("--cache_dir is empty: name a folder")
+        raise errors.UserError("--cache_dir is empty: name a folder")
     cache_dir = files.local_path(_CACHE_DIR.value)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise config_lib.UserError(f"cannot make the cache's folder: {error}") from error
+        raise errors.UserError(f"cannot make the cache's folder: {error}") from error
     dataset = dataset_lib.load(config.data, cache_dir)
     held_out = [s for pairs in (dataset.dev, dataset.test) for s in pairs.source + pairs.target]
     encode, decode = dataset.tokenizer.encode, dataset.tokenizer.decode

@@ -8,7 +8,7 @@ import re
 
 from absl import flags
 
-from transformer_jax import config as config_lib
+from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import text
 from transformer_jax.evaluation import bleu
@@ -23,13 +23,13 @@ _HYPOTHESES = flags.DEFINE_string("hypotheses", None, "File of translations.", r
 def main() -> None:
     """Prints one line a variant."""
     if not re.fullmatch("[a-z]{2,3}", _LANGUAGE.value):  # Moses would take English for it
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"--language={_LANGUAGE.value} should be two or three small letters, as in de"
         )
     references = text.read_lines(pathlib.Path(_REFERENCES.value))
     hypotheses = text.read_lines(pathlib.Path(_HYPOTHESES.value))
     if len(references) != len(hypotheses):
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{_REFERENCES.value} has {len(references):,} lines, but {_HYPOTHESES.value} has "
             f"{len(hypotheses):,}"
         )

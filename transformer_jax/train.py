@@ -12,9 +12,10 @@ import jax
 from absl import flags
 
 from transformer_jax import config as config_lib
-from transformer_jax import files, runs
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
-from transformer_jax.processes import hosts, preemption
+from transformer_jax.distributed import hosts, preemption
+from transformer_jax.runs import training_run
 from transformer_jax.training import tracking
 
 _CONFIG = flags_lib.define_config()
@@ -60,7 +61,7 @@ def main() -> None:
     workdir = files.path(_WORKDIR.value)
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     if _PROFILE.value and not isinstance(workdir, pathlib.Path):
-        raise config_lib.UserError("--profile writes to a --workdir of this machine only")
+        raise errors.UserError("--profile writes to a --workdir of this machine only")
     tracking.require_package(_WANDB.value)
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
@@ -68,7 +69,7 @@ def main() -> None:
     workdirs = {config.train.seed: workdir}
     if _SEEDS.value:
         if "train.seed" in flags_lib.overrides():
-            raise config_lib.UserError("--config.train.seed and --seeds: give one of them")
+            raise errors.UserError("--config.train.seed and --seeds: give one of them")
         workdirs = {seed: workdir / f"seed{seed}" for seed in _read_seeds(_SEEDS.value, config)}
     if place := hosts.place(
         _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
@@ -77,7 +78,7 @@ def main() -> None:
     else:
         preemption.watch()
     with hosts.together():
-        runs.run_seeds(
+        training_run.run_seeds(
             config,
             workdirs,
             cache_dir,
@@ -98,10 +99,10 @@ def _read_seeds(texts: Sequence[str], config: config_lib.Config) -> list[int]:
         seeds = [int(text) for text in texts]
         for seed in seeds:
             config_lib.replace(config, {"train.seed": seed})
-    except (ValueError, config_lib.UserError) as error:
-        raise config_lib.UserError(f"--seeds={','.join(texts)}: {error}") from error
+    except (ValueError, errors.UserError) as error:
+        raise errors.UserError(f"--seeds={','.join(texts)}: {error}") from error
     if len(set(seeds)) < len(seeds):
-        raise config_lib.UserError(f"--seeds={','.join(texts)} names a seed twice")
+        raise errors.UserError(f"--seeds={','.join(texts)} names a seed twice")
     return seeds
 
 

@@ -8,15 +8,15 @@ import sys
 from absl import flags
 
 from transformer_jax import flags as flags_lib
-from transformer_jax import runs
 from transformer_jax.data import text
+from transformer_jax.runs import trained
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
 def main() -> None:
     """Reads all lines, translates them together, writes them in their order."""
-    translator = runs.load(_WORKDIR.value)
+    translator = trained.load(_WORKDIR.value)
     sentences = list(text.decoded(sys.stdin.buffer, "standard input"))
     if not sentences:
         return

@@ -9,10 +9,10 @@ import pathlib
 import pytest
 from jax.experimental import topologies
 
-from experiments import plan
-from experiments.scaling import partitioned
+from experiments.analysis import plan
+from experiments.benchmarks import partitioned
 from tests.accelerators import programs
-from transformer_jax.training import memory
+from transformer_jax.distributed import memory
 
 H100 = plan.parse("H100-8")
 DESCRIPTION = pathlib.Path(__file__).with_name("h100.txt")  # an H100 SXM, as XLA reads it

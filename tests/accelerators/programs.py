@@ -7,8 +7,7 @@ from typing import Any
 import jax
 
 from configs import base, toy
-from experiments import compiled
-from experiments.scaling import partitioned
+from experiments.benchmarks import compiled, partitioned
 from transformer_jax import config as config_lib
 
 CONFIGS = {"base": base.get_config, "toy": toy.get_config}

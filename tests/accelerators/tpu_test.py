@@ -12,14 +12,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import compiled, cost, plan
-from experiments.scaling import partitioned
+from experiments.analysis import plan
+from experiments.benchmarks import compiled, cost, partitioned
 from tests.accelerators import programs
-from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.decoding import beam_search
+from transformer_jax.distributed import memory, sharding
 from transformer_jax.models import positions
-from transformer_jax.training import memory, sharding
 
 V5E = plan.parse("v5e-8")
 
@@ -164,7 +163,7 @@ def test_what_does_not_fit_is_one_line_with_a_remedy(chips):
         train__batch_tokens=8 * 32_768, data__source_length=32_768, data__target_length=32_768
     )
     with pytest.raises(
-        config_lib.UserError,
+        errors.UserError,
         match=r"^a step takes [\d.]+ GiB of memory, but the device has 15\.75 GiB: take a smaller",
     ):
         compiled.compile_step(long, chips)

@@ -10,8 +10,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import select, wait
 
-from experiments import results, table3
-from experiments.report import document
+from experiments import table3
+from experiments.reporting import document
+from experiments.sweep import results
 from tests import escaping_test, sweeps
 from tests.browser import chromium
 

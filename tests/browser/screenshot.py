@@ -13,8 +13,7 @@ from typing import Any
 from absl import flags
 
 from tests.browser import chromium
-from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
 SETTLED = 1.0  # seconds after which figures that came near the screen are drawn
@@ -25,7 +24,7 @@ def take(
 ) -> bytes:
     """The content of a PNG file."""
     if reason := chromium.missing():
-        raise config_lib.UserError(reason)
+        raise errors.UserError(reason)
     with chromium.started(width, height, dark) as driver:
         driver.get(report.resolve().as_uri())
         time.sleep(SETTLED)

@@ -46,12 +46,12 @@ class Fault(NamedTuple):
 
 
 FAULTS: dict[str, list[Fault]] = {
-    "experiments/significance.py": [
+    "experiments/analysis/significance.py": [
         Fault("no variance of seeds", "variance += sum(parts)", "variance += 0.0", INTERVAL),
         Fault("too much freedom", "(len(side) - 1) for", "len(side) for", INTERVAL),
         Fault("a tie may contradict", "if is_tie and abs", "if not is_tie and abs", VERDICTS),
     ],
-    "experiments/results.py": [
+    "experiments/sweep/results.py": [
         Fault(
             "rows share a folder",
             "        if owner != row:",
@@ -65,7 +65,7 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/safety_test.py::test_no_row_leads_out_of_the_workdir",
         ),
     ],
-    "experiments/tables.py": [
+    "transformer_jax/drawing/tables.py": [
         Fault(
             "Markdown lets HTML through",
             '.replace("<", "&lt;")',
@@ -73,7 +73,7 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/escaping_test.py::test_no_cell_title_or_note_becomes_part_of_a_report",
         ),
     ],
-    "experiments/progress.py": [
+    "experiments/sweep/progress.py": [
         Fault(
             "an engine's word beats a result",
             "cell.state not in (DONE, FAILED) and ",
@@ -81,7 +81,7 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/progress_test.py::test_what_is_done_or_failed_says_so_whatever_an_engine_says",
         ),
     ],
-    "experiments/report/page.py": [
+    "experiments/reporting/page.py": [
         Fault(
             "a translation may end the script",
             '.replace("<", "\\\\u003c")',
@@ -89,7 +89,7 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/escaping_test.py::test_no_text_becomes_part_of_the_page_of_a_sweep",
         ),
     ],
-    "experiments/report/translations.py": [
+    "experiments/reporting/translations.py": [
         Fault(
             "a sentence's BLEU is another's",
             "for each in counts]",
@@ -155,7 +155,7 @@ FAULTS: dict[str, list[Fault]] = {
             "digests are not compared", "if found[name] != expected", "if 0 and expected", DAMAGED
         ),
     ],
-    "transformer_jax/training/sharding.py": [
+    "transformer_jax/distributed/sharding.py": [
         Fault(
             "activations go where XLA likes",
             "if mesh is None or mesh.size == 1:",
@@ -163,10 +163,10 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/partitioned_test.py::test_fsdp_gathers_its_parameters_and_no_activations",
         ),
     ],
-    "transformer_jax/processes/preemption.py": [
+    "transformer_jax/distributed/preemption.py": [
         Fault("SIGTERM is not heard", "    return _told.is_set()", "    return False", SIGTERM),
     ],
-    "transformer_jax/processes/hosts.py": [
+    "transformer_jax/distributed/hosts.py": [
         Fault(
             "the dead are not missed",
             "if dead and not self._leaving.is_set():",
@@ -174,10 +174,10 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/hosts_test.py::test_a_process_that_dies_is_named_and_two_can_go_on_where_four_were",
         ),
     ],
-    "transformer_jax/run_folder.py": [
+    "transformer_jax/runs/run_folder.py": [
         Fault("two runs in one folder", "fcntl.LOCK_EX |", "fcntl.LOCK_SH |", SECOND),
     ],
-    "transformer_jax/drawing/page.py": [
+    "transformer_jax/drawing/html_pages.py": [
         Fault(
             "a token may end the script",
             '.replace("<", "\\\\u003c")',

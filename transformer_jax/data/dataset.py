@@ -11,9 +11,11 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.data import checks, text, token_cache, toy
+from transformer_jax import errors
+from transformer_jax.data import checks, text, token_cache
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.data.toy import generator
 
 _log = logging.getLogger(__name__)
 
@@ -46,13 +48,13 @@ class Dataset:
 def _load_toy(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
     languages = (config.source_language, config.target_language)
     if sorted(languages) != ["de", "en"]:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"the toy corpus is in en and de, not in {languages[0]} and {languages[1]}"
         )
     for field in ("toy_pairs", "toy_held_out_pairs"):
         if not getattr(config, field):
-            raise config_lib.UserError(f"data.corpus=toy needs data.{field} of at least 1")
-    return toy.load(config.toy_pairs, config.toy_held_out_pairs, config.toy_seed, *languages)
+            raise errors.UserError(f"data.corpus=toy needs data.{field} of at least 1")
+    return generator.load(config.toy_pairs, config.toy_held_out_pairs, config.toy_seed, *languages)
 
 
 def _load_text(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
@@ -64,7 +66,7 @@ def _load_text(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus
 def _load_tfds(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
     for field in ("train", "dev", "test"):
         if getattr(config, field):
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"data.{field} is given, but data.corpus=tfds reads no files of yours: add "
                 "--config.data.corpus=text"
             )
@@ -90,7 +92,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     """
     corpus = config_lib.lookup("data.corpus", config.corpus, CORPORA)(config, cache_dir)
     if not any(source.strip() or target.strip() for source, target in corpus.train.read()):
-        raise config_lib.UserError("the training set is empty: all its lines are blank")
+        raise errors.UserError("the training set is empty: all its lines are blank")
     tokenizer = tokenizer_lib.cached(
         corpus.train, config.vocab_size, config.tokenizer_pairs, corpus.train_digest, cache_dir
     )
@@ -160,5 +162,5 @@ def _usable(
             config.train_max_tokens,
         )
     if not len(usable):
-        raise config_lib.UserError("no training pair is left once empty and long ones are dropped")
+        raise errors.UserError("no training pair is left once empty and long ones are dropped")
     return usable, dropped

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, final
 
-from transformer_jax import config as config_lib
+from transformer_jax import errors
 from transformer_jax.data import corpus as corpus_lib
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def load(
         for prefix in filter(None, (part.strip() for part in prefixes.split(","))):
             source, target = (_find(prefix, end) for end in (source_language, target_language))
             if source.lines != target.lines:
-                raise config_lib.UserError(
+                raise errors.UserError(
                     f"{source.path} has {source.lines:,} lines, but {target.path} has "
                     f"{target.lines:,}: they should be aligned"
                 )
@@ -80,7 +80,7 @@ def load(
                 records.append({"set": name, **dataclasses.asdict(file), "path": str(file.path)})
                 digest.update(f"{name} {file.sha256}\n".encode())
         if not pairs and name != "test":
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"data.{name} is empty: give a path prefix, --config.data.{name}=PATH/{name} reads "
                 f"PATH/{name}.{source_language} and PATH/{name}.{target_language}"
             )
@@ -112,7 +112,7 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield line.removesuffix(b"\n").decode()
         except UnicodeDecodeError as error:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"{name}: line {number:,} is not UTF-8 ({error.reason} at byte "
                 f"{error.start + 1} of the line)"
             ) from error
@@ -128,7 +128,7 @@ def lines(path: pathlib.Path) -> Iterator[str]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             yield from decoded(file, str(path))
     except (OSError, EOFError, zlib.error) as error:
-        raise config_lib.UserError(f"cannot read {path}: {error}") from error
+        raise errors.UserError(f"cannot read {path}: {error}") from error
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
@@ -139,7 +139,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
     """
     found = list(lines(path))
     if not found:
-        raise config_lib.UserError(f"{path} is empty: it has 0 lines")
+        raise errors.UserError(f"{path} is empty: it has 0 lines")
     return found
 
 
@@ -149,9 +149,9 @@ def _find(prefix: str, language: str) -> _File:
         try:
             is_there, is_file = path.exists(), path.is_file()
         except OSError as error:  # a folder that may not be entered, a name that is too long
-            raise config_lib.UserError(f"cannot read {path}: {error}") from error
+            raise errors.UserError(f"cannot read {path}: {error}") from error
         if is_there and not is_file:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"{path} is a folder or a pipe: give a file, which is read more than once"
             )
         if is_there:
@@ -159,7 +159,7 @@ def _find(prefix: str, language: str) -> _File:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             return _File(path, digest, count)
-    raise config_lib.UserError(f"there is no file {candidates[0]}, nor {candidates[1].name}")
+    raise errors.UserError(f"there is no file {candidates[0]}, nor {candidates[1].name}")
 
 
 def _count(path: pathlib.Path) -> int:
@@ -177,7 +177,7 @@ def _count(path: pathlib.Path) -> int:
         ):
             odd[what] += is_so
     if not count:
-        raise config_lib.UserError(f"{path} is empty: it has 0 lines")
+        raise errors.UserError(f"{path} is empty: it has 0 lines")
     for what, number in odd.items():
         if number:
             _log.warning(

@@ -17,8 +17,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Int, Integer
 
-from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 
@@ -92,7 +91,7 @@ def _read(folder: pathlib.Path, side: str, dtype: np.dtype, lists: int) -> Token
         path = folder / f"{side}-{name}.bin"
         found = path.stat().st_size if path.exists() else 0
         if found != length * kind.itemsize:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"{path} is damaged ({found:,} bytes instead of {length * kind.itemsize:,}): "
                 f"delete {folder}, and the corpus is encoded again"
             )

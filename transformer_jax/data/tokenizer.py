@@ -16,8 +16,7 @@ from typing import Any, final
 
 import sentencepiece
 
-from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax.data import corpus as corpus_lib
 
 _log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class Tokenizer:
         try:
             self._processor.LoadFromSerializedProto(model)
         except RuntimeError as error:
-            raise config_lib.UserError(f"this is not a SentencePiece model: {error}") from error
+            raise errors.UserError(f"this is not a SentencePiece model: {error}") from error
 
     @property
     def vocab_size(self) -> int:
@@ -92,7 +91,7 @@ def train(sentences: Iterable[str], vocab_size: int) -> bytes:
       UserError: the corpus is too small for this vocabulary.
     """
     if vocab_size < SMALLEST:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"data.vocab_size={vocab_size:,} should be at least {SMALLEST}: 256 bytes, 4 special "
             "tokens and a piece"
         )
@@ -107,12 +106,12 @@ def train(sentences: Iterable[str], vocab_size: int) -> bytes:
     except RuntimeError as error:
         limit = re.search(r"value <= (\d+)", str(error))
         if limit:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"the training set is too small for data.vocab_size={vocab_size:,}: "
                 f"it yields at most {int(limit[1]):,} pieces"
             ) from error
         if "smaller than required_chars" in str(error):
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"data.vocab_size={vocab_size:,} is less than the corpus's characters, 256 bytes "
                 "and 4 special tokens together: choose a larger one"
             ) from error
@@ -152,7 +151,7 @@ def cached(
         files.write(path, train(sentences, vocab_size))
     tokenizer = read(path, "delete it, and it is trained again")
     if tokenizer.vocab_size != vocab_size:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{path} has {tokenizer.vocab_size:,} pieces, not {vocab_size:,}: delete it, and it is "
             "trained again"
         )
@@ -167,5 +166,5 @@ def read(path: files.Path, remedy: str) -> Tokenizer:
     """
     try:
         return Tokenizer(path.read_bytes())
-    except (OSError, config_lib.UserError) as error:
-        raise config_lib.UserError(f"cannot read {path} ({error}): {remedy}") from error
+    except (OSError, errors.UserError) as error:
+        raise errors.UserError(f"cannot read {path} ({error}): {remedy}") from error

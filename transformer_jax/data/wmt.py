@@ -24,7 +24,7 @@ from tensorflow_datasets.translate import wmt as tfds_wmt
 from tensorflow_datasets.translate import wmt14, wmt_t2t
 
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text
 
@@ -84,7 +84,7 @@ def load(
     languages = (source_language, target_language)
     known = sorted(name.partition("/")[2].split("-"))
     if sorted(languages) != known:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{name} is in {known[0]} and {known[1]}, not in {source_language} and "
             f"{target_language}: set data.source_language and data.target_language"
         )
@@ -138,17 +138,17 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
             )
     except download_manager.NonMatchingChecksumError as error:
         first = str(error).splitlines()[0]
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{name}: {first} The file is not the one that TFDS {tfds.__version__} knows: delete "
             f"it from {downloads} and start again; if it comes back so, its server has changed it"
         ) from error
     except extractor.ExtractError as error:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{name}: an archive could not be unpacked ({_one_line(error)}): is the disk full? if "
             f"not, delete that archive from {downloads} and start again"
         ) from error
     except (requests.RequestException, tfds.download.DownloadError, OSError) as error:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"{name} could not be fetched ({type(error).__name__}: {_one_line(error)}); what came "
             f"whole is kept in {downloads}: start again; to begin anew, delete that folder"
         ) from error
@@ -192,7 +192,7 @@ def _parse(*names: str) -> Iterator[tuple[str, dict[str, str]]]:
     both = itertools.zip_longest(*map(text.lines, paths))
     for number, sides in enumerate(both):
         if None in sides:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"{paths[0]} and {paths[1]} differ in their number of lines: delete their folder "
                 "and start again"
             )

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.data import tokenizer
-from transformer_jax.training import sharding
+from transformer_jax.distributed import sharding
 
 STEPS_AT_A_TIME = 4  # between two looks at which sentences are decided
 # When one row in SHRINK or fewer still searches, the others leave, but never below FEWEST_ROWS:

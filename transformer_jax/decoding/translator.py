@@ -10,12 +10,12 @@ import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import errors, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search
+from transformer_jax.distributed import memory, sharding
 from transformer_jax.models import positions
-from transformer_jax.training import memory, sharding
 
 LONG = 1024  # tokens; a longer sentence is translated by itself, if there is memory for it
 ROW_MULTIPLE = 16  # source lengths are rounded up to a multiple, so that few shapes are compiled
@@ -147,7 +147,7 @@ class Translator:
         needed = memory.of_program(jax.jit(encode).lower(self._weights, source).compile())
         there = memory.of_device(self._mesh)
         if needed is not None and there is not None and needed > there:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"sentence {place + 1} has about {length:,} tokens, which take "
                 f"{needed / 2**30:.1f} GiB of memory where there are {there / 2**30:.1f}: split it"
             )
@@ -164,7 +164,7 @@ class Translator:
         limit = model.max_positions - self.config.decode.extra_tokens - 1
         for length, place in zip(lengths, places, strict=True):
             if length > limit:
-                raise config_lib.UserError(
+                raise errors.UserError(
                     f"sentence {place + 1} has {length} tokens, but this model's learned positions "
                     f"(model.max_positions={model.max_positions}) allow at most {limit}"
                 )

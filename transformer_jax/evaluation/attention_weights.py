@@ -15,8 +15,7 @@ import numpy as np
 from flax import traverse_util
 from jaxtyping import Float
 
-from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import errors, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import translator as translator_lib
@@ -79,7 +78,7 @@ def collect(
     if target is None:
         target = translator.translate([source])[0]
         if not target:
-            raise config_lib.UserError("the model translates this source to nothing: give a target")
+            raise errors.UserError("the model translates this source to nothing: give a target")
     target_ids = _encode(translator, "target", target)
     target_length, source_length = len(target_ids) + 1, len(source_ids) + 1
     # One position of padding where these are equal: a map's shape then says what attends to what.
@@ -100,7 +99,7 @@ def collect(
         if layers:
             maps.append(Maps(kind, np.stack(layers), rows, columns))
     if not maps:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"model.architecture={translator.config.model.architecture} has no attention to show"
         )
     return maps
@@ -146,13 +145,13 @@ def _encode(translator: translator_lib.Translator, side: str, sentence: str) -> 
     try:
         sentence.encode()
     except UnicodeEncodeError as error:  # bytes of the command line that are no text
-        raise config_lib.UserError(f"the {side} sentence is not UTF-8") from error
+        raise errors.UserError(f"the {side} sentence is not UTF-8") from error
     ids = translator.tokenizer.encode([sentence])[0]
     if not sentence.strip() or not ids:
-        raise config_lib.UserError(f"the {side} sentence is empty")
+        raise errors.UserError(f"the {side} sentence is empty")
     config = translator.config.model
     if positions.KINDS[config.position].bounded and len(ids) >= config.max_positions:
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"the {side} sentence has {len(ids)} tokens, but this model's learned positions "
             f"(model.max_positions={config.max_positions}) allow at most {config.max_positions - 1}"
         )

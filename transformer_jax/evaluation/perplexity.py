@@ -10,10 +10,11 @@ import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, packing
+from transformer_jax.distributed import sharding
 from transformer_jax.models import embedding
-from transformer_jax.training import losses, sharding
+from transformer_jax.training import losses
 
 LARGEST = 700  # nats per token whose exponential is still a number
 BATCH_TOKENS = 8192  # target positions computed together
@@ -75,7 +76,7 @@ def build(
         found = [sums(params, sharding.put(batch, mesh)) for batch in batches]
         nats, tokens = (sum(float(part[i]) for part in found) for i in (1, 2))
         if not nats / tokens < LARGEST:
-            raise config_lib.RunError(f"the model diverged: {nats / tokens} nats per token")
+            raise errors.RunError(f"the model diverged: {nats / tokens} nats per token")
         return math.exp(nats / tokens)
 
     return measure

@@ -8,9 +8,8 @@ from flax import linen as nn
 from jaxtyping import Float, PRNGKeyArray
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import errors, sequences
 from transformer_jax.models import (
-    cells,
     convolutional,
     dropout,
     embedding,
@@ -19,12 +18,13 @@ from transformer_jax.models import (
     masks,
     positions,
     recurrent,
+    recurrent_cells,
     transformer,
 )
 
 ARCHITECTURES: dict[str, Any] = {
     "transformer": transformer.Transformer,
-    **dict.fromkeys(cells.CELLS, recurrent.Recurrent),
+    **dict.fromkeys(recurrent_cells.CELLS, recurrent.Recurrent),
     "conv": convolutional.Convolutional,
 }
 
@@ -40,7 +40,7 @@ def build(
       platform: what it will be compiled for: "cpu", "gpu" or "tpu"; None: what JAX finds here.
 
     Raises:
-      config_lib.UserError: a kind is unknown, or a size does not suit a kind.
+      errors.UserError: a kind is unknown, or a size does not suit a kind.
     """
     config_lib.require_known("model.norm", config.norm, layers.NORMS)
     config_lib.require_known("model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS)
@@ -50,7 +50,7 @@ def build(
     position = config_lib.lookup("model.position", config.position, positions.KINDS)
     for field in position.even:
         if getattr(config, field) % 2:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"model.position={config.position} needs an even {field}, "
                 f"but model.{field}={getattr(config, field)}"
             )
@@ -68,18 +68,18 @@ def _check_parts(config: config_lib.ModelConfig, position: type[positions.Positi
     for field, value in ARCHITECTURES[kind].unused.items():
         found = getattr(config, field)
         if found != value:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"model.architecture={kind} has no use for model.{field}={found}: "
                 f"set model.{field}={value}"
             )
-    if kind in cells.CELLS and config.d_model % 2:
-        raise config_lib.UserError(
+    if kind in recurrent_cells.CELLS and config.d_model % 2:
+        raise errors.UserError(
             f"model.architecture={kind} needs an even d_model, one half for each direction, but "
             f"model.d_model={config.d_model}"
         )
     if kind == "conv" and _acts_on_attention(position):
         others = [name for name, each in positions.KINDS.items() if not _acts_on_attention(each)]
-        raise config_lib.UserError(
+        raise errors.UserError(
             f"model.architecture=conv has no self-attention for model.position={config.position} "
             f"to act on: choose one of {', '.join(others)}"
         )

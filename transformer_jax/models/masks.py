@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Int
 
 from transformer_jax import config as config_lib
+from transformer_jax import errors
 
 
 def same_segment(
@@ -46,7 +47,7 @@ def interleaved(
       UserError: no layer would have a window, or all would.
     """
     if not config.window or not 2 <= config.global_every <= config.num_layers:
-        raise config_lib.UserError(
+        raise errors.UserError(
             "model.attention_pattern=interleaved needs a model.window of at least 1 and a "
             f"model.global_every from 2 to num_layers={config.num_layers}, but they are "
             f"{config.window} and {config.global_every}"

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import cells, dense, dropout, embedding, masks, products
+from transformer_jax.models import dense, dropout, embedding, masks, products, recurrent_cells
 
 
 def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> dense.Dense:
@@ -139,7 +139,7 @@ class Encoded(NamedTuple):
     """
 
     memory: Float[Array, "B S D"]
-    states: list[cells.State]
+    states: list[recurrent_cells.State]
 
 
 class DecodingState(NamedTuple):
@@ -152,7 +152,7 @@ class DecodingState(NamedTuple):
       memory_mask: true at the source's real positions.
     """
 
-    caches: list[cells.State]
+    caches: list[recurrent_cells.State]
     memory: Float[Array, "B S D"]
     keys: Float[Array, "B S D"]
     memory_mask: Bool[Array, "B 1 S"]
@@ -198,7 +198,7 @@ class Recurrent(nn.Module):
     def setup(self) -> None:
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
-        cell, layers = cells.CELLS[config.architecture], range(config.num_layers)
+        cell, layers = recurrent_cells.CELLS[config.architecture], range(config.num_layers)
         half = config.d_model // 2
         self.forwards = [cell(half, config.dtype) for _ in layers]
         self.backwards = [cell(half, config.dtype) for _ in layers]
@@ -313,12 +313,12 @@ class Recurrent(nn.Module):
     def _step(
         self,
         x: Float[Array, "B W D"],
-        states: list[cells.State],
+        states: list[recurrent_cells.State],
         keys: Float[Array, "B S D"],
         memory: Float[Array, "B S D"],
         mask: Bool[Array, "B #W S"],
         rates: dropout.Rates,
-    ) -> tuple[Float[Array, "B W D"], list[cells.State]]:
+    ) -> tuple[Float[Array, "B W D"], list[recurrent_cells.State]]:
         """All decoder layers at one position of W separate hypotheses."""
         context = self.attention.before(states[-1][0], keys, memory, mask)
         x, after = jnp.concatenate([x, context], axis=-1), []
@@ -332,10 +332,10 @@ class Recurrent(nn.Module):
     def _bridge(
         self,
         layer: int,
-        state: cells.State,
+        state: recurrent_cells.State,
         first: Int[Array, "B T"],
         last: Int[Array, "B T"],
-    ) -> cells.State:
+    ) -> recurrent_cells.State:
         """tanh(W [forwards at the sentence's end; backwards at its start] + b), for each part."""
         half = self.config.d_model // 2
         parts = []
@@ -351,11 +351,13 @@ class Recurrent(nn.Module):
 
 
 def _run(
-    cell: cells.Cell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
-) -> cells.State:
+    cell: recurrent_cells.Cell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
+) -> recurrent_cells.State:
     """A cell's state after each position, from an empty one wherever `fresh` is true."""
 
-    def step(cell: cells.Cell, state: cells.State, here: Any) -> tuple[cells.State, cells.State]:
+    def step(
+        cell: recurrent_cells.Cell, state: recurrent_cells.State, here: Any
+    ) -> tuple[recurrent_cells.State, recurrent_cells.State]:
         projected, begins = here
         state = cell.advance(
             tuple(jnp.where(begins[:, None], 0, part) for part in state), projected

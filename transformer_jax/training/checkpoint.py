@@ -13,8 +13,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from transformer_jax import config as config_lib
-from transformer_jax import files
-from transformer_jax.processes import hosts
+from transformer_jax import errors, files
+from transformer_jax.distributed import hosts
 from transformer_jax.training import manifest
 from transformer_jax.training import step as step_lib
 
@@ -63,7 +63,7 @@ class Checkpoints:
             ),
         )
         self._sealing: threading.Thread | None = None
-        self._failure: config_lib.RunError | None = None
+        self._failure: errors.RunError | None = None
         self._sound: set[int] = set()  # steps of those that were compared with their manifests
 
     def recover(self) -> None:
@@ -190,7 +190,7 @@ class Checkpoints:
         """
         step = self.latest_step() if step is None else step
         if step is None:
-            raise config_lib.UserError(f"there is no checkpoint in {self._folder}")
+            raise errors.UserError(f"there is no checkpoint in {self._folder}")
         hosts.from_first(lambda: self._demand_sound(step))
         folder = self._folder / str(step)
         abstract = jax.tree.map(
@@ -201,7 +201,7 @@ class Checkpoints:
         read = self._orbax.restore(folder, args=ocp.args.Composite(record=ocp.args.JsonRestore()))
         record = read["record"]
         if record["tokenizer_sha256"] != self._tokenizer_digest:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"the checkpoint {folder} was written with the tokenizer "
                 f"{record['tokenizer_sha256'][:16]}…, not with {self._tokenizer_digest[:16]}…"
             )
@@ -233,7 +233,7 @@ class Checkpoints:
         self.wait()
         steps = hosts.from_first(self._regular)[-last:]
         if len(steps) < last:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"evaluation.average_checkpoints={last}, but {self._folder} has {len(steps)}"
             )
         total = self.restore(shapes, shardings, steps[0]).state.params
@@ -281,7 +281,7 @@ class Checkpoints:
 
     def _demand_sound(self, step: int) -> None:
         if fault := self._fault(step):
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"the checkpoint {self._folder / str(step)} cannot be read: {fault}; delete the "
                 "run's result.json and train it again: it goes on from the checkpoint before"
             )
@@ -293,5 +293,5 @@ def _free(path: files.Path) -> files.Path:
     return next(path.with_name(name) for name in names if not path.with_name(name).exists())
 
 
-def _unwritten(step: int, error: Exception) -> config_lib.RunError:
-    return config_lib.RunError(f"the checkpoint of step {step} could not be written: {error}")
+def _unwritten(step: int, error: Exception) -> errors.RunError:
+    return errors.RunError(f"the checkpoint of step {step} could not be written: {error}")

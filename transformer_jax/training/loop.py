@@ -13,19 +13,11 @@ import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
-from transformer_jax.processes import hosts, preemption
-from transformer_jax.training import (
-    checkpoint,
-    memory,
-    metrics,
-    optimizer,
-    sharding,
-    together,
-    tracking,
-)
+from transformer_jax.distributed import hosts, memory, preemption, sharding
+from transformer_jax.training import checkpoint, metrics, optimizer, together, tracking
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -36,7 +28,7 @@ SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is comp
 Measured = Mapping[str, np.ndarray]  # the fields of a run's `step.Metrics`, one number a step
 
 
-class DivergedError(config_lib.RunError):
+class DivergedError(errors.RunError):
     """A loss, gradient or perplexity that is infinite, or no number.
 
     Attributes:
@@ -230,7 +222,7 @@ class _Group:
                 try:
                     params = together.part(self._state.params, k, len(self._runs))
                     found["dev_ppl"] = self._dev_perplexity(params)
-                except config_lib.RunError as error:
+                except errors.RunError as error:
                     raise DivergedError(f"step {step}: {error}", run.seed) from error
                 name = self._name(run)
                 _log.info("%sstep %s: development ppl %.3f", name, f"{step:,}", found["dev_ppl"])

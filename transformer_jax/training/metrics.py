@@ -11,7 +11,7 @@ from typing import Any, final
 from etils import epath
 
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 from transformer_jax.training import tensorboard, tracking
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def read(workdir: files.Path) -> list[dict[str, Any]]:
         try:
             records.append(files.parse_json(line, {"step": int}))
         except ValueError as error:
-            raise config_lib.UserError(
+            raise errors.UserError(
                 f"{path}: line {number:,} is damaged ({error}): delete that line"
             ) from error
     return records

@@ -12,8 +12,9 @@ from jaxtyping import Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
+from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding
-from transformer_jax.training import losses, optimizer, sharding, together
+from transformer_jax.training import losses, optimizer, together
 
 # By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
 # larger tiles, base's step takes 6% fewer cycles by the compiler's estimate.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, final
 
 from transformer_jax import config as config_lib
-from transformer_jax import files
+from transformer_jax import errors, files
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def require_package(project: str) -> None:
     found = importlib.util.find_spec("wandb") if project else None
     # Without an origin it is what wandb leaves where it has run: a folder of its name.
     if project and (found is None or found.origin is None):
-        raise config_lib.UserError("--wandb needs: pip install 'transformer_jax[wandb]'")
+        raise errors.UserError("--wandb needs: pip install 'transformer_jax[wandb]'")
 
 
 @final

@@ -1,0 +1,201 @@
+"""What papers say of the variations, beside what the runs of a sweep say."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.analysis import intervals
+from experiments.sweep import results
+from transformer_jax.evaluation import bleu
+
+Measure = Callable[[Mapping[str, Any]], float | None]  # None: the result has nothing to measure
+
+
+def whole(result: Mapping[str, Any]) -> float:
+    """BLEU of the development set."""
+    return result["bleu"][bleu.MAIN]["score"]
+
+
+def beyond_training(result: Mapping[str, Any]) -> float | None:
+    """BLEU of the sentences whose source is longer than any that was trained on."""
+    beyond = result["bleu_beyond_training"]
+    return beyond["score"] if beyond else None
+
+
+def lost_on_long(result: Mapping[str, Any]) -> float | None:
+    """The percentage of the shortest sentences' BLEU that is lost on the longest.
+
+    A percentage, since a model that is bad at all lengths has little BLEU to lose. Buckets of fewer
+    than `bleu.FEWEST` sentences do not count.
+    """
+    buckets = [b for b in result["bleu_by_length"] if b["sentences"] >= bleu.FEWEST]
+    if len(buckets) < 2 or not buckets[0]["score"]:
+        return None
+    return 100 * (1 - buckets[-1]["score"] / buckets[0]["score"])
+
+
+MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """That a measure is higher in one row than in another, or, not `strictly`, no lower."""
+
+    higher: str
+    lower: str
+    measure: Measure = whole
+    strictly: bool = True
+
+    @property
+    def text(self) -> str:
+        """For the table."""
+        return f"{self.higher} {'>' if self.strictly else '≥'} {self.lower}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A published claim: all of its comparisons hold."""
+
+    text: str
+    source: str
+    comparisons: Sequence[Comparison]
+
+
+_POSITIONS = ("K ALiBi", "K T5 bias", "K rotary", "K sinusoidal", "K learned")
+CLAIMS = (
+    Claim(
+        "no positions hurts",
+        "Vaswani et al. 2017, section 3.5, an argument without a measurement",
+        [Comparison("base", "F none")],
+    ),
+    Claim(
+        "attention helps a recurrent model",
+        "Bahdanau et al. 2015",
+        [Comparison("J GRU additive", "J GRU")],
+    ),
+    Claim(
+        "a recurrent model (here a GRU) without attention loses most on long sentences",
+        "Cho et al. 2014, Bahdanau et al. 2015; that the Transformer loses less is our addition",
+        [
+            Comparison("J GRU", "J GRU additive", lost_on_long),
+            Comparison("J GRU", "base", lost_on_long),
+        ],
+    ),
+    Claim(
+        "the Transformer translates better than a recurrent model with attention",
+        "Vaswani et al. 2017, Table 2",
+        [Comparison("base", "J GRU additive")],
+    ),
+    Claim(
+        "beyond the trained length ALiBi ≥ T5 bias > rotary > sinusoidal > learned",
+        "Press et al. 2022, of language models' perplexity, each trained far beyond the distances "
+        "that T5's table tells apart; learned is our addition",
+        [
+            Comparison(higher, lower, beyond_training, strictly=higher != "K ALiBi")
+            for higher, lower in itertools.pairwise(_POSITIONS)
+        ],
+    ),
+)
+COMPARED = {row for claim in CLAIMS for c in claim.comparisons for row in (c.higher, c.lower)}
+NOTE = (
+    "Claims: intervals are over seeds, by Welch; the development sentences are the same in all "
+    f"runs. A link agrees if its 95% interval lies above 0 (≥: above −{MARGIN:g}) and disagrees if "
+    "it lies below. A claim agrees if every link does, and "
+    "disagrees if a link does at 95% for all links of the claim together (Bonferroni). Lost on "
+    "long sentences: the share of BLEU, from the shortest to the longest bucket of at least "
+    f"{bleu.FEWEST} sentences, in percent. All rows have one recipe; --tune gives verdicts with "
+    "each row at its best besides."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Link:
+    """A comparison with what the runs say of it."""
+
+    comparison: Comparison
+    runs: tuple[int, int]
+    gap: float | None
+    half: float | None
+    verdict: str
+    refutes: bool  # the whole claim
+
+
+def verdict(gap: float | None, half: float | None, strictly: bool = True) -> str:
+    """What a difference and half its interval say of the claim that it is above 0, or not below.
+
+    Not to be below counts as being above -`MARGIN`.
+    """
+    if gap is None:
+        return "not run"
+    threshold = 0 if strictly else -MARGIN
+    if half is None or abs(gap - threshold) <= half:
+        return "undecided"
+    return "agrees" if gap > threshold else "disagrees"
+
+
+def _compare(comparison: Comparison, rows: Mapping[str, results.Row], links: int) -> _Link:
+    """One of so many links of a claim."""
+    pair = [rows[name] for name in (comparison.higher, comparison.lower)]
+    sides = [list(map(comparison.measure, row.results.values())) for row in pair]
+    runs = (len(sides[0]), len(sides[1]))
+    if any(row.failures for row in pair):
+        return _Link(comparison, runs, None, None, "failed", refutes=False)
+    known = [[value for value in side if value is not None] for side in sides]
+    if known != sides:
+        return _Link(comparison, runs, None, None, "not measurable", refutes=False)
+    gap, half = intervals.difference(known[0], known[1])
+    _, wider = intervals.difference(known[0], known[1], level=1 - 0.05 / links)
+    strictly = comparison.strictly
+    refutes = verdict(gap, wider, strictly) == "disagrees"
+    return _Link(comparison, runs, gap, half, verdict(gap, half, strictly), refutes)
+
+
+def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Link]]:
+    """The verdict over a claim, and its links.
+
+    Args:
+      claim: to be judged.
+      rows: by name.
+    """
+    links = [_compare(c, rows, len(claim.comparisons)) for c in claim.comparisons]
+    if any(link.refutes for link in links):
+        return "disagrees", links
+    for reason in ("failed", "not run", "not measurable"):
+        if any(link.verdict == reason for link in links):
+            return reason, links
+    return "agrees" if all(link.verdict == "agrees" for link in links) else "undecided", links
+
+
+def table(sweep: results.Sweep) -> list[list[str]]:
+    """The claims as lines of a table, heads first."""
+    rows = {row.name: row for row in sweep.rows}
+    tuned = {row.name: results.at_best(row, whole) for row in sweep.rows}
+    heads = ["claim", "source", "verdict", *(["each at its best"] if sweep.tune else [])]
+    lines = [[*heads, "link", "runs", "difference", "by itself", "parameters"]]
+    for claim in CLAIMS:
+        found, links = judge(claim, rows)
+        start = [claim.text, claim.source, found, *([judge(claim, tuned)[0]] if sweep.tune else [])]
+        for link in links:
+            lines.append(
+                [
+                    *start,
+                    link.comparison.text,
+                    " and ".join(map(str, link.runs)),
+                    intervals.written(link.gap, link.half),
+                    link.verdict,
+                    _parameters(link.comparison, rows),
+                ]
+            )
+            start = [""] * len(start)
+    return lines
+
+
+def _parameters(comparison: Comparison, rows: Mapping[str, results.Row]) -> str:
+    """How many more or fewer the first row of a comparison has than the second."""
+    counts = [
+        result["params"]
+        for name in (comparison.higher, comparison.lower)
+        for result in list(rows[name].results.values())[:1]
+    ]
+    return results.unequal(counts[0], counts[1]) if len(counts) > 1 else ""

@@ -1,0 +1,140 @@
+"""What a sweep's rows come to: their scores, their differences from base, the paper's beside them.
+
+Everything that a report shows of them is computed here, once.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.analysis import claims, significance
+from experiments.sweep import results
+from transformer_jax import config as config_lib
+from transformer_jax import errors, paper
+from transformer_jax.evaluation import bleu
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A sweep with what stands beside it.
+
+    Attributes:
+      sweep: the results.
+      reported: the paper's, by row.
+      counts: of each row's sentences, by seed; empty where a run has left none.
+      gaps: each row's difference from the one it is compared with, where there is one.
+      order: Kendall's tau-b with the paper, both ends of its interval, and the number of pairs of
+        rows; None where there is nothing to compare.
+    """
+
+    sweep: results.Sweep
+    reported: Mapping[str, paper.Result]
+    counts: Mapping[str, Mapping[int, significance.Counts]]
+    gaps: Mapping[str, significance.Difference]
+    order: tuple[float, float, float, int] | None
+
+
+def compare(sweep: results.Sweep) -> Comparison:
+    """Compares the rows of a sweep.
+
+    Raises:
+      UserError: its results were not measured alike, or rows are missing that claims compare.
+    """
+    if sweep.table == "variations" and (lost := claims.COMPARED - {r.name for r in sweep.rows}):
+        raise errors.UserError(
+            f"{sweep.workdir / 'sweep.json'} lacks rows that claims compare "
+            f"({', '.join(sorted(lost))}): start the sweep again, which writes it anew and runs "
+            "nothing twice"
+        )
+    require_alike(sweep.rows)
+    counts = {row.name: results.counts(sweep, row, bleu.MAIN) for row in sweep.rows}
+    lengths = {len(run): name for name, runs in counts.items() for run in runs.values()}
+    if len(lengths) > 1:
+        raise errors.UserError(
+            f"the bleu_counts.json of {' and '.join(sorted(lengths.values()))} are of different "
+            "numbers of sentences: delete the result.json of the wrong one and start the sweep "
+            "again, which evaluates it anew"
+        )
+    gaps = {
+        row.name: significance.difference(counts[row.name], counts[against.name], bleu.MAIN)
+        for row in sweep.rows
+        for against in [results.reference(row, sweep)]
+        if row is not against and counts[row.name] and counts[against.name]
+    }
+    reported = paper.TABLES.get(sweep.table, {})
+    paper_bleu = {name: result.bleu for name, result in reported.items()}
+    known = {name: found for name, found in counts.items() if name in paper_bleu}
+    return Comparison(sweep, reported, counts, gaps, significance.tau(known, paper_bleu, bleu.MAIN))
+
+
+def verdict(row: results.Row, compared: Comparison) -> str:
+    """What our difference says of the paper's; "" where one is missing."""
+    gap, theirs = compared.gaps.get(row.name), paper_gap(row, compared)
+    return "" if gap is None or theirs is None else significance.verdict(gap, theirs)
+
+
+def explained(row: results.Row, compared: Comparison) -> str:
+    """The verdict, and, where several seeds leave it open, what they could have shown."""
+    found, gap = verdict(row, compared), compared.gaps.get(row.name)
+    if found == significance.UNDECIDED and gap and gap.seeds > 1:
+        found += f" ({gap.shows:.1f})"
+    return found
+
+
+def paper_gap(row: results.Row, compared: Comparison) -> float | None:
+    """The paper's difference from base, to its one decimal."""
+    base = compared.sweep.rows[0]
+    if row is base or not {row.name, base.name} <= compared.reported.keys():
+        return None
+    return round(compared.reported[row.name].bleu - compared.reported[base.name].bleu, 1)
+
+
+def scores(row: results.Row) -> dict[int, float]:
+    """BLEU of a row by seed, in the variant that tables show."""
+    return {seed: result["bleu"][bleu.MAIN]["score"] for seed, result in row.results.items()}
+
+
+def require_alike(rows: Sequence[results.Row]) -> None:
+    """Raises UserError, saying what differs, unless all results were measured alike."""
+    found: dict[str, set[str]] = {}
+    for row in [row for own in rows for row in (own, *own.tuned.values())]:
+        for result in row.results.values():
+            for name, value in (
+                *(
+                    (f"BLEU signature of {variant}", score["signature"])
+                    for variant, score in result["bleu"].items()
+                ),
+                ("corpus", result["data_sha256"]),
+                ("test set", result["test_sha256"] or "not scored"),
+                ("tokenizer", result["tokenizer_sha256"]),
+                ("direction", " to ".join(result["data"]["languages"])),
+                (
+                    "buckets of length",
+                    ", ".join(bucket["tokens"] for bucket in result["bleu_by_length"]),
+                ),
+                *(
+                    # What a row is there to vary may differ.
+                    (f"decode.{field}", str(value))
+                    for field, value in result["decode"].items()
+                    if f"decode.{field}" not in row.overrides
+                ),
+            ):
+                found.setdefault(name, set()).add(value)
+    for name, values in found.items():
+        if len(values) > 1:
+            raise errors.UserError(
+                f"these results cannot stand in one table: they differ in {name} "
+                f"({', '.join(sorted(value[:60] for value in values))})"
+            )
+
+
+def best(row: results.Row, base: config_lib.Config, field: str) -> tuple[Any, float, int] | None:
+    """The value of the tuned field with the row's best mean BLEU, that mean, and its runs."""
+    own = config_lib.get(config_lib.replace(base, row.overrides), field)
+    found = [
+        (value, statistics.mean(scores(variant).values()), len(variant.results))
+        for value, variant in {own: row, **row.tuned}.items()
+        if variant.results
+    ]
+    return max(found, key=lambda candidate: candidate[1], default=None)

@@ -1,0 +1,254 @@
+"""What a table will cost, by row, before it is run: here, and on a device that is not here."""
+
+import dataclasses
+import json
+import logging
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.benchmarks import compiled, cost
+from experiments.sweep import results
+from transformer_jax import config as config_lib
+from transformer_jax import errors, paper
+from transformer_jax.drawing import tables
+from transformer_jax.training import optimizer
+
+_log = logging.getLogger("transformer_jax.plan")
+
+# What no program depends on: arguments of a step, and what a run does besides.
+_SHARED = {"model.dropout_rate": 0.1, "train.label_smoothing": 0.1, "train.num_steps": 1}
+_DEVICES = pathlib.Path(__file__).with_name("devices.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """Some chips of one kind.
+
+    Attributes:
+      kind: v5e.
+      chips: how many.
+      tflops: each one's peak of dense bfloat16 products, 10¹² operations a second.
+      memory_gb: each one's.
+      dollars: for each one and hour.
+    """
+
+    kind: str
+    chips: int
+    tflops: float
+    memory_gb: float
+    dollars: float
+
+    @property
+    def name(self) -> str:
+        """v5e-8."""
+        return f"{self.kind}-{self.chips}"
+
+
+def parse(name: str) -> Devices:
+    """Devices by kind and number: v5e-8, H100-1.
+
+    Raises:
+      UserError: the kind is not in devices.json, or there is no number.
+    """
+    known = _data()["devices"]
+    match = re.fullmatch(r"(.+)-(\d+)", name)
+    if not match or match[1] not in known or not int(match[2]):
+        raise errors.UserError(
+            f"--device={name} should be a kind and a number of chips, as in v5e-8; known: "
+            f"{', '.join(known)}"
+        )
+    return Devices(match[1], int(match[2]), **known[match[1]])
+
+
+def write(
+    base: config_lib.Config,
+    rows: Mapping[str, Mapping[str, Any]],
+    seeds: int,
+    devices: Devices,
+    utilisation: float,
+) -> None:
+    """Prints the plan of a table.
+
+    Args:
+      base: its base.
+      rows: what each changes, by name.
+      seeds: runs of each row.
+      devices: what each run has to itself.
+      utilisation: share of the peak that training reaches; 0 for the data file's.
+    """
+    data = _data()
+    share = utilisation or data["utilisation"]
+    rate = devices.chips * devices.tflops * 1e12 * share
+    lines, total = [], 0.0
+    for row, overrides in rows.items():
+        config = config_lib.replace(base, overrides)
+        hours = cost.training_flops(config) / rate / 3600
+        total += hours * seeds
+        needed = cost.memory_bytes(config, devices.chips) / 1e9
+        lines.append(
+            [
+                row,
+                f"{hours:.2f}",
+                f"{needed:.1f}",
+                _fits(config, needed, devices),
+                f"{hours * devices.chips * devices.dollars:,.2f}",
+            ]
+        )
+    everything = total * devices.chips * devices.dollars
+    stated = "stated" if not utilisation else "as --utilisation says"
+    notes = [
+        f"All {len(rows)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} hours of "
+        f"{devices.name}, {everything:,.0f} dollars, one run after another.",
+        f"Training only, at {share:.0%} of the peak ({stated}); evaluation comes on top. Memory: "
+        "an estimate, which --compile replaces by the compiled program's.",
+        f"Data of {data['date']}. {data['note']}",
+        *_float32_note(base),
+    ]
+    heads = ["row", "hours a run", "GB a chip", "fits", "dollars a run"]
+    tables.show([tables.Table(heads, lines)], notes)
+
+
+def chips(devices: Devices) -> Sequence[Any]:
+    """What stands for devices when programs are compiled for them; see `compiled.chips`."""
+    return compiled.chips(devices.kind, devices.chips)
+
+
+def write_compiled(
+    base: config_lib.Config,
+    rows: Mapping[str, Mapping[str, Any]],
+    seeds: int,
+    devices: Devices,
+    described: Sequence[Any],
+) -> None:
+    """Prints the plan of a table as the devices' own compiler sees it.
+
+    Rows that differ in numbers that are arguments of a step share its program.
+
+    Args:
+      base: the table's base.
+      rows: what each changes, by name.
+      seeds: runs of each row.
+      devices: what each run has to itself.
+      described: the same, from `chips`.
+    """
+    programs: dict[config_lib.Config, compiled.Program | str] = {}
+    lines, total = [], 0.0
+    for done, (row, overrides) in enumerate(rows.items(), start=1):
+        config = config_lib.replace(base, overrides)
+        shared = config_lib.replace(config, _SHARED)
+        if shared not in programs:
+            _log.info("compiling %s for %s, %d of %d", row, devices.name, done, len(rows))
+            programs[shared] = _compiled(shared, described, devices)
+        cells, hours = _cells(config, programs[shared], devices)
+        lines.append([row, *cells])
+        total += hours * seeds
+    everything = total * devices.chips * devices.dollars
+    data = _data()
+    notes = [
+        f"{len(rows)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} hours of "
+        f"{devices.name}, {everything:,.0f} dollars, one run after another; training only.",
+        "Nothing here was run: computing is the compiler's estimate of its operations' cycles, "
+        "which leaves out scatters and sorts; sending is collectives by published rates, of those "
+        "beside other operations what these do not hide. MB are sent by each chip in a step.",
+        f"Data of {data['date']}. {data['note']}",
+        *_float32_note(base),
+    ]
+    heads = (
+        "row, fits, GB a chip, estimated, computing ms, sending ms, MB, hours a run, dollars a run"
+    )
+    tables.show([tables.Table(heads.split(", "), lines)], notes)
+
+
+def _cells(
+    config: config_lib.Config, program: compiled.Program | str, devices: Devices
+) -> tuple[list[str], float]:
+    """A row's cells after its name, and its hours."""
+    estimated = f"{cost.memory_bytes(config, devices.chips) / 1e9:.1f}"
+    if isinstance(program, str):
+        return [program, "", estimated, *[""] * 5], 0.0
+    hours = program.seconds * config.train.num_steps / 3600
+    cells = [
+        f"yes, of {devices.memory_gb:g}",
+        f"{program.memory_bytes / 1e9:.1f}",
+        estimated,
+        f"{1e3 * program.computing:.1f}",
+        f"{1e3 * program.sending:.1f}",
+        f"{program.sent_bytes / 1e6:,.0f}",
+        f"{hours:.2f}",
+        f"{hours * devices.chips * devices.dollars:,.2f}",
+    ]
+    return cells, hours
+
+
+def _compiled(
+    config: config_lib.Config, described: Sequence[Any], devices: Devices
+) -> compiled.Program | str:
+    """What is known of a row's program, or why there is none."""
+    try:
+        program = compiled.compile_step(config, described)
+    except errors.UserError as error:
+        return f"no: {error}"
+    return compiled.read(program, devices.kind, devices.chips)
+
+
+def _float32_note(base: config_lib.Config) -> list[str]:
+    if base.model.compute_dtype != "float32":
+        return []
+    return [
+        "This config computes in float32, for which the rates of bfloat16 are too high: plan and "
+        "run with --config.model.compute_dtype=bfloat16."
+    ]
+
+
+def list_rows(
+    base: config_lib.Config,
+    rows: Mapping[str, Mapping[str, Any]],
+    reported: Mapping[str, paper.Result],
+) -> None:
+    """Prints each row's overrides, parameters beside the paper's, peak rate and operations.
+
+    Args:
+      base: the table's base.
+      rows: what each changes, by name.
+      reported: the paper's rows.
+    """
+    print(
+        f"{'row':22} {'params':>8} {'− base':>7} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  "
+        f"overrides\n{'':22} {'×10⁶':>8} {'':>7} {'×10⁶':>6}"
+    )
+    base_params = cost.parameters(base)
+    for row, overrides in rows.items():
+        config = config_lib.replace(base, overrides)
+        params = cost.parameters(config)
+        warmup = config.train.warmup_steps
+        peak = float(optimizer.learning_rate(warmup, config.train, config.model.d_model))
+        flops = cost.training_flops(config)
+        in_paper = reported[row].params if row in reported else None
+        print(
+            f"{row:22} {params / 1e6:8.3f} {results.unequal(params, base_params):>7} "
+            f"{in_paper or '':>6} {peak:10.2e} {flops:8.1e}  "
+            + " ".join(f"{name}={value}" for name, value in overrides.items())
+        )
+    print(results.UNEQUAL_NOTE)
+
+
+def _fits(config: config_lib.Config, needed: float, devices: Devices) -> str:
+    """Whether a run fits, and if not what would."""
+    if needed <= devices.memory_gb:
+        return f"yes, of {devices.memory_gb:g}"
+    parts = 2
+    rows = config.train.batch_tokens // config.data.target_length
+    while rows // parts >= devices.chips:
+        changed = dataclasses.replace(
+            config, train=dataclasses.replace(config.train, accumulation_steps=parts)
+        )
+        if cost.memory_bytes(changed, devices.chips) / 1e9 <= devices.memory_gb:
+            return f"with train.accumulation_steps={parts}"
+        parts *= 2
+    return f"no, of {devices.memory_gb:g}"
+
+
+def _data() -> dict[str, Any]:
+    return json.loads(_DEVICES.read_text(encoding="utf-8"))

@@ -1,0 +1,150 @@
+"""What the compilers of devices that are not here make of a step: memory, seconds, what is sent.
+
+XLA's compiler for TPUs is a library, libtpu, that needs no TPU: it compiles for chips that are
+described to it. `make accelerators` installs it, in an environment of its own.
+"""
+
+import dataclasses
+import importlib.util
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from experiments.benchmarks import network, partitioned
+from transformer_jax import config as config_lib
+from transformer_jax import errors, models
+from transformer_jax.distributed import memory, sharding
+from transformer_jax.training import step as step_lib
+
+# Without these, libtpu looks for a TPU's surroundings, and for another process that holds it.
+_NO_TPU_HERE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-8",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What is known of a compiled step on each of some chips.
+
+    Attributes:
+      memory_bytes: that it takes.
+      computing: seconds of its operations, by the compiler's estimate of their cycles, at the clock
+        at which a chip's matrix units reach the published rate.
+      products: seconds of those that are matrix products, with what is fused with them.
+      sending: seconds by which its collectives, by published rates, make it longer.
+      links: seconds of all its collectives, one after another.
+      sent_bytes: of these, by the ring algorithm.
+      collectives: all of them.
+    """
+
+    memory_bytes: int
+    computing: float
+    products: float
+    sending: float
+    links: float
+    sent_bytes: float
+    collectives: Sequence[partitioned.Collective]
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.computing + self.sending
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of collectives that pass beside operations."""
+        return max(0.0, self.links - self.sending)
+
+
+def chips(kind: str, number: int) -> Sequence[Any]:
+    """Descriptions of the chips of a slice, for a mesh.
+
+    Raises:
+      UserError: there is no compiler for the kind, no such slice, or libtpu is not installed.
+    """
+    compilers = network.read_data()["compilers"]
+    if kind not in compilers:
+        raise errors.UserError(
+            f"--compile estimates no time on {kind}, only on {', '.join(compilers)}: plan for one "
+            "of these, or leave --compile out"
+        )
+    slices = {_size(name): name for name in compilers[kind]["slices"]}
+    if number not in slices:
+        raise errors.UserError(
+            f"there is no slice of {number} {kind}: the numbers are {', '.join(map(str, slices))}"
+        )
+    if importlib.util.find_spec("libtpu") is None:
+        raise errors.UserError(
+            "this needs XLA's compiler for TPUs: `make .venv-tpu/.installed` installs it, for "
+            "`.venv-tpu/bin/python` in place of this Python"
+        )
+    os.environ.update(_NO_TPU_HERE)
+    options: dict[str, Any] = {"chips_per_host_bounds": [1, 1, 1]} if number == 1 else {}
+    topology = topologies.get_topology_desc(
+        platform="tpu", topology_name=f"{kind}:{slices[number]}", **options
+    )
+    return topology.devices
+
+
+def compile_step(config: config_lib.Config, devices: Sequence[Any]) -> jax.stages.Compiled:
+    """A run's step, for some devices.
+
+    Raises:
+      UserError: it does not fit, or cannot be shared out over so many.
+    """
+    mesh = sharding.make_mesh(config.mesh, devices)
+    model = models.build(config.model, config.data.vocab_size, devices[0].platform)
+    with memory.refusals_explained(config, mesh, 1):
+        return step_lib.compile_step(model, config, mesh)
+
+
+def read(program: jax.stages.Compiled, kind: str, number: int) -> Program:
+    """What a program for so many chips of a kind says of itself."""
+    return of_text(program.as_text() or "", memory.of_program(program) or 0, kind, number)
+
+
+def of_text(text: str, memory_bytes: int, kind: str, number: int) -> Program:
+    """What a program's text says, which is walked as a chip would.
+
+    Operations follow one another, and so do collectives. One that the program begins before it
+    awaits it takes time only as far as what stands between is done sooner.
+
+    Args:
+      text: the program's.
+      memory_bytes: that it takes.
+      kind: of chips.
+      number: of chips.
+    """
+    torus = network.torus(kind)
+    hertz = 1e9 * network.read_data()["compilers"][kind]["gigahertz"]
+    now = free = computing = products = links = 0.0  # free: when the links are
+    ends: dict[str, float] = {}
+    module = partitioned.parse(text)
+    for event in partitioned.events(module, number):
+        match event:
+            case partitioned.Computing(cycles, product):
+                computing += cycles / hertz
+                products += product * cycles / hertz
+                now += cycles / hertz
+            case partitioned.Sending(_, one, key):
+                seconds = torus.seconds(one)
+                links += seconds
+                free = ends[key] = max(now, free) + seconds
+                now = now if one.beside else free
+            case partitioned.Awaiting(key):
+                now = max(now, ends[key])
+    found = partitioned.collectives(module, number)
+    sent = sum(one.sent_bytes for one in found)
+    return Program(memory_bytes, computing, products, now - computing, links, sent, found)
+
+
+def _size(slice_name: str) -> int:
+    """Chips in 2x4."""
+    return math.prod(map(int, slice_name.split("x")))

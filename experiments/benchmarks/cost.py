@@ -1,0 +1,149 @@
+"""What a run will cost: parameters, floating-point operations and memory, without running it."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from experiments.benchmarks import measuring
+from transformer_jax import config as config_lib
+from transformer_jax import models, sequences
+from transformer_jax.distributed import sharding
+from transformer_jax.models import dropout, embedding
+from transformer_jax.training import losses
+
+# A model is traced for so many rows, more than any axis has: an array whose size this prime divides
+# has the rows among its axes.
+_ROWS = 1_000_003
+# Models are traced for several devices: then no product has a form for CPUs besides, which would
+# be traced too.
+_SEVERAL = jax.sharding.AbstractMesh((2,), ("data",))
+
+
+def parameters(config: config_lib.Config) -> int:
+    """Number of the model's parameters."""
+    return _counted(config).parameters
+
+
+def training_flops(config: config_lib.Config) -> float:
+    """Matrix-product operations of a whole training, padding included.
+
+    A product of (m × k) with (k × n) counts 2 m k n; the backward pass counts twice the forward
+    pass. Attention counts whole packed rows, as it is computed.
+    """
+    rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
+    return 3.0 * rows * _counted(config).flops
+
+
+def memory_bytes(config: config_lib.Config, devices: int) -> float:
+    """What training holds on each device at its peak, as far as is known before compiling.
+
+    That is the state, and what is kept for the backward pass when it begins: activations and cast
+    parameters in the type that the model computes in, masks of dropout, logits and their gradient,
+    and the embedding's gradient.
+    What the forward pass made in float32 between those, a compiler computes again. On an fsdp mesh
+    gathered parameters come on top; a tensor mesh's activations are counted whole.
+    """
+    counted, size = _counted(config), config.model.dtype.itemsize
+    data, fsdp, tensor = sharding.mesh_sizes(config.mesh, devices)
+    parts = config.train.accumulation_steps
+    length = config.data.target_length
+    rows = -(-config.train.batch_tokens // length // (parts * data * fsdp))
+    arrays = 3 if parts == 1 else 4  # parameters, Adam's two moments; the parts' summed gradient
+    state = arrays * 4 * counted.parameters / (fsdp * tensor)
+    vocab_size = config.data.vocab_size
+    chunks = losses.chunks(rows, length, vocab_size, "tpu")
+    logits = 2 * size * rows // chunks * length * vocab_size
+    once = counted.kept_once + (counted.parameters if fsdp > 1 else 0)
+    kept = size * (once + rows * counted.kept) + rows * counted.kept_masks
+    return state + kept + logits + 4 * vocab_size * config.model.d_model / tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counted:
+    """What a model is made of, in numbers.
+
+    Attributes:
+      parameters: how many.
+      flops: of a row's forward pass.
+      kept: a row's values that the forward pass leaves for the backward pass in the model's type.
+      kept_masks: those that are true or false.
+      kept_once: values that it leaves however many rows there are.
+    """
+
+    parameters: int
+    flops: int
+    kept: int
+    kept_masks: int
+    kept_once: int
+
+
+def _counted(config: config_lib.Config) -> _Counted:
+    """Of layers that are alike, those after the second are not traced: each is as the second."""
+    model = config.model
+    alike = model.attention_pattern != "interleaved"
+    one, *more = (
+        _traced(
+            # Neither the rate nor the type changes what is traced, but for the type itself.
+            dataclasses.replace(
+                model, num_layers=layers, dropout_rate=0.0, compute_dtype="bfloat16"
+            ),
+            config.data.vocab_size,
+            (config.data.source_length, config.data.target_length),
+            config.train.scheduled_sampling > 0,
+        )
+        for layers in (range(1, min(model.num_layers, 2) + 1) if alike else [model.num_layers])
+    )
+    if not more:
+        return one
+    first, second = dataclasses.astuple(one), dataclasses.astuple(more[0])
+    others = model.num_layers - 1
+    return _Counted(*(a + others * (b - a) for a, b in zip(first, second, strict=True)))
+
+
+@functools.cache  # tracing takes half a second, and a sweep's rows have few sizes
+def _traced(
+    sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int], samples: bool
+) -> _Counted:
+    model = models.build(sizes, vocab_size)
+    params, batch = _shapes(model, lengths)
+    scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
+    optional = (sizes.attention_dropout_rate, sizes.feed_forward_dropout_rate)
+    rates = dropout.Rates(scalar, *(scalar if rate else None for rate in optional))
+
+    def backward(params: Any, batch: sequences.Batch, rates: Any, key: Any, sampling: Any) -> Any:
+        rest = batch, rates, key, sampling
+        outputs, kept = jax.vjp(lambda params: models.outputs(model, params, *rest), params)
+        return embedding.logits(embedding.of(params), outputs), outputs, kept
+
+    arguments = (params, batch, rates, _key(), scalar if samples else None)
+    with jax.sharding.use_abstract_mesh(_SEVERAL):
+        forward, (_, *kept) = jax.make_jaxpr(backward, return_shape=True)(*arguments)
+    leaves = jax.tree.leaves(kept)
+    ours = [leaf.size for leaf in leaves if leaf.dtype == jnp.bfloat16]
+    masks = [leaf.size for leaf in leaves if leaf.dtype == jnp.bool_]
+    return _Counted(
+        sum(leaf.size for leaf in jax.tree.leaves(params)),
+        measuring.matrix_flops(forward.jaxpr) // _ROWS,
+        sum(size for size in ours if size % _ROWS == 0) // _ROWS,
+        sum(size for size in masks if size % _ROWS == 0) // _ROWS,
+        sum(size for size in ours if size % _ROWS),
+    )
+
+
+def _shapes(model: nn.Module, lengths: tuple[int, int]) -> tuple[Any, sequences.Batch]:
+    """Parameters and a batch of packed rows of such lengths, without making them."""
+    source, target = (
+        sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
+        for length in lengths
+    )
+    with jax.sharding.use_abstract_mesh(_SEVERAL):
+        params = nn.unbox(jax.eval_shape(model.init, _key(), source, target))
+    return params, sequences.Batch(source, target, target.tokens)
+
+
+def _key() -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0))

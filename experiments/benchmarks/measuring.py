@@ -1,0 +1,171 @@
+"""What is measured of a compiled program: time, memory, operations and sequential operations."""
+
+import dataclasses
+import datetime
+import math
+import os
+import pathlib
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.extend
+import numpy as np
+
+from experiments.benchmarks import critical_path
+from transformer_jax import errors
+
+BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # a processor's flags, the last of Arm's
+SECONDS_A_SAMPLE = 0.002  # a shorter call is repeated within a sample, as the clock needs it
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A compiled program with its arguments.
+
+    Attributes:
+      compiled: called with the arguments.
+      arguments: random, on the device.
+      flops: of its matrix products.
+      temporary_bytes: what it holds at most besides its arguments and its result.
+      output_bytes: its result.
+      sequential_operations: its longest chain of dependent instructions.
+    """
+
+    compiled: jax.stages.Compiled
+    arguments: Sequence[jax.Array]
+    flops: int
+    temporary_bytes: int
+    output_bytes: int
+    sequential_operations: int
+
+    def run(self) -> None:
+        """One call, until its result is there."""
+        jax.block_until_ready(self.compiled(*self.arguments))
+
+
+def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]]) -> Program:
+    """Compiles a function for normal arguments of variance 1 / (last dimension).
+
+    Raises:
+      RunError: the device's compiler does not show what it made.
+    """
+    rng = np.random.default_rng(0)
+    arguments = [
+        jax.device_put(rng.standard_normal(shape, np.float32) * shape[-1] ** -0.5)
+        for shape in shapes
+    ]
+    traced = jax.jit(function).trace(*arguments)
+    compiled = traced.lower().compile()
+    memory, hlo = compiled.memory_analysis(), compiled.as_text()
+    if memory is None or hlo is None:
+        raise errors.RunError("the compiler of this device shows neither memory nor program")
+    return Program(
+        compiled,
+        arguments,
+        flops=matrix_flops(traced.jaxpr.jaxpr),
+        temporary_bytes=memory.temp_size_in_bytes,
+        output_bytes=memory.output_size_in_bytes,
+        sequential_operations=critical_path.longest_chain(hlo),
+    )
+
+
+def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
+    """Operations of the matrix products and convolutions, 2 for each number multiplied and added.
+
+    Counted before compilation, where the length of each scan stands: the compiler's own cost
+    analysis counts the body of a loop once.
+
+    Raises:
+      ValueError: there is a loop other than a scan, which has no length.
+    """
+    total = 0
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        operands: list[Any] = [variable.aval for variable in equation.invars]
+        results: list[Any] = [variable.aval for variable in equation.outvars]
+        if name == "dot_general":
+            (contracted, _), _ = params["dimension_numbers"]
+            total += 2 * results[0].size * math.prod(operands[0].shape[i] for i in contracted)
+        elif name == "conv_general_dilated":
+            features = operands[1].shape[params["dimension_numbers"].rhs_spec[0]]
+            total += 2 * results[0].size * operands[1].size // features
+        elif name == "while":
+            raise ValueError("a while loop's operations cannot be counted")
+        elif name == "cond":  # only one branch runs, here the one for the device
+            total += max(matrix_flops(branch.jaxpr) for branch in params["branches"])
+        else:
+            inside = sum(map(matrix_flops, jax.extend.core.jaxprs_in_params(params)))
+            total += inside * params.get("length", 1)
+    return total
+
+
+class Runs(Protocol):
+    """What can be timed."""
+
+    def run(self) -> None:
+        """One call, until its result is there."""
+
+
+def time_interleaved(
+    programs: Sequence[Runs], repeats: int, on_round: Callable[[int], None]
+) -> list[list[float]]:
+    """Times programs in turn, so that what slows the machine for a while slows them all alike.
+
+    Args:
+      programs: each is called twice beforehand, to warm it.
+      repeats: rounds, in each of which every program gives one sample.
+      on_round: called with the number of rounds done.
+
+    Returns:
+      For each program its samples: seconds a call.
+    """
+    calls = []
+    for program in programs:
+        program.run()
+        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / _seconds(program, 1))))
+    samples: list[list[float]] = [[] for _ in programs]
+    for done in range(1, repeats + 1):
+        for program, number, found in zip(programs, calls, samples, strict=True):
+            found.append(_seconds(program, number))
+        on_round(done)
+    return samples
+
+
+def describe_machine() -> str:
+    """Device, JAX version and date, which stand beside whatever was measured."""
+    device = jax.devices()[0]
+    kind = device.device_kind
+    if device.platform == "cpu":
+        fast = ", ".join(sorted(BFLOAT16 & processor_flags())) or "no bfloat16 in hardware"
+        kind = f"{os.cpu_count()} CPU cores ({fast})"
+    return f"{kind}, JAX {jax.__version__}, {datetime.date.today()}"
+
+
+def processor_flags() -> set[str]:
+    """What the processor can do, as Linux names it; nothing where there is no Linux."""
+    about = pathlib.Path("/proc/cpuinfo")
+    return set(about.read_text(encoding="utf-8").split()) if about.exists() else set()
+
+
+def peak_resident_bytes() -> int:
+    """The most memory that this process has had so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def peak_device_bytes() -> int | None:
+    """The most memory that arrays have taken on the accelerator so far; None on a CPU."""
+    stats = jax.devices()[0].memory_stats()
+    return stats["peak_bytes_in_use"] if stats else None
+
+
+def _seconds(program: Runs, calls: int) -> float:
+    """Mean seconds a call."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        program.run()
+    return (time.perf_counter() - start) / calls

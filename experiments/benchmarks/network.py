@@ -1,0 +1,60 @@
+"""How long collectives take on chips that are not here, by their makers' published rates."""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.benchmarks import partitioned
+
+_DEVICES = pathlib.Path(__file__).parents[1] / "devices.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Torus:
+    """Chips in a rectangle, each linked with its neighbours; a whole pod's edges are linked too.
+
+    Two neighbours share one link. A ring through more passes two links of each chip, in both
+    directions at once, and of collective-permutes two, one in each; a whole torus has two such
+    rings. Steps of latency are hops along one side of the nearest to a square that the group can
+    form, then along the other; a collective-permute's is one.
+
+    Attributes:
+      link_gb_per_s: each way.
+      whole: chips in a pod.
+      hop_us: latency between neighbours.
+    """
+
+    link_gb_per_s: float
+    whole: int
+    hop_us: float
+
+    def seconds(self, one: partitioned.Collective) -> float:
+        """What a collective takes, run once."""
+        sent = one.sent_bytes / one.times
+        return sent / self.rate(one.group) + self.latency(one.kind, one.group)
+
+    def rate(self, group: Sequence[int]) -> float:
+        """Bytes a second that each chip of a group sends, all groups sending at once."""
+        links = 1 if len(group) == 2 else 4 if len(group) == self.whole else 2
+        return 1e9 * self.link_gb_per_s * links
+
+    def latency(self, kind: str, group: Sequence[int]) -> float:
+        """Seconds that a collective of no bytes takes."""
+        if kind == "collective-permute":
+            return 1e-6 * self.hop_us
+        side = next(n for n in range(math.isqrt(len(group)), 0, -1) if len(group) % n == 0)
+        hops = side + len(group) // side - 2
+        return 1e-6 * self.hop_us * hops * (2 if kind == "all-reduce" else 1)
+
+
+def torus(kind: str) -> Torus:
+    """That of a kind of devices.json."""
+    return Torus(**read_data()["networks"][kind])
+
+
+def read_data() -> Mapping[str, Any]:
+    """All of devices.json."""
+    return json.loads(_DEVICES.read_text(encoding="utf-8"))

@@ -1,0 +1,165 @@
+"""Where each row attends in chosen development sentences, kept in the runs' folders."""
+
+import base64
+import logging
+import math
+import pathlib
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.reporting import translations
+from experiments.sweep import results
+from transformer_jax import errors, files
+from transformer_jax.evaluation import attention_weights
+from transformer_jax.runs import trained
+
+_log = logging.getLogger("transformer_jax.report")
+
+_KEPT = {
+    "config_hash": str,
+    "kinds": [
+        {"kind": str, "rows": [str], "columns": [str], "layers": int, "heads": int, "weights": str}
+    ],
+}
+
+
+def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, int], str]:
+    """Keeps the maps of each row's first seed as attention/NUMBER.json in its folder.
+
+    What is there already, of the same configuration, is not computed again. The target is the run's
+    own translation.
+
+    Args:
+      sweep: the results.
+      numbers: of development sentences; the first is 1.
+
+    Returns:
+      Why there is no map, by row and number.
+
+    Raises:
+      UserError: there are not so many sentences.
+    """
+    why: dict[tuple[str, int], str] = {}
+    for row in sweep.rows:
+        if not row.results:
+            continue
+        folder, seed = _folder(sweep, row), next(iter(row.results))
+        translator = None
+        for number in sorted(numbers):
+            pair = translations.sentence(sweep, row, seed, number)
+            if _kept(folder, number):
+                continue
+            if pair is None:
+                why[row.name, number] = "the run has not left its source sentences (sources.txt)"
+            elif not (folder / "checkpoints").is_dir():
+                why[row.name, number] = "its checkpoint is gone"
+            else:
+                source, target = pair
+                _log.info("%s: attention in sentence %d", row.name, number)
+                try:
+                    translator = translator or trained.load(folder)
+                    maps = attention_weights.collect(translator, source, target)
+                    files.write_json(_path(folder, number), _record(folder, maps))
+                except errors.UserError as error:
+                    why[row.name, number] = str(error).replace(str(folder), folder.name)
+    return why
+
+
+def gather(sweep: results.Sweep, why: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
+    """All maps that are kept, as the page reads them.
+
+    Args:
+      sweep: the results.
+      why: what `collect` gave.
+
+    Returns:
+      A list of sentences: `number`, and `rows`, of `name` and either `kinds` or `why` there are
+      none. Weights are bytes, 255 for 1, of shape (layers, heads, rows, columns), deflated, in
+      base 64.
+
+    Raises:
+      UserError: a kept file is damaged.
+    """
+    done = [row for row in sweep.rows if row.results]
+    numbers = {number for _, number in why}
+    for row in done:
+        numbers |= {
+            int(path.stem)
+            for path in (_folder(sweep, row) / "attention").glob("*.json")
+            if path.stem.isascii() and path.stem.isdecimal()
+        }
+    found = []
+    for number in sorted(numbers):
+        rows: list[dict[str, Any]] = []
+        for row in done:
+            kept = _kept(_folder(sweep, row), number)
+            if kept:
+                rows.append({"name": row.name, "kinds": kept["kinds"]})
+            else:
+                reason = why.get((row.name, number), "not collected")
+                rows.append({"name": row.name, "why": reason})
+        if any("kinds" in row for row in rows) or any(key[1] == number for key in why):
+            found.append({"number": number, "rows": rows})
+    return found
+
+
+def captions() -> dict[str, list[str]]:
+    """What each kind of map is called, and how to read it."""
+    return {kind: list(texts) for kind, texts in attention_weights.CAPTIONS.items()}
+
+
+def _folder(sweep: results.Sweep, row: results.Row) -> pathlib.Path:
+    """The run of the row's first seed."""
+    return results.cell_folder(sweep.workdir, row.name, next(iter(row.results)))
+
+
+def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
+    return folder / "attention" / f"{number}.json"
+
+
+def _config_hash(folder: pathlib.Path) -> str:
+    return files.read_json(folder / "result.json", {"config_hash": str}, "restore it")[
+        "config_hash"
+    ]
+
+
+def _kept(folder: pathlib.Path, number: int) -> dict[str, Any] | None:
+    """The maps that lie in a run's folder, if they are of its configuration."""
+    path = _path(folder, number)
+    if not path.exists():
+        return None
+    remedy = f"delete it, and give --attention={number}"
+    record = files.read_json(path, _KEPT, remedy)
+    try:
+        for kind in record["kinds"]:
+            shape = (kind["layers"], kind["heads"], len(kind["rows"]), len(kind["columns"]))
+            size = math.prod(shape)
+            packed = base64.b64decode(kind["weights"], validate=True)
+            content = zlib.decompressobj().decompress(packed, size + 1)
+            if kind["kind"] not in attention_weights.CAPTIONS or len(content) != size:
+                raise ValueError("its weights are not of its shape")
+    except (ValueError, zlib.error) as error:
+        raise errors.UserError(f"{path} is damaged ({error}): {remedy}") from error
+    return record if record["config_hash"] == _config_hash(folder) else None
+
+
+def _record(folder: pathlib.Path, all_maps: list[attention_weights.Maps]) -> dict[str, Any]:
+    return {
+        "config_hash": _config_hash(folder),
+        "kinds": [
+            {
+                "kind": maps.kind,
+                "rows": maps.rows,
+                "columns": maps.columns,
+                "layers": maps.weights.shape[0],
+                "heads": maps.weights.shape[1],
+                "weights": base64.b64encode(
+                    zlib.compress(np.rint(255 * maps.weights).astype(np.uint8).tobytes(), 9)
+                ).decode(),
+            }
+            for maps in all_maps
+        ],
+    }

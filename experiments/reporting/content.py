@@ -1,0 +1,179 @@
+"""What the page of a sweep shows, as plain data: `page` writes it, page.html's scripts draw it."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.analysis import comparison
+from experiments.benchmarks import cost
+from experiments.reporting import provenance, table
+from experiments.sweep import results
+from transformer_jax import config as config_lib
+from transformer_jax.drawing import tables
+from transformer_jax.training import metrics
+
+_TITLES = {
+    "table2": "Table 2",
+    "table3": "Table 3",
+    "variations": "Variations after the paper",
+    "eras": "The toolkits' recipes",
+}
+MOST_POINTS = 200  # of a learning curve: more than a screen tells apart
+_CURVES = {
+    "dev_ppl": "development perplexity",
+    "ppl": "training perplexity",
+    "loss": "training loss (label smoothing included)",
+    "learning_rate": "learning rate",
+    "tokens_per_second": "target tokens per second",
+}
+
+
+def of_table(
+    sweep: results.Sweep,
+    compared: comparison.Comparison | None,
+    shown: Sequence[tables.Table],
+    notes: Sequence[str],
+    downloads: Mapping[str, str],
+) -> dict[str, Any]:
+    """Everything on the page but the translations and the maps of attention.
+
+    Args:
+      sweep: the results.
+      compared: what its rows come to; None for Table 2, whose rows have several corpora.
+      shown: its tables, the one of all rows first.
+      notes: a paragraph each.
+      downloads: the contents of the table's files, by their names.
+
+    Returns:
+      What JSON can say.
+    """
+    return {
+        "table": sweep.table,
+        "title": _TITLES.get(sweep.table, sweep.table),
+        "base": sweep.rows[0].name,
+        "summary": summary(sweep, compared),
+        "tables": [
+            {"title": each.title, "heads": each.heads, "lines": each.lines} for each in shown
+        ],
+        "notes": notes,
+        "rows": [_row(row, sweep, compared) for row in sweep.rows],
+        "curves": _CURVES,
+        "lengths": _lengths(sweep),
+        "changes": _changes(sweep),
+        "provenance": provenance.of(sweep),
+        "downloads": downloads,
+    }
+
+
+def summary(sweep: results.Sweep, compared: comparison.Comparison | None) -> str:
+    """The sweep in a line: how many rows, which hurts most, how near the paper's order."""
+    done = [row for row in sweep.rows if row.results]
+    counts = sorted({len(row.results) for row in done})
+    seeds = " to ".join(map(str, {counts[0]: 0, counts[-1]: 0})) if counts else "0"
+    parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
+    if compared and compared.gaps:
+        name, worst = min(compared.gaps.items(), key=lambda item: item[1].mean)
+        sure = "" if worst.excludes_0 else ", which is within its interval"
+        if worst.mean < 0:
+            gap = f"−{-worst.mean:.1f} ± {worst.half:.1f} BLEU"
+            own = next(table.changed(row) for row in sweep.rows if row.name == name)
+            here = "" if own in name else f" (here {own})"
+            level = [
+                other
+                for other, each in compared.gaps.items()
+                if other != name and each.mean - each.half <= worst.mean + worst.half
+            ]
+            as_much = f", level with {', '.join(level)}" if len(level) in (1, 2, 3) else ""
+            parts.append(f"hurts most: {name}{here}, {gap}{sure}{as_much}")
+    if compared and compared.order:
+        parts.append(f"Kendall's tau with the paper {compared.order[0]:.2f}".replace("-", "−"))
+    return "; ".join(parts) + "."
+
+
+def _row(
+    row: results.Row, sweep: results.Sweep, compared: comparison.Comparison | None
+) -> dict[str, Any]:
+    """A row with its means, its difference, its curves, and why it has none."""
+    found = list(row.results.values())
+    gap = compared.gaps.get(row.name) if compared else None
+    ppl = [result["ppl"] for result in found]
+    scores = list(comparison.scores(row).values())
+    return {
+        "name": row.name,
+        "reasons": reasons(row),
+        "gap": gap and {"mean": gap.mean, "half": gap.half, "seeds": gap.seeds},
+        "paper": comparison.paper_gap(row, compared) if compared else None,
+        "verdict": comparison.verdict(row, compared) if compared else "",
+        "ppl": statistics.mean(ppl) if ppl else None,
+        "bleu": statistics.mean(scores) if scores else None,
+        "bleu_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
+        "params": found[0]["params"] if found else None,
+        "flops": cost.training_flops(config_lib.replace(sweep.base, row.overrides))
+        if found
+        else None,
+        "curves": [_curve(sweep, row, seed) for seed in sorted({*row.results, *row.failures})],
+        "lengths": _by_length(found),
+    }
+
+
+def reasons(row: results.Row) -> list[str]:
+    """Why runs that lie there are not among a row's results, a line each."""
+    found = [f"failed, seed {seed}: {error}" for seed, error in row.failures.items()]
+    return found + [f"left out, seed {seed}: of another configuration" for seed in row.stale]
+
+
+def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
+    """Steps and values of each metric that a run has logged, at most `MOST_POINTS` of each."""
+    records = metrics.read(results.cell_folder(sweep.workdir, row.name, seed))
+    curves: dict[str, Any] = {"seed": seed}
+    for name in _CURVES:
+        points = [
+            (record["step"], float(f"{record[name]:.4g}"))
+            for record in records
+            if isinstance(record.get(name), int | float)
+        ]
+        if points:
+            every = -(-len(points) // MOST_POINTS)
+            # From the end, so that the last point stays.
+            kept = points[::-1][::every][::-1]
+            curves[name] = list(map(list, zip(*kept, strict=True)))
+    return curves
+
+
+def _lengths(sweep: results.Sweep) -> list[str]:
+    """The buckets of source lengths, if all rows have the same, with their numbers of sentences."""
+    found = {
+        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in result["bleu_by_length"])
+        for row in sweep.rows
+        for result in row.results.values()
+    }
+    return list(found.pop()) if len(found) == 1 else []
+
+
+def _by_length(found: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Mean BLEU of each bucket."""
+    runs = [[bucket["score"] for bucket in result["bleu_by_length"]] for result in found]
+    return [round(statistics.mean(scores), 2) for scores in zip(*runs, strict=True)]
+
+
+def _changes(sweep: results.Sweep) -> dict[str, Any]:
+    """A table of what rows change: base's values, then in each row what is not base's."""
+    fields = list(dict.fromkeys(field for row in sweep.rows for field in row.overrides))
+    lines = [
+        [row.name, *(_changed(row, field, sweep) for field in fields)] for row in sweep.rows[1:]
+    ]
+    first = sweep.rows[0]
+    base = config_lib.replace(sweep.base, first.overrides)
+    values = [_written(config_lib.get(base, field)) for field in fields]
+    heads = [table.SYMBOLS.get(field, field) for field in fields]
+    return {"heads": ["row", *heads], "lines": [[first.name, *values], *lines]}
+
+
+def _changed(row: results.Row, field: str, sweep: results.Sweep) -> str:
+    first = config_lib.replace(sweep.base, sweep.rows[0].overrides)
+    value = config_lib.get(config_lib.replace(sweep.base, row.overrides), field)
+    return "" if value == config_lib.get(first, field) else _written(value)
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,90 @@
+"""Where a sweep's numbers come from: what all runs share, then each run, and what it cost."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.benchmarks import cost
+from experiments.sweep import results
+from transformer_jax import config as config_lib
+from transformer_jax.training import metrics
+
+_HASH = 12  # characters of a hash that are shown
+
+
+def of(sweep: results.Sweep) -> dict[str, Any]:
+    """What all runs share, as pairs, and a table of the runs with what they do not."""
+    found = [(row, seed, result) for row in sweep.rows for seed, result in row.results.items()]
+    facts = [_facts(result) for _, _, result in found]
+    shared = {
+        name: value
+        for name, value in (facts[0].items() if facts else ())
+        if value and all(other.get(name) == value for other in facts)
+    }
+    names = dict.fromkeys(name for each in facts for name in each if name not in shared)
+    varied = [name for name in names if any(each.get(name) for each in facts)]
+    lines = [
+        [
+            row.name,
+            str(seed),
+            *(each.get(name, "") for name in varied),
+            *_cost(result, config_lib.replace(sweep.base, row.overrides)),
+        ]
+        for (row, seed, result), each in zip(found, facts, strict=True)
+    ]
+    heads = ["row", "seed", *varied, "config", "wall time", "device hours", "training FLOPs"]
+    heads += ["tokens/s"]
+    return {
+        "shared": [[name, value] for name, value in shared.items()],
+        "heads": heads,
+        "lines": lines,
+        "total": _total(sweep) if found else "",
+    }
+
+
+def _facts(result: Mapping[str, Any]) -> dict[str, str]:
+    """What may be the same in all runs, by what it is called; "" where a run does not say."""
+    devices = result.get("devices") or []
+    versions = result.get("versions") or {}
+    decode = ", ".join(f"{name}={value}" for name, value in result["decode"].items())
+    return {
+        "commit": str(result.get("git_commit", "")),
+        "corpus (SHA-256)": result["data_sha256"],
+        "tokenizer (SHA-256)": result["tokenizer_sha256"],
+        "test set (SHA-256)": result["test_sha256"],
+        "direction": " to ".join(result["data"]["languages"]),
+        "decoding": decode,
+        **{f"BLEU, {variant}": score["signature"] for variant, score in result["bleu"].items()},
+        "devices": f"{len(devices)} × {devices[0]}" if devices else "",
+        "JAX": str(versions.get("jax", "")),
+    }
+
+
+def _cost(result: Mapping[str, Any], config: config_lib.Config) -> list[str]:
+    seconds = result["wall_seconds"]
+    speed = result.get("tokens_per_second")
+    return [
+        str(result.get("config_hash", ""))[:_HASH],
+        metrics.duration(seconds),
+        f"{_device_hours(result):.2f}",
+        f"{cost.training_flops(config):.2e}",
+        f"{speed:,.0f}" if isinstance(speed, int | float) else "",
+    ]
+
+
+def _device_hours(result: Mapping[str, Any]) -> float:
+    """Wall time × devices, shared out among the seeds that were trained together."""
+    together = len(result.get("seeds_together") or [0])
+    return result["wall_seconds"] * len(result.get("devices") or [0]) / together / 3600
+
+
+def _total(sweep: results.Sweep) -> str:
+    """The whole sweep's cost, in words."""
+    runs = [(row, result) for row in sweep.rows for result in row.results.values()]
+    hours = sum(_device_hours(result) for _, result in runs)
+    flops = sum(
+        cost.training_flops(config_lib.replace(sweep.base, row.overrides)) for row, _ in runs
+    )
+    return (
+        f"{len(runs)} runs took {hours:.2f} device hours and {flops:.2e} FLOPs of training "
+        "(matrix products of the traced step, padding included, × steps)."
+    )

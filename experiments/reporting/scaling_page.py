@@ -1,0 +1,333 @@
+"""docs/scaling.md: what compiled steps say of how far the paper's batch scales."""
+
+import collections
+import dataclasses
+import datetime
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from experiments.benchmarks import compiled, layouts, network
+from transformer_jax.drawing import tables
+
+HALF = 0.5  # a batch has stopped scaling where efficiency is below this
+NOTHING = 1e-6  # seconds, of what rounding leaves
+GIB = 2**30
+
+_TEXT = """# How far does the paper's batch scale?
+
+On how many TPU {kind} does it pay to train base and big with the paper's batch of {tokens:,} target
+positions, in bfloat16? Nothing here was run on a TPU, and nothing is a measurement: XLA's own
+compiler for TPUs compiled the whole training step for each slice, and every figure is read from
+its programs.
+
+## Answer
+
+{answer}
+
+{answers}
+
+*Efficiency*: positions a second and chip, against the smallest slice below that the step fits on
+({smallest}). It pays up to the last number of chips at which the fastest layout has at least
+{half:.0%}. The paper trained base for 12 hours and big for 3.5 days on 8 P100s.
+
+{steps}
+
+*Computing*: the compiler's estimate of the cycles of all operations, at {gigahertz} GHz;
+*products*: of those that hold a matrix product. *Sending*: by how much collectives make the step
+longer; they follow one another at published rates, beside such operations as the program has
+between a collective's beginning and its end. Positions are those of the target, padding included.
+
+## What ends it
+
+{ends}
+
+With rows of {row}, data and fsdp together take {most} chips at most, since the batch has {rows}
+rows, and more are refused. Rows of 128 go on to 64 chips, but pairs longer than a row are dropped
+from training. mesh.tensor divides heads, d_ff and the vocabulary instead, by at most 8, since
+37,000 pieces are no multiple of 16.
+
+## What is sent
+
+{sent}
+
+MB are what a chip sends by ring algorithms: of n chips 2 (n − 1)/n of what is all-reduced,
+(n − 1)/n of what is gathered or scattered. *Hidden*: how much of their time passes beside
+operations.
+
+{findings}
+
+## What this leaves out
+
+The estimate has no cycles for scatters and sorts. Rings that share links of the torus, stragglers,
+the input, checkpoints and evaluation are left out. Only a run on TPUs can say how far the
+compiler's estimate and the published rates hold.
+
+## How it was made
+
+`{command}`, on {date}, with JAX {jax} and libtpu {libtpu}, from {number} programs, each of which
+takes one to three minutes of a CPU core to compile; no TPU is needed. Rates of links, of
+{published}: {note} Assumed: a group of two has one link of each chip, a larger one two, a whole pod
+four, and a collective waits for the hops along both sides of its group.
+"""
+
+
+def document(results: Sequence[layouts.Result], command: str, libtpu: str) -> str:
+    """The whole page.
+
+    Args:
+      results: in the order in which they should stand; of each model, one fits at least.
+      command: that makes the page.
+      libtpu: the compiler's version.
+    """
+    models = dict.fromkeys(one.layout.model for one in results)
+    found = {model: [one for one in results if one.layout.model == model] for model in models}
+    data, config = network.read_data(), results[0].layout.config()
+    rows = config.train.batch_tokens // config.data.target_length
+    text = _TEXT.format(
+        kind=layouts.KIND,
+        tokens=config.train.batch_tokens,
+        answer="\n".join(_answer(model, each) for model, each in found.items()),
+        answers=_markdown(_answers(found)),
+        smallest=", ".join(
+            f"{smallest(each).layout.chips} for {model}" for model, each in found.items()
+        ),
+        half=HALF,
+        steps=_markdown(*(_steps(model, each) for model, each in found.items())),
+        gigahertz=data["compilers"][layouts.KIND]["gigahertz"],
+        ends="\n".join(line for model, each in found.items() for line in _ends(model, each)),
+        row=config.data.target_length,
+        most=rows & -rows,
+        rows=rows,
+        sent=_markdown(_sent(results)),
+        findings="\n".join(_findings(results)),
+        date=datetime.date.today(),
+        jax=jax.__version__,
+        libtpu=libtpu,
+        number=sum(one.program is not None for one in results),
+        command=command,
+        published=data["date"],
+        note=data["networks"]["note"],
+    )
+    return "\n\n".join(map(_wrapped, text.strip().split("\n\n"))) + "\n"
+
+
+def smallest(results: Sequence[layouts.Result]) -> layouts.Result:
+    """The fastest layout on the fewest chips that a step fits on."""
+    return best(results)[0]
+
+
+def best(results: Sequence[layouts.Result]) -> list[layouts.Result]:
+    """For each number of chips the fastest layout, ascending."""
+    fastest: dict[int, layouts.Result] = {}
+    fitting = [one for one in results if one.program]
+    for one in sorted(fitting, key=lambda one: _program(one).seconds, reverse=True):
+        fastest[one.layout.chips] = one
+    return [fastest[chips] for chips in sorted(fastest)]
+
+
+def efficiency(one: layouts.Result, results: Sequence[layouts.Result]) -> float:
+    """Positions a second and chip, over those of the smallest slice."""
+    least = smallest(results)
+    alone = _program(least).seconds * least.layout.chips
+    return alone / (_program(one).seconds * one.layout.chips)
+
+
+def pays(results: Sequence[layouts.Result]) -> layouts.Result:
+    """The fastest layout of the number of chips up to which a batch scales."""
+    last, *others = best(results)
+    for one in others:
+        if efficiency(one, results) < HALF:
+            break
+        last = one
+    return last
+
+
+def hours(one: layouts.Result) -> float:
+    """Of the paper's number of steps."""
+    return _program(one).seconds * one.layout.config().train.num_steps / 3600
+
+
+def _program(one: layouts.Result) -> compiled.Program:
+    if one.program is None:
+        raise ValueError(f"{one.layout.name} does not fit: {one.refusal}")
+    return one.program
+
+
+def _answer(model: str, results: Sequence[layouts.Result]) -> str:
+    last = pays(results)
+    if last is smallest(results) is best(results)[-1]:
+        return (
+            f"- {model}: not known, since no more than {last.layout.chips} chips were compiled "
+            f"for, on which the run takes {hours(last):.2g} hours."
+        )
+    larger = [one for one in best(results) if one.layout.chips > last.layout.chips]
+    text = (
+        f"- **{model}: up to {last.layout.chips} chips**, where each does "
+        f"{efficiency(last, results):.0%} of what it does on the smallest slice, and the run takes "
+        f"{hours(last):.2g} hours"
+    )
+    if not larger:
+        return f"{text}; no larger slice was compiled."
+    return (
+        f"{text}; on {larger[0].layout.chips}, the next that was compiled for, it would be "
+        f"{efficiency(larger[0], results):.0%} and {hours(larger[0]):.2g} hours."
+    )
+
+
+def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Table:
+    """A line for each model."""
+    lines = []
+    for model, results in found.items():
+        fastest = min(best(results), key=lambda one: _program(one).seconds)
+        cells = [
+            cell
+            for one in (smallest(results), pays(results), fastest)
+            for cell in (
+                f"{one.layout.chips}: {_mesh(one.layout)}",
+                f"{efficiency(one, results):.0%}",
+                f"{hours(one):.2f}",
+            )
+        ]
+        lines.append([model, *cells])
+    heads = ["smallest that fits", "pays up to", "fastest"]
+    return tables.Table(
+        ["model", *(cell for head in heads for cell in (head, "efficiency", "hours"))], lines
+    )
+
+
+def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Table:
+    """A line for each layout."""
+    lines = []
+    for one in results:
+        rows = one.layout.config().train.batch_tokens // one.layout.row
+        cells = [
+            f"{one.layout.chips}",
+            _mesh(one.layout),
+            f"{rows // (one.layout.data * one.layout.fsdp)} × {one.layout.row}",
+        ]
+        if one.program:
+            step = one.program
+            times = (step.products, step.computing, step.sending, step.seconds)
+            cells += [
+                f"{step.memory_bytes / GIB:.2f}",
+                *(f"{1e3 * seconds:.1f}" for seconds in times),
+                f"{one.layout.config().train.batch_tokens / step.seconds / 1e6:.2f}",
+                f"{efficiency(one, results):.0%}",
+                f"{hours(one):.2f}",
+            ]
+        else:
+            cells += ["does not fit", *[""] * 7]
+        lines.append(cells)
+    heads = "chips|layout|rows each|GiB a chip|products ms|computing ms|sending ms|step ms"
+    heads += "|million positions/s|efficiency|hours"
+    number = results[0].layout.config().train.num_steps
+    return tables.Table(heads.split("|"), lines, f"{model}, {number:,} steps")
+
+
+def _sent(results: Sequence[layouts.Result]) -> tables.Table:
+    """A line for each layout that sends anything."""
+    lines = []
+    for one in results:
+        if not one.program or not one.program.collectives:
+            continue
+        step, kinds = one.program, collections.Counter[str]()
+        for each in step.collectives:
+            kinds[each.kind] += each.times
+        lines.append(
+            [
+                one.layout.model,
+                _mesh(one.layout),
+                ", ".join(f"{times:,} {kind}" for kind, times in kinds.items()),
+                f"{step.sent_bytes / 1e6:,.0f}",
+                f"{1e3 * step.links:.1f}",
+                f"{1e3 * step.hidden:.1f}",
+            ]
+        )
+    return tables.Table(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
+
+
+def _ends(model: str, results: Sequence[layouts.Result]) -> list[str]:
+    """What does not shrink, from the least and the greatest of a model's data meshes."""
+    rows = results[0].layout.row
+    meshes = [
+        one
+        for one in results
+        if one.program and one.layout.data == one.layout.chips > 1 and one.layout.row == rows
+    ]
+    if len(meshes) < 2:
+        return []
+    few, *_, many = meshes
+    before, after = _program(few), _program(many)
+    chips = (few.layout.chips, many.layout.chips)
+    # Computing is what each row takes, and what is there however few rows there are.
+    fixed = (chips[1] * after.computing - chips[0] * before.computing) / (chips[1] - chips[0])
+    return [
+        f"- {model}: from {chips[0]} chips to {chips[1]} by data alone computing falls from "
+        f"{1e3 * before.computing:.1f} to {1e3 * after.computing:.1f} ms, as if {1e3 * fixed:.1f} "
+        f"ms did not depend on a chip's rows, and sending goes from {1e3 * before.sending:.1f} to "
+        f"{1e3 * after.sending:.1f} ms: each chip sends the gradients of all parameters "
+        f"({after.sent_bytes / 1e6:,.0f} MB) and updates all of them, however few rows it has."
+    ]
+
+
+def _findings(results: Sequence[layouts.Result]) -> list[str]:
+    """What is odd."""
+    by_layout = {one.layout: one.program for one in results if one.program}
+    alone = [step for layout, step in by_layout.items() if layout.data == layout.chips > 1]
+    found = []
+    if alone and all(step.hidden < NOTHING for step in alone):
+        found += [
+            "- By data alone nothing is hidden: all gradients are summed by collectives that the "
+            "program awaits where they begin."
+        ]
+    for layout, fsdp in by_layout.items():
+        data = by_layout.get(dataclasses.replace(layout, data=layout.fsdp, fsdp=layout.data))
+        if layout.fsdp == 1 or not data:
+            continue
+        found += [
+            f"- {layout.model}: {_mesh(layout)} takes {fsdp.memory_bytes / GIB:.2f} GiB a chip "
+            f"where data {layout.fsdp} takes {data.memory_bytes / GIB:.2f}, and hides "
+            f"{fsdp.hidden / fsdp.links:.0%} of {1e3 * fsdp.links:.1f} ms of sending, but computes "
+            f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}, "
+            f"{1e3 * fsdp.products:.1f} in place of {1e3 * data.products:.1f} in products and the "
+            f"rest in what is no product, as copies and casts: a step of "
+            f"{1e3 * fsdp.seconds:.1f} ms in place of {1e3 * data.seconds:.1f}.{_walked(fsdp)}"
+        ]
+    return found
+
+
+def _walked(step: compiled.Program) -> str:
+    """Whether products are taken piece by piece."""
+    permutes = sum(one.times for one in step.collectives if one.kind == "collective-permute")
+    if not permutes:
+        return ""
+    return (
+        f" Large products are loops over pieces there, which {permutes:,} collective-permutes pass "
+        "along the ring of chips while the piece before is multiplied."
+    )
+
+
+def _mesh(layout: layouts.Layout) -> str:
+    sizes = {name: getattr(layout, name) for name in ("data", "fsdp", "tensor")}
+    return " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1) or "alone"
+
+
+def _wrapped(paragraph: str) -> str:
+    """Lines of a paragraph, or of each point of a list, that are not too long."""
+    if paragraph.startswith(("|", "#")):
+        return paragraph
+    points = re.split(r"\n(?=- )", paragraph)
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    indent = "  " if paragraph.startswith("- ") else ""
+    return "\n".join(
+        textwrap.fill(" ".join(point.split()), 104, subsequent_indent=indent, **options)
+        for point in points
+    )
+
+
+def _markdown(*shown: tables.Table) -> str:
+    return tables.markdown(shown, []).strip().replace("## ", "### ")

@@ -1,0 +1,140 @@
+"""Runs the cells of a sweep on this machine, and says how they get on."""
+
+import contextlib
+import logging
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+import rich.console
+import rich.live
+
+from experiments.reporting import table
+from experiments.sweep import cells as cells_lib
+from experiments.sweep import progress, results
+from launch import jobs as jobs_lib
+from launch import local
+from transformer_jax import config as config_lib
+from transformer_jax import errors
+from transformer_jax.distributed import sharding
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import bleu
+from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
+
+_log = logging.getLogger("transformer_jax.sweep")
+
+SECONDS_BETWEEN_LINES = 20  # where the output is no terminal
+SECONDS_BETWEEN_LOOKS = 2  # where it is one
+
+
+def devices_for_each(parallel: int, mesh: config_lib.MeshConfig) -> local.Devices:
+    """How this machine's devices are shared out.
+
+    Args:
+      parallel: cells at a time; 0 for as many as is usual here.
+      mesh: what each cell makes of its devices.
+
+    Raises:
+      EngineError: there are too few for so many.
+      UserError: there are too few for the mesh.
+    """
+    devices = local.devices(parallel)
+    sharding.mesh_sizes(mesh, devices.for_each)
+    return devices
+
+
+def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> list[str]:
+    """Runs all cells; returns a line for each that failed.
+
+    Args:
+      work: the cells.
+      devices: see `devices_for_each`.
+      more: flags for each.
+    """
+    groups = work.groups()
+    failed: list[str] = []
+    ended = work.total - len(work.cells)
+    last = 0.0
+    console = rich.console.Console(stderr=True)
+    live = rich.live.Live(
+        console=console, auto_refresh=False, transient=True, redirect_stdout=False
+    )
+
+    def say(text: str) -> None:
+        if console.is_terminal:
+            console.print(text, markup=False, highlight=False)
+        else:
+            _log.info("%s", text)
+
+    def on_end(job: jobs_lib.Job, code: int) -> None:
+        nonlocal ended
+        for cell in groups[job.name]:
+            ended += 1
+            how = f"{ended} of {work.total}   {cell.name}"
+            if (cell.folder / "result.json").exists():
+                say(f"{how}: {_result(cell)}")
+                if ended < work.total:  # else the whole table comes next
+                    _show_so_far(work.workdir, console)
+            else:
+                failed.append(f"{cell.name}: {cells_lib.failure(cell, job, code)}")
+                say(f"{how} FAILED")
+
+    def on_tick(running: Sequence[jobs_lib.Job]) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if console.is_terminal and now - last >= SECONDS_BETWEEN_LOOKS:
+            live.update(
+                progress.rendered(progress.read(work.workdir), console.height), refresh=True
+            )
+            last = now
+        elif not console.is_terminal and now - last >= SECONDS_BETWEEN_LINES:
+            if last:  # at the start there is nothing to say
+                states = [f"{job.name}: {_state(groups[job.name][0])}" for job in running]
+                say(f"{ended} of {work.total}   {'   '.join(states)}")
+            last = now
+
+    before = cells_lib.without_failures(cell.folder / "failure.json" for cell in work.cells)
+    with before, live if console.is_terminal else contextlib.nullcontext():
+        local.run(work.jobs(*more), devices, on_end, on_tick)
+    return failed
+
+
+def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
+    """Prints the rows that have results.
+
+    Args:
+      workdir: the sweep's folder.
+      console: where the live view is; on the same terminal, what is printed has to go above it.
+    """
+    try:
+        found = table.so_far(results.read(workdir))
+    except errors.UserError as error:  # which the report ends with; the runs go on
+        _log.warning("%s", error)
+        return
+    if console.is_terminal and sys.stdout.isatty():
+        console.print(tables.rendered(found))
+    else:
+        tables.show([found], [])
+        sys.stdout.flush()  # whoever reads a log wants to see it now
+
+
+def _result(cell: cells_lib.Cell) -> str:
+    result = run_folder.read_result(cell.folder)
+    score, seconds = result["bleu"][bleu.MAIN]["score"], result["wall_seconds"]
+    return f"ppl {result['ppl']:.3f}, BLEU {score:.2f}, {metrics.duration(seconds)}"
+
+
+def _state(cell: cells_lib.Cell) -> str:
+    steps = cell.config.train.num_steps
+    try:
+        records = metrics.read(cell.folder)
+    except errors.UserError as error:  # which the run itself ends with; the others go on
+        return str(error)
+    for last in reversed(records):
+        if "loss" in last:
+            if last["step"] >= steps:
+                return "evaluating"
+            return f"step {last['step']:,} of {steps:,}, loss {last['loss']:.2f}"
+    return "starting"

@@ -1,0 +1,307 @@
+"""Runs the rows of a table: what has no result yet, each run in a process of its own."""
+
+import functools
+import logging
+import pathlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from absl import flags
+
+from experiments.analysis import plan
+from experiments.reporting import document
+from experiments.running import launcher as launcher_lib
+from experiments.running import launchers
+from experiments.sweep import cells as cells_lib
+from experiments.sweep import progress, results, reuse, seconds
+from experiments.sweep import rows as rows_lib
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files, paper
+from transformer_jax import flags as flags_lib
+from transformer_jax.training import tracking
+
+_log = logging.getLogger("transformer_jax.sweep")
+
+_CONFIG = flags_lib.define_config()
+_WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
+_CACHE_DIR = flags.DEFINE_string(
+    "cache_dir",
+    "",
+    "Where tokenizers, encoded corpora and compiled programs are shared; default WORKDIR/cache.",
+)
+_ROWS = flags.DEFINE_string(
+    "rows", "*", "Rows to run: names and shell patterns, separated by commas."
+)
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Runs of each row, with seeds 0, 1, …", lower_bound=1)
+_PACK_SEEDS = flags.DEFINE_boolean(
+    "pack_seeds", False, "Train all seeds of a row in one program, side by side."
+)
+_TUNE = flags.DEFINE_string(
+    "tune",
+    "",
+    "A field and values, train.learning_rate_scale:0.5,1,2: runs each row with each value too, and "
+    "reports it at its best on the development set beside the fixed recipe.",
+)
+_MATCH = flags.DEFINE_enum(
+    "match",
+    None,
+    sorted(rows_lib.BUDGETS),
+    "Gives each row base's parameters (by d_ff), or base's training operations or seconds (by "
+    "steps). Seconds a step are measured here before the sweep, each row alone on the machine, "
+    "however many runs there are at a time (--parallel), and kept in WORKDIR/seconds.json.",
+)
+_REUSE = flags.DEFINE_string(
+    "reuse", "", "Folder of another sweep, whose finished runs of the same configuration serve."
+)
+_WANDB = flags.DEFINE_string("wandb", "", "Project of Weights & Biases that shows the runs too.")
+_STATUS = flags.DEFINE_boolean(
+    "status", False, "Print what each run of the sweep is about; run nothing."
+)
+_RETRY_FAILED = flags.DEFINE_boolean(
+    "retry_failed", False, "Run again what failed at an earlier start."
+)
+_DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Print the rows and what they cost; run nothing.")
+_DEVICE = flags.DEFINE_string(
+    "device",
+    "",
+    "With --dry_run: what to plan hours, memory and dollars for, v5e-8 or H100-1.",
+)
+_UTILISATION = flags.DEFINE_float(
+    "utilisation",
+    0.0,
+    "With --device: share of its peak that training reaches; 0: that of experiments/devices.json.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+_COMPILE = flags.DEFINE_boolean(
+    "compile",
+    False,
+    "With --device: plan by what the device's own compiler makes of each row, in minutes a row.",
+)
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+
+def main(
+    rows_for: Callable[[config_lib.Config], Rows],
+    table: str,
+    least_seeds: Callable[[str], int] = lambda row: 1,
+) -> int:
+    """Runs a table as the flags say, and reports.
+
+    Args:
+      rows_for: the table's rows for a base.
+      table: the table's name.
+      least_seeds: runs that a row has even if --seeds says fewer.
+
+    Returns:
+      Exit code: 1 if a run failed.
+    """
+    jax.config.update("jax_platforms", "cpu")  # this process only counts; runs take the devices
+    workdir = files.local_path(_WORKDIR.value)
+    if _STATUS.value:
+        _require_no_other(workdir, table, None)
+        progress.show(workdir, launchers.states(workdir))
+        return 0
+    launcher = launchers.chosen()
+    tracking.require_package(_WANDB.value)
+    base = flags_lib.read_config(_CONFIG)
+    rows = rows_for(base)
+    chosen = rows_lib.select(rows, _ROWS.value)
+    if _MATCH.value:
+        if _TUNE.value:
+            raise errors.UserError("--tune would leave the budget of --match: give one of them")
+        measure = functools.partial(_measured_seconds, base, table, launcher)
+        rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
+    tune = parse_tune(_TUNE.value, base)
+    planned = {
+        name: overrides
+        for row in chosen
+        for name, overrides in (
+            (row, rows[row]),
+            *results.tuned(row, rows[row], base, tune).items(),
+        )
+    }
+    results.require_folders(planned)
+    if _DRY_RUN.value:
+        devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
+        if _COMPILE.value and not devices:
+            raise errors.UserError("--compile: for what? give --device=v5e-8 with it")
+        chips = plan.chips(devices) if devices and _COMPILE.value else []
+        plan.list_rows(base, planned, paper.TABLES.get(table, {}))
+        if devices and chips:
+            plan.write_compiled(base, planned, _SEEDS.value, devices, chips)
+        elif devices:
+            plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
+        return 0
+    if _DEVICE.value or _UTILISATION.value or _COMPILE.value:
+        raise errors.UserError(
+            "--device, --utilisation and --compile plan: give --dry_run with them"
+        )
+    if "train.seed" in flags_lib.overrides():
+        raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
+    with launchers.as_user_errors():
+        launcher.check(base)
+        if _MATCH.value == "seconds":
+            launcher.require_measured_here(base, workdir)
+    _require_no_other(workdir, table, _MATCH.value or "")
+    seeds = {
+        name: max(_SEEDS.value, least_seeds(row))
+        for row in chosen
+        for name in (row, *results.tuned(row, rows[row], base, tune))
+    }
+    cells, missing = _prepare(base, planned, seeds, launcher)
+    files.write_json(
+        workdir / "sweep.json",
+        {
+            "table": table,
+            "base": config_lib.to_dict(base),
+            "rows": {row: dict(overrides) for row, overrides in rows.items()},
+            "tune": tune,
+            "match": _MATCH.value or "",
+            "seeds": seeds,
+            "digests": [cell.digest for cell in cells],
+        },
+    )
+    return _run(table, cells, missing, launcher)
+
+
+def _prepare(
+    base: config_lib.Config,
+    planned: Rows,
+    seeds: Mapping[str, int],
+    launcher: launcher_lib.Launcher,
+) -> tuple[list[cells_lib.Cell], list[cells_lib.Cell]]:
+    """All cells of the sweep, and those that have no result yet, here or where they ran.
+
+    Raises:
+      UserError: one cannot be run; the message names its row.
+    """
+    workdir = files.local_path(_WORKDIR.value)
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+    reusable = {}
+    if _REUSE.value:
+        other = files.local_path(_REUSE.value)
+        if other.resolve() == workdir.resolve():
+            raise errors.UserError(f"--reuse={other} is --workdir itself")
+        reusable = reuse.finished(other)
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
+    cells = [
+        cells_lib.make(base, row, overrides, seed, workdir, cache_dir)
+        for row, overrides in planned.items()
+        for seed in range(seeds[row])
+    ]
+    with launchers.as_user_errors():
+        launcher.require_no_other(cells, workdir)
+    missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
+    launcher.fetch(missing, workdir)
+    return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
+
+
+def _run(
+    table: str,
+    cells: Sequence[cells_lib.Cell],
+    missing: Sequence[cells_lib.Cell],
+    launcher: launcher_lib.Launcher,
+) -> int:
+    """Runs what is missing, or hands it over, and reports what is done; returns the exit code."""
+    workdir = files.local_path(_WORKDIR.value)
+    done = len(cells) - len(missing)
+    failed = []
+    if not _RETRY_FAILED.value:
+        before = {cell.name: cells_lib.failed_before(cell) for cell in missing}
+        missing = [cell for cell in missing if not before[cell.name]]
+        failed = [
+            f"{name}: {error} (left as it is; --retry_failed runs it again)"
+            for name, error in before.items()
+            if error
+        ]
+    _log.info("%d of %d runs are done; %d to go", done, len(cells), len(missing))
+    handed_over = False
+    if missing:
+        cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+        work = cells_lib.Work(table, missing, len(cells), workdir, cache_dir, _PACK_SEEDS.value)
+        group = workdir.absolute().name
+        more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
+        with launchers.as_user_errors():
+            now_failed = launcher.start(work, more)
+        handed_over = now_failed is None
+        failed += now_failed or []
+    for line in failed:
+        print(f"failed: {line}", file=sys.stderr)
+    if handed_over and not done:  # there is nothing to report yet
+        return 1 if failed else 0
+    document.write(workdir)
+    _log.info("the table lies in %s", workdir / f"{table}.md")
+    return 1 if failed else 0
+
+
+def _measured_seconds(
+    base: config_lib.Config, table: str, launcher: launcher_lib.Launcher, rows: Rows
+) -> Mapping[str, float]:
+    """What a step of each row takes; see `seconds.measured`."""
+    workdir = files.local_path(_WORKDIR.value)
+    _require_no_other(workdir, table, _MATCH.value or "")
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+    with launchers.as_user_errors():
+        return seconds.measured(
+            base, rows, workdir, cells_lib.config_arguments(flags_lib.overrides()), cache_dir,
+            lambda: launcher.devices_here(base),
+        )  # fmt: skip
+
+
+def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
+    """The field and its values that --tune names; nothing for "".
+
+    Raises:
+      UserError: it names no field, or values that the field cannot have.
+    """
+    if not text:
+        return {}
+    field, _, values = text.partition(":")
+    if field.split(".")[0] not in ("model", "train", "data", "decode") or field == "train.seed":
+        raise errors.UserError(
+            f"--tune={text}: only fields of model, train, data and decode that are no seed change "
+            "a result"
+        )
+    try:
+        kind = type(config_lib.get(base, field))
+        if kind is bool:
+            raise errors.UserError("it is no number and no name")
+        found = [kind(value) for value in values.split(",")]
+        for value in found:
+            config_lib.replace(base, {field: value})
+    except (AttributeError, ValueError, errors.UserError) as error:
+        raise errors.UserError(
+            f"--tune={text}: {error}; give a field and its values, as in "
+            "--tune=train.learning_rate_scale:0.5,1,2"
+        ) from error
+    return {field: found}
+
+
+def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> None:
+    """Raises UserError if another table's sweep lies in a folder, or one at another budget.
+
+    Args:
+      workdir: the folder.
+      table: the name of this sweep's table.
+      match: its budget, "" for none; None if any will do.
+    """
+    try:
+        record = files.read_json(workdir / "sweep.json", {"table": str}, "")
+    except errors.UserError:  # none, or a damaged one, which is written anew
+        return
+    for name, here, there in (
+        ("sweep", table, record["table"]),
+        ("sweep with --match", match, record.get("match", "")),
+    ):
+        if here not in (there, None):
+            raise errors.UserError(
+                f"{workdir} holds the {name} {there!r}, not {here!r}: choose another --workdir; "
+                f"with --reuse={workdir} its finished runs are not run again"
+            )

@@ -1,0 +1,54 @@
+r"""How far the paper's batch scales over TPUs that are not here: docs/scaling.md.
+
+  .venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling --output=docs/scaling.md
+
+compiles the real training step with XLA's compiler for TPUs, for each layout in one to three
+minutes of a core, and reads memory, cycles and collectives from its programs. What the work folder
+holds already is not compiled again. `make .venv-tpu/.installed` installs the compiler; no TPU is
+needed.
+"""
+
+import importlib.metadata
+import logging
+import pathlib
+
+from absl import flags
+
+from experiments.benchmarks import layouts
+from experiments.reporting import scaling_page
+from transformer_jax import files
+from transformer_jax import flags as flags_lib
+
+_log = logging.getLogger("transformer_jax.scaling")
+
+# data × fsdp × tensor, and the length of a row: the batch has 24,576 / length rows to share out.
+_BOTH = ((8, 1, 1, 256), (1, 8, 1, 256), (16, 1, 1, 256), (32, 1, 1, 256), (32, 1, 2, 256))
+MESHES = {
+    "base": ((1, 1, 1, 256), *_BOTH, (64, 1, 1, 128)),
+    "big": ((1, 1, 1, 256), (4, 1, 1, 256), *_BOTH),
+}
+
+
+def _main() -> None:
+    workdir = files.local_path(_WORKDIR.value)
+    asked = [layouts.Layout(model, *mesh) for model, meshes in MESHES.items() for mesh in meshes]
+    if _LAYOUTS.value:
+        asked = list(map(layouts.parse, _LAYOUTS.value))
+    for done, layout in enumerate(asked, start=1):
+        _log.info("%s, %d of %d", layout.name, done, len(asked))
+        layouts.compile_once(layout, workdir)
+    command = ".venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling"
+    command += f" --layouts={','.join(_LAYOUTS.value)}" if _LAYOUTS.value else ""
+    results = [layouts.read(layout, workdir) for layout in asked]
+    page = scaling_page.document(results, command, importlib.metadata.version("libtpu"))
+    files.write(pathlib.Path(_OUTPUT.value), page.encode())
+    _log.info("%s is written", _OUTPUT.value)
+
+
+if __name__ == "__main__":
+    _WORKDIR = flags.DEFINE_string("workdir", None, "Where programs are kept.", required=True)
+    _LAYOUTS = flags.DEFINE_list(
+        "layouts", [], "In place of all: model, data × fsdp × tensor, row; base-4x8x1-256."
+    )
+    _OUTPUT = flags.DEFINE_string("output", "docs/scaling.md", "What is written.")
+    flags_lib.run(_main)

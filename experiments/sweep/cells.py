@@ -1,0 +1,246 @@
+"""The cells of a sweep: one run each, and the process that runs one or several of them."""
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from absl import flags
+from ml_collections import config_flags
+
+from experiments.benchmarks import cost
+from experiments.sweep import results, reuse
+from launch import jobs as jobs_lib
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.distributed import sharding
+from transformer_jax.runs import run_folder, training_run
+
+_log = logging.getLogger("transformer_jax.sweep")
+
+USER_MISTAKE = 2  # exit code of a run that was refused
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run of the sweep.
+
+    Attributes:
+      row: the row's name.
+      seed: its seed.
+      config: its configuration.
+      overrides: what that changes in the config file, for the command line.
+      folder: its folder.
+      digest: its config_hash.
+    """
+
+    row: str
+    seed: int
+    config: config_lib.Config
+    overrides: Mapping[str, Any]
+    folder: pathlib.Path
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.row}, seed {self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What of a sweep is to be run.
+
+    Attributes:
+      table: its name.
+      cells: that have no result yet.
+      total: cells of the sweep, those with a result included.
+      workdir: its folder.
+      cache_dir: for tokenizers, tokens and programs.
+      pack_seeds: whether seeds of a row are trained in one program.
+    """
+
+    table: str
+    cells: Sequence[Cell]
+    total: int
+    workdir: pathlib.Path
+    cache_dir: pathlib.Path
+    pack_seeds: bool
+
+    def groups(self) -> dict[str, list[Cell]]:
+        """What one process runs, by its name: seed by seed, the sweep's first row, then by expense.
+
+        The first row is what all others are compared with; of those the most expensive begin, lest
+        one runs alone in the end. Seeds that are trained together cost what all of them do.
+        """
+        found: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(cell.row if self.pack_seeds else cell.name, []).append(cell)
+
+        def place(name: str) -> tuple[int, bool, float]:
+            first, *others = found[name]
+            expense = cost.training_flops(first.config) * (1 + len(others))
+            return first.seed, first.row != self.cells[0].row, -expense
+
+        return {name: found[name] for name in sorted(found, key=place)}
+
+    def jobs(self, *more: str) -> list[jobs_lib.Job]:
+        """The processes that run all cells, with more flags of transformer_jax.train."""
+        return [self._job(name, group, more) for name, group in self.groups().items()]
+
+    def _job(self, name: str, cells: Sequence[Cell], more: Iterable[str]) -> jobs_lib.Job:
+        folder, seeds = cells[0].folder, []
+        if self.pack_seeds:
+            folder = folder.parent
+            seeds = [f"--seeds={','.join(str(cell.seed) for cell in cells)}"]
+        command = [
+            sys.executable,
+            "-m",
+            "transformer_jax.train",
+            *arguments(cells[0], with_seed=not self.pack_seeds),
+            f"--workdir={folder}",
+            f"--cache_dir={self.cache_dir}",
+            *seeds,
+            *more,
+        ]
+        return jobs_lib.Job(name, command, folder / "log.txt", [cell.folder for cell in cells])
+
+
+def arguments(cell: Cell, with_seed: bool = True) -> list[str]:
+    """What a cell's command says of its configuration, wherever it runs."""
+    overrides = dict(cell.overrides)
+    if not with_seed:
+        del overrides["train.seed"]
+    return [*config_arguments(overrides), f"--row={cell.row}"]
+
+
+def config_arguments(overrides: Mapping[str, Any]) -> list[str]:
+    """The config file of this command line, with overrides, for another."""
+    return [
+        f"--config={config_flags.get_config_filename(flags.FLAGS['config'])}",
+        *(f"--config.{field}={value}" for field, value in overrides.items()),
+    ]
+
+
+def make(
+    base: config_lib.Config,
+    row: str,
+    overrides: Mapping[str, Any],
+    seed: int,
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+) -> Cell:
+    """A cell whose configuration can be run.
+
+    Raises:
+      UserError: it cannot; the message names the row.
+    """
+    changes = {**overrides, "train.seed": seed}
+    try:
+        config = config_lib.replace(base, changes)
+        one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
+        dataset = _dataset(config.data, cache_dir)
+        training_run.check(config, one_device, dataset)
+    except errors.UserError as error:
+        raise errors.UserError(f"row {row!r}: {error}") from error
+    folder = results.cell_folder(workdir, row, seed)
+    digest = config_lib.fingerprint(config, dataset.digests)
+    return Cell(row, seed, config, {**flags_lib.overrides(), **changes}, folder, digest)
+
+
+@functools.cache
+def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_lib.Dataset:
+    """A corpus, whose tokenizer and tokens are then in the cache for all cells."""
+    return dataset_lib.load(config, cache_dir)
+
+
+def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
+    """Whether the cell has its result, by now.
+
+    A run of another config in its place is set aside, under a part of its hash; one of this config
+    that was set aside earlier is brought back.
+
+    Args:
+      cell: the cell.
+      reusable: folders of another sweep's finished runs, by their config_hash.
+    """
+    record_path = cell.folder / "run.json"
+    if record_path.exists():
+        found = run_folder.read_record(cell.folder)["config_hash"]
+        if found != cell.digest:
+            aside = _aside(cell.folder, found)
+            while aside.exists():  # the same config, run twice
+                aside = aside.with_name(f"{aside.name}-again")
+            with run_folder.only_run_in(cell.folder):
+                cell.folder.rename(aside)
+            _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
+    if not record_path.exists() and _aside(cell.folder, cell.digest).exists():
+        if cell.folder.exists():  # of a start that ended before it began
+            with run_folder.only_run_in(cell.folder):
+                shutil.rmtree(cell.folder)
+        _aside(cell.folder, cell.digest).rename(cell.folder)
+        _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
+    if not (cell.folder / "result.json").exists() and cell.digest in reusable:
+        about = {"row": cell.row, "overrides": dict(cell.overrides)}
+        _log.info("%s: taken over from %s", cell.name, reusable[cell.digest])
+        reuse.take(reusable[cell.digest], cell.folder, about)
+    return (cell.folder / "result.json").exists()
+
+
+def _aside(folder: pathlib.Path, config_hash: str) -> pathlib.Path:
+    return folder.with_name(f"{folder.name}.{config_hash[:8]}")
+
+
+def failed_before(cell: Cell) -> str:
+    """Why the cell's run failed at an earlier start; "" if it did not.
+
+    One that failed before it had claimed its folder counts as not begun.
+    """
+    if not (cell.folder / "run.json").exists() or not (cell.folder / "failure.json").exists():
+        return ""
+    return run_folder.read_error(cell.folder)
+
+
+@contextlib.contextmanager
+def without_failures(paths: Iterable[files.Path]) -> Iterator[None]:
+    """What is run again has not failed; if it cannot be run, it has."""
+    before = {path: path.read_bytes() for path in paths if path.exists()}
+    for path in before:
+        path.unlink()
+    try:
+        yield
+    except BaseException:
+        for path, content in before.items():
+            if not path.exists() and not (path.parent / "result.json").exists():
+                files.write(path, content)
+        raise
+
+
+def failure(cell: Cell, job: jobs_lib.Job, code: int) -> str:
+    """One line that says why; a process that died without a word gets its failure.json here.
+
+    One that was refused (exit code 2) does not: the folder may be another's at work.
+    """
+    path = cell.folder / "failure.json"
+    if path.exists():
+        error = run_folder.read_error(cell.folder)
+    else:
+        error = f"exit code {code}: {last_line(job.log)}"
+        if code != USER_MISTAKE:
+            files.write_json(path, {"error": error, "traceback": "", "step": None})
+    return f"{error} (see {job.log})"
+
+
+def last_line(log: pathlib.Path) -> str:
+    """The last that a process printed."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no output"

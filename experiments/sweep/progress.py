@@ -1,0 +1,245 @@
+"""How far each run of a sweep is, from the files on disk alone."""
+
+import collections
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import rich.console
+import rich.text
+
+from experiments.sweep import results
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import bleu
+from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
+
+LOCKS = pathlib.Path("/proc/locks")  # Linux's list of all that are held
+TAIL = 1 << 16  # bytes of metrics.jsonl that are read: some hundred lines
+DONE, FAILED, LOST, RUNNING = "done", "failed", "lost", "running"
+STOPPED, WAITING = "stopped", "waiting"
+LINES_BESIDE = 6  # of a terminal, for the head, the summary and margins
+ENDED = (DONE, FAILED, LOST)  # of which nothing more is expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """Where a run is.
+
+    Attributes:
+      row: its row.
+      seed: its seed.
+      state: done; failed; running: a process of this machine is at work in its folder; stopped: it
+        has begun, and nobody is seen at work; waiting; or what an engine calls it.
+      steps: of the whole training.
+      step: the last logged, or 0.
+      loss: of the steps up to there, in nats a token.
+      dev_ppl: perplexity on the development set: the last logged, or the result's.
+      tokens_per_second: target tokens, of late.
+      seconds_left: of training, at that speed, if it is running.
+      bleu: the result's.
+      reason: why it failed or is lost, in one line.
+    """
+
+    row: str
+    seed: int
+    state: str
+    steps: int
+    step: int = 0
+    loss: float | None = None
+    dev_ppl: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    bleu: float | None = None
+    reason: str = ""
+
+
+def read(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str] | None = None) -> list[Cell]:
+    """Where all runs of a sweep are, in the order of its table.
+
+    Args:
+      workdir: the sweep's folder.
+      engine: what the queue of an engine says of runs, by row and seed: a state, or a state and why
+        ("lost: the node is down"). It holds for those that have no result and no failure.
+
+    Raises:
+      UserError: the folder holds no sweep, or a damaged one.
+    """
+    locked = _locked()
+    cells: list[Cell] = []
+    for row, seed, steps in _expected(workdir):
+        folder = results.cell_folder(workdir, row, seed)
+        try:
+            cell = _read_cell(folder, Cell(row, seed, _state(folder, locked), steps))
+        except errors.UserError as error:  # of one run, which is its own to end with
+            cell = Cell(row, seed, FAILED, steps, reason=str(error))
+        if cell.state not in (DONE, FAILED) and (row, seed) in (engine or {}):
+            state, _, reason = (engine or {})[row, seed].partition(": ")
+            if (cell.state, state) != (RUNNING, LOST):  # what runs here is not lost
+                cell = dataclasses.replace(cell, state=state, reason=reason)
+        cells.append(cell)
+    return cells
+
+
+def summary(cells: Sequence[Cell]) -> str:
+    """How many runs there are in each state: "3 runs: 1 done, 1 running, 0 failed, 1 waiting"."""
+    found = collections.Counter(cell.state for cell in cells)
+    for state in (DONE, RUNNING, FAILED, WAITING):
+        found.setdefault(state, 0)
+    order = [DONE, RUNNING, FAILED, WAITING]
+    order += sorted(found.keys() - set(order))
+    runs = "1 run" if len(cells) == 1 else f"{len(cells)} runs"
+    return f"{runs}: {', '.join(f'{found[state]} {state}' for state in order)}"
+
+
+def table(cells: Iterable[Cell]) -> tables.Table:
+    """Runs as people read them."""
+    heads = "row,seed,state,step,loss,dev ppl,tokens/s,left,BLEU,reason".split(",")
+
+    def written(value: float | None, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    lines = [
+        [
+            cell.row,
+            str(cell.seed),
+            cell.state,
+            f"{cell.step:,} of {cell.steps:,}",
+            written(cell.loss, ".3f"),
+            written(cell.dev_ppl, ".3f"),
+            written(cell.tokens_per_second, ",.0f"),
+            "" if cell.seconds_left is None else metrics.duration(cell.seconds_left),
+            written(cell.bleu, ".2f"),
+            cell.reason,
+        ]
+        for cell in cells
+    ]
+    return tables.Table(heads, lines)
+
+
+def show(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str]) -> None:
+    """Prints where all runs of a sweep are; see `read`."""
+    cells = read(workdir, engine)
+    tables.show([table(cells)], [summary(cells)])
+
+
+def rendered(cells: Sequence[Cell], height: int) -> rich.console.Group:
+    """Where runs are, on so many lines of a terminal."""
+    shown = fitting(cells, height - LINES_BESIDE)
+    return rich.console.Group(rich.text.Text(summary(cells)), tables.rendered(table(shown)))
+
+
+def fitting(cells: Sequence[Cell], number: int) -> list[Cell]:
+    """So many runs, in their order; where there is no room, the done go first, then the waiting."""
+    dull = {WAITING: 1, DONE: 2}
+    by_interest = sorted(range(len(cells)), key=lambda place: dull.get(cells[place].state, 0))
+    return [cells[place] for place in sorted(by_interest[: max(number, 0)])]
+
+
+def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
+    """Row, seed and steps of each run that the sweep was last started for."""
+    path = workdir / "sweep.json"
+    if not path.exists():
+        raise errors.UserError(f"{workdir} holds no sweep: it has no sweep.json")
+    record = files.read_json(path, results.SHAPE, results.REMEDY)
+    seeds: Mapping[str, int] | None = None
+    if "seeds" in record:
+        seeds = files.read_json(path, {"seeds": {str: int}}, results.REMEDY)["seeds"]
+    try:
+        base = config_lib.from_mapping(record["base"])
+        found = []
+        for name, overrides in record["rows"].items():
+            variants = results.tuned(name, overrides, base, record["tune"])
+            for row, changes in {name: overrides, **variants}.items():
+                steps = config_lib.replace(base, changes).train.num_steps
+                numbers = _begun(workdir, row) if seeds is None else range(seeds.get(row, 0))
+                found += [(row, seed, steps) for seed in numbers]
+    except errors.UserError as error:
+        raise errors.UserError(f"{path} is damaged ({error}): {results.REMEDY}") from error
+    return found
+
+
+def _begun(workdir: pathlib.Path, row: str) -> list[int]:
+    """The seeds of a row that have a folder, which is all that earlier versions left."""
+    names = [path.name for path in (workdir / results.slug(row)).glob("seed*")]
+    return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"seed(\d+)", name)))
+
+
+def _locked() -> set[tuple[int, int]]:
+    """Device and inode of each file that a process of this machine holds the lock of.
+
+    To try a lock would tell too, but a run that starts meanwhile would find it taken.
+    """
+    found: set[tuple[int, int]] = set()
+    if LOCKS.exists():
+        # 1: FLOCK  ADVISORY  WRITE 32214 fe:00:3746053 0 EOF; with -> for one who waits
+        pattern = r"\d+: FLOCK .* ([0-9a-f]+):([0-9a-f]+):(\d+) \S+ \S+"
+        for major, minor, inode in re.findall(pattern, LOCKS.read_text(encoding="ascii")):
+            found.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
+    return found
+
+
+def _state(folder: pathlib.Path, locked: set[tuple[int, int]]) -> str:
+    if (folder / "result.json").exists():
+        return DONE
+    try:
+        lock = (folder / ".lock").stat()
+    except FileNotFoundError:
+        return FAILED if (folder / "failure.json").exists() else WAITING
+    if (lock.st_dev, lock.st_ino) in locked:
+        return RUNNING
+    return FAILED if (folder / "failure.json").exists() else STOPPED
+
+
+def _read_cell(folder: pathlib.Path, cell: Cell) -> Cell:
+    """The run with what its files say besides its state."""
+    if cell.state == FAILED:
+        cell = dataclasses.replace(cell, reason=run_folder.read_error(folder))
+    last = _last_records(folder / "metrics.jsonl")
+    cell = dataclasses.replace(
+        cell,
+        step=last.get("step", 0),
+        loss=last.get("loss"),
+        dev_ppl=last.get("dev_ppl"),
+        tokens_per_second=last.get("tokens_per_second"),
+    )
+    if cell.state == RUNNING and "seconds_per_step" in last:
+        left = (cell.steps - cell.step) * last["seconds_per_step"]
+        cell = dataclasses.replace(cell, seconds_left=left)
+    if cell.state == DONE:
+        result = run_folder.read_result(folder)
+        score = result["bleu"][bleu.MAIN]["score"]
+        cell = dataclasses.replace(cell, dev_ppl=result["ppl"], bleu=score)
+    return cell
+
+
+def _last_records(path: pathlib.Path) -> dict[str, Any]:
+    """What the end of metrics.jsonl says last of each metric.
+
+    Raises:
+      UserError: a line there is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            start = max(file.seek(0, os.SEEK_END) - TAIL, 0)
+            file.seek(start)
+            lines = file.read().split(b"\n")[:-1]  # the last may be half written
+    except FileNotFoundError:
+        return {}
+    found: dict[str, Any] = {}
+    for line in reversed(lines[1 if start else 0 :]):
+        if {"loss", "dev_ppl"} <= found.keys():
+            break
+        if "loss" in found and b'"dev_ppl"' not in line:
+            continue
+        try:
+            record = files.parse_json(line, {str: float, "step": int})
+        except ValueError as error:
+            raise errors.UserError(f"{path} is damaged ({error})") from error
+        found = {**record, **found}
+    return found

@@ -1,0 +1,296 @@
+"""The results of a sweep, as they lie on disk."""
+
+import dataclasses
+import pathlib
+import re
+import statistics
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files
+from transformer_jax.runs import run_folder
+
+REMEDY = "start the sweep again, which writes it anew and runs nothing twice"  # sweep.json
+LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
+# A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
+_PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
+# What else lies in a sweep's folder.
+_OF_THE_SWEEP = re.compile(r"cache|slurm|.*\.(csv|html|json|log|md|sh|yaml)")
+UNEQUAL = 0.02  # parameters that differ by a larger share are marked
+UNEQUAL_NOTE = (
+    "A percentage after params: the row has so many more or fewer than base, so that it does not "
+    "compare parts at equal parameters."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table with the runs that it has.
+
+    Attributes:
+      name: as in the paper.
+      overrides: what the row changes in the base, by dotted name.
+      results: the contents of result.json by seed.
+      failures: the errors of failed runs by seed, each one line.
+      stale: seeds whose run on disk is not of this row's present configuration; they do not count.
+      tuned: the row with another value of the tuned field, by value.
+    """
+
+    name: str
+    overrides: Mapping[str, Any]
+    results: Mapping[int, Mapping[str, Any]]
+    failures: Mapping[int, str]
+    stale: Sequence[int]
+    tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """All rows of a table, in its order.
+
+    Attributes:
+      table: its name, such as table3.
+      base: the base's configuration.
+      rows: whether run yet or not.
+      workdir: its folder.
+      tune: the field that each row is tuned in, and its values; empty if none is.
+      match: what all rows have as much of as base; "" if they need not.
+    """
+
+    table: str
+    base: config_lib.Config
+    rows: list[Row]
+    workdir: pathlib.Path
+    tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    match: str = ""
+
+
+def digests(workdir: pathlib.Path) -> set[str]:
+    """The config_hash of each run that a sweep was last started for; none if it has no sweep.
+
+    Raises:
+      UserError: sweep.json is damaged.
+    """
+    path = workdir / "sweep.json"
+    if not path.exists():
+        return set()
+    record = files.read_json(path, {}, REMEDY)
+    if "digests" not in record:  # of an earlier version
+        return set()
+    return {*files.read_json(path, {"digests": [str]}, REMEDY)["digests"]}
+
+
+def slug(row: str) -> str:
+    """The name of a row's folder: spaces and = become -.
+
+    Raises:
+      UserError: the name would lead out of the sweep's folder, or is none that a folder can have.
+    """
+    name = row.replace(" ", "-").replace("=", "-")
+    if not _PLAIN.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
+        raise errors.UserError(
+            f"a row cannot be called {row[:80]!r}: its folder has its name, so that it should "
+            f"begin with a letter, a digit or _, hold no slash, backslash or control character, "
+            f"and take at most {LONGEST_NAME} bytes"
+        )
+    return name
+
+
+def require_folders(rows: Collection[str]) -> None:
+    """Raises UserError unless every row can have a folder, and one of its own on any disk."""
+    owners: dict[str, str] = {}
+    for row in rows:
+        folder = unicodedata.normalize("NFC", slug(row)).casefold()
+        if _OF_THE_SWEEP.fullmatch(folder):
+            raise errors.UserError(
+                f"a row cannot be called {row!r}: the sweep's own {folder} lies there; rename it"
+            )
+        owner = owners.setdefault(folder, row)
+        if owner != row:
+            raise errors.UserError(
+                f"rows {owner!r} and {row!r} would share the folder {slug(row)}: rename one"
+            )
+
+
+def cell_folder(workdir: pathlib.Path, row: str, seed: int) -> pathlib.Path:
+    """Where one run of a row lies."""
+    return workdir / slug(row) / f"seed{seed}"
+
+
+def tuned(
+    row: str,
+    overrides: Mapping[str, Any],
+    base: config_lib.Config,
+    tune: Mapping[str, Sequence[Any]],
+) -> dict[str, dict[str, Any]]:
+    """A row with each value of the tuned field that it does not have anyway, by name."""
+    return {
+        f"{row} {field.split('.')[-1]}={value}": {**overrides, field: value}
+        for field, values in tune.items()
+        for value in values
+        if value != overrides.get(field, config_lib.get(base, field))
+    }
+
+
+def at_best(row: Row, measure: Callable[[Mapping[str, Any]], float]) -> Row:
+    """The row itself or with another value of the tuned field, whichever has the best mean."""
+    done = [each for each in (row, *row.tuned.values()) if each.results]
+    return max(
+        done,
+        key=lambda each: statistics.mean(map(measure, each.results.values())),
+        default=row,
+    )
+
+
+def reference(row: Row, sweep: Sweep) -> Row:
+    """The row that a row's difference is taken from.
+
+    That is base; for one that was trained on short sentences only, the row of base's kinds that
+    was trained on the same ones.
+    """
+    field = "data.train_max_tokens"
+    if field in row.overrides:
+        for other in sweep.rows:
+            kinds = {name: value for name, value in other.overrides.items() if name != field}
+            same = other.overrides.get(field) == row.overrides[field]
+            if same and config_lib.replace(sweep.base, kinds) == sweep.base:
+                return other
+    return sweep.rows[0]
+
+
+def counts(sweep: Sweep, row: Row, variant: str) -> dict[int, np.ndarray]:
+    """What `bleu.counts` gave for each run of a row, by seed; empty unless all have left it.
+
+    Raises:
+      UserError: a file of them is damaged.
+    """
+    found: dict[int, np.ndarray] = {}
+    for seed in row.results:
+        path = cell_folder(sweep.workdir, row.name, seed) / "bleu_counts.json"
+        if not path.exists():
+            return {}
+        remedy = "delete the run's result.json and start the sweep again, which evaluates it anew"
+        sentences = files.read_json(path, {variant: [[int]]}, remedy)[variant]
+        if any(len(s) != 10 or min(s) < 0 or max(s) >= 2**31 for s in sentences) or not sentences:
+            raise errors.UserError(
+                f"{path} is damaged (a sentence has ten counts, none below 0): {remedy}"
+            )
+        found[seed] = np.array(sentences, np.int32)
+    return found
+
+
+def unequal(params: int, other: int) -> str:
+    """How one number of parameters differs from another, where it differs enough to matter."""
+    share = params / other - 1
+    return f"{100 * share:+.0f}%" if abs(share) > UNEQUAL else ""
+
+
+def read(workdir: pathlib.Path) -> Sweep:
+    """Reads a sweep's folder.
+
+    Raises:
+      UserError: it holds no sweep, or a file of it is damaged.
+    """
+    path = workdir / "sweep.json"
+    if not path.exists():
+        raise errors.UserError(f"{workdir} holds no sweep: it has no sweep.json")
+    record = files.read_json(path, SHAPE, REMEDY)
+    tune = record["tune"]
+    try:
+        base = config_lib.from_mapping(record["base"])
+        _require_rows(record["table"], record["rows"], base, tune)
+    except errors.UserError as error:
+        raise errors.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
+    rows = []
+    for name, overrides in record["rows"].items():
+        variants = {
+            changed[field]: _read_row(workdir, base, variant, changed)
+            for variant, changed in tuned(name, overrides, base, tune).items()
+            for field in tune
+        }
+        row = _read_row(workdir, base, name, overrides)
+        rows.append(dataclasses.replace(row, tuned=variants))
+    match = files.read_json(path, {"match": str}, REMEDY)["match"] if "match" in record else ""
+    return Sweep(record["table"], base, rows, workdir, tune, match)
+
+
+SHAPE = {  # of sweep.json, as earlier versions wrote it too
+    "table": str,
+    "base": {str: dict},
+    "rows": {str: dict},
+    "tune": {str: list},
+}
+
+
+def _require_rows(
+    table: str,
+    rows: Mapping[str, Mapping[str, Any]],
+    base: config_lib.Config,
+    tune: Mapping[str, Sequence[Any]],
+) -> None:
+    """Raises UserError unless table and rows have names that files can have, and configurations."""
+    if not re.fullmatch(r"\w+", table):  # it names the files of the report
+        raise errors.UserError(f"no table is called {table[:80]!r}")
+    if not rows:
+        raise errors.UserError("it has no rows")
+    names: list[str] = []
+    for row, overrides in rows.items():
+        for name, changed in {row: overrides, **tuned(row, overrides, base, tune)}.items():
+            config_lib.replace(base, changed)
+            names.append(name)
+    require_folders(names)
+
+
+def _read_row(
+    workdir: pathlib.Path, base: config_lib.Config, name: str, overrides: Mapping[str, Any]
+) -> Row:
+    results: dict[int, Mapping[str, Any]] = {}
+    failures: dict[int, str] = {}
+    stale: list[int] = []
+    for folder in (workdir / slug(name)).glob("seed*"):
+        match = re.fullmatch(r"seed(\d+)", folder.name)
+        if not match:  # a run of an older config, set aside
+            continue
+        seed = int(match[1])
+        if not _is_of(folder, config_lib.replace(base, {**overrides, "train.seed": seed})):
+            stale.append(seed)
+        elif (folder / "result.json").exists():
+            results[seed] = run_folder.read_result(folder)
+        elif (folder / "failure.json").exists():
+            failures[seed] = run_folder.read_error(folder)
+    return Row(
+        name,
+        overrides,
+        dict(sorted(results.items())),
+        dict(sorted(failures.items())),
+        sorted(stale),
+    )
+
+
+def _is_of(folder: pathlib.Path, config: config_lib.Config) -> bool:
+    """Whether a run's folder is that of a configuration, as far as anything claimed it."""
+    if not (folder / "run.json").exists():
+        return True
+    record = run_folder.read_record(folder)
+    return record["config_hash"] == config_lib.fingerprint(config, record["digests"])
+
+
+def shortfalls(sweep: Sweep) -> list[str]:
+    """What of a sweep is not in its table: a line each for what failed, is stale, was not run."""
+    rows = [row for own in sweep.rows for row in (own, *own.tuned.values())]
+    failed = [f"{row.name} (seed {s}: {e})" for row in rows for s, e in row.failures.items()]
+    stale = [f"{row.name} (seed {seed})" for row in rows for seed in row.stale]
+    missing = [row.name for row in rows if not (row.results or row.failures or row.stale)]
+    return [
+        f"{why}: {separator.join(names)}."
+        for why, separator, names in (
+            ("Failed", "; ", failed),
+            ("Left out, being of another configuration", ", ", stale),
+            ("Not run", ", ", missing),
+        )
+        if names
+    ]

@@ -1,0 +1,258 @@
+"""Rows of a sweep of your own: from a file, from grids and zips, and at equal budgets."""
+
+import ast
+import collections
+import fnmatch
+import itertools
+import pathlib
+import runpy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments.benchmarks import cost
+from experiments.sweep import results, seconds
+from transformer_jax import config as config_lib
+from transformer_jax import errors
+
+Rows = dict[str, dict[str, Any]]
+BASE = "base"
+
+
+def grid(fields: Mapping[str, Sequence[Any]]) -> Rows:
+    """A row for each combination of values: {"warmup_steps=100 label_smoothing=0.1": {...}, ...}.
+
+    Args:
+      fields: the values of each field, by dotted name.
+    """
+    return _named(fields, itertools.product(*fields.values()))
+
+
+def zipped(fields: Mapping[str, Sequence[Any]]) -> Rows:
+    """A row for the first values of all fields, one for the second, and so on.
+
+    Args:
+      fields: equally many values of each field, by dotted name.
+
+    Raises:
+      UserError: there are not equally many.
+    """
+    if len({len(values) for values in fields.values()}) > 1:
+        counted = ", ".join(f"{name} has {len(values)}" for name, values in fields.items())
+        raise errors.UserError(f"fields that are zipped need equally many values: {counted}")
+    return _named(fields, zip(*fields.values(), strict=True))
+
+
+def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[Any]]) -> Rows:
+    for field, values in fields.items():
+        if not isinstance(values, list | tuple) or not values:
+            raise errors.UserError(f"{field} needs a list of values, not {values!r}")
+    last = [field.split(".")[-1] for field in fields]
+    short = last if len(set(last)) == len(last) else list(fields)
+    rows: Rows = {}
+    for values in combinations:
+        row = " ".join(f"{name}={value}" for name, value in zip(short, values, strict=True))
+        if row in rows:
+            raise errors.UserError(f"there are two rows of one name, {row!r}")
+        rows[row] = dict(zip(fields, values, strict=True))
+    return rows
+
+
+def read(path: pathlib.Path, base: config_lib.Config) -> Rows:
+    """The rows that a file describes, with base, which changes nothing, as the first.
+
+    The file is a Python module. It has one or several of ROWS, names and overrides as a mapping or
+    a list of pairs; GRID and ZIP, the arguments of `grid` and `zipped`; and a function rows(base)
+    that returns what ROWS may be.
+
+    Raises:
+      UserError: it cannot be read, names a row twice, or has an override that is not allowed; the
+        message names the row.
+    """
+    try:
+        _require_keys_once(path.read_text(encoding="utf-8"))
+        described = runpy.run_path(str(path))
+        kinds = {
+            "ROWS": lambda found: found,
+            "GRID": grid,
+            "ZIP": zipped,
+            "rows": lambda function: function(base),
+        }
+        pairs = []
+        for kind, made in kinds.items():
+            found = made(described[kind]) if kind in described else {}
+            found = found.items() if isinstance(found, Mapping) else found
+            pairs += [(name, dict(overrides)) for name, overrides in found]
+        if not pairs:
+            raise errors.UserError("it has no rows: give it ROWS, GRID, ZIP or rows(base)")
+        _require_text([name for name, _ in pairs], "row's name")
+        _require_names_once([name for name, _ in pairs])
+        rows = {BASE: {}, **dict(pairs)}
+    except errors.UserError as error:
+        raise errors.UserError(f"--sweep={path}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever a file of the user's own raises
+        kind = type(error).__name__
+        raise errors.UserError(f"--sweep={path} fails: {kind}: {error}") from error
+    if rows[BASE]:
+        raise errors.UserError(f"--sweep={path}: the row base is --config as it is: rename it")
+    for name, overrides in rows.items():
+        try:
+            _require_text(overrides, "field")
+            config_lib.replace(base, overrides)
+            _require_comparable(overrides)
+        except errors.UserError as error:
+            raise errors.UserError(f"--sweep={path}: row {name!r}: {error}") from error
+    return rows
+
+
+def _require_text(names: Iterable[Any], what: str) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise errors.UserError(f"{name!r} is no {what}: give text")
+
+
+def _require_comparable(overrides: Mapping[str, Any]) -> None:
+    """Raises UserError if a row would be measured otherwise than base, and so share no table."""
+    for field in overrides:
+        if field == "train.seed":
+            raise errors.UserError("train.seed is not a row's to set; use --seeds")
+        section = field.split(".")[0]
+        if section in ("data", "evaluation", "log") and field != "data.train_max_tokens":
+            raise errors.UserError(
+                f"with another {field} than base's it could not stand in one table with it: set it "
+                f"for all rows, --config.{field}=…"
+            )
+
+
+def _require_names_once(names: Sequence[str]) -> None:
+    for name, number in collections.Counter(names).items():
+        if number > 1:
+            raise errors.UserError(f"there are two rows of one name, {name!r}")
+
+
+def _require_keys_once(code: str) -> None:
+    """Of two equal keys that are written in one dict, Python would silently take the last."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Dict):
+            keys = [k.value for k in node.keys if isinstance(k, ast.Constant)]
+            _require_names_once([key for key in keys if isinstance(key, str)])
+
+
+def select(rows: Iterable[str], patterns: str) -> list[str]:
+    """The rows that any of some comma-separated names and shell patterns means, in order.
+
+    What is a row's name means this row alone.
+
+    Raises:
+      UserError: a pattern matches no row.
+    """
+    names = list(rows)
+    if patterns in names:  # one that has a comma
+        return [patterns]
+    found: set[str] = set()
+    for pattern in (part.strip() for part in patterns.split(",")):
+        meant = {row for row in names if fnmatch.fnmatchcase(row, pattern)}
+        if pattern in names:
+            meant = {pattern}
+        if not meant:
+            raise errors.UserError(
+                f"--rows: no row matches {pattern!r}; there are {', '.join(map(repr, names))}"
+            )
+        found |= meant
+    return [row for row in names if row in found]
+
+
+def _at_equal_parameters(
+    overrides: dict[str, Any], base: config_lib.Config, _: Mapping[str, float]
+) -> dict[str, Any]:
+    """A row with d_ff such that it has as many parameters as base, as nearly as can be."""
+    config = config_lib.replace(base, overrides)
+    found, wanted = cost.parameters(config), cost.parameters(base)
+    if found == wanted:
+        return overrides
+    d_ff = config.model.d_ff
+    one_more = cost.parameters(config_lib.replace(config, {"model.d_ff": d_ff + 1}))
+    if one_more == found:
+        raise errors.UserError("its parameters do not depend on d_ff")
+    d_ff = max(d_ff + round((wanted - found) / (one_more - found)), 1)
+    changed = {**overrides, "model.d_ff": d_ff}
+    found = cost.parameters(config_lib.replace(base, changed))
+    if results.unequal(found, wanted):
+        raise errors.UserError(
+            f"with model.d_ff={d_ff} it has {found:,} parameters, not {wanted:,}"
+        )
+    return changed
+
+
+def _at_equal_flops(
+    overrides: dict[str, Any], base: config_lib.Config, _: Mapping[str, float]
+) -> dict[str, Any]:
+    """A row with as many steps as base's training operations are enough for."""
+    config = config_lib.replace(base, overrides)
+    wanted = cost.training_flops(base)
+    steps = round(config.train.num_steps * wanted / cost.training_flops(config))
+    if steps == config.train.num_steps:
+        return overrides
+    return {**overrides, "train.num_steps": max(steps, 1)}
+
+
+def _at_equal_seconds(
+    overrides: dict[str, Any], base: config_lib.Config, ratios: Mapping[str, float]
+) -> dict[str, Any]:
+    """A row with as many steps as base's training time is enough for."""
+    config = config_lib.replace(base, overrides)
+    ratio = ratios.get(seconds.key(config))
+    if ratio is None:
+        raise errors.UserError("its steps were not measured")
+    steps = max(round(base.train.num_steps / ratio), 1)
+    return overrides if steps == base.train.num_steps else {**overrides, "train.num_steps": steps}
+
+
+# What a row can have as much of as base: the field that is set for it, and how.
+BUDGETS = {
+    "parameters": ("model.d_ff", _at_equal_parameters),
+    "flops": ("train.num_steps", _at_equal_flops),
+    "seconds": ("train.num_steps", _at_equal_seconds),
+}
+
+
+def matched(
+    rows: Mapping[str, Mapping[str, Any]],
+    chosen: Collection[str],
+    base: config_lib.Config,
+    budget: str,
+    measure: Callable[[Rows], Mapping[str, float]] = lambda rows: {},
+) -> Rows:
+    """The rows at base's budget; one that cannot have it stays as it is, unless it is chosen.
+
+    Args:
+      rows: what each changes.
+      chosen: those that will be run.
+      base: what they are compared with.
+      budget: of BUDGETS.
+      measure: called with the chosen rows where what they cost has to be measured.
+
+    Raises:
+      UserError: a chosen row cannot, or sets the field itself; the message names it.
+    """
+    field, fit = BUDGETS[budget]
+    for name in chosen:
+        if field in rows[name]:
+            raise _unmatched(name, f"it sets {field} itself")
+    ratios = measure({name: dict(rows[name]) for name in chosen}) if budget == "seconds" else {}
+    found: Rows = {}
+    for name, overrides in rows.items():
+        found[name] = dict(overrides)
+        if field in overrides:
+            continue
+        try:
+            found[name] = fit(found[name], base, ratios)
+        except errors.UserError as error:
+            if name in chosen:
+                raise _unmatched(name, str(error)) from error
+    return found
+
+
+def _unmatched(row: str, why: str) -> errors.UserError:
+    return errors.UserError(
+        f"row {row!r} cannot be given base's budget: {why}; choose others with --rows"
+    )

@@ -1,0 +1,100 @@
+"""Table 1 of the paper, measured: what a layer costs as the sequence and the width grow.
+
+  python -m experiments.table1 --workdir=runs/table1
+  python -m experiments.table1 --workdir=runs/long --lengths=1024,4096,16384 --neighbourhood=128
+
+times one layer of each kind, forward, and fits the exponents of length and width: table1.md,
+table1.csv and table1.png, in one to three minutes on 2 CPU cores.
+"""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from absl import flags
+
+from experiments.benchmarks import layer_kinds, measuring
+from experiments.reporting import table1_page, table1_plot
+from transformer_jax import errors, files
+from transformer_jax import flags as flags_lib
+
+_log = logging.getLogger("transformer_jax.table1")
+
+SECONDS_BETWEEN_LINES = 10
+
+
+def measure(
+    axes: Mapping[str, Sequence[layer_kinds.Sizes]], repeats: int
+) -> dict[str, table1_page.Sweep]:
+    """Measures every kind of layer at the sizes of each axis; at a size on both axes, once."""
+    sizes = list(dict.fromkeys(size for points in axes.values() for size in points))
+    cases = [(kind, size) for kind in layer_kinds.KINDS for size in sizes]
+    programs = []
+    last_line = 0.0
+    for number, (kind, size) in enumerate(cases):
+        if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+            last_line = time.monotonic()
+            _log.info("%d of %d layers compiled", number, len(cases))
+        programs.append(measuring.prepare(*layer_kinds.KINDS[kind](size)))
+    _log.info("%d of %d layers compiled; timing them in %d rounds", *[len(cases)] * 2, repeats)
+
+    def on_round(done: int) -> None:
+        nonlocal last_line
+        if done == repeats or time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+            last_line = time.monotonic()
+            _log.info("%d of %d rounds timed", done, repeats)
+
+    samples = measuring.time_interleaved(programs, repeats, on_round)
+    found = {
+        (kind, size): table1_page.Measurement(kind, size, seconds, program)
+        for (kind, size), seconds, program in zip(cases, samples, programs, strict=True)
+    }
+    return {
+        axis: {kind: [found[kind, size] for size in points] for kind in layer_kinds.KINDS}
+        for axis, points in axes.items()
+    }
+
+
+def _main() -> None:
+    workdir = files.local_path(_WORKDIR.value)
+    lengths = flags_lib.sizes("lengths", _LENGTHS.value)
+    widths = flags_lib.sizes("widths", _WIDTHS.value)
+    common = layer_kinds.Sizes(
+        _BATCH.value, _AT_LENGTH.value, _AT_WIDTH.value, _KERNEL.value, _NEIGHBOURHOOD.value
+    )
+    axes = {
+        "n": [dataclasses.replace(common, length=length) for length in lengths],
+        "d": [dataclasses.replace(common, width=width) for width in widths],
+    }
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(f"cannot make the folder of the table: {error}") from error
+    sweeps = measure(axes, _REPEATS.value)
+    machine = measuring.describe_machine()
+    table1_plot.write(workdir, sweeps, machine)
+    table1_page.write(workdir, sweeps, machine)
+    _log.info("the table lies in %s", workdir / "table1.md")
+
+
+if __name__ == "__main__":
+    _WORKDIR = flags.DEFINE_string("workdir", None, "Where the table is written.", required=True)
+    _LENGTHS = flags.DEFINE_list(
+        "lengths", "128,256,512,1024,2048,4096,8192", "n: lengths to measure, at --at_width."
+    )
+    _WIDTHS = flags.DEFINE_list(
+        "widths", "32,64,128,256,512,1024,2048", "d: widths to measure, at --at_length."
+    )
+    _AT_WIDTH = flags.DEFINE_integer("at_width", 64, "d while n changes.", lower_bound=1)
+    _AT_LENGTH = flags.DEFINE_integer("at_length", 512, "n while d changes.", lower_bound=1)
+    _KERNEL = flags.DEFINE_integer("kernel", 3, "k: the convolution's kernel.", lower_bound=1)
+    _NEIGHBOURHOOD = flags.DEFINE_integer(
+        "neighbourhood",
+        32,
+        "r: positions that restricted self-attention sees to each side.",
+        lower_bound=1,
+    )
+    _BATCH = flags.DEFINE_integer("batch", 1, "Sequences in a batch.", lower_bound=1)
+    _REPEATS = flags.DEFINE_integer("repeats", 15, "Rounds of timing.", lower_bound=1)
+    flags_lib.run(_main)

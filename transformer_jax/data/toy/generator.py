@@ -1,0 +1,330 @@
+"""The embedded corpus: a small English–German grammar, a real translation problem in miniature.
+
+German asks for what English does not say: gender and case on articles and adjectives, the finite
+verb second in a main clause and last in a subordinate one, separable verbs, pronouns that agree
+with a noun one or two clauses back, compounds in one word, numbers ones first.
+
+Ten pairs of the training set in `configs/toy.py`:
+
+  The small coat in front of the old forest.
+    Der kleine Mantel vor dem alten Wald.
+  Thirty-nine red bears read Felix his hotel clock.
+    Neununddreißig rote Bären lesen Felix seine Hoteluhr vor.
+  The queens that the neighbour fetches can listen.
+    Die Königinnen, die der Nachbar abholt, können zuhören.
+  Sofia knows that Clara must give Martin the coats.
+    Sofia weiß, dass Clara Martin die Mäntel geben muss.
+  Julia must sell a hotel cupboard and Greta stops in front of the garden when it is new.
+    Julia muss einen Hotelschrank verkaufen und Greta hört vor dem Garten auf, wenn er neu ist.
+  Thomas fetches the bear.
+    Thomas holt den Bären ab.
+  Now Martin lends Felix his small hat.
+    Jetzt leiht Martin Felix seinen kleinen Hut aus.
+  Does the strange bear seek his heavy letters often?
+    Sucht der seltsame Bär oft seine schweren Briefe?
+  David must sell the hat although it is old.
+    David muss den Hut verkaufen, obwohl er alt ist.
+  The cow chooses Paul.
+    Die Kuh sucht Paul aus.
+
+The development and test sets hold out combinations, not only strings: one in eight of all
+verb–object, adjective–noun and compound combinations occurs in no training sentence, and every
+development and test sentence has at least one of them.
+"""
+
+import dataclasses
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from typing import final
+
+from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data.toy import clauses, grammar
+
+HELD_OUT_SHARE = 8  # one in so many combinations occurs in held-out sentences only
+
+Combination = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A pair, and the word combinations that occur in it."""
+
+    english: str
+    german: str
+    combinations: frozenset[Combination]
+
+
+@final
+class _Writer:
+    """Draws random sentences; remembers the combinations of the one being written."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._combinations: set[Combination] = set()
+
+    def sentence(self) -> Sentence:
+        self._combinations = set()
+        forms: list[Callable[[], tuple[str, str]]] = [
+            self._statement,
+            self._question,
+            self._reason,
+            self._distant_reason,
+            self._reported,
+            self._relative,
+            self._phrase,
+            self._short,
+        ]
+        weights = [4, 2, 3, 3, 2, 4, 6, 6]
+        english, german = self._random.choices(forms, weights)[0]()
+        return Sentence(
+            english[0].upper() + english[1:],
+            german[0].upper() + german[1:],
+            frozenset(self._combinations),
+        )
+
+    def _statement(self) -> tuple[str, str]:
+        clause = self._clause()
+        time_first = bool(clause.time) and self._chance(0.6)
+        german = clause.german("time" if time_first else "second")
+        return clause.english(time_first) + ".", german + "."
+
+    def _question(self) -> tuple[str, str]:
+        clause = self._clause()
+        return clause.english_question() + "?", clause.german("first") + "?"
+
+    def _reason(self) -> tuple[str, str]:
+        """A main clause and a subordinate one about its subject or its object."""
+        if self._chance(0.5):
+            first = self._about_thing()
+            english, german = self._predicate_of(first.direct)
+        else:
+            first = self._clause(subject=self._noun_phrase("person"))
+            second = self._clause(subject=clauses.Pronoun(self._subject_of(first)), short=True)
+            english, german = self._subordinate(second)
+        return f"{first.english()} {english}.", f"{first.german('second')}, {german}."
+
+    def _distant_reason(self) -> tuple[str, str]:
+        """The pronoun's noun is a whole clause away."""
+        first = self._about_thing()
+        second = self._clause(subject=self._noun_phrase("person"), intransitive=True)
+        english, german = self._predicate_of(first.direct)
+        return (
+            f"{first.english()} and {second.english()} {english}.",
+            f"{first.german('second')} und {second.german('second')}, {german}.",
+        )
+
+    def _reported(self) -> tuple[str, str]:
+        saying = clauses.Clause(self._random.choice(grammar.SAYING), self._noun_phrase("person"))
+        clause = self._clause()
+        return (
+            f"{saying.english()} that {clause.english()}.",
+            f"{saying.german('second')}, dass {clause.german('last')}.",
+        )
+
+    def _relative(self) -> tuple[str, str]:
+        """A subject with a relative clause in which it is the subject or the object."""
+        subject = self._noun_phrase(self._random.choice(["person", "animal"]), relative=True)
+        case: grammar.Case = "nominative" if self._chance(0.5) else "accusative"
+        verb = self._random.choice(grammar.TRANSITIVE)
+        auxiliary = self._auxiliary()
+        if case == "nominative":
+            inner = clauses.Clause(
+                verb, direct=self._object_of(verb), plural=subject.plural, auxiliary=auxiliary
+            )
+        else:
+            self._combinations.add((verb.en, subject.noun.en))
+            inner = clauses.Clause(verb, subject=self._noun_phrase("person"), auxiliary=auxiliary)
+        relative = grammar.RELATIVE[case][subject.agreement]
+        outer = self._clause(subject=subject, short=True)
+        english, german = subject.english(), subject.german("nominative")
+        main_english, main_german = outer.english(), outer.german("second")
+        return (
+            f"{english} that {inner.english()} {main_english.removeprefix(english + ' ')}.",
+            f"{german}, {relative} {inner.german('last')}, "
+            f"{main_german.removeprefix(german + ' ')}.",
+        )
+
+    def _phrase(self) -> tuple[str, str]:
+        """A noun phrase alone, as in a headline: in few words it shows which means which."""
+        noun_phrase = self._noun_phrase(self._random.choice(grammar.KINDS))
+        english, german = noun_phrase.english(), noun_phrase.german("nominative")
+        if noun_phrase.noun in grammar.NAMES or self._chance(0.4):
+            preposition, place = self._place()
+            english += f" {preposition} {place.english()}"
+            german += f" {grammar.PREPOSITIONS[preposition]} {place.german('dative')}"
+        return english + ".", german + "."
+
+    def _short(self) -> tuple[str, str]:
+        """A main clause without time and place."""
+        clause = self._clause(short=True)
+        return clause.english() + ".", clause.german("second") + "."
+
+    def _about_thing(self) -> clauses.Clause:
+        """A person does something to a thing, which a later "it" means."""
+        verb = self._random.choice(grammar.TRANSITIVE)
+        return clauses.Clause(
+            verb,
+            self._noun_phrase("person"),
+            direct=self._object_of(verb, "thing"),
+            auxiliary=self._auxiliary(),
+        )
+
+    def _predicate_of(self, noun_phrase: grammar.NounPhrase | None) -> tuple[str, str]:
+        """Because it is old."""
+        assert noun_phrase is not None
+        pronoun = clauses.Pronoun(noun_phrase)
+        subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
+        adjective = self._random.choice(grammar.ADJECTIVES_OF["thing"])
+        english = f"{subjunction} {pronoun.english()} {'are' if pronoun.plural else 'is'}"
+        german = f"{grammar.SUBJUNCTIONS[subjunction]} {pronoun.german('nominative')}"
+        predicate = grammar.PREDICATES[adjective]
+        return (
+            f"{english} {adjective}",
+            f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}",
+        )
+
+    def _subordinate(self, clause: clauses.Clause) -> tuple[str, str]:
+        subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
+        return (
+            f"{subjunction} {clause.english()}",
+            f"{grammar.SUBJUNCTIONS[subjunction]} {clause.german('last')}",
+        )
+
+    def _clause(
+        self,
+        subject: clauses.Nominal | None = None,
+        short: bool = False,
+        intransitive: bool = False,
+    ) -> clauses.Clause:
+        subject = subject or self._noun_phrase(self._random.choice(["person", "animal"]))
+        auxiliary = self._auxiliary()
+        time = "" if short or self._chance(0.5) else self._random.choice(list(grammar.TIMES))
+        draw = 0.9 if intransitive else self._random.random()
+        if draw < 0.55:
+            verb = self._random.choice(grammar.TRANSITIVE)
+            return clauses.Clause(
+                verb, subject, direct=self._object_of(verb), time=time, auxiliary=auxiliary
+            )
+        if draw < 0.75:
+            verb = self._random.choice(grammar.DITRANSITIVE)
+            thing = self._object_of(verb, "thing")
+            person = self._noun_phrase("person")
+            return clauses.Clause(verb, subject, person, thing, None, time, auxiliary)
+        place = None if short else self._place()
+        verb = self._random.choice(grammar.INTRANSITIVE)
+        return clauses.Clause(verb, subject, place=place, time=time, auxiliary=auxiliary)
+
+    def _place(self) -> tuple[str, grammar.NounPhrase]:
+        noun = self._random.choice(grammar.PLACES)
+        preposition = self._random.choice(list(grammar.PREPOSITIONS))
+        return preposition, self._describe(noun, False, "the")
+
+    def _object_of(
+        self, verb: grammar.Verb, kind: grammar.Kind | None = None
+    ) -> grammar.NounPhrase:
+        drawn = kind or self._random.choice(grammar.KINDS)
+        noun_phrase = self._noun_phrase(drawn, is_object=True)
+        self._combinations.add((verb.en, noun_phrase.noun.en))
+        return noun_phrase
+
+    def _noun_phrase(
+        self, kind: grammar.Kind, is_object: bool = False, relative: bool = False
+    ) -> grammar.NounPhrase:
+        if kind == "person" and not relative and self._chance(0.5):
+            return grammar.NounPhrase(self._random.choice(grammar.NAMES), False, determiner="")
+        noun = self._random.choice(grammar.NOUNS[kind])
+        plural = self._chance(0.35)
+        if plural and not relative and self._chance(0.3):
+            return self._describe(noun, True, "", self._random.choice(grammar.COUNTS))
+        determiners = ["the", "the", "the"] if plural or relative else ["the", "the", "a"]
+        if is_object:
+            determiners += ["his", "her", "no"]
+        return self._describe(noun, plural, self._random.choice(determiners))
+
+    def _describe(
+        self, noun: grammar.Noun, plural: bool, determiner: str, count: int = 0
+    ) -> grammar.NounPhrase:
+        adjective = modifier = ""
+        if self._chance(0.35):
+            adjective = self._random.choice(grammar.ADJECTIVES_OF[noun.kind])
+            self._combinations.add((adjective, noun.en))
+        if noun in grammar.FURNITURE and self._chance(0.4):
+            modifier = self._random.choice(list(grammar.COMPOUNDS))
+            self._combinations.add((modifier, noun.en))
+        return grammar.NounPhrase(noun, plural, determiner, adjective, modifier, count)
+
+    def _subject_of(self, clause: clauses.Clause) -> grammar.NounPhrase:
+        assert isinstance(clause.subject, grammar.NounPhrase)
+        return clause.subject
+
+    def _auxiliary(self) -> int | None:
+        return self._random.randrange(len(grammar.AUXILIARIES)) if self._chance(0.4) else None
+
+    def _chance(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+
+def is_held_out(combination: Combination, seed: int) -> bool:
+    """Whether a combination of words occurs in development and test sentences only."""
+    text = f"{seed} {' '.join(combination)}"
+    return hashlib.sha256(text.encode()).digest()[0] % HELD_OUT_SHARE == 0
+
+
+def sentences(pairs: int, held_out_pairs: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
+    """Draws so many training sentences, and so many with held-out combinations.
+
+    All English sentences differ, and so do all German ones.
+    """
+    writer = _Writer(seed)
+    train: list[Sentence] = []
+    held_out: list[Sentence] = []
+    seen: set[str] = set()
+    while len(train) < pairs or len(held_out) < held_out_pairs:
+        sentence = writer.sentence()
+        if sentence.english in seen or sentence.german in seen:
+            continue
+        seen |= {sentence.english, sentence.german}
+        held = any(is_held_out(combination, seed) for combination in sentence.combinations)
+        (held_out if held else train).append(sentence)
+    return train[:pairs], held_out[:held_out_pairs]
+
+
+def load(
+    pairs: int, held_out_pairs: int, seed: int, source_language: str, target_language: str
+) -> corpus_lib.Corpus:
+    """The toy corpus, in either direction ("en" and "de").
+
+    Args:
+      pairs: size of the training set.
+      held_out_pairs: size of the development set, and of the test set.
+      seed: of the sentences drawn, and of the combinations held out.
+      source_language: translated from.
+      target_language: translated into.
+    """
+    train, held_out = sentences(pairs, 2 * held_out_pairs, seed)
+    fields = {"en": "english", "de": "german"}
+
+    def as_pairs(chosen: Sequence[Sentence]) -> corpus_lib.Pairs:
+        return corpus_lib.Pairs(
+            [getattr(sentence, fields[source_language]) for sentence in chosen],
+            [getattr(sentence, fields[target_language]) for sentence in chosen],
+        )
+
+    sets = {
+        "train": as_pairs(train),
+        "dev": as_pairs(held_out[:held_out_pairs]),
+        "test": as_pairs(held_out[held_out_pairs:]),
+    }
+    digest = hashlib.sha256()
+    digests = {}
+    for name, part in sets.items():
+        lines = [
+            f"{source}\t{target}\n" for source, target in zip(part.source, part.target, strict=True)
+        ]
+        digest.update("".join([name, "\n", *lines]).encode())
+        digests[name] = digest.hexdigest()
+    provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in sets.items()}}
+    return corpus_lib.Corpus(
+        **sets, train_digest=digests["train"], digest=digests["dev"], provenance=provenance
+    )

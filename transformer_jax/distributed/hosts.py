@@ -1,0 +1,309 @@
+"""The processes of one run: how they find each other, who speaks for all, and who has died.
+
+One process drives the devices of one host. What must be said or written once, the first does. A
+process that is missing at the start, or dies later, is missed by all others within a time limit.
+They end, at the start with exit code 2, later with 42: what was saved stays, and starting all of
+them again goes on. They name it, unless it is missing at the start of processes that JAX detects:
+there each that came names its own host. When the first itself dies, JAX ends the others, at once
+and with its own words (exit code 134).
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar, final
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from orbax.checkpoint import multihost
+
+from transformer_jax import errors
+from transformer_jax.distributed import roll_call
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RUN_AGAIN = 42  # exit code: stopped from outside, nothing lost; the same command goes on
+SECONDS_BETWEEN_LOOKS = 2
+SECONDS_TO_LEAVE = 20
+LONGEST_WAIT = 7 * 24 * 3600  # seconds, for one that lives: a corpus may take long to prepare
+BYTES = 1024  # what the first tells is a multiple of so many long: few shapes to compile for
+
+# Variables that say how many processes a launcher has started.
+LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+
+
+def place(
+    distributed_run: bool, coordinator: str, processes: int, process: int
+) -> roll_call.Place | None:
+    """What the command line says of the processes; None if there is just one.
+
+    Args:
+      distributed_run: whether to find the other processes by JAX's cluster detection (Cloud TPU,
+        GKE, Slurm, Open MPI).
+      coordinator: as in `roll_call.Place`; "" if alone. So the next two, with -1.
+      processes: as in `roll_call.Place`.
+      process: as in `roll_call.Place`.
+
+    Raises:
+      UserError: that is not enough, or contradicts itself, or what a launcher says.
+    """
+    given = (bool(coordinator), processes >= 0, process >= 0)
+    if distributed_run:
+        if any(given):
+            raise errors.UserError(
+                "--distributed finds the processes by itself: leave out --coordinator, "
+                "--processes and --process, or leave out --distributed"
+            )
+        return roll_call.DETECTED
+    if any(given):
+        if not all(given):
+            raise errors.UserError("--coordinator, --processes and --process belong together")
+        host, _, port = coordinator.rpartition(":")
+        if not host or not port.isdecimal():
+            raise errors.UserError(f"--coordinator={coordinator} should be HOST:PORT")
+        if not process < processes:
+            raise errors.UserError(f"--process={process} should be below --processes={processes}")
+        return roll_call.Place(coordinator, processes, process)
+    for variable in LAUNCHERS:
+        if (number := os.environ.get(variable, "1")) != "1":
+            raise errors.UserError(
+                f"{variable}={number}: this is one of several processes; give --distributed, "
+                "so that they train one run together"
+            )
+    return None
+
+
+def join(where: roll_call.Place, start_timeout: float, silence_timeout: float) -> None:
+    """Meets the other processes; to be called before JAX looks for devices.
+
+    Args:
+      where: this process's place.
+      start_timeout: seconds within which all must be there, and then their devices.
+      silence_timeout: seconds after which a process that says nothing counts as dead.
+
+    Raises:
+      UserError: some are missing, whom the message names; or JAX detects no cluster.
+    """
+    global _company
+    # Without it JAX ends the process itself when another dies, and not always by name.
+    jax.config.update("jax_enable_recoverability", True)
+    told = () if where == roll_call.DETECTED else dataclasses.astuple(where)
+    if told:
+        roll_call.call(where, start_timeout)
+    patience = max(start_timeout, 1)
+    with _at_most(patience, 2):
+        try:
+            jax.distributed.initialize(
+                *told,
+                local_device_ids=[],  # all; where JAX detects Slurm, None is one for each process
+                initialization_timeout=int(patience) + 60,  # when JAX would abort, naming nobody
+                heartbeat_timeout_seconds=max(int(silence_timeout), 1),
+            )
+        except (ValueError, RuntimeError) as error:
+            raise errors.UserError(
+                f"this process cannot join the others ({' '.join(str(error).split())}); "
+                "--distributed detects Cloud TPU, GKE, Slurm and Open MPI: elsewhere give "
+                "--coordinator=HOST:PORT, --processes and --process"
+            ) from error
+    with _at_most(patience, RUN_AGAIN):  # the first look for devices waits for those of all
+        name = socket.gethostname().encode()[:64].ljust(64)
+        rows = multihost_utils.process_allgather(np.frombuffer(name, np.uint8))
+    names = [row.tobytes().decode(errors="replace").rstrip() for row in rows]
+    _company = _Company(names, silence_timeout)
+    if not is_first():
+        logging.getLogger("transformer_jax").setLevel(logging.WARNING)
+    _log.info("%d processes train together", len(names))
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float, code: int) -> Iterator[None]:
+    """Ends this process, with an exit code, if what is done in here takes longer."""
+
+    def end() -> None:
+        print(
+            f"error: {socket.gethostname()}: not all processes came within {seconds:g} seconds, "
+            "with their devices; look for a host that does not say this, and start all of them, "
+            "or give a longer --start_timeout",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(code)
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """What all processes do; they leave together, so that none takes another for dead."""
+    try:
+        yield
+    except (errors.UserError, errors.RunError):
+        if _company:  # the others have mostly met the same
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                _company.leave(SECONDS_TO_LEAVE)
+        raise
+    if _company:
+        try:
+            _company.leave(LONGEST_WAIT)
+        except jax.errors.JaxRuntimeError as error:
+            blame(error)
+            raise
+
+
+def is_first() -> bool:
+    """Whether this process speaks and writes for all."""
+    return jax.process_index() == 0
+
+
+def from_first(find: Callable[[], T]) -> T:
+    """What the first process finds, told to all; it must be JSON's.
+
+    Raises:
+      UserError: as the first did; so RunError.
+    """
+    return find() if _company is None else _company.from_first(find)
+
+
+@contextlib.contextmanager
+def first_alone() -> Iterator[None]:
+    """The first process goes through this while the others wait; then they do, and it waits.
+
+    Raises:
+      UserError: as the first did; so RunError.
+    """
+    if _company is None or is_first():
+        try:
+            yield
+        except (errors.UserError, errors.RunError) as error:
+            from_first(functools.partial(_raise, error))
+        from_first(lambda: None)
+    else:
+        from_first(lambda: None)
+        yield
+    if _company:
+        _company.meet()
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def are_several() -> bool:
+    """Whether this process is one of several."""
+    return jax.process_count() > 1
+
+
+def blame(error: Exception) -> None:
+    """An error that another process's death may have caused: gives it time to be found dead."""
+    if _company and not isinstance(error, errors.RunError | errors.UserError):
+        _company.wait_for_obituary()
+
+
+@final
+class _Company:
+    """The processes that have met."""
+
+    def __init__(self, names: Sequence[str], silence_timeout: float) -> None:
+        self._names = names
+        self._patience = silence_timeout + 5 * SECONDS_BETWEEN_LOOKS
+        self._dead: set[int] = set()
+        self._wait_for_all = multihost.get_barrier_sync_fn()
+        self._messages = itertools.count()
+        self._leaving = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def from_first(self, find: Callable[[], T]) -> T:
+        if not is_first():
+            told = json.loads(self._from_first(""))
+            if "error" in told:
+                raise (errors.UserError if told["user"] else errors.RunError)(told["error"])
+            return told["found"]
+        try:
+            found = find()
+        except (errors.UserError, errors.RunError) as error:
+            told = {"error": str(error), "user": isinstance(error, errors.UserError)}
+            self._from_first(json.dumps(told))
+            raise
+        self._from_first(json.dumps({"found": found}))
+        return found
+
+    def _from_first(self, said: str) -> bytes:
+        """What the first says, which is ASCII, and blanks after it."""
+        self.meet()  # devices do not wait for each other as long as processes
+        length = multihost_utils.broadcast_one_to_all(np.int32(len(said) // BYTES + 1)) * BYTES
+        padded = np.frombuffer(said.encode().ljust(int(length)), np.uint8)
+        return multihost_utils.broadcast_one_to_all(padded).tobytes()
+
+    def meet(self) -> None:
+        try:
+            self._wait_at(str(next(self._messages)), LONGEST_WAIT)
+        except jax.errors.JaxRuntimeError as error:
+            blame(error)
+            raise
+
+    def leave(self, patience: int) -> None:
+        self._wait_at("done", patience)
+        self._leaving.set()
+        self._wait_at("leave", SECONDS_TO_LEAVE)
+        # The first takes the coordinator with it, without which JAX would end the others.
+        while is_first() and len(self._look()) < len(self._names) - 1:
+            time.sleep(0.1)
+        jax.distributed.shutdown()
+
+    def wait_for_obituary(self) -> None:
+        time.sleep(self._patience)
+
+    def _wait_at(self, barrier: str, seconds: int) -> None:
+        self._wait_for_all(key=f"transformer_jax/{barrier}", timeout_ms=seconds * 1000)
+
+    def _look(self) -> set[int]:
+        """Who is dead; it waits for all that live to ask."""
+        try:
+            with multihost_utils.live_devices(jax.devices()) as living:
+                pass
+            self._dead |= set(range(len(self._names))) - {each.process_index for each in living}
+        except multihost_utils.ProcessFailureError as error:
+            self._dead |= {each.process_index for each in error.failed_devices}
+        return self._dead
+
+    def _watch(self) -> None:
+        """Ends this process when another has died."""
+        while not self._leaving.wait(SECONDS_BETWEEN_LOOKS):
+            try:
+                dead = self._look()
+            except jax.errors.JaxRuntimeError:  # nobody coordinates any more
+                dead = {0}
+            if dead and not self._leaving.is_set():
+                self._end(dead)
+
+    def _end(self, dead: set[int]) -> None:
+        names = ", ".join(f"process {each} ({self._names[each]})" for each in sorted(dead))
+        print(
+            f"error: {names} of {len(self._names)} has died or says nothing any more; what was "
+            "saved stays: start all of them again",
+            file=sys.stderr,
+            flush=True,
+        )
+        if is_first():  # without the coordinator JAX would end the others first
+            time.sleep(2 * SECONDS_BETWEEN_LOOKS)
+        os._exit(RUN_AGAIN)
+
+
+_company: _Company | None = None

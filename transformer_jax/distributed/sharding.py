@@ -1,0 +1,168 @@
+"""Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from flax.linen import spmd
+from jax.sharding import NamedSharding, PartitionSpec
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, sequences
+from transformer_jax.training import together
+
+# The axes of parameters and activations are named in the model; this says which of the mesh shares
+# them out.
+RULES = (
+    ("vocab", "tensor"),
+    ("heads", "tensor"),
+    ("mlp", "tensor"),
+    ("embed", "fsdp"),
+    ("rows", ("data", "fsdp")),
+)
+
+
+def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, int, int]:
+    """Devices along data, fsdp and tensor; a size of -1 is what the others leave.
+
+    Raises:
+      UserError: the sizes' product is not the number of devices.
+    """
+    sizes = (config.data, config.fsdp, config.tensor)
+    rest = num_devices // math.prod(size for size in sizes if size != -1)
+    data, fsdp, tensor = (rest if size == -1 else size for size in sizes)
+    if data * fsdp * tensor != num_devices:
+        raise errors.UserError(
+            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
+            f"not share out {num_devices} devices"
+        )
+    return data, fsdp, tensor
+
+
+def make_mesh(
+    config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
+) -> jax.sharding.Mesh:
+    """Devices, by default all, in axes data, fsdp and tensor.
+
+    Raises:
+      UserError: the sizes' product is not the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    return jax.make_mesh(
+        mesh_sizes(config, len(devices)),
+        ("data", "fsdp", "tensor"),
+        axis_types=(jax.sharding.AxisType.Auto,) * 3,
+        devices=devices,
+    )
+
+
+def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
+    """The whole array on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def by_rows(mesh: jax.sharding.Mesh) -> NamedSharding:
+    """The rows of a batch shared out over data and fsdp."""
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+@contextlib.contextmanager
+def of_activations(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
+    """What a model computes in here has its activations where RULES say."""
+    if mesh is None or mesh.size == 1:
+        yield
+    else:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh), nn.logical_axis_rules(RULES):
+            yield
+
+
+def parts(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
+    """How many parts `by_rows` makes of a batch."""
+    return mesh.shape["data"] * mesh.shape["fsdp"]
+
+
+def of_parameters(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
+    """The sharding of each array of a tree whose parameters carry logical axis names.
+
+    Args:
+      boxed: shapes of the tree, as `jax.eval_shape` gives them, with Linen's axis metadata.
+      mesh: the mesh.
+
+    Raises:
+      UserError: an axis cannot be shared out evenly.
+    """
+    shardings = spmd.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, RULES)
+
+    def check(path: Any, array: jax.ShapeDtypeStruct, sharding: NamedSharding) -> None:
+        for size, axes in zip(array.shape, sharding.spec, strict=False):
+            if axes and size % mesh.shape[axes]:
+                name = jax.tree_util.keystr(path, simple=True, separator="/")
+                raise errors.UserError(
+                    f"mesh.{axes}={mesh.shape[axes]} does not divide the axis of size {size} of "
+                    f"parameter {name}"
+                )
+
+    jax.tree_util.tree_map_with_path(check, nn.unbox(boxed), shardings)
+    return shardings
+
+
+def rows_for_budget(
+    batch_tokens: int,
+    row_length: int,
+    accumulation_steps: int,
+    mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh,
+) -> int:
+    """Rows of the global batch: as many as the budget of target positions holds.
+
+    Raises:
+      UserError: none, or they cannot be shared out over devices and accumulation steps.
+    """
+    rows = batch_tokens // row_length
+    shares = parts(mesh) * accumulation_steps
+    if not rows or rows % shares:
+        remedy = max(rows - rows % shares, shares) * row_length
+        raise errors.UserError(
+            f"train.batch_tokens={batch_tokens} holds {rows} rows of "
+            f"data.target_length={row_length}, which {parts(mesh)} devices × "
+            f"{accumulation_steps} accumulation steps cannot share out: "
+            f"try train.batch_tokens={remedy}"
+        )
+    return rows
+
+
+def rows_here(rows: int, mesh: jax.sharding.Mesh) -> list[int]:
+    """Which rows of a batch of so many this process's devices hold, ascending."""
+    where = by_rows(mesh).addressable_devices_indices_map((rows,))
+    return sorted({row for index in where.values() if index for row in range(rows)[index[0]]})
+
+
+def put(
+    batch: sequences.Batch, mesh: jax.sharding.Mesh, runs: int = 1, rows: int | None = None
+) -> sequences.Batch:
+    """Makes a batch a global array, its rows shared out over the devices.
+
+    Args:
+      batch: of one run, or those of several, stacked.
+      mesh: the devices.
+      runs: how many.
+      rows: of the global batch, if `batch` has only those of `rows_here`; else it is whole.
+    """
+    where = together.shardings(by_rows(mesh), runs)
+    axis = int(runs > 1)
+
+    def place(local: np.ndarray) -> jax.Array:
+        number = local.shape[axis] if rows is None else rows
+        here = np.arange(number) if rows is None else np.array(rows_here(number, mesh))
+
+        def part(index: Any) -> np.ndarray:
+            wanted = np.arange(number)[index[axis]]
+            return local.take(np.searchsorted(here, wanted), axis)
+
+        shape = (*local.shape[:axis], number, *local.shape[axis + 1 :])
+        return jax.make_array_from_callback(shape, where, part)
+
+    return jax.tree.map(place, batch)

@@ -1,0 +1,160 @@
+"""The paper's numbers as data, and nowhere else: its recipe, and what its tables report."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from transformer_jax import config as config_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A row of Table 3: newstest2013, beam search, no checkpoint averaging.
+
+    Attributes:
+      ppl: perplexity per wordpiece.
+      bleu: tokenised BLEU.
+      params: in millions, where the paper prints it.
+    """
+
+    ppl: float
+    bleu: float
+    params: int | None = None
+
+
+TABLE3 = {
+    "base": Result(4.92, 25.8, 65),
+    "A h=1": Result(5.29, 24.9),
+    "A h=4": Result(5.00, 25.5),
+    "A h=16": Result(4.91, 25.8),
+    "A h=32": Result(5.01, 25.4),
+    "B d_k=16": Result(5.16, 25.1, 58),
+    "B d_k=32": Result(5.01, 25.4, 60),
+    "C N=2": Result(6.11, 23.7, 36),
+    "C N=4": Result(5.19, 25.3, 50),
+    "C N=8": Result(4.88, 25.5, 80),
+    "C d_model=256": Result(5.75, 24.5, 28),
+    "C d_model=1024": Result(4.66, 26.0, 168),
+    "C d_ff=1024": Result(5.12, 25.4, 53),
+    "C d_ff=4096": Result(4.75, 26.2, 90),
+    "D P_drop=0.0": Result(5.77, 24.6),
+    "D P_drop=0.2": Result(4.95, 25.5),
+    "D eps_ls=0.0": Result(4.67, 25.3),
+    "D eps_ls=0.2": Result(5.47, 25.7),
+    "E": Result(4.92, 25.7),
+    "big": Result(4.33, 26.4, 213),
+}
+
+# The base row's sizes: those that a base of another size scales with.
+BASE_SIZES = {
+    "model.num_layers": 6,
+    "model.d_model": 512,
+    "model.d_ff": 2048,
+    "model.num_heads": 8,
+    "model.d_k": 64,
+    "model.d_v": 64,
+    "train.num_steps": 100_000,
+}
+
+# What reports show beside our numbers, by the name of the table.
+TABLES = {"table3": TABLE3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """A row of Table 2: tokenised BLEU on newstest2014, and training cost in FLOPs.
+
+    The paper estimates the cost as time × GPUs × their sustained single-precision rate.
+    """
+
+    bleu_de: float | None = None
+    bleu_fr: float | None = None
+    flops_de: float | None = None
+    flops_fr: float | None = None
+
+
+TABLE2 = {
+    "ByteNet": Translation(23.75),
+    "Deep-Att + PosUnk": Translation(None, 39.2, None, 1.0e20),
+    "GNMT + RL": Translation(24.6, 39.92, 2.3e19, 1.4e20),
+    "ConvS2S": Translation(25.16, 40.46, 9.6e18, 1.5e20),
+    "MoE": Translation(26.03, 40.56, 2.0e19, 1.2e20),
+    "Deep-Att + PosUnk ensemble": Translation(None, 40.4, None, 8.0e20),
+    "GNMT + RL ensemble": Translation(26.30, 41.16, 1.8e20, 1.1e21),
+    "ConvS2S ensemble": Translation(26.36, 41.29, 7.7e19, 1.2e21),
+    "Transformer base": Translation(27.3, 38.1, 3.3e18),
+    "Transformer big": Translation(28.4, 41.8, 2.3e19),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerKind:
+    """A row of Table 1: n is the length, d the width, k the kernel, r the neighbourhood.
+
+    Attributes:
+      complexity: operations of a layer.
+      powers: of n and of d in the complexity.
+      sequential: operations that cannot run at once.
+      sequential_power: of n in them.
+      path: the longest way between two positions through a network of such layers.
+    """
+
+    complexity: str
+    powers: Mapping[str, int]
+    sequential: str
+    sequential_power: int
+    path: str
+
+
+TABLE1 = {
+    "self-attention": LayerKind("O(n² d)", {"n": 2, "d": 1}, "O(1)", 0, "O(1)"),
+    "recurrent": LayerKind("O(n d²)", {"n": 1, "d": 2}, "O(n)", 1, "O(n)"),
+    "convolutional": LayerKind("O(k n d²)", {"n": 1, "d": 2}, "O(1)", 0, "O(log_k n)"),
+    "self-attention, restricted": LayerKind("O(r n d)", {"n": 1, "d": 1}, "O(1)", 0, "O(n / r)"),
+}
+
+# Its kinds, sizes and recipe; where Table 3 varies something, any of its values is the paper's.
+RECIPE: dict[str, tuple[object, ...]] = {
+    "model.architecture": ("transformer",),
+    "model.num_layers": (6, 2, 4, 8),
+    "model.d_model": (512, 256, 1024),
+    "model.d_ff": (2048, 1024, 4096),
+    "model.num_heads": (8, 1, 4, 16, 32),
+    "model.d_k": (64, 16, 32, 128, 512),
+    "model.d_v": (64, 16, 32, 128, 512),
+    "model.dropout_rate": (0.1, 0.0, 0.2, 0.3),
+    "model.attention_dropout_rate": (0,),
+    "model.feed_forward_dropout_rate": (0,),
+    "model.position": ("sinusoidal", "learned"),  # learned: row E
+    "model.norm": ("layer_norm",),
+    "model.norm_placement": ("post",),
+    "model.feed_forward": ("relu",),
+    "model.attention_pattern": ("window",),
+    "model.window": (0,),
+    "train.num_steps": (100_000, 300_000),
+    "train.label_smoothing": (0.1, 0.0, 0.2),
+    "train.batch_tokens": (24_576, 25_000),  # "approximately 25000"
+    "train.warmup_steps": (4000,),
+    "train.learning_rate_scale": (1,),
+    "train.adam_beta2": (0.98,),
+    "train.scheduled_sampling": (0,),
+    "data.train_max_tokens": (0,),
+    "decode.beam_size": (4,),
+    "decode.alpha": (0.6,),
+    "decode.penalty": ("gnmt",),
+    "decode.extra_tokens": (50,),
+}
+
+
+def deviations(config: config_lib.Config) -> list[str]:
+    """One line for each field in which a run departs from the paper; none for the paper's own."""
+    found = [
+        f"{name}={config_lib.get(config, name)}, where the paper has "
+        f"{' or '.join(map(str, allowed))}"
+        for name, allowed in RECIPE.items()
+        if config_lib.get(config, name) not in allowed
+    ]
+    if config.model.key_value_heads != config.model.num_heads:
+        found.append(
+            f"model.num_kv_heads={config.model.num_kv_heads}, where the paper has as many as heads"
+        )
+    return found

@@ -1,0 +1,221 @@
+"""A run's folder: whose it is, who is at work in it, and what went wrong there."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import pathlib
+import re
+import socket
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.evaluation import bleu
+from transformer_jax.training import metrics
+
+_log = logging.getLogger(__name__)
+
+_SCORE = {"score": float, "signature": str}
+_BUCKET = {"tokens": str, "sentences": int, "score": float}
+RESULT: dict[str, Any] = {  # what every result.json has that others read
+    "params": int,
+    "ppl": float,
+    "bleu": {str: _SCORE, bleu.MAIN: _SCORE},
+    "bleu_by_length": [_BUCKET],
+    "wall_seconds": float,
+    "data_sha256": str,
+    "tokenizer_sha256": str,
+    "test_sha256": str,
+    "data": {"languages": [str]},
+    "decode": dict,
+}
+
+
+def read_config(workdir: files.Path) -> config_lib.Config:
+    """The configuration of the run in a folder.
+
+    Raises:
+      UserError: its config.json is damaged, or of another version of this package.
+    """
+    path = workdir / "config.json"
+    values = files.read_json(path, {str: dict}, "restore it, or train in another --workdir")
+    try:
+        return config_lib.from_mapping(values)
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"{path}: {error}; if another version of transformer_jax wrote it, use that one"
+        ) from error
+
+
+def read_record(workdir: files.Path) -> dict[str, Any]:
+    """What run.json says: `config_hash` and `digests`.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    path, remedy = workdir / "run.json", "restore it, or choose another --workdir"
+    record = files.read_json(path, {"config_hash": str, "digests": {str: str}}, remedy)
+    if not re.fullmatch("[0-9a-f]{64}", record["config_hash"]):  # a part of it names a folder
+        raise errors.UserError(f"{path} is damaged (config_hash is no SHA-256): {remedy}")
+    return record
+
+
+def read_result(workdir: files.Path) -> dict[str, Any]:
+    """What result.json says.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    return files.read_json(
+        workdir / "result.json",
+        RESULT,
+        "delete it and start the run again, which then only evaluates",
+    )
+
+
+def read_error(workdir: files.Path) -> str:
+    """What failure.json says went wrong, as one line.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    path = workdir / "failure.json"
+    failure = files.read_json(path, {"error": str}, "delete it and start the run again")
+    return " ".join(failure["error"].split())
+
+
+def read_tokenizer(workdir: files.Path, config: config_lib.Config) -> tokenizer_lib.Tokenizer:
+    """The tokenizer of a run, which is as sure to be its own as run.json is.
+
+    Raises:
+      UserError: it is damaged, or tokenizer.model, config.json and run.json are of several runs.
+    """
+    path = workdir / "tokenizer.model"
+    tokenizer = tokenizer_lib.read(path, "restore it, or train in another --workdir")
+    if not (workdir / "run.json").exists():
+        return tokenizer
+    record = read_record(workdir)
+    for name, here, there in (
+        ("tokenizer.model", tokenizer.digest, record["digests"].get("tokenizer")),
+        ("config.json", config_lib.fingerprint(config, record["digests"]), record["config_hash"]),
+    ):
+        if here != there:
+            raise errors.UserError(
+                f"{workdir / name} is not the one that this run was trained with, as run.json "
+                "says: restore it, or train in another --workdir"
+            )
+    return tokenizer
+
+
+def _open_lock(workdir: pathlib.Path) -> IO[str]:
+    try:
+        return (workdir / ".lock").open("a")
+    except OSError as error:
+        raise errors.UserError(f"cannot write into {workdir}: {error}") from error
+
+
+@contextlib.contextmanager
+def only_run_in(workdir: files.Path) -> Iterator[None]:
+    """Holds the folder's lock, which the system frees when the process ends, however it ends.
+
+    A bucket locks nothing: there `.lock` only says which process came last.
+
+    Raises:
+      UserError: another process holds it, or the folder cannot be written into.
+    """
+    if not isinstance(workdir, pathlib.Path):
+        try:
+            files.write_lines(workdir / ".lock", [f"{socket.gethostname()}, process {os.getpid()}"])
+        except errors.RunError as error:
+            raise errors.UserError(str(error)) from error
+        yield
+        return
+    with _open_lock(workdir) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise errors.UserError(
+                f"another process is at work in {workdir}: wait for it, or stop it"
+            ) from error
+        yield
+
+
+def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
+    """Makes the folder this run's, or checks that it is; returns the run's config hash.
+
+    Raises:
+      UserError: it holds a run of another config or of other data.
+    """
+    config_hash = config_lib.fingerprint(config, dataset.digests)
+    record_path = workdir / "run.json"
+    started = list((workdir / "checkpoints").glob("[0-9]*"))
+    if started and not record_path.exists():
+        raise errors.UserError(
+            f"{workdir} holds checkpoints, but no run.json says of which run: restore it, or "
+            "choose another --workdir"
+        )
+    if record_path.exists():
+        record = read_record(workdir)
+        if record["config_hash"] == config_hash:
+            return config_hash
+        if started or (workdir / "result.json").exists():
+            differences = _differences(read_config(workdir), config, record["digests"], dataset)
+            raise errors.UserError(
+                f"{workdir} holds a run of another config ({differences}): "
+                "choose another --workdir or delete this one"
+            )
+        _log.info("%s held a run of another config that had not begun; it is replaced", workdir)
+    files.write_json(workdir / "config.json", config_lib.to_dict(config))
+    files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
+    files.write_json(
+        record_path,
+        {
+            "config_hash": config_hash,
+            "digests": dict(dataset.digests),
+            "data": dict(dataset.provenance),
+        },
+    )
+    return config_hash
+
+
+def record_failure(workdir: files.Path, error: BaseException) -> None:
+    """Leaves failure.json: what went wrong, where in the code, and at which logged step."""
+    try:
+        steps = [0, *(record["step"] for record in metrics.read(workdir))]
+    except errors.UserError:  # metrics.jsonl is damaged too, and the error comes first
+        steps = [None]
+    files.write_json(
+        workdir / "failure.json",
+        {
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": "".join(traceback.format_exception(error)),
+            "step": steps[-1],
+        },
+    )
+
+
+def _differences(
+    old: config_lib.Config,
+    new: config_lib.Config,
+    old_digests: Mapping[str, str],
+    dataset: dataset_lib.Dataset,
+) -> str:
+    """The first few fields in which two runs differ."""
+    before, after = config_lib.to_dict(old), config_lib.to_dict(new)
+    found = [
+        f"{section}.{field} is {before[section][field]!r} there, {after[section][field]!r} here"
+        for section in ("model", "train", "data", "decode", "evaluation")
+        for field in after[section]
+        if before[section][field] != after[section][field]
+    ]
+    found += [
+        f"the {name} differs"
+        for name in dataset.digests
+        if old_digests.get(name) != dataset.digests[name]
+    ]
+    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
