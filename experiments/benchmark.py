@@ -10,125 +10,36 @@ tables, and writes one JSON object a row to benchmark.jsonl.
 """
 
 import dataclasses
-import importlib.util
 import logging
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from experiments.benchmarks import cost, measuring, speed_tables, worker, workloads
+from experiments.benchmarks import cost, measuring, speed_tables, timing, worker, workloads
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
-SECONDS_A_SAMPLE, FEWEST_STEPS = 4.0, 2
-FEW_SECONDS, MANY_STEPS = 0.02, 50
 SENTENCES = 256  # translated to their natural ends
 EVALUATED = 32  # sentences of an evaluation
 
 
-@dataclasses.dataclass(frozen=True)
-class Contender:
-    """A row of the table.
-
-    Attributes:
-      name: as the table shows it.
-      where: its class.
-      options: its arguments.
-      needs: a package that may be absent.
-      shown: whether it has a line of its own, rather than being there to compare with.
-    """
-
-    name: str
-    where: str
-    options: Mapping[str, Any]
-    needs: str = "jax"
-    shown: bool = True
-
-
-_OURS, _TORCH = "experiments.benchmarks.ours:Training", "experiments.benchmarks.torch_peer:Training"
-_CEILING = "experiments.benchmarks.ours:Ceiling"
-_DECODE, _CT2 = (
-    "experiments.benchmarks.ours:Decoding",
-    "experiments.benchmarks.ctranslate2_peer:Decoding",
-)
-_INPUT, _EVALUATION = "experiments.benchmarks.ours:Input", "experiments.benchmarks.ours:Evaluation"
+_OURS, _TORCH = "ours:Training", "torch_peer:Training"
+_CEILING = "ours:Ceiling"
+_DECODE, _CT2 = "ours:Decoding", "ctranslate2_peer:Decoding"
+_INPUT, _EVALUATION = "ours:Input", "ours:Evaluation"
 OURS, OURS_BFLOAT16 = "ours, packed, float32", "ours, packed, bfloat16"
 PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
 DECODING = [
-    Contender("ours", _DECODE, {}),
-    Contender(PEERS[1], _CT2, {"workers": 1}, "ctranslate2"),
-    Contender("CTranslate2, two workers that share them", _CT2, {"workers": 2}, "ctranslate2"),
+    timing.Contender("ours", _DECODE, {}),
+    timing.Contender(PEERS[1], _CT2, {"workers": 1}, "ctranslate2"),
+    timing.Contender(
+        "CTranslate2, two workers that share them", _CT2, {"workers": 2}, "ctranslate2"
+    ),
 ]
-
-
-def measure(
-    name: str,
-    contenders: Sequence[Contender],
-    repeats: int,
-    work_of: Callable[[Contender, worker.Worker], speed_tables.Work],
-    group: int = 0,
-    sample_seconds: float = SECONDS_A_SAMPLE,
-) -> list[speed_tables.Row]:
-    """Times all contenders that are there in turn.
-
-    Args:
-      name: the workload's.
-      contenders: rows to be.
-      repeats: rounds.
-      work_of: what one step of a contender does.
-      group: tells these rows from others of the workload, with which they take no turns.
-      sample_seconds: that a contender works in each round.
-    """
-    present: list[Contender] = []
-    for contender in contenders:
-        if importlib.util.find_spec(contender.needs):
-            present.append(contender)
-        else:
-            _log.info("left out: %s: %s is not installed", contender.name, contender.needs)
-    workers: list[tuple[worker.Worker, int]] = []
-    try:
-        for contender in present:
-            _log.info("%s: %s: starting", name, contender.name)
-            started = worker.Worker(contender.where, contender.options)
-            seconds, _ = started.run(1)
-            if seconds < FEW_SECONDS:  # one alone may have been read ahead, or not be timed well
-                seconds = started.run(MANY_STEPS)[0] / MANY_STEPS
-            workers.append((started, max(FEWEST_STEPS, round(sample_seconds / seconds))))
-        samples: list[list[float]] = [[] for _ in workers]
-        peaks = [0] * len(workers)
-        for done in range(1, repeats + 1):
-            for i, (each, steps) in enumerate(workers):
-                each.run(1)  # not timed: what the system took from the idle process comes back
-                seconds, peaks[i] = each.run(steps)
-                samples[i].append(seconds / steps)
-            _log.info("%s: %d of %d rounds timed", name, done, repeats)
-        return [
-            speed_tables.Row(
-                workload=name,
-                name=contender.name,
-                dtype=contender.options.get("dtype", "float32"),
-                seconds=seconds,
-                work=work_of(contender, each),
-                compile_seconds=each.compile_seconds,
-                first_step_seconds=each.first_step_seconds,
-                peak_bytes=peak,
-                predicted_bytes=each.ready.get("predicted_bytes", 0),
-                translations=each.ready.get("translations", ()),
-                group=group,
-                shown=contender.shown,
-            )
-            for contender, (each, _), seconds, peak in zip(
-                present, workers, samples, peaks, strict=True
-            )
-        ]
-    finally:
-        for each, _ in workers:
-            each.close()
 
 
 def _training_rows(
@@ -136,21 +47,22 @@ def _training_rows(
     workload: workloads.Workload,
     batches: pathlib.Path,
     corpus: Mapping[str, str],
-    seeds: int,
     repeats: int,
 ) -> list[speed_tables.Row]:
     """Rows of one workload: training, its input alone, and evaluation."""
 
-    def product(dtype: str) -> Contender:
-        return Contender(f"matrix product, {dtype}", _CEILING, {"dtype": dtype})
+    def product(dtype: str) -> timing.Contender:
+        return timing.Contender(f"matrix product, {dtype}", _CEILING, {"dtype": dtype})
 
-    def ours(name: str, kind: str = "packed", dtype: str = "float32", seeds: int = 1) -> Contender:
-        return Contender(name, _OURS, {**read, "kind": kind, "dtype": dtype, "seeds": seeds})
+    def ours(name: str, kind: str = "packed", dtype: str = "float32") -> timing.Contender:
+        return timing.Contender(name, _OURS, {**read, "kind": kind, "dtype": dtype})
 
-    def torch(dtype: str) -> Contender:
-        return Contender(f"torch, padded, {dtype}", _TORCH, {**read, "dtype": dtype}, "torch")
+    def torch(dtype: str) -> timing.Contender:
+        return timing.Contender(
+            f"torch, padded, {dtype}", _TORCH, {**read, "dtype": dtype}, "torch"
+        )
 
-    def unshown(*contenders: Contender) -> list[Contender]:
+    def unshown(*contenders: timing.Contender) -> list[timing.Contender]:
         return [dataclasses.replace(each, shown=False) for each in contenders]
 
     read = {"workload": name, "batches": str(batches)}
@@ -165,20 +77,16 @@ def _training_rows(
             *unshown(alone, torch(wide)),
         ],
         [
-            Contender("ours, input alone", _INPUT, drawn),
-            Contender("ours, evaluation", _EVALUATION, {**drawn, "sentences": EVALUATED}),
+            timing.Contender("ours, input alone", _INPUT, drawn),
+            timing.Contender("ours, evaluation", _EVALUATION, {**drawn, "sentences": EVALUATED}),
         ],
     ]
-    if seeds:
-        several = ours(f"ours, packed, {seeds} seeds together", seeds=seeds)
-        groups.append([*unshown(product(wide), alone), several])
 
-    def work_of(contender: Contender, started: worker.Worker) -> speed_tables.Work:
+    def work_of(contender: timing.Contender, started: worker.Worker) -> speed_tables.Work:
         if contender.where == _CEILING:
             return speed_tables.Work(**started.ready["work"])
         if contender.where == _EVALUATION:
             return speed_tables.Work(sentences=EVALUATED)
-        runs = contender.options.get("seeds", 1)
         kind = contender.options.get("kind", "packed" if contender.where == _INPUT else "padded")
         length = workloads.LENGTHS[kind]
         config = workload.config
@@ -186,14 +94,14 @@ def _training_rows(
         train = dataclasses.replace(config.train, batch_tokens=workload.positions, num_steps=1)
         step = dataclasses.replace(config, data=data, train=train)
         return speed_tables.Work(
-            flops=0 if contender.where == _INPUT else runs * cost.training_flops(step),
-            positions=runs * workload.positions,
-            tokens=runs * workloads.real_tokens(workloads.read(batches, kind)),
+            flops=0 if contender.where == _INPUT else cost.training_flops(step),
+            positions=workload.positions,
+            tokens=workloads.real_tokens(workloads.read(batches, kind)),
         )
 
     rows: list[speed_tables.Row] = []
     for number, contenders in enumerate(groups):
-        rows += measure(name, contenders, repeats, work_of, number)
+        rows += timing.measure(name, contenders, repeats, work_of, number)
     return rows
 
 
@@ -216,8 +124,6 @@ def _notes(rows: Sequence[speed_tables.Row]) -> list[str]:
             beside = [
                 other for other in rows if other is not row and speed_tables.took_turns(other, row)
             ]
-            if row.name.endswith("seeds together"):
-                lines += _times(name, row, beside, OURS, f"one alone ({row.name.split(', ')[-1]})")
             if row.name == OURS_BFLOAT16:
                 lines += _times(name, row, beside, OURS, "float32")
                 for other in beside:
@@ -246,7 +152,7 @@ def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[spee
             dataclasses.replace(each, options={**each.options, **case, "forced": ends == "forced"})
             for each in DECODING
         ]
-        rows += measure(
+        rows += timing.measure(
             f"{ends} ends",
             contenders,
             repeats,
@@ -275,9 +181,7 @@ def main() -> None:
     for name in _WORKLOADS.value:
         batches = workdir / f"batches-{name}.npz"
         workloads.write(batches, dataset, known[name])
-        rows += _training_rows(
-            name, known[name], batches, corpus, _PACK_SEEDS.value, _REPEATS.value
-        )
+        rows += _training_rows(name, known[name], batches, corpus, _REPEATS.value)
         write()  # what is measured is kept, whatever comes of the rest
     if _RUN.value:
         sentences = workdir / "sentences.txt"
@@ -296,9 +200,6 @@ if __name__ == "__main__":
     _RUN = flags.DEFINE_string("run", "", "Folder of a trained run, whose decoding is timed.")
     _WORKLOADS = flags.DEFINE_list(
         "workloads", "toy,small,base", "Of toy, small, base and big; may be none."
-    )
-    _PACK_SEEDS = flags.DEFINE_integer(
-        "pack_seeds", 2, "Seeds that one row trains in one program; 0: no such row.", lower_bound=0
     )
     _REPEATS = flags.DEFINE_integer("repeats", 7, "Rounds of timing.", lower_bound=1)
     flags_lib.run(main)

@@ -2,13 +2,13 @@ r"""What a GPU makes of training and decoding: each piece measured once, over se
 
   python -m experiments.on_gpu --workdir=runs/gpu
   python -m experiments.on_gpu --workdir=runs/gpu --minutes=9 --pieces='base*,multi30k' \
-      --sweep='multi30k experiments.table3 --config=configs/small.py --seeds=3 --pack_seeds
+      --sweep='multi30k experiments.table3 --config=configs/small.py --seeds=3
                --config.data.train=PATH/train --config.data.dev=PATH/val'
 
 For a machine that is lent for minutes at a time: a call stops after --minutes, with exit code 42
 where something is left, and the same command goes on. Pieces compute in bfloat16, on one device and
-on made-up sentences (`speed/made_up.py`). A sweep is a command like any other, which is stopped in
-time and goes on from its checkpoints. In place of configs/base.py, big.py and small.py others can
+on made-up sentences (`benchmarks/made_up.py`). A sweep is a command like any other, which is
+stopped in time and goes on from its checkpoints. In place of configs/base.py and big.py others can
 be given, as in --base=configs/toy.py --base.model.d_k=16.
 
 Writes on_gpu.jsonl, a line for each piece with command, date, device and JAX's version, and
@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 import jax
 from absl import flags
 
-from configs import base, big, small
+from configs import base, big
 from experiments.benchmarks import pieces as pieces_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
@@ -207,7 +207,6 @@ def main() -> int:
     found = pieces_lib.all_pieces(
         _config(_BASE, base),
         _config(_BIG, big),
-        _config(_SMALL, small),
         flags_lib.sizes("sentences", _SENTENCES.value, least=1),
         _REPEATS.value,
         _SECONDS.value,
@@ -243,7 +242,7 @@ if __name__ == "__main__":
         "sweep", [], "A sweep to run too: 'NAME MODULE FLAGS', in WORKDIR/NAME; may be repeated."
     )
     _BASE, _BIG, _SMALL = (
-        flags_lib.define_config(name, required=False) for name in ("base", "big", "small")
+        flags_lib.define_config(name, required=False) for name in ("base", "big")
     )
     _SENTENCES = flags.DEFINE_list(
         "sentences", "8,32,128,512", "Numbers of sentences that base translates at a time."

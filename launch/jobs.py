@@ -21,13 +21,13 @@ class Job:
       name: for progress and errors.
       command: program and arguments.
       log: file that takes what it prints.
-      folders: where it leaves its results, or what failed.
+      folder: where it leaves its result, or what failed.
     """
 
     name: str
     command: Sequence[str]
     log: pathlib.Path
-    folders: Sequence[pathlib.Path]
+    folder: pathlib.Path
 
 
 @dataclasses.dataclass(frozen=True)

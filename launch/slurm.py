@@ -25,14 +25,13 @@ _CELL = """#!/bin/bash
 log={log}
 if [ "$1" = died ]; then  # with exit code $2; one that was refused (2) has said so itself
   [ "$2" = 2 ] && exit
-  for folder in {folders}; do
-    [ -e "$folder/result.json" ] || [ -e "$folder/failure.json" ] || printf \\
-      '{{"error": "exit code %d (see log.txt)", "traceback": "", "step": null}}\\n' "$2" \\
-      > "$folder/failure.json"
-  done
+  cd {folder} || exit
+  [ -e result.json ] || [ -e failure.json ] || printf \\
+    '{{"error": "exit code %d (see log.txt)", "traceback": "", "step": null}}\\n' "$2" \\
+    > failure.json
   exit
 fi
-mkdir -p {folders} "$(dirname "$log")"
+mkdir -p {folder} "$(dirname "$log")"
 cd {checkout} && exec {command} >> "$log" 2>&1
 """
 
@@ -84,7 +83,7 @@ def render(
         text = _CELL.format(
             name=" ".join(job.name.split()),
             log=shlex.quote(str(job.log.absolute())),
-            folders=shlex.join(str(each.absolute()) for each in job.folders),
+            folder=shlex.quote(str(job.folder.absolute())),
             checkout=checkout,
             command=shlex.join(job.command),
         )

@@ -126,7 +126,7 @@ def test_evaluations_share_is_that_of_the_papers_schedule():
 
 
 def test_a_worker_answers_with_seconds_and_memory():
-    started = worker.Worker("experiments.benchmarks.ours:Ceiling", {"dtype": "float32"})
+    started = worker.Worker("ours:Ceiling", {"dtype": "float32"})
     try:
         assert started.ready["work"] == {"flops": 2 * 2048**3}
         one, peak = started.run(1)
@@ -140,4 +140,4 @@ def test_a_worker_answers_with_seconds_and_memory():
 
 def test_a_worker_that_fails_says_so():
     with pytest.raises(errors.RunError, match="AttributeError: module"):
-        worker.Worker("experiments.benchmarks.ours:None", {})
+        worker.Worker("ours:None", {})

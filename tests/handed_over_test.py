@@ -125,7 +125,7 @@ esac
 def test_slurm_is_given_an_array_and_a_report_that_waits_for_it(tmp_path):
     jobs = [
         jobs_lib.Job(
-            f"cell {i}", ["echo", "a b", str(i)], tmp_path / f"{i}/log.txt", [tmp_path / str(i)]
+            f"cell {i}", ["echo", "a b", str(i)], tmp_path / f"{i}/log.txt", tmp_path / str(i)
         )
         for i in range(3)
     ]

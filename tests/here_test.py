@@ -25,7 +25,7 @@ class Made(cells_lib.Work):
                 cell.name,
                 ["mv", str(cell.folder / "later.json"), str(cell.folder / "result.json")],
                 cell.folder / "log.txt",
-                [cell.folder],
+                cell.folder,
             )
             for cell in self.cells
         ]
@@ -42,7 +42,7 @@ def work(tmp_path):
         (folder / "result.json").rename(folder / "later.json")
         config = config_lib.replace(sweeps.base(), overrides)
         cells.append(cells_lib.Cell(row, 0, config, overrides, folder, ""))
-    return Made("table3", cells, len(cells), tmp_path, tmp_path / "cache", False)
+    return Made("table3", cells, len(cells), tmp_path, tmp_path / "cache")
 
 
 def tables_in(text):

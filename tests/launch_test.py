@@ -316,7 +316,6 @@ def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables
         (["--launcher=tpu-vm", "--accelerator="], "this engine needs --accelerator"),
         (["--launcher=tpu-vm"], "--launcher=tpu-vm needs --zone"),
         (["--launcher=tpu-vm", "--launcher_options='"], "No closing quotation"),
-        (["--launcher=tpu-vm", "--pack_seeds"], "--pack_seeds is for --launcher=local and slurm"),
         (["--launcher=tpu-vm", "--nodes=2"], "--nodes is not for --launcher=tpu-vm"),
         (["--launcher=tpu-vm", "--parallel=2"], "--parallel is not for --launcher=tpu-vm"),
         (

@@ -17,7 +17,7 @@ def test_a_job_that_was_stopped_from_outside_is_started_again(tmp_path):
     )
     codes = {"stopped": stop_once, "failing": "import sys; sys.exit(3)"}
     jobs = [
-        jobs_lib.Job(name, [sys.executable, "-c", code], tmp_path / name / "log.txt", [tmp_path])
+        jobs_lib.Job(name, [sys.executable, "-c", code], tmp_path / name / "log.txt", tmp_path)
         for name, code in codes.items()
     ]
     ended = []
@@ -55,7 +55,7 @@ def test_what_a_job_is_shown_is_its_environment(tmp_path):
             str(i),
             [sys.executable, "-c", write, str(tmp_path / str(i))],
             tmp_path / "log",
-            [tmp_path],
+            tmp_path,
         )
         for i in range(2)
     ]

@@ -10,6 +10,7 @@ from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.runs import training_run
+from transformer_jax.training import fitting
 from transformer_jax.training import step as step_lib
 
 # Activations are many times the parameters.
@@ -69,17 +70,15 @@ def test_computing_layers_again_keeps_less_for_the_gradient(make_config):
 
 def test_a_step_that_does_not_fit_says_what_would(make_config, monkeypatch):
     config = make_config(LARGE)
-    program, mesh = compiled(config)
-    half = needed(config) // 2
-    memory.check(program, config, mesh, 1)
+    half, mesh = needed(config) // 2, sharding.make_mesh(config.mesh, jax.devices()[:1])
+    model = models.build(config.model, config.data.vocab_size)
+    assert fitting.compile_step(model, config, mesh)
     monkeypatch.setattr(memory, "of_device", lambda _: half)
     with pytest.raises(errors.UserError, match=r"the device has .* with --config\.(\S+)=(\S+) "):
-        memory.check(program, config, mesh, 1)
-    with pytest.raises(errors.UserError, match="train fewer seeds together"):
-        memory.check(program, config, mesh, 2)
+        fitting.compile_step(model, config, mesh)
     monkeypatch.setattr(memory, "of_device", lambda _: 1000)
     with pytest.raises(errors.UserError, match=r"take a smaller train\.batch_tokens"):
-        memory.check(program, config, mesh, 1)
+        fitting.compile_step(model, config, mesh)
 
 
 REFUSALS = [  # as XLA:TPU writes them
@@ -96,10 +95,10 @@ def test_a_compilers_refusal_says_what_would_fit(make_config, monkeypatch, messa
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     compile_step = step_lib.compile_step
 
-    def refusing(model, config, mesh, runs=1):
+    def refusing(model, config, mesh):
         if config.train.accumulation_steps < 4:
             raise jax.errors.JaxRuntimeError(message)
-        return compile_step(model, config, mesh, runs)
+        return compile_step(model, config, mesh)
 
     monkeypatch.setattr(step_lib, "compile_step", refusing)
     with (
@@ -108,7 +107,7 @@ def test_a_compilers_refusal_says_what_would_fit(make_config, monkeypatch, messa
             match=r"^a step takes 19\.50 GiB of memory, but the device has 15\.75 GiB: "
             r"with --config\.train\.accumulation_steps=4 it takes 0\.0\d GiB$",
         ),
-        memory.refusals_explained(config, mesh, 1),
+        fitting.refusals_explained(config, mesh),
     ):
         step_lib.compile_step(models.build(config.model, 20), config, mesh)
 
@@ -118,7 +117,7 @@ def test_other_errors_of_a_compiler_stay_as_they_are(make_config):
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     with (
         pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"),
-        memory.refusals_explained(config, mesh, 1),
+        fitting.refusals_explained(config, mesh),
     ):
         raise jax.errors.JaxRuntimeError("INTERNAL: 3.00G exceeds available HBM (2.00G)")
 
@@ -131,7 +130,7 @@ def test_a_run_that_the_compiler_refuses_ends_in_one_line(
 
     monkeypatch.setattr(step_lib, "compile_step", refusing)
     with pytest.raises(errors.UserError, match=r"take a smaller train\.batch_tokens"):
-        training_run.run_seeds(make_config(), {0: tmp_path}, cache_dir)
+        training_run.run(make_config(), tmp_path, cache_dir)
 
 
 def test_computing_layers_again_changes_no_gradient(make_config):

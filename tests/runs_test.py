@@ -236,8 +236,8 @@ def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
 def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_dir, monkeypatch):
     compile_step = step_lib.compile_step
 
-    def poisoned(model, config, mesh, runs):
-        step = compile_step(model, config, mesh, runs)
+    def poisoned(model, config, mesh):
+        step = compile_step(model, config, mesh)
 
         def poison(state, batch, hyper, key):
             if int(state.step) == 6:  # the step that would be the seventh
@@ -248,7 +248,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
         return poison
 
     monkeypatch.setattr(step_lib, "compile_step", poisoned)
-    monkeypatch.setattr(memory, "check", lambda *_: None)
+    monkeypatch.setattr(memory, "of_program", lambda _: None)  # what is poisoned is no program
     with pytest.raises(loop.DivergedError, match=r"step 7: loss nan.*checkpoint is that of step 4"):
         training_run.run(make_config(), tmp_path, cache_dir)
     failure = json.loads((tmp_path / "failure.json").read_text())

@@ -31,8 +31,12 @@ DANGEROUS_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.pop
                    "torch.load", "runpy.run_path", "runpy.run_module"}  # fmt: skip
 # Modules by name: PyTorch's, CTranslate2's and wandb, which are not always there, in literal names;
 # and the contenders of the benchmark, whose names stand in its own table.
-IMPORTERS = {"experiments/benchmarks/ctranslate2_peer.py", "experiments/benchmarks/torch_peer.py",
-             "experiments/benchmarks/worker.py", "transformer_jax/training/tracking.py"}  # fmt: skip
+IMPORTERS = {
+    "experiments/benchmarks/ctranslate2_peer.py",
+    "experiments/benchmarks/torch_peer.py",
+    "experiments/benchmarks/worker.py",
+    "transformer_jax/training/tracking.py",
+}
 # The file that the user names with --sweep, which no report and no resumed run reads.
 RUNNERS = {("experiments/sweep/rows.py", "runpy.run_path")}
 

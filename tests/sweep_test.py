@@ -180,15 +180,10 @@ def test_a_changed_config_sets_old_runs_aside_and_brings_them_back(copied):
     assert (base / "result.json").read_text() == old
 
 
-def test_missing_seeds_of_a_row_are_trained_in_one_program(copied):
-    done = run_table3(copied, "--rows=A h=1", "--seeds=3", "--pack_seeds")
+def test_missing_seeds_of_a_row_are_trained(copied):
+    done = run_table3(copied, "--rows=A h=1", "--seeds=3")
     assert done.returncode == 0, done.stderr
     assert "1 of 3 runs are done; 2 to go" in done.stderr
-    for seed in (1, 2):
-        result = json.loads(
-            (results.cell_folder(copied, "A h=1", seed) / "result.json").read_text()
-        )
-        assert (result["seed"], result["seeds_together"]) == (seed, [1, 2])
     assert results.read(copied).rows[1].results.keys() == {0, 1, 2}
 
 

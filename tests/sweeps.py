@@ -142,7 +142,6 @@ def _result(draw: random.Random, place: int) -> dict[str, Any]:
         "data": {"languages": ["en", "de"]},
         "decode": {"beam_size": 4, "alpha": 0.6},
         "devices": ["cpu"],
-        "seeds_together": [0],
         "versions": {"jax": "0.10"},
         "config_hash": f"{place:064x}",
     }

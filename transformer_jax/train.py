@@ -1,17 +1,14 @@
 """Trains and evaluates one run; started again, it goes on where it was stopped.
 
 python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
-python -m transformer_jax.train --config=configs/toy.py --workdir=runs/three --seeds=0,1,2
 srun python -m transformer_jax.train --config=configs/base.py --workdir=runs/base --distributed
 """
 
 import pathlib
-from collections.abc import Sequence
 
 import jax
 from absl import flags
 
-from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.distributed import hosts, preemption
@@ -21,9 +18,6 @@ from transformer_jax.training import tracking
 _CONFIG = flags_lib.define_config()
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "The run's folder, on this machine or gs://BUCKET/FOLDER.", required=True
-)
-_SEEDS = flags.DEFINE_list(
-    "seeds", [], "Seeds to train in one program, each in WORKDIR/seedK; default: the config's."
 )
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
@@ -66,11 +60,6 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
-    workdirs = {config.train.seed: workdir}
-    if _SEEDS.value:
-        if "train.seed" in flags_lib.overrides():
-            raise errors.UserError("--config.train.seed and --seeds: give one of them")
-        workdirs = {seed: workdir / f"seed{seed}" for seed in _read_seeds(_SEEDS.value, config)}
     if place := hosts.place(
         _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
     ):
@@ -78,32 +67,15 @@ def main() -> None:
     else:
         preemption.watch()
     with hosts.together():
-        training_run.run_seeds(
+        training_run.run(
             config,
-            workdirs,
+            workdir,
             cache_dir,
             row=_ROW.value,
             overrides=flags_lib.overrides(),
             profile=_PROFILE.value,
             project=tracking.Project(_WANDB.value, _WANDB_GROUP.value),
         )
-
-
-def _read_seeds(texts: Sequence[str], config: config_lib.Config) -> list[int]:
-    """The numbers of --seeds.
-
-    Raises:
-      UserError: one is no seed, or stands there twice.
-    """
-    try:
-        seeds = [int(text) for text in texts]
-        for seed in seeds:
-            config_lib.replace(config, {"train.seed": seed})
-    except (ValueError, errors.UserError) as error:
-        raise errors.UserError(f"--seeds={','.join(texts)}: {error}") from error
-    if len(set(seeds)) < len(seeds):
-        raise errors.UserError(f"--seeds={','.join(texts)} names a seed twice")
-    return seeds
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """What a table will cost, by row, before it is run: here, and on a device that is not here."""
 
 import dataclasses
-import json
 import logging
-import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.benchmarks import compiled, cost
+from experiments.benchmarks import compiled, cost, network
 from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
@@ -19,7 +17,6 @@ _log = logging.getLogger("transformer_jax.plan")
 
 # What no program depends on: arguments of a step, and what a run does besides.
 _SHARED = {"model.dropout_rate": 0.1, "train.label_smoothing": 0.1, "train.num_steps": 1}
-_DEVICES = pathlib.Path(__file__).with_name("devices.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +49,7 @@ def parse(name: str) -> Devices:
     Raises:
       UserError: the kind is not in devices.json, or there is no number.
     """
-    known = _data()["devices"]
+    known = network.read_data()["devices"]
     match = re.fullmatch(r"(.+)-(\d+)", name)
     if not match or match[1] not in known or not int(match[2]):
         raise errors.UserError(
@@ -78,7 +75,7 @@ def write(
       devices: what each run has to itself.
       utilisation: share of the peak that training reaches; 0 for the data file's.
     """
-    data = _data()
+    data = network.read_data()
     share = utilisation or data["utilisation"]
     rate = devices.chips * devices.tflops * 1e12 * share
     lines, total = [], 0.0
@@ -145,7 +142,7 @@ def write_compiled(
         lines.append([row, *cells])
         total += hours * seeds
     everything = total * devices.chips * devices.dollars
-    data = _data()
+    data = network.read_data()
     notes = [
         f"{len(rows)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} hours of "
         f"{devices.name}, {everything:,.0f} dollars, one run after another; training only.",
@@ -248,7 +245,3 @@ def _fits(config: config_lib.Config, needed: float, devices: Devices) -> str:
             return f"with train.accumulation_steps={parts}"
         parts *= 2
     return f"no, of {devices.memory_gb:g}"
-
-
-def _data() -> dict[str, Any]:
-    return json.loads(_DEVICES.read_text(encoding="utf-8"))

@@ -18,6 +18,7 @@ from experiments.benchmarks import network, partitioned
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.distributed import memory, sharding
+from transformer_jax.training import fitting
 from transformer_jax.training import step as step_lib
 
 # Without these, libtpu looks for a TPU's surroundings, and for another process that holds it.
@@ -101,7 +102,7 @@ def compile_step(config: config_lib.Config, devices: Sequence[Any]) -> jax.stage
     """
     mesh = sharding.make_mesh(config.mesh, devices)
     model = models.build(config.model, config.data.vocab_size, devices[0].platform)
-    with memory.refusals_explained(config, mesh, 1):
+    with fitting.refusals_explained(config, mesh):
         return step_lib.compile_step(model, config, mesh)
 
 

@@ -106,7 +106,6 @@ class Training(ours.Steps):
         config: Mapping[str, Any],
         dtype: str,
         kernel: str,
-        seeds: int,
     ) -> None:
         """Compiles the step.
 
@@ -114,23 +113,22 @@ class Training(ours.Steps):
           config: what to train, as `config_lib.from_mapping` reads it.
           dtype: what the model computes in.
           kernel: of attention.
-          seeds: see `ours.Steps`.
         """
         mesh = _one_device()
         asked = _configured(config, dtype, **{"model.attention_kernel": kernel})
         start = time.perf_counter()
-        fitting, program = _fitting(asked, mesh, seeds)
+        fitting, program = _fitting(asked, mesh)
         self.compile_seconds = time.perf_counter() - start
         rows = step_lib.rows_of(fitting, mesh)
         made = batches(fitting, rows, workloads.BATCHES)
-        super().__init__(program, fitting, mesh, made, seeds)
+        super().__init__(program, fitting, mesh, made)
         # Of plain attention whatever the kernel, whose own products no trace shows.
         counted = {"train.num_steps": 1, "model.attention_kernel": kernels.PLAIN}
         one_step = config_lib.replace(fitting, counted)
         self.work = {
-            "flops": seeds * cost.training_flops(one_step),
-            "positions": seeds * rows * fitting.data.target_length,
-            "tokens": seeds * workloads.real_tokens(made),
+            "flops": cost.training_flops(one_step),
+            "positions": rows * fitting.data.target_length,
+            "tokens": workloads.real_tokens(made),
         }
         self.facts = {
             "rows": rows,
@@ -141,7 +139,7 @@ class Training(ours.Steps):
 
 
 def _fitting(
-    config: config_lib.Config, mesh: jax.sharding.Mesh, seeds: int
+    config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> tuple[config_lib.Config, jax.stages.Compiled]:
     """The config, its batch in as few parts as fit, and its step.
 
@@ -152,7 +150,7 @@ def _fitting(
     there = memory.of_device(mesh)
     for parts in PARTS:
         changed = config_lib.replace(config, {"train.accumulation_steps": parts})
-        program = step_lib.compile_step(model, changed, mesh, seeds)
+        program = step_lib.compile_step(model, changed, mesh)
         needed = memory.of_program(program)
         if needed is None or there is None or needed <= there:
             return changed, program

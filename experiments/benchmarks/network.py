@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.benchmarks import partitioned
 
-_DEVICES = pathlib.Path(__file__).parents[1] / "devices.json"
+_DEVICES = pathlib.Path(__file__).with_name("devices.json")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,6 @@ from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.evaluation import perplexity
 from transformer_jax.training import step as step_lib
-from transformer_jax.training import together
 
 SIZES = {False: 2048, True: 8192}  # of the ceiling's matrices, on a CPU and on an accelerator
 
@@ -37,7 +36,6 @@ class Steps:
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
         batches: Sequence[sequences.Batch],
-        seeds: int,
     ) -> None:
         """Puts on the devices what the step takes.
 
@@ -46,25 +44,15 @@ class Steps:
           config: what to train.
           mesh: the devices.
           batches: NumPy's.
-          seeds: runs that one step advances, each on the same batches.
         """
         self._step: Any = program
         # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
         before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
         self.predicted_bytes = before + (memory.of_program(program) or 0)
-        on_device = [
-            sharding.put(together.stack([batch] * seeds), mesh, seeds) for batch in batches
-        ]
-        self._batches = itertools.cycle(on_device)
-        key = together.stack([jax.random.key(seed) for seed in range(seeds)])
-        self._rest = (step_lib.hyperparameters(config), key)
+        self._batches = itertools.cycle([sharding.put(batch, mesh) for batch in batches])
+        self._rest = (step_lib.hyperparameters(config), jax.random.key(0))
         model = models.build(config.model, config.data.vocab_size)
-        self._state = together.stack(
-            [
-                step_lib.init_state(model, config_lib.replace(config, {"train.seed": seed}), mesh)
-                for seed in range(seeds)
-            ]
-        )
+        self._state = step_lib.init_state(model, config, mesh)
 
     def run(self, steps: int) -> None:
         """Takes so many steps, until the last one's result is there."""
@@ -84,7 +72,7 @@ class Training(Steps):
       compile_seconds: spent on tracing and compiling the step.
     """
 
-    def __init__(self, workload: str, batches: str, kind: str, dtype: str, seeds: int) -> None:
+    def __init__(self, workload: str, batches: str, kind: str, dtype: str) -> None:
         """Compiles the step.
 
         Args:
@@ -92,7 +80,6 @@ class Training(Steps):
           batches: the path of their file.
           kind: "padded" or "packed".
           dtype: what the model computes in.
-          seeds: see `Steps`.
         """
         chosen, length = workloads.all_workloads()[workload], workloads.LENGTHS[kind]
         changes: dict[str, Any] = {
@@ -105,9 +92,9 @@ class Training(Steps):
         mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
         model = models.build(config.model, config.data.vocab_size)
         start = time.perf_counter()
-        program = step_lib.compile_step(model, config, mesh, seeds)
+        program = step_lib.compile_step(model, config, mesh)
         self.compile_seconds = time.perf_counter() - start
-        super().__init__(program, config, mesh, workloads.read(pathlib.Path(batches), kind), seeds)
+        super().__init__(program, config, mesh, workloads.read(pathlib.Path(batches), kind))
 
 
 class Input:

@@ -11,20 +11,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, final
 
-from experiments import benchmark
-from experiments.benchmarks import speed_tables, worker
+from experiments.benchmarks import speed_tables, timing, worker
 from transformer_jax import config as config_lib
 from transformer_jax import errors
 
 _log = logging.getLogger("transformer_jax.on_gpu")
 
 DTYPE = "bfloat16"
-SEEDS = 3  # that one program trains
-CEILING = benchmark.Contender("product", "experiments.benchmarks.ours:Ceiling", {"dtype": DTYPE})
-_TRAINING = "experiments.benchmarks.made_up:Training"
+CEILING = timing.Contender("product", "ours:Ceiling", {"dtype": DTYPE})
+_TRAINING = "made_up:Training"
 _SEARCH, _AGREEMENT = (
-    "experiments.benchmarks.made_up:Search",
-    "experiments.benchmarks.made_up:Agreement",
+    "made_up:Search",
+    "made_up:Agreement",
 )
 
 
@@ -59,7 +57,7 @@ class Timed:
       seconds: that each row works in a round.
     """
 
-    contenders: Sequence[benchmark.Contender]
+    contenders: Sequence[timing.Contender]
     repeats: int
     seconds: float
     goes_on = False
@@ -71,11 +69,11 @@ class Timed:
     def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
         ready: dict[str, Mapping[str, Any]] = {}
 
-        def work_of(contender: benchmark.Contender, started: worker.Worker) -> speed_tables.Work:
+        def work_of(contender: timing.Contender, started: worker.Worker) -> speed_tables.Work:
             ready[contender.name] = started.ready
             return speed_tables.Work(**started.ready["work"])
 
-        rows = benchmark.measure(
+        rows = timing.measure(
             name, self.contenders, self.repeats, work_of, sample_seconds=self.seconds
         )
         first = next((row for row in rows if row.name != CEILING.name), rows[0])
@@ -105,7 +103,7 @@ class Stated:
       contender: it has `facts`.
     """
 
-    contender: benchmark.Contender
+    contender: timing.Contender
     goes_on = False
 
     @property
@@ -159,7 +157,6 @@ class Sweep:
 def all_pieces(
     base: config_lib.Config,
     big: config_lib.Config,
-    small: config_lib.Config,
     sentences: Sequence[int],
     repeats: int,
     seconds: float,
@@ -169,17 +166,14 @@ def all_pieces(
     Args:
       base: the paper's base model and batch.
       big: likewise big.
-      small: whose seeds are trained in one program.
       sentences: numbers of them that base translates at a time.
       repeats: rounds of timing.
       seconds: that each row works in a round.
     """
 
-    def training(
-        name: str, config: config_lib.Config, kernel: str = "plain", seeds: int = 1
-    ) -> benchmark.Contender:
+    def training(name: str, config: config_lib.Config, kernel: str = "plain") -> timing.Contender:
         options = {"config": config_lib.to_dict(config), "dtype": DTYPE}
-        return benchmark.Contender(name, _TRAINING, {**options, "kernel": kernel, "seeds": seeds})
+        return timing.Contender(name, _TRAINING, {**options, "kernel": kernel})
 
     timed = functools.partial(Timed, repeats=repeats, seconds=seconds)
     found: dict[str, Piece] = {"ceiling": timed([CEILING])}
@@ -190,12 +184,10 @@ def all_pieces(
         kernels = [training("plain", config), training("fused", config, "fused")]
         found[f"{name}-fused"] = timed([CEILING, *kernels])
     options = {"config": config_lib.to_dict(base), "dtype": DTYPE, "kernel": "fused"}
-    found["agreement"] = Stated(benchmark.Contender("agreement", _AGREEMENT, options))
-    together = training(f"{SEEDS} seeds", small, seeds=SEEDS)
-    found["seeds"] = timed([training("1 seed", small), together])
+    found["agreement"] = Stated(timing.Contender("agreement", _AGREEMENT, options))
     for number in sentences:
         options = {"config": config_lib.to_dict(base), "dtype": DTYPE, "sentences": number}
-        search = benchmark.Contender(f"{number} sentences", _SEARCH, options)
+        search = timing.Contender(f"{number} sentences", _SEARCH, options)
         found[f"decoding-{number}"] = timed([search])
     return found
 

@@ -33,7 +33,7 @@ class Worker:
         """Starts it and waits for its first step.
 
         Args:
-          contender: a class, as "experiments.benchmarks.ours:Training".
+          contender: a class, as "ours:Training", of this room.
           options: the arguments of the class.
 
         Raises:
@@ -85,7 +85,9 @@ class Worker:
 def _serve(answers: TextIO) -> None:
     contender, options = sys.argv[1:]
     module, name = contender.split(":")
-    made = getattr(importlib.import_module(module), name)(**json.loads(options))
+    made = getattr(importlib.import_module(f"experiments.benchmarks.{module}"), name)(
+        **json.loads(options)
+    )
     made.run(1)
     ready = {
         name: getattr(made, name)

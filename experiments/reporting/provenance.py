@@ -72,9 +72,8 @@ def _cost(result: Mapping[str, Any], config: config_lib.Config) -> list[str]:
 
 
 def _device_hours(result: Mapping[str, Any]) -> float:
-    """Wall time × devices, shared out among the seeds that were trained together."""
-    together = len(result.get("seeds_together") or [0])
-    return result["wall_seconds"] * len(result.get("devices") or [0]) / together / 3600
+    """Wall time × devices."""
+    return result["wall_seconds"] * len(result.get("devices") or [0]) / 3600
 
 
 def _total(sweep: results.Sweep) -> str:

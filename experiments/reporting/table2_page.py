@@ -2,12 +2,10 @@
 
 import csv
 import io
-import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.benchmarks import cost
+from experiments.benchmarks import cost, network
 from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import paper
@@ -16,7 +14,6 @@ from transformer_jax.evaluation import bleu
 
 PAIRS = {"de": "EN-DE", "fr": "EN-FR"}
 SIZES = {"base": "Transformer base", "big": "Transformer big"}
-_DEVICES = pathlib.Path(__file__).with_name("devices.json")
 
 
 def all_of(sweep: results.Sweep) -> list[tables.Table]:
@@ -100,15 +97,14 @@ def _ours(rows: Sequence[results.Row], sweep: results.Sweep) -> tables.Table:
 
 
 def _by_formula(result: Mapping[str, Any]) -> str:
-    """Hours × devices × rate, shared out among the seeds that were trained together."""
-    data = json.loads(_DEVICES.read_text(encoding="utf-8"))
+    """Hours × devices × rate."""
+    data = network.read_data()
     kind = result["devices"][0].lower()
     names = [device for name, device in data["names"].items() if name.lower() in kind]
     if not names:
         return "no rate known"
     rate = data["devices"][names[0]]["tflops"] * 1e12
-    seconds = result["wall_seconds"] / len(result["seeds_together"])
-    return f"{seconds * len(result['devices']) * rate:.1e}"
+    return f"{result['wall_seconds'] * len(result['devices']) * rate:.1e}"
 
 
 def _bleu(row: results.Row) -> float:

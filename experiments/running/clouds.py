@@ -35,9 +35,8 @@ class Cloud(launcher.Launcher):
         return [elsewhere.place(cell, launcher.BUCKET.value) for cell in cells]
 
     def start(self, work: cells_lib.Work, more: Sequence[str]) -> None:
-        for name, value in (("pack_seeds", work.pack_seeds), ("wandb", more)):
-            if value:
-                raise errors.UserError(f"--{name} is for --launcher=local and slurm")
+        if more:
+            raise errors.UserError("--wandb is for --launcher=local and slurm")
         earlier = elsewhere.remembered(work.workdir)
         ours, others = self._queued(work, earlier)
         if queued := ours | others:

@@ -53,7 +53,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
       devices: see `devices_for_each`.
       more: flags for each.
     """
-    groups = work.groups()
+    by_name = {cell.name: cell for cell in work.cells}
     failed: list[str] = []
     ended = work.total - len(work.cells)
     last = 0.0
@@ -70,16 +70,16 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
 
     def on_end(job: jobs_lib.Job, code: int) -> None:
         nonlocal ended
-        for cell in groups[job.name]:
-            ended += 1
-            how = f"{ended} of {work.total}   {cell.name}"
-            if (cell.folder / "result.json").exists():
-                say(f"{how}: {_result(cell)}")
-                if ended < work.total:  # else the whole table comes next
-                    _show_so_far(work.workdir, console)
-            else:
-                failed.append(f"{cell.name}: {cells_lib.failure(cell, job, code)}")
-                say(f"{how} FAILED")
+        cell = by_name[job.name]
+        ended += 1
+        how = f"{ended} of {work.total}   {cell.name}"
+        if (cell.folder / "result.json").exists():
+            say(f"{how}: {_result(cell)}")
+            if ended < work.total:  # else the whole table comes next
+                _show_so_far(work.workdir, console)
+        else:
+            failed.append(f"{cell.name}: {cells_lib.failure(cell, job, code)}")
+            say(f"{how} FAILED")
 
     def on_tick(running: Sequence[jobs_lib.Job]) -> None:
         nonlocal last
@@ -91,7 +91,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
             last = now
         elif not console.is_terminal and now - last >= SECONDS_BETWEEN_LINES:
             if last:  # at the start there is nothing to say
-                states = [f"{job.name}: {_state(groups[job.name][0])}" for job in running]
+                states = [f"{job.name}: {_state(by_name[job.name])}" for job in running]
                 say(f"{ended} of {work.total}   {'   '.join(states)}")
             last = now
 

@@ -35,9 +35,6 @@ _ROWS = flags.DEFINE_string(
     "rows", "*", "Rows to run: names and shell patterns, separated by commas."
 )
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Runs of each row, with seeds 0, 1, …", lower_bound=1)
-_PACK_SEEDS = flags.DEFINE_boolean(
-    "pack_seeds", False, "Train all seeds of a row in one program, side by side."
-)
 _TUNE = flags.DEFINE_string(
     "tune",
     "",
@@ -71,7 +68,8 @@ _DEVICE = flags.DEFINE_string(
 _UTILISATION = flags.DEFINE_float(
     "utilisation",
     0.0,
-    "With --device: share of its peak that training reaches; 0: that of experiments/devices.json.",
+    "With --device: share of its peak that training reaches; 0: that of "
+    "experiments/benchmarks/devices.json.",
     lower_bound=0.0,
     upper_bound=1.0,
 )
@@ -225,7 +223,7 @@ def _run(
     handed_over = False
     if missing:
         cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-        work = cells_lib.Work(table, missing, len(cells), workdir, cache_dir, _PACK_SEEDS.value)
+        work = cells_lib.Work(table, missing, len(cells), workdir, cache_dir)
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
         with launchers.as_user_errors():

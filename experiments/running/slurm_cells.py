@@ -1,7 +1,7 @@
 """Hands the cells of a sweep to Slurm, and asks it how they get on.
 
 What is submitted lies in WORKDIR/slurm, and submissions.json there says which task of which array
-runs which cells.
+runs which cell.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from transformer_jax import errors, files
 
 _log = logging.getLogger("transformer_jax.sweep")
 
-_SUBMISSION = {"job": str, "report": str, "tasks": [[{"row": str, "seed": int, "digest": str}]]}
+_SUBMISSION = {"job": str, "report": str, "tasks": [{"row": str, "seed": int, "digest": str}]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +83,7 @@ def start(work: cells_lib.Work, options: Options, more: Sequence[str]) -> None:
         script=_script(options),
     )
     tasks = [
-        [{"row": cell.row, "seed": cell.seed, "digest": cell.digest} for cell in group]
-        for group in work.groups().values()
+        {"row": cell.row, "seed": cell.seed, "digest": cell.digest} for cell in work.in_order()
     ]
     before = _submissions(work.workdir)
     with cells_lib.without_failures(cell.folder / "failure.json" for cell in waiting):
@@ -136,8 +135,7 @@ def _queued(workdir: pathlib.Path) -> list[tuple[dict[str, Any], str]]:
     return [
         (cell, f"{submission['job']}_{index}")
         for submission in submissions
-        for index, task in enumerate(submission["tasks"])
-        for cell in task
+        for index, cell in enumerate(submission["tasks"])
         if (submission["job"], index) in queue
     ]
 
@@ -157,19 +155,16 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     queued = slurm.queue(submission["job"] for submission in submissions)
     found: dict[tuple[str, int], str] = {}
     for submission in submissions:
-        for index, task in enumerate(submission["tasks"]):
-            for cell in task:
-                place = (cell["row"], cell["seed"])
-                word = queued.get((submission["job"], index), "")
-                if not word and not found.get(place, progress.LOST).startswith(progress.LOST):
-                    continue  # an earlier submission of it is in the queue
-                log = results.cell_folder(workdir, cell["row"], cell["seed"]) / "log.txt"
-                if not log.exists():  # seeds that are trained together have one
-                    log = log.parent.with_name("log.txt")
-                found[place] = word or (
-                    f"{progress.LOST}: Slurm has no job {submission['job']}_{index} any more; its "
-                    f"last word: {cells_lib.last_line(log)}"
-                )
+        for index, cell in enumerate(submission["tasks"]):
+            place = (cell["row"], cell["seed"])
+            word = queued.get((submission["job"], index), "")
+            if not word and not found.get(place, progress.LOST).startswith(progress.LOST):
+                continue  # an earlier submission of it is in the queue
+            log = results.cell_folder(workdir, *place) / "log.txt"
+            found[place] = word or (
+                f"{progress.LOST}: Slurm has no job {submission['job']}_{index} any more; its "
+                f"last word: {cells_lib.last_line(log)}"
+            )
     return found
 
 

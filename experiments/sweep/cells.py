@@ -65,7 +65,6 @@ class Work:
       total: cells of the sweep, those with a result included.
       workdir: its folder.
       cache_dir: for tokenizers, tokens and programs.
-      pack_seeds: whether seeds of a row are trained in one program.
     """
 
     table: str
@@ -73,53 +72,37 @@ class Work:
     total: int
     workdir: pathlib.Path
     cache_dir: pathlib.Path
-    pack_seeds: bool
 
-    def groups(self) -> dict[str, list[Cell]]:
-        """What one process runs, by its name: seed by seed, the sweep's first row, then by expense.
+    def in_order(self) -> list[Cell]:
+        """Seed by seed: the sweep's first row, which others are compared with, then by expense.
 
-        The first row is what all others are compared with; of those the most expensive begin, lest
-        one runs alone in the end. Seeds that are trained together cost what all of them do.
+        The most expensive begin, lest one runs alone in the end.
         """
-        found: dict[str, list[Cell]] = {}
-        for cell in self.cells:
-            found.setdefault(cell.row if self.pack_seeds else cell.name, []).append(cell)
 
-        def place(name: str) -> tuple[int, bool, float]:
-            first, *others = found[name]
-            expense = cost.training_flops(first.config) * (1 + len(others))
-            return first.seed, first.row != self.cells[0].row, -expense
+        def place(cell: Cell) -> tuple[int, bool, float]:
+            return cell.seed, cell.row != self.cells[0].row, -cost.training_flops(cell.config)
 
-        return {name: found[name] for name in sorted(found, key=place)}
+        return sorted(self.cells, key=place)
 
     def jobs(self, *more: str) -> list[jobs_lib.Job]:
-        """The processes that run all cells, with more flags of transformer_jax.train."""
-        return [self._job(name, group, more) for name, group in self.groups().items()]
-
-    def _job(self, name: str, cells: Sequence[Cell], more: Iterable[str]) -> jobs_lib.Job:
-        folder, seeds = cells[0].folder, []
-        if self.pack_seeds:
-            folder = folder.parent
-            seeds = [f"--seeds={','.join(str(cell.seed) for cell in cells)}"]
-        command = [
-            sys.executable,
-            "-m",
-            "transformer_jax.train",
-            *arguments(cells[0], with_seed=not self.pack_seeds),
-            f"--workdir={folder}",
-            f"--cache_dir={self.cache_dir}",
-            *seeds,
-            *more,
+        """The processes that run the cells, in order, with more flags of transformer_jax.train."""
+        return [
+            jobs_lib.Job(
+                cell.name,
+                [
+                    *(sys.executable, "-m", "transformer_jax.train", *arguments(cell)),
+                    *(f"--workdir={cell.folder}", f"--cache_dir={self.cache_dir}", *more),
+                ],
+                cell.folder / "log.txt",
+                cell.folder,
+            )
+            for cell in self.in_order()
         ]
-        return jobs_lib.Job(name, command, folder / "log.txt", [cell.folder for cell in cells])
 
 
-def arguments(cell: Cell, with_seed: bool = True) -> list[str]:
+def arguments(cell: Cell) -> list[str]:
     """What a cell's command says of its configuration, wherever it runs."""
-    overrides = dict(cell.overrides)
-    if not with_seed:
-        del overrides["train.seed"]
-    return [*config_arguments(overrides), f"--row={cell.row}"]
+    return [*config_arguments(cell.overrides), f"--row={cell.row}"]
 
 
 def config_arguments(overrides: Mapping[str, Any]) -> list[str]:

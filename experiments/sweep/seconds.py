@@ -106,7 +106,7 @@ def measured(
         f"--devices={share.described}",
     ]
     command = [sys.executable, "-m", "experiments.sweep.step_time", *config, *arguments]
-    job = jobs_lib.Job("step_time", command, workdir / "seconds.log", [workdir])
+    job = jobs_lib.Job("step_time", command, workdir / "seconds.log", workdir)
     job.log.unlink(missing_ok=True)
     codes: list[int] = []
     local.run([job], share, lambda _, code: codes.append(code), lambda _: None)

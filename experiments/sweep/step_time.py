@@ -1,7 +1,7 @@
 r"""Measures seconds a training step of rows beside those of base; a sweep starts it.
 
-  python -m experiments.sweep.step_time --config=configs/toy.py --workdir=DIR --cache_dir=DIR/cache \
-      --rows='{"A h=1": {"model.num_heads": 1}}'
+  python -m experiments.sweep.step_time --config=configs/toy.py --workdir=DIR \
+      --cache_dir=DIR/cache --rows='{"A h=1": {"model.num_heads": 1}}'
 
 measures what DIR/seconds.json does not have yet, and adds it.
 """

@@ -13,7 +13,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
-from transformer_jax.training import together
 
 # The axes of parameters and activations are named in the model; this says which of the mesh shares
 # them out.
@@ -141,28 +140,24 @@ def rows_here(rows: int, mesh: jax.sharding.Mesh) -> list[int]:
 
 
 def put(
-    batch: sequences.Batch, mesh: jax.sharding.Mesh, runs: int = 1, rows: int | None = None
+    batch: sequences.Batch, mesh: jax.sharding.Mesh, rows: int | None = None
 ) -> sequences.Batch:
     """Makes a batch a global array, its rows shared out over the devices.
 
     Args:
-      batch: of one run, or those of several, stacked.
+      batch: NumPy's arrays.
       mesh: the devices.
-      runs: how many.
       rows: of the global batch, if `batch` has only those of `rows_here`; else it is whole.
     """
-    where = together.shardings(by_rows(mesh), runs)
-    axis = int(runs > 1)
+    where = by_rows(mesh)
 
     def place(local: np.ndarray) -> jax.Array:
-        number = local.shape[axis] if rows is None else rows
+        number = len(local) if rows is None else rows
         here = np.arange(number) if rows is None else np.array(rows_here(number, mesh))
 
         def part(index: Any) -> np.ndarray:
-            wanted = np.arange(number)[index[axis]]
-            return local.take(np.searchsorted(here, wanted), axis)
+            return local[np.searchsorted(here, np.arange(number)[index[0]])]
 
-        shape = (*local.shape[:axis], number, *local.shape[axis + 1 :])
-        return jax.make_array_from_callback(shape, where, part)
+        return jax.make_array_from_callback((number, *local.shape[1:]), where, part)
 
     return jax.tree.map(place, batch)

@@ -5,7 +5,6 @@ import dataclasses
 import logging
 import pathlib
 import subprocess
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -33,6 +32,7 @@ def run(
     row: str = "",
     overrides: Mapping[str, Any] | None = None,
     profile: bool = False,
+    project: tracking.Project = tracking.NONE,
 ) -> dict[str, Any]:
     """Trains and evaluates one run, or goes on with one that was stopped.
 
@@ -43,107 +43,65 @@ def run(
       row: its name in a table.
       overrides: what it changes against the config file, for the record.
       profile: whether to write a JAX trace of a few steps.
+      project: where the run is shown.
 
     Returns:
       What stands in its result.json.
 
     Raises:
       UserError: the config cannot be run, or the folder holds a run of another config.
-    """
-    workdirs = {config.train.seed: workdir}
-    return run_seeds(config, workdirs, cache_dir, row=row, overrides=overrides, profile=profile)[
-        config.train.seed
-    ]
-
-
-def run_seeds(
-    config: config_lib.Config,
-    workdirs: Mapping[int, files.Path],
-    cache_dir: pathlib.Path,
-    *,
-    row: str = "",
-    overrides: Mapping[str, Any] | None = None,
-    profile: bool = False,
-    project: tracking.Project = tracking.NONE,
-) -> dict[int, dict[str, Any]]:
-    """As `run`, for several seeds of one config, which are trained in one program.
-
-    A seed that fails leaves its failure.json; the others go on without it.
-
-    Args:
-      config: the runs; its own seed does not count.
-      workdirs: each seed's folder.
-      cache_dir: as in `run`.
-      row: as in `run`.
-      overrides: as in `run`.
-      profile: as in `run`.
-      project: where the runs are shown.
-
-    Returns:
-      What stands in each seed's result.json.
-
-    Raises:
-      UserError: as in `run`.
-      RunError: a seed's loss is no number any more, and the others are done; or the run was told
-        to stop.
+      RunError: the loss is no number any more, or the run was told to stop.
     """
     mesh = sharding.make_mesh(config.mesh)
     with hosts.first_alone():
         try:
-            for folder in (cache_dir, *workdirs.values()):
+            for folder in (cache_dir, workdir):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise errors.UserError(f"cannot make the run's folder: {error}") from error
         dataset = dataset_lib.load(config.data, cache_dir)
         check(config, mesh, dataset)
     _require_same_data(dataset)
-    with contextlib.ExitStack() as locks:
+    result = workdir / "result.json"
+    with contextlib.ExitStack() as lock:
 
-        def claim() -> list[str]:
-            for workdir in workdirs.values():
-                locks.enter_context(run_folder.only_run_in(workdir))
-            hashes = [
-                run_folder.claim(workdir, config_lib.replace(config, {"train.seed": seed}), dataset)
-                for seed, workdir in workdirs.items()
-            ]
-            for workdir in _without_result(workdirs).values():
+        def claim() -> tuple[str, bool]:
+            lock.enter_context(run_folder.only_run_in(workdir))
+            digest = run_folder.claim(workdir, config, dataset)
+            if not result.exists():
                 metrics.read(workdir)  # a damaged one is refused before anything is computed
                 (workdir / "failure.json").unlink(missing_ok=True)
-            return hashes
+            return digest, result.exists()
 
-        hashes = dict(zip(workdirs, hosts.from_first(claim), strict=True))
-        waiting = _without_result(workdirs)
-        for seed in workdirs.keys() - waiting.keys():
-            done = workdirs[seed] / "result.json"
-            _log.info("%s is there already: nothing is left to do", done)
-        if waiting:
-            about = {"row": row, "overrides": dict(overrides or {})}
-            with _tracked(project, row, config, waiting, hashes) as trackers:
-                _run_waiting(config, mesh, dataset, waiting, hashes, about, trackers, profile)
-        hosts.from_first(lambda: None)  # the first has written the results
-    return {seed: run_folder.read_result(workdir) for seed, workdir in workdirs.items()}
+        digest, done = hosts.from_first(claim)
+        if done:
+            _log.info("%s is there already: nothing is left to do", result)
+        else:
+            about = {"row": row, "overrides": dict(overrides or {}), "config_hash": digest}
+            with _tracked(project, config, workdir, about) as tracker:
+                _train_and_evaluate(config, mesh, dataset, workdir, about, tracker, profile)
+        hosts.from_first(lambda: None)  # the first has written the result
+    return run_folder.read_result(workdir)
 
 
 @contextlib.contextmanager
 def _tracked(
     project: tracking.Project,
-    row: str,
     config: config_lib.Config,
-    workdirs: Mapping[int, files.Path],
-    hashes: Mapping[int, str],
-) -> Iterator[dict[int, tracking.Tracker]]:
-    """What shows each seed's run in a project, in the first process; in the end, its result too."""
-    trackers: dict[int, tracking.Tracker] = {}
+    workdir: files.Path,
+    about: Mapping[str, Any],
+) -> Iterator[tracking.Tracker | None]:
+    """What shows the run in a project, in the first process; in the end, its result too."""
+    if not project.name or not hosts.is_first():
+        yield None
+        return
+    name = f"{about['row'] or workdir.name}, seed {config.train.seed}"
+    tracker = tracking.Tracker(project, name, workdir, config, about["config_hash"])
     try:
-        for seed, workdir in workdirs.items() if project.name and hosts.is_first() else ():
-            seeded = config_lib.replace(config, {"train.seed": seed})
-            name = f"{row or workdir.name}, seed {seed}"
-            trackers[seed] = tracking.Tracker(project, name, workdir, seeded, hashes[seed])
-        yield trackers
+        yield tracker
     finally:
-        for seed, tracker in trackers.items():
-            is_done = (workdirs[seed] / "result.json").exists()
-            tracker.close(run_folder.read_result(workdirs[seed]) if is_done else None)
+        is_done = (workdir / "result.json").exists()
+        tracker.close(run_folder.read_result(workdir) if is_done else None)
 
 
 def _require_same_data(dataset: dataset_lib.Dataset) -> None:
@@ -157,102 +115,59 @@ def _require_same_data(dataset: dataset_lib.Dataset) -> None:
             )
 
 
-def _run_waiting(
+def _train_and_evaluate(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     dataset: dataset_lib.Dataset,
-    workdirs: Mapping[int, files.Path],
-    hashes: Mapping[int, str],
+    workdir: files.Path,
     about: Mapping[str, Any],
-    trackers: Mapping[int, tracking.Tracker],
+    tracker: tracking.Tracker | None,
     profile: bool,
 ) -> None:
-    """Trains seeds together, evaluates one after another, and writes their results.
+    """Trains, evaluates and writes the result; what fails leaves failure.json.
 
     Args:
-      config: the runs.
+      config: the run.
       mesh: the devices.
       dataset: what to train and evaluate on.
-      workdirs: each seed's folder.
-      hashes: each seed's config hash.
-      about: what every result says besides.
-      trackers: each is told the metrics of a seed.
+      workdir: the run's folder.
+      about: what its result says besides.
+      tracker: is told its metrics.
       profile: whether to write a JAX trace.
-
-    Raises:
-      Exception: what the first seed to fail met.
     """
     for line in paper.deviations(config):
         _log.info("not the paper's: %s", line)
     if config.model.attention_kernel != kernels.PLAIN:
-        if len(workdirs) > 1:
-            raise errors.UserError(
-                f"model.attention_kernel={config.model.attention_kernel} trains one seed at a time"
-            )
         _log.info("attention kernels: %s", kernels.describe(config))
     model = models.build(config.model, config.data.vocab_size)
     encode = dataset.tokenizer.encode
     dev_perplexity = perplexity.build(
         model, encode(dataset.dev.source), encode(dataset.dev.target), config.data, mesh
     )
-    waiting = dict(workdirs)
-    failed: list[Exception] = []
-
-    def fail(seed: int, error: Exception) -> None:
-        workdir = waiting.pop(seed)
+    try:
+        trained = loop.train(
+            model, dataset, config, mesh, workdir, dev_perplexity, tracker, profile
+        )
+        result = {
+            **about,
+            "seed": config.train.seed,
+            **_evaluate(config, mesh, dataset, workdir, *trained, dev_perplexity),
+        }
+        if hosts.is_first():
+            score = result["bleu"][bleu.MAIN]["score"]
+            tensorboard.write_result(workdir, config, result["ppl"], score)
+            files.write_json(workdir / "result.json", result)
+    except preemption.PreemptedError:
+        raise
+    except Exception as error:
+        if not isinstance(error, loop.DivergedError):  # which all processes meet alike
+            hosts.blame(error)
         if hosts.is_first():
             try:
                 run_folder.record_failure(workdir, error)
-            except Exception as another:  # the first is raised below
+            except Exception as another:  # the first is raised
                 _log.warning("%s could not be left: %s", workdir / "failure.json", another)
-        traceback.clear_frames(error.__traceback__)  # they hold the state of all seeds
-        failed.append(error)
-
-    trained: dict[int, tuple[step_lib.TrainState, float]] = {}
-    while waiting and not trained:
-        try:
-            trained = loop.train(
-                model, dataset, config, mesh, waiting, dev_perplexity, trackers, profile
-            )
-        except loop.DivergedError as error:
-            fail(error.seed, error)
-        except preemption.PreemptedError:
-            raise
-        except Exception as error:
-            hosts.blame(error)
-            for seed in list(waiting):
-                fail(seed, error)
-    together = list(waiting)
-    for seed in together:
-        try:
-            result = {
-                **about,
-                "seed": seed,
-                "seeds_together": together,
-                **_evaluate(config, mesh, dataset, waiting[seed], *trained[seed], dev_perplexity),
-                "config_hash": hashes[seed],
-            }
-            if hosts.is_first():
-                seeded = config_lib.replace(config, {"train.seed": seed})
-                score = result["bleu"][bleu.MAIN]["score"]
-                tensorboard.write_result(waiting[seed], seeded, result["ppl"], score)
-                files.write_json(waiting[seed] / "result.json", result)
-        except Exception as error:
-            hosts.blame(error)
-            fail(seed, error)
-            if hosts.are_several() and not isinstance(error, errors.RunError):
-                raise  # the others are still at this seed
-    if failed:
-        raise failed[0]
-
-
-def _without_result(workdirs: Mapping[int, files.Path]) -> dict[int, files.Path]:
-    """The seeds that are still to be run."""
-    waiting: dict[int, files.Path] = {}
-    for seed, workdir in workdirs.items():
-        if not (workdir / "result.json").exists():
-            waiting[seed] = workdir
-    return waiting
+        raise
 
 
 def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:

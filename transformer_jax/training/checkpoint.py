@@ -57,10 +57,6 @@ class Checkpoints:
             ocp.CompositeCheckpointHandler(
                 state=ocp.StandardCheckpointHandler(), record=ocp.JsonCheckpointHandler()
             ),
-            # Of several seeds trained together, each with its own: their processes meet apart.
-            multiprocessing_options=ocp.options.MultiprocessingOptions(
-                barrier_sync_key_prefix=f"seed{config.train.seed}"
-            ),
         )
         self._sealing: threading.Thread | None = None
         self._failure: errors.RunError | None = None

@@ -98,19 +98,17 @@ def tokens_per_second(workdir: files.Path) -> float:
     return statistics.median(rates)
 
 
-def log_progress(name: str, step: int, num_steps: int, values: dict[str, float]) -> None:
+def log_progress(step: int, num_steps: int, values: dict[str, float]) -> None:
     """One line: step, loss, speed and the time left at that speed.
 
     Args:
-      name: what the line begins with.
       step: steps taken.
       num_steps: steps in all.
       values: the run's metrics.
     """
     left = (num_steps - step) * values["seconds_per_step"]
     _log.info(
-        "%sstep %s of %s   loss %.3f   ppl %.2f   %s target tokens/s   %s left",
-        name,
+        "step %s of %s   loss %.3f   ppl %.2f   %s target tokens/s   %s left",
         f"{step:,}",
         f"{num_steps:,}",
         values["loss"],

@@ -14,7 +14,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding
-from transformer_jax.training import losses, optimizer, together
+from transformer_jax.training import losses, optimizer
 
 # By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
 # larger tiles, base's step takes 6% fewer cycles by the compiler's estimate.
@@ -107,9 +107,7 @@ def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh) -> int:
     return sharding.rows_for_budget(train.batch_tokens, length, train.accumulation_steps, mesh)
 
 
-def make_step(
-    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int = 1
-) -> Step:
+def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh) -> Step:
     """Compiles, at its first call, one optimiser step; it consumes the state it is given.
 
     The loss is the mean over all real target tokens of the global batch, however many devices and
@@ -119,8 +117,6 @@ def make_step(
       model: an architecture.
       config: the run.
       mesh: the devices.
-      runs: how many runs one step advances; with several, state, batch, key and metrics are
-        stacked (`together`).
     """
     _, shardings = state_shapes_and_shardings(model, config, mesh)
     transformation = optimizer.build(config.train, config.model.d_model)
@@ -188,18 +184,16 @@ def make_step(
         return TrainState(state.step + 1, params, opt_state), metrics
 
     everywhere = sharding.replicated(mesh)
-    shardings = together.shardings(shardings, runs)
-    rows = together.shardings(sharding.by_rows(mesh), runs)
     return jax.jit(
-        step if runs == 1 else jax.vmap(step, in_axes=(0, 0, None, 0)),
-        in_shardings=(shardings, rows, everywhere, everywhere),
+        step,
+        in_shardings=(shardings, sharding.by_rows(mesh), everywhere, everywhere),
         out_shardings=(shardings, everywhere),
         donate_argnums=0,
     )
 
 
 def compile_step(
-    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh, runs: int = 1
+    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Compiled:
     """`make_step`'s step, compiled for the run's batches before there are any; see there."""
     shapes, shardings = state_shapes_and_shardings(model, config, mesh)
@@ -207,23 +201,19 @@ def compile_step(
     rows = rows_of(config, mesh)
 
     def shaped(leaf: Any, where: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
-        shape = leaf.shape if runs == 1 else (runs, *leaf.shape)
-        return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=where)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
 
-    state = jax.tree.map(shaped, shapes, together.shardings(shardings, runs))
+    state = jax.tree.map(shaped, shapes, shardings)
     source, target = (jax.ShapeDtypeStruct((rows, length), jnp.int32) for length in lengths)
-    by_rows = together.shardings(sharding.by_rows(mesh), runs)
     batch = jax.tree.map(
-        lambda leaf: shaped(leaf, by_rows),
+        lambda leaf: shaped(leaf, sharding.by_rows(mesh)),
         sequences.Batch(
             sequences.Sequences(*[source] * 3), sequences.Sequences(*[target] * 3), target
         ),
     )
     # Shapes, not arrays: what will run elsewhere takes none of this process's devices.
-    hyper, key = jax.eval_shape(
-        lambda: (hyperparameters(config), together.stack([jax.random.key(0)] * runs))
-    )
-    step: Any = make_step(model, config, mesh, runs)
+    hyper, key = jax.eval_shape(lambda: (hyperparameters(config), jax.random.key(0)))
+    step: Any = make_step(model, config, mesh)
     kind = mesh.devices.flat[0].device_kind
     return step.lower(state, batch, hyper, key).compile(compiler_options=COMPILER_OPTIONS.get(kind))
 

@@ -86,7 +86,6 @@ class Tracker:
                     dir=str(folder),
                     config=config_lib.to_dict(config),
                     mode=mode,
-                    reinit="create_new",  # seeds that are trained together are a run each
                     settings=wandb.Settings(
                         console="off",
                         init_timeout=SECONDS_TO_START,
