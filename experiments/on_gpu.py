@@ -241,9 +241,7 @@ if __name__ == "__main__":
     _SWEEP = flags.DEFINE_multi_string(
         "sweep", [], "A sweep to run too: 'NAME MODULE FLAGS', in WORKDIR/NAME; may be repeated."
     )
-    _BASE, _BIG, _SMALL = (
-        flags_lib.define_config(name, required=False) for name in ("base", "big")
-    )
+    _BASE, _BIG = (flags_lib.define_config(name, required=False) for name in ("base", "big"))
     _SENTENCES = flags.DEFINE_list(
         "sentences", "8,32,128,512", "Numbers of sentences that base translates at a time."
     )

@@ -11,6 +11,7 @@ import pytest
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
+from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import bleu, perplexity
 
@@ -75,7 +76,8 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config):
             nats -= float(log_p[0, position, label])
             tokens += 1
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-    source, target = zip(*pairs, strict=True)
-    found = perplexity.build(model, source, target, config.data, mesh)(params)
+    source, target = map(list, zip(*pairs, strict=True))
+    held_out = dataset_lib.HeldOut([""] * 4, [""] * 4, source, target)
+    found = perplexity.build(model, held_out, config.data, mesh)(params)
     assert tokens == 4 + 1 + 23 + 2 + 4
     assert found == pytest.approx(math.exp(nats / tokens), rel=1e-4)

@@ -57,7 +57,7 @@ STAND_IN = textwrap.dedent("""
         return Run(arguments["name"])
 """)
 PROTOS: Any = (event_pb2, plugin_hparams_pb2)  # whose classes exist at run time only
-FLAGS = ("--seeds=0,1", "--row=A h=1", "--wandb=parts", "--wandb_group=sweep")
+FLAGS = ("--config.train.seed=1", "--row=A h=1", "--wandb=parts", "--wandb_group=sweep")
 
 
 def see(folder):
@@ -78,7 +78,7 @@ def calls(folder):
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(stand_in, tmp_path_factory):
-    """Two seeds in one program, killed after a checkpoint and started again."""
+    """A run that was killed after a checkpoint and started again."""
     workdir, cache_dir = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("cache")
     start = functools.partial(
         processes.start,
@@ -90,8 +90,7 @@ def killed_and_resumed(stand_in, tmp_path_factory):
         train__num_steps=24,
     )
     run = start()
-    folders = [workdir / f"seed{seed}" for seed in (0, 1)]
-    assert run.until(lambda: all(processes.checkpoints(folder) for folder in folders)), run.text()
+    assert run.until(lambda: bool(processes.checkpoints(workdir))), run.text()
     run.kill()
     told = calls(stand_in)
     assert run_is_unfinished(told)
@@ -123,9 +122,8 @@ def hparams_of(event):
     ]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_tensorboard_is_told_each_runs_hyperparameters_and_result(killed_and_resumed, seed):
-    workdir = killed_and_resumed[0] / f"seed{seed}"
+def test_tensorboard_is_told_a_runs_hyperparameters_and_result(killed_and_resumed):
+    workdir = killed_and_resumed[0]
     read = [events(path) for path in sorted((workdir / "tensorboard").iterdir())]
     assert len(read) >= 3  # before the kill, after it, and the result
     config = run_folder.read_config(workdir)
@@ -139,7 +137,7 @@ def test_tensorboard_is_told_each_runs_hyperparameters_and_result(killed_and_res
         }
         assert shown == expected
     assert expected["model.d_k"] == 6
-    assert expected["train.seed"] == seed
+    assert expected["train.seed"] == 1
     assert expected["model.rematerialise"] is False
     assert expected["model.position"] == config.model.position
     assert expected["data.vocab_size"] == 400
@@ -157,10 +155,9 @@ def test_tensorboard_is_told_each_runs_hyperparameters_and_result(killed_and_res
     assert forgotten - 1 in range(8, 24, 8)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed, seed):
-    workdir, before, after = killed_and_resumed
-    folder, name = workdir / f"seed{seed}", f"A h=1, seed {seed}"
+def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
+    folder, before, after = killed_and_resumed
+    name = "A h=1, seed 1"
     first, second = (
         next(call[1] for call in told if call[0] == "init" and call[1]["name"] == name)
         for told in (before, after)
@@ -177,16 +174,10 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed, seed
     assert [call[2] for call in after if call[:2] == ["finish", name]] == [0]
 
 
-def test_runs_of_other_names_or_configs_are_other_runs_of_wandb(killed_and_resumed):
-    _, before, _ = killed_and_resumed
-    ids = [call[1]["id"] for call in before if call[0] == "init"]
-    assert len(set(ids)) == 2
-
-
 def test_the_result_says_nothing_of_wandb(killed_and_resumed):
     workdir, _, _ = killed_and_resumed
     for name in ("result.json", "config.json", "run.json"):
-        assert "parts" not in (workdir / "seed0" / name).read_text(encoding="utf-8")
+        assert "parts" not in (workdir / name).read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -195,11 +186,19 @@ def track(stand_in, monkeypatch, make_config, tmp_path):
     monkeypatch.syspath_prepend(str(stand_in))
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     (stand_in / "calls.jsonl").unlink(missing_ok=True)
-    yield lambda: tracking.Tracker(
-        tracking.Project("parts"), "one", tmp_path, make_config(), "0" * 64
+    yield lambda name="one", digest="0" * 64: tracking.Tracker(
+        tracking.Project("parts"), name, tmp_path, make_config(), digest
     )
     for name in ("unreachable", "broken"):
         (stand_in / name).unlink(missing_ok=True)
+
+
+def test_runs_of_other_names_or_configs_are_other_runs_of_wandb(track, stand_in):
+    for arguments in ((), (), ("other",), ("one", "1" * 64)):
+        track(*arguments)
+    first, again, *others = [call[1]["id"] for call in calls(stand_in) if call[0] == "init"]
+    assert first == again
+    assert len({first, *others}) == 3
 
 
 def test_without_a_network_the_run_is_kept_in_its_folder(track, stand_in, caplog):

@@ -31,9 +31,13 @@ def main() -> None:
     except OSError as error:
         raise errors.UserError(f"cannot make the cache's folder: {error}") from error
     dataset = dataset_lib.load(config.data, cache_dir)
-    held_out = [s for pairs in (dataset.dev, dataset.test) for s in pairs.source + pairs.target]
-    encode, decode = dataset.tokenizer.encode, dataset.tokenizer.decode
-    changed = sum(a != b for a, b in zip(held_out, decode(encode(held_out)), strict=True))
+    held_out: list[str] = []
+    ids: list[list[int]] = []
+    for pairs in (dataset.dev, dataset.test):
+        held_out += [*pairs.source, *pairs.target]
+        ids += [*pairs.source_ids, *pairs.target_ids]
+    decoded = dataset.tokenizer.decode(ids)
+    changed = sum(a != b for a, b in zip(held_out, decoded, strict=True))
     _log.info(
         "%s of %s development and test sentences survive encoding and decoding unchanged",
         f"{len(held_out) - changed:,}",

@@ -147,12 +147,9 @@ class Evaluation:
         mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
         model = models.build(config.model, config.data.vocab_size)
         self._params = step_lib.init_state(model, config, mesh).params
-        source, target = (
-            dataset.tokenizer.encode(side[:sentences])
-            for side in (dataset.dev.source, dataset.dev.target)
-        )
-        self._perplexity = perplexity.build(model, source, target, config.data, mesh)
-        self._sources = source
+        chosen_pairs = dataset.dev.first(sentences)
+        self._perplexity = perplexity.build(model, chosen_pairs, config.data, mesh)
+        self._sources = chosen_pairs.source_ids
         self._search = beam_search.build(cast(Any, Endless(model)), config.decode)
 
     def run(self, steps: int) -> None:

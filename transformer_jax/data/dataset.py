@@ -21,6 +21,35 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """A development or test set; a test set may have no pairs.
+
+    Attributes:
+      source: sentences.
+      target: their translations.
+      source_ids: encoded sentences, without end tokens.
+      target_ids: encoded translations, likewise.
+    """
+
+    source: list[str]
+    target: list[str]
+    source_ids: list[list[int]]
+    target_ids: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def first(self, number: int) -> "HeldOut":
+        """So many of its pairs, or all."""
+        return HeldOut(
+            self.source[:number],
+            self.target[:number],
+            self.source_ids[:number],
+            self.target_ids[:number],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Dataset:
     """All that a run reads.
 
@@ -29,8 +58,8 @@ class Dataset:
       source: encoded training sentences, without end tokens.
       target: their translations.
       usable: indices of the training pairs that are neither empty nor too long for a row.
-      dev: development pairs, as text.
-      test: test pairs, as text.
+      dev: the development set.
+      test: the test set.
       digests: SHA-256 of corpus (training and development set), tokenizer and test set.
       provenance: where the corpus comes from, and how many training pairs were dropped.
     """
@@ -39,8 +68,8 @@ class Dataset:
     source: token_cache.TokenLists
     target: token_cache.TokenLists
     usable: Int[np.ndarray, "pairs"]
-    dev: corpus_lib.Pairs
-    test: corpus_lib.Pairs
+    dev: HeldOut
+    test: HeldOut
     digests: Mapping[str, str]
     provenance: Mapping[str, Any]
 
@@ -100,13 +129,17 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     source, target = token_cache.encoded(corpus.train, tokenizer, cache_dir / f"tokens-{key}")
     found = checks.run(corpus, config.source_language, config.target_language, cache_dir)
     usable, dropped = _usable(source, target, config)
+    dev, test = (
+        HeldOut(pairs.source, pairs.target, *map(tokenizer.encode, (pairs.source, pairs.target)))
+        for pairs in (corpus.dev, corpus.test)
+    )
     return Dataset(
         tokenizer,
         source,
         target,
         usable,
-        corpus.dev,
-        corpus.test,
+        dev,
+        test,
         digests={
             "corpus": corpus.digest,
             "tokenizer": tokenizer.digest,
@@ -123,8 +156,9 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
 
 def longest(dataset: Dataset) -> tuple[int, int]:
     """Tokens of the longest development or test source, and reference, with their end tokens."""
-    sides = (dataset.dev.source + dataset.test.source, dataset.dev.target + dataset.test.target)
-    source, target = (1 + max(map(len, dataset.tokenizer.encode(side))) for side in sides)
+    dev, test = dataset.dev, dataset.test
+    sides = ([*dev.source_ids, *test.source_ids], [*dev.target_ids, *test.target_ids])
+    source, target = (1 + max(map(len, side)) for side in sides)
     return source, target
 
 

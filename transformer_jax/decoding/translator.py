@@ -74,9 +74,15 @@ class Translator:
         Raises:
           UserError: a sentence is too long for learned positions, or for the memory there is.
         """
-        texts = [""] * len(sentences)
+        return self.translate_ids(self.tokenizer.encode(sentences), progress)
+
+    def translate_ids(
+        self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
+    ) -> list[str]:
+        """As `translate`, of sentences that are encoded, without end tokens."""
+        texts = [""] * len(sources)
         done = 0
-        for found in self.search(self.tokenizer.encode(sentences)):
+        for found in self.search(sources):
             for place, text in zip(found, self._decode(list(found.values())), strict=True):
                 texts[place] = text
             done += len(found)

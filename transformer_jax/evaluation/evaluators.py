@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from transformer_jax import files
-from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.evaluation import bleu
@@ -23,7 +22,7 @@ class Measured(NamedTuple):
 
 
 def measure(
-    pairs: corpus_lib.Pairs,
+    pairs: dataset_lib.HeldOut,
     translator: translator_lib.Translator,
     perplexity: Callable[[Any], float],
 ) -> Measured:
@@ -36,13 +35,13 @@ def measure(
     """
     started = time.monotonic()
     ppl = perplexity(translator.params)
-    hypotheses = translator.translate(pairs.source, _log_decoding(len(pairs)))
+    hypotheses = translator.translate_ids(pairs.source_ids, _log_decoding(len(pairs)))
     return Measured(ppl, hypotheses, time.monotonic() - started)
 
 
 def score(
     name: str,
-    pairs: corpus_lib.Pairs,
+    pairs: dataset_lib.HeldOut,
     measured: Measured,
     language: str,
     workdir: files.Path,
@@ -90,7 +89,7 @@ def by_length(
       hypotheses: translations of its development set.
       width: tokens of a bucket.
     """
-    lengths = [len(tokens) for tokens in dataset.tokenizer.encode(dataset.dev.source)]
+    lengths = [len(tokens) for tokens in dataset.dev.source_ids]
 
     def score(bounds: Sequence[int]) -> list[bleu.Bucket]:
         return bleu.score_by_length(hypotheses, dataset.dev.target, lengths, bounds)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -12,6 +12,7 @@ import numpy as np
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, packing
+from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.models import embedding
 from transformer_jax.training import losses
@@ -22,8 +23,7 @@ BATCH_TOKENS = 8192  # target positions computed together
 
 def build(
     model: nn.Module,
-    source: Sequence[Sequence[int]],
-    target: Sequence[Sequence[int]],
+    pairs: dataset_lib.HeldOut,
     config: config_lib.DataConfig,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], float]:
@@ -34,14 +34,14 @@ def build(
 
     Args:
       model: an architecture.
-      source: encoded source sentences.
-      target: encoded references.
+      pairs: sources and references.
       config: lengths of rows, where no sentence is longer.
       mesh: the devices that rows are shared out over.
 
     Returns:
       The function; it raises RunError if the model has diverged.
     """
+    source, target = pairs.source_ids, pairs.target_ids
     source_lengths = np.array([len(ids) + 1 for ids in source])
     target_lengths = np.array([len(ids) + 1 for ids in target])
     capacities = (

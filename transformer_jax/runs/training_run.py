@@ -140,10 +140,7 @@ def _train_and_evaluate(
     if config.model.attention_kernel != kernels.PLAIN:
         _log.info("attention kernels: %s", kernels.describe(config))
     model = models.build(config.model, config.data.vocab_size)
-    encode = dataset.tokenizer.encode
-    dev_perplexity = perplexity.build(
-        model, encode(dataset.dev.source), encode(dataset.dev.target), config.data, mesh
-    )
+    dev_perplexity = perplexity.build(model, dataset.dev, config.data, mesh)
     try:
         trained = loop.train(
             model, dataset, config, mesh, workdir, dev_perplexity, tracker, profile
@@ -189,7 +186,7 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         raise errors.UserError(
             "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
         )
-    loop.make_batches(dataset, config, mesh)
+    step_lib.rows_of(config, mesh)
     step_lib.state_shapes_and_shardings(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
         source, target = dataset_lib.longest(dataset)
@@ -215,17 +212,14 @@ def _evaluate(
 ) -> dict[str, Any]:
     """Perplexity and BLEU of a trained run, and what else its result says, in the first process."""
     model = models.build(config.model, config.data.vocab_size)
-    params, encode = state.params, dataset.tokenizer.encode
+    params = state.params
     if config.evaluation.average_checkpoints > 1:
         params = trained.restore_params(model, config, mesh, workdir, dataset.tokenizer)
     translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
     measured = {"dev": evaluators.measure(dataset.dev, translate, dev_perplexity)}
     if config.evaluation.score_test:
-        test = dataset.test
-        of_test = perplexity.build(
-            model, encode(test.source), encode(test.target), config.data, mesh
-        )
-        measured["test"] = evaluators.measure(test, translate, of_test)
+        of_test = perplexity.build(model, dataset.test, config.data, mesh)
+        measured["test"] = evaluators.measure(dataset.test, translate, of_test)
     if not hosts.is_first():
         return {}
     language = config.data.target_language
