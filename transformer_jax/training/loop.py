@@ -1,7 +1,6 @@
 """The training loop: from the last checkpoint, or from the start, to the last step."""
 
 import contextlib
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,10 @@ from transformer_jax.training import step as step_lib
 _log = logging.getLogger(__name__)
 
 SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is compiled
+_STOPPED = (
+    "stopped by SIGTERM; the checkpoint of step {} is written, and the same command goes on from "
+    "there"
+)
 
 
 class DivergedError(errors.RunError):
@@ -60,59 +63,81 @@ def train(
     """
     started, num_steps = time.monotonic(), config.train.num_steps
     batches = make_batches(dataset, config, mesh)
-    _log.info(
-        "packing fills %.1f%% of source and %.1f%% of target positions",
-        *(100 * rate for rate in batches.fill_rates()),
-    )
     folder, tokenizer = workdir / "checkpoints", dataset.tokenizer.digest
     with contextlib.closing(checkpoint.Checkpoints(folder, config, tokenizer)) as checkpoints:
         checkpoints.recover()
         first = checkpoints.latest_step() or 0
         # What does not fit is refused before there is a state.
         advance = fitting.compile_step(model, config, mesh) if first < num_steps else None
-        if first:
-            _log.info("going on from the checkpoint of step %s", f"{first:,}")
-            shapes = step_lib.state_shapes_and_shardings(model, config, mesh)
-            state, spent, window_starts = checkpoints.restore(*shapes)
-            batches.plan.remember(window_starts)
-        else:
-            state, spent = step_lib.init_state(model, config, mesh), 0.0
+        state, spent = _start_or_resume(model, config, mesh, checkpoints, batches)
         started -= spent
         if advance is None:
             return state, time.monotonic() - started
-        hyper, key = step_lib.hyperparameters(config), jax.random.key(config.train.seed)
         tally, trace = _Tally(config, first), _Trace(workdir, first, num_steps, profile)
-        inputs = itertools.islice(batches.from_step(first), num_steps - first)
         with preemption.heeded(), _opened_log(workdir, first, config, tracker) as log, trace:
-            for step, local in enumerate(inputs, start=first + 1):
+            hyper, key = step_lib.hyperparameters(config), jax.random.key(config.train.seed)
+            for step, local in enumerate(batches.from_step(first), start=first + 1):
                 trace.begin_at(step)
                 batch = sharding.put(local, mesh, batches.batch_rows)
                 state, measured = advance(state, batch, hyper, key)
                 trace.end_at(step, state)
                 tally.add(step, measured)
-                values: dict[str, float] = {}
-                if step % config.log.every == 0 or step == num_steps:
-                    values = tally.means()
-                    metrics.log_progress(step, num_steps, values)
-                    values["wall_seconds"] = time.monotonic() - started
-                if config.log.dev_every and step % config.log.dev_every == 0:
-                    with tally.paused():
-                        values["dev_ppl"] = _development_perplexity(step, state, dev_perplexity)
-                if values and log:
+                if (values := _due(step, config, tally, state, dev_perplexity, started)) and log:
                     log.write(step, values)
                 stop = preemption.reached()
                 if step % config.checkpoint.every == 0 or step == num_steps or stop:
-                    with tally.paused():
+                    with tally.paused_to_save(step):
                         checkpoints.save(state, time.monotonic() - started, batches.plan.starts)
-                    tally.saved = step
                 if stop:
                     checkpoints.wait()
-                    raise preemption.PreemptedError(
-                        f"stopped by SIGTERM; the checkpoint of step {step} is written, and the "
-                        "same command goes on from there"
-                    )
+                    raise preemption.PreemptedError(_STOPPED.format(step))
             checkpoints.wait()
         return state, time.monotonic() - started
+
+
+def _start_or_resume(
+    model: nn.Module,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    checkpoints: checkpoint.Checkpoints,
+    batches: batching.TrainingBatches,
+) -> tuple[step_lib.TrainState, float]:
+    """The state to go on from, and the seconds that earlier starts spent on it."""
+    source_fill, target_fill = (100 * rate for rate in batches.fill_rates())
+    _log.info(
+        "packing fills %.1f%% of source and %.1f%% of target positions", source_fill, target_fill
+    )
+    if (step := checkpoints.latest_step()) is None:
+        return step_lib.init_state(model, config, mesh), 0.0
+    _log.info("going on from the checkpoint of step %s", f"{step:,}")
+    shapes_and_shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
+    state, spent, window_starts = checkpoints.restore(*shapes_and_shardings)
+    batches.plan.remember(window_starts)
+    return state, spent
+
+
+def _due(
+    step: int,
+    config: config_lib.Config,
+    tally: "_Tally",
+    state: step_lib.TrainState,
+    dev_perplexity: Callable[[Any], float],
+    started: float,
+) -> dict[str, float]:
+    """What is due after a step: means since the last line, development perplexity, or nothing."""
+    values: dict[str, float] = {}
+    if step % config.log.every == 0 or step == config.train.num_steps:
+        values = tally.means()
+        metrics.log_progress(step, config.train.num_steps, values)
+        values["wall_seconds"] = time.monotonic() - started
+    if config.log.dev_every and step % config.log.dev_every == 0:
+        with tally.paused():
+            try:
+                values["dev_ppl"] = dev_perplexity(state.params)
+            except errors.RunError as error:
+                raise DivergedError(f"step {step}: {error}") from error
+        _log.info("step %s: development ppl %.3f", f"{step:,}", values["dev_ppl"])
+    return values
 
 
 def _opened_log(
@@ -127,28 +152,12 @@ def _opened_log(
     return contextlib.closing(metrics.MetricsLog(workdir, step, config, tracker))
 
 
-def _development_perplexity(
-    step: int, state: step_lib.TrainState, measure: Callable[[Any], float]
-) -> float:
-    try:
-        found = measure(state.params)
-    except errors.RunError as error:
-        raise DivergedError(f"step {step}: {error}") from error
-    _log.info("step %s: development ppl %.3f", f"{step:,}", found)
-    return found
-
-
 @final
 class _Tally:
-    """Steps since the last line of metrics, and the seconds spent on them.
-
-    Attributes:
-      saved: the step of the newest checkpoint; 0: there is none.
-    """
+    """Steps since the last line of metrics, and the seconds spent on them."""
 
     def __init__(self, config: config_lib.Config, step: int) -> None:
-        self._config = config
-        self.saved = step
+        self._config, self._saved = config, step
         self._begin()
 
     def _begin(self) -> None:
@@ -166,6 +175,13 @@ class _Tally:
         start = time.monotonic()
         yield
         self._paused += time.monotonic() - start
+
+    @contextlib.contextmanager
+    def paused_to_save(self, step: int) -> Iterator[None]:
+        """As `paused`; then there is a checkpoint of that step."""
+        with self.paused():
+            yield
+        self._saved = step
 
     def means(self) -> dict[str, float]:
         """Means over the tokens of all steps, and their speed; begins anew.
@@ -198,8 +214,8 @@ class _Tally:
         for (step, _), one in zip(self._steps, fetched, strict=True):
             if not np.isfinite(one.smoothed_loss + one.gradient_norm):
                 newest = (
-                    f"the last good checkpoint is that of step {self.saved}"
-                    if self.saved
+                    f"the last good checkpoint is that of step {self._saved}"
+                    if self._saved
                     else "there is no checkpoint yet"
                 )
                 raise DivergedError(
