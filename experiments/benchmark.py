@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from experiments.benchmarks import cost, measuring, speed_tables, timing, worker, workloads
-from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.benchmark")
@@ -166,7 +165,7 @@ def main() -> None:
     workdir = files.local_path(_WORKDIR.value)
     known = workloads.all_workloads()
     for name in _WORKLOADS.value:
-        config_lib.require_known("--workloads", name, known)
+        fields.require_known("--workloads", name, known)
     if not _WORKLOADS.value and not _RUN.value:
         raise errors.UserError("neither --workloads nor --run names something to time")
     cache_dir = workdir / "cache"

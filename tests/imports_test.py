@@ -11,6 +11,7 @@ ROOMS = [
     "launch",
     "configs",
     "transformer_jax.errors",
+    "transformer_jax.fields",
     "transformer_jax.config",
     "transformer_jax.paper",
     "transformer_jax.files",

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import fields, sequences
 from transformer_jax.data import tokenizer
 from transformer_jax.distributed import sharding
 
@@ -77,7 +77,7 @@ def build(
     Raises:
       UserError: the length penalty is unknown.
     """
-    penalty = config_lib.lookup("decode.penalty", config.penalty, PENALTIES)
+    penalty = fields.lookup("decode.penalty", config.penalty, PENALTIES)
     return _BeamSearch(model, config, penalty, mesh, one_core)
 
 

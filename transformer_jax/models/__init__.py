@@ -8,7 +8,7 @@ from flax import linen as nn
 from jaxtyping import Float, PRNGKeyArray
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, sequences
+from transformer_jax import errors, fields, sequences
 from transformer_jax.models import (
     convolutional,
     dropout,
@@ -42,20 +42,20 @@ def build(
     Raises:
       errors.UserError: a kind is unknown, or a size does not suit a kind.
     """
-    config_lib.require_known("model.norm", config.norm, layers.NORMS)
-    config_lib.require_known("model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS)
-    config_lib.require_known("model.feed_forward", config.feed_forward, layers.FEED_FORWARDS)
-    config_lib.require_known("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
-    config_lib.require_known("model.attention_kernel", config.attention_kernel, kernels.KINDS)
-    position = config_lib.lookup("model.position", config.position, positions.KINDS)
+    fields.require_known("model.norm", config.norm, layers.NORMS)
+    fields.require_known("model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS)
+    fields.require_known("model.feed_forward", config.feed_forward, layers.FEED_FORWARDS)
+    fields.require_known("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
+    fields.require_known("model.attention_kernel", config.attention_kernel, kernels.KINDS)
+    position = fields.lookup("model.position", config.position, positions.KINDS)
     for field in position.even:
         if getattr(config, field) % 2:
             raise errors.UserError(
                 f"model.position={config.position} needs an even {field}, "
                 f"but model.{field}={getattr(config, field)}"
             )
-    architecture = config_lib.lookup("model.architecture", config.architecture, ARCHITECTURES)
-    config_lib.require_known(
+    architecture = fields.lookup("model.architecture", config.architecture, ARCHITECTURES)
+    fields.require_known(
         "model.recurrent_attention", config.recurrent_attention, recurrent.ATTENTIONS
     )
     _check_parts(config, position)
