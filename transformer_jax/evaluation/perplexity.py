@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 
@@ -13,7 +12,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, packing
 from transformer_jax.distributed import sharding
-from transformer_jax.models import embedding
+from transformer_jax.models import embedding, interface
 from transformer_jax.training import losses
 
 LARGEST = 700  # nats per token whose exponential is still a number
@@ -21,7 +20,7 @@ BATCH_TOKENS = 8192  # target positions computed together
 
 
 def build(
-    model: nn.Module,
+    model: interface.Architecture,
     source: Sequence[Sequence[int]],
     target: Sequence[Sequence[int]],
     config: config_lib.DataConfig,

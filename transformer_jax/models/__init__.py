@@ -1,11 +1,11 @@
 """Models: what turns source and target tokens into logits."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, sequences
@@ -13,6 +13,7 @@ from transformer_jax.models import (
     convolutional,
     dropout,
     embedding,
+    interface,
     kernels,
     layers,
     masks,
@@ -22,16 +23,31 @@ from transformer_jax.models import (
     transformer,
 )
 
-ARCHITECTURES: dict[str, Any] = {
+ARCHITECTURES: dict[str, type[interface.Decoder]] = {
     "transformer": transformer.Transformer,
     **dict.fromkeys(recurrent_cells.CELLS, recurrent.Recurrent),
     "conv": convolutional.Convolutional,
+}
+# What says of a part that a model is without it, where it could have it; sizes have no such value.
+ABSENT: Mapping[str, Any] = {
+    "num_kv_heads": 0,
+    "attention_dropout_rate": 0,
+    "feed_forward_dropout_rate": 0,
+    "position": "none",
+    "norm": "layer_norm",
+    "norm_placement": "post",
+    "feed_forward": "relu",
+    "attention_pattern": "window",
+    "window": 0,
+    "recurrent_attention": "none",
+    "attention_kernel": "plain",
+    "rematerialise": False,
 }
 
 
 def build(
     config: config_lib.ModelConfig, vocab_size: int, platform: str | None = None
-) -> nn.Module:
+) -> interface.Decoder:
     """The model that a configuration describes.
 
     Args:
@@ -65,13 +81,9 @@ def build(
 def _check_parts(config: config_lib.ModelConfig, position: type[positions.Position]) -> None:
     """Raises UserError where the config asks for a part that its architecture does not have."""
     kind = config.architecture
-    for field, value in ARCHITECTURES[kind].unused.items():
-        found = getattr(config, field)
-        if found != value:
-            raise errors.UserError(
-                f"model.architecture={kind} has no use for model.{field}={found}: "
-                f"set model.{field}={value}"
-            )
+    for field, value in ABSENT.items():
+        if field not in ARCHITECTURES[kind].reads and getattr(config, field) != value:
+            raise _useless(config, field, f"set model.{field}={value}")
     if kind in recurrent_cells.CELLS and config.d_model % 2:
         raise errors.UserError(
             f"model.architecture={kind} needs an even d_model, one half for each direction, but "
@@ -85,20 +97,51 @@ def _check_parts(config: config_lib.ModelConfig, position: type[positions.Positi
         )
 
 
+def require_read(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
+    """Raises UserError if a field that someone has set has no effect on the architecture.
+
+    `build` refuses parts that an architecture lacks. Sizes it cannot: a configuration has them all,
+    whatever its architecture, so that a table's rows can change that alone. Only who sets one for
+    an architecture that does not read it is mistaken.
+
+    Args:
+      config: the model.
+      names: the dotted names of fields that were set for it, of other sections too.
+    """
+    reads = fields.lookup("model.architecture", config.architecture, ARCHITECTURES).reads
+    for name in names:
+        section, _, field = name.partition(".")
+        if section == "model" and field not in reads and field not in ABSENT:
+            raise _useless(config, field, f"leave out {name}")
+
+
+def _useless(config: config_lib.ModelConfig, field: str, remedy: str) -> errors.UserError:
+    found = getattr(config, field)
+    return errors.UserError(
+        f"model.architecture={config.architecture} has no use for model.{field}={found}: {remedy}"
+    )
+
+
 def _acts_on_attention(position: type[positions.Position]) -> bool:
     plain = positions.Position
     return position.rotate is not plain.rotate or position.bias is not plain.bias
 
 
+def init(model: interface.Architecture, key: PRNGKeyArray) -> Any:
+    """A model's first parameters, boxed with their logical axes."""
+    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+    return model.init(key, example, example)
+
+
 def outputs(
-    model: nn.Module,
+    model: interface.Architecture,
     params: Any,
     batch: sequences.Batch,
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
     sampling: Float[jax.Array, ""] | None = None,
 ) -> Float[jax.Array, "B T D"]:
-    """The decoder's output at every target position, under teacher forcing.
+    """A model's output at every target position, under teacher forcing.
 
     Args:
       model: an architecture.
@@ -114,7 +157,29 @@ def outputs(
 
 
 def logits(
-    model: nn.Module, params: Any, batch: sequences.Batch, *rest: Any, **options: Any
+    model: interface.Architecture, params: Any, batch: sequences.Batch, *rest: Any, **options: Any
 ) -> Float[jax.Array, "B T V"]:
     """Scores of every piece at every target position; arguments as those of `outputs`."""
     return embedding.logits(embedding.of(params), outputs(model, params, batch, *rest, **options))
+
+
+def start_decoding(
+    model: interface.Decoder,
+    params: Any,
+    source: sequences.Sequences,
+    width: int,
+    max_length: int,
+) -> interface.DecodingState:
+    """The state before the first target position; see `interface.Decoder.start_decoding`."""
+    return model.apply(params, source, width, max_length, method="start_decoding")
+
+
+def decode_step(
+    model: interface.Decoder,
+    params: Any,
+    tokens: Int[jax.Array, "B W"],
+    index: Int[jax.Array, ""],
+    state: interface.DecodingState,
+) -> tuple[Float[jax.Array, "B W V"], interface.DecodingState]:
+    """Logits for the token that follows, and the state; see `interface.Decoder.decode_step`."""
+    return model.apply(params, tokens, index, state, method="decode_step")

@@ -9,7 +9,6 @@ Rows hold several sentences: the encoder forgets all at each sentence's start (b
 the decoder begins each sentence from what the encoder knows at that sentence's ends.
 """
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, final
 
 import flax.linen as nn
@@ -142,7 +141,7 @@ class Encoded(NamedTuple):
     states: list[recurrent_cells.State]
 
 
-class DecodingState(NamedTuple):
+class RecurrentState(NamedTuple):
     """What decoding one position needs of the positions before it and of the source.
 
     Attributes:
@@ -157,14 +156,14 @@ class DecodingState(NamedTuple):
     keys: Float[Array, "B S D"]
     memory_mask: Bool[Array, "B 1 S"]
 
-    def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
+    def select(self, parents: Int[Array, "B W"]) -> "RecurrentState":
         """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         rows = parents[:, :, None]
         return self._replace(
             caches=jax.tree.map(lambda x: jnp.take_along_axis(x, rows, axis=1), self.caches)
         )
 
-    def lengthened(self, length: int) -> "DecodingState":
+    def lengthened(self, length: int) -> "RecurrentState":
         """The same: it takes no room that grows."""
         del length
         return self
@@ -172,28 +171,15 @@ class DecodingState(NamedTuple):
 
 @final
 class Recurrent(nn.Module):
-    """An encoder–decoder of recurrent layers, with the Transformer's methods.
-
-    Of the config it reads num_layers, d_model (even), architecture (the cell), recurrent_attention
-    and compute_dtype.
-    """
+    """An encoder–decoder of recurrent layers; `architecture` names the cell, d_model is even."""
 
     config: config_lib.ModelConfig
     vocab_size: int
 
-    unused: ClassVar[Mapping[str, Any]] = {
-        "num_kv_heads": 0,
-        "attention_kernel": "plain",
-        "rematerialise": False,
-        "attention_dropout_rate": 0,
-        "feed_forward_dropout_rate": 0,
-        "position": "none",
-        "norm": "layer_norm",
-        "norm_placement": "post",
-        "feed_forward": "relu",
-        "attention_pattern": "window",
-        "window": 0,
-    }
+    reads: ClassVar[frozenset[str]] = frozenset(
+        "architecture num_layers d_model dropout_rate recurrent_attention compute_dtype".split()
+    )
+    needs_source: ClassVar[bool] = True
 
     def setup(self) -> None:
         config = self.config
@@ -285,7 +271,7 @@ class Recurrent(nn.Module):
 
     def start_decoding(
         self, source: sequences.Sequences, width: int, max_length: int
-    ) -> DecodingState:
+    ) -> RecurrentState:
         """Encodes one sentence per row; a state needs no room for max_length positions."""
         del max_length
         memory, states = self.encode(source)
@@ -295,13 +281,13 @@ class Recurrent(nn.Module):
             for layer, state in enumerate(states)
         ]
         caches = jax.tree.map(lambda x: jnp.repeat(x, width, axis=1), starts)
-        return DecodingState(
+        return RecurrentState(
             caches, memory, self.attention.keys(memory), (source.segments > 0)[:, None]
         )
 
     def decode_step(
-        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: DecodingState
-    ) -> tuple[Float[Array, "B W V"], DecodingState]:
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: RecurrentState
+    ) -> tuple[Float[Array, "B W V"], RecurrentState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         del index
         x = self._embed(tokens, dropout.NONE)
@@ -351,12 +337,15 @@ class Recurrent(nn.Module):
 
 
 def _run(
-    cell: recurrent_cells.Cell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
+    cell: recurrent_cells.RecurrentCell,
+    x: Float[Array, "B S D"],
+    fresh: Bool[Array, "B S"],
+    reverse: bool,
 ) -> recurrent_cells.State:
     """A cell's state after each position, from an empty one wherever `fresh` is true."""
 
     def step(
-        cell: recurrent_cells.Cell, state: recurrent_cells.State, here: Any
+        cell: recurrent_cells.RecurrentCell, state: recurrent_cells.State, here: Any
     ) -> tuple[recurrent_cells.State, recurrent_cells.State]:
         projected, begins = here
         state = cell.advance(

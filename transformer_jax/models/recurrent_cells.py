@@ -14,7 +14,7 @@ from transformer_jax.models import dense
 State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
 
 
-class Cell(nn.Module):
+class RecurrentCell(nn.Module):
     """One step of a recurrence over vectors of `width` features.
 
     Attributes:
@@ -51,7 +51,7 @@ class Cell(nn.Module):
 
 
 @final
-class Tanh(Cell):
+class Tanh(RecurrentCell):
     """Elman 1990: h' = tanh(W x + U h + b)."""
 
     def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
@@ -59,7 +59,7 @@ class Tanh(Cell):
 
 
 @final
-class Lstm(Cell):
+class Lstm(RecurrentCell):
     """Hochreiter & Schmidhuber 1997, with a forget gate f: c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c').
 
     The forget gate's bias is 1 more than its parameter (Jozefowicz et al. 2015).
@@ -76,7 +76,7 @@ class Lstm(Cell):
 
 
 @final
-class Gru(Cell):
+class Gru(RecurrentCell):
     """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset after U."""
 
     gates: ClassVar[int] = 3
@@ -88,4 +88,4 @@ class Gru(Cell):
         return (z * state[0] + (1 - z) * jnp.tanh(x_n + r * h_n),)
 
 
-CELLS: dict[str, type[Cell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}
+CELLS: dict[str, type[RecurrentCell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}
