@@ -79,6 +79,18 @@ def test_no_two_files_have_one_name():
     assert several <= {"__init__.py"}
 
 
+def test_no_class_of_the_package_or_of_the_benchmarks_shares_its_name():
+    places: dict[str, list[str]] = {}
+    for folder in OURS:
+        for module, path in modules(folder):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(module)
+    for name, found in places.items():
+        ours = [one for one in found if one.startswith(("transformer_jax.", "experiments.bench"))]
+        assert len(found) == 1 or not ours, f"{name}: {found}"
+
+
 @pytest.mark.parametrize("folder", OURS)
 def test_nothing_private_of_jax_is_needed(folder):
     for module, path in modules(folder):

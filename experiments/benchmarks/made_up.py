@@ -91,7 +91,7 @@ def _one_device() -> jax.sharding.Mesh:
     return sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
 
 
-class Training(ours.Steps):
+class MadeUpTraining(ours.Steps):
     """Steps over packed batches, in as few parts as fit into the device's memory.
 
     Attributes:

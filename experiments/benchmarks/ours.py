@@ -210,7 +210,7 @@ class Endless:
         return logits.at[..., tokenizer.END].set(-jnp.inf), state
 
 
-class Decoding(decoding.Contender):
+class Decoding(decoding.DecodingContender):
     """Beam search of ours."""
 
     def prepare(self) -> None:

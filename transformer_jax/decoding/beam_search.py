@@ -236,7 +236,7 @@ class _BeamSearch:
 
 def _continuations(
     scores: Float[Array, "B W"], logits: Float[Array, "B W V"], number: int
-) -> tuple[Float[Array, "B N"], Int[Array, "B N"], Int[Array, "B N"]]:
+) -> tuple[Float[Array, "B M"], Int[Array, "B M"], Int[Array, "B M"]]:
     """The best continuations of all hypotheses of a sentence: scores, hypotheses, words.
 
     They are among the best of each hypothesis, and those need no log-probabilities to be told.
@@ -253,10 +253,10 @@ def _continuations(
 
 def _greatest(
     x: Float[Array, "*B V"], number: int
-) -> tuple[Float[Array, "*B N"], Int[Array, "*B N"]]:
+) -> tuple[Float[Array, "*B M"], Int[Array, "*B M"]]:
     """As `jax.lax.top_k`, in two stages: the first of equals comes first.
 
-    The N greatest lie in the N chunks whose greatest elements are greatest. To look at those alone
+    The M greatest lie in the M chunks whose greatest elements are greatest. To look at those alone
     is less work than to sort all, as a TPU does; a CPU, too, takes a half to a quarter of the time.
     """
     *batch, size = x.shape

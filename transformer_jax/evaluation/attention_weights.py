@@ -51,7 +51,7 @@ class Maps:
     """
 
     kind: str
-    weights: Float[np.ndarray, "N H T S"]
+    weights: Float[np.ndarray, "layers H T S"]
     rows: list[str]
     columns: list[str]
 

@@ -41,8 +41,8 @@ class Attention(nn.Module):
         keys: Float[Array, "B S D"],
         memory: Float[Array, "B S D"],
         mask: Bool[Array, "B #W S"],
-    ) -> Float[Array, "B W C"]:
-        """Joins the first layer's input, from the state before it; here of no width."""
+    ) -> Float[Array, "B W _"]:
+        """Joins the first layer's input, from the state before it; of width D, here of none."""
         del keys, memory, mask
         return state[..., :0]
 
@@ -109,7 +109,7 @@ class AdditiveAttention(Attention):
         keys: Float[Array, "B S D"],
         memory: Float[Array, "B S D"],
         mask: Bool[Array, "B #W S"],
-    ) -> Float[Array, "B W C"]:
+    ) -> Float[Array, "B W _"]:
         sums = jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])
         weights = _softmax(self.score(sums)[..., 0], mask)
         self.sow("intermediates", "weights", weights)  # B 1 S here; B 1 T S out of the loop

@@ -41,11 +41,11 @@ class RecurrentCell(nn.Module):
             kernel_init=nn.initializers.orthogonal(),
         )
 
-    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B G"]:
+    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B gates"]:
         """W x + b, which needs no state and is done for all positions at once."""
         return self.from_input(x)
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         """The next state, whose first part is the output."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class RecurrentCell(nn.Module):
 class Tanh(RecurrentCell):
     """Elman 1990: h' = tanh(W x + U h + b)."""
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         return (jnp.tanh(projected + self.from_state(state[0])),)
 
 
@@ -68,7 +68,7 @@ class Lstm(RecurrentCell):
     gates: ClassVar[int] = 4
     parts: ClassVar[int] = 2
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         h, c = state
         i, f, g, o = jnp.split(projected + self.from_state(h), 4, axis=-1)
         c = nn.sigmoid(f + 1) * c + nn.sigmoid(i) * jnp.tanh(g)
@@ -81,7 +81,7 @@ class Gru(RecurrentCell):
 
     gates: ClassVar[int] = 3
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         x_z, x_r, x_n = jnp.split(projected, 3, axis=-1)
         h_z, h_r, h_n = jnp.split(self.from_state(state[0]), 3, axis=-1)
         z, r = nn.sigmoid(x_z + h_z), nn.sigmoid(x_r + h_r)
