@@ -121,6 +121,10 @@ class Other(nn.Module):
     reads: ClassVar[frozenset[str]] = frozenset()
     needs_source: ClassVar[bool] = False
 
+    @staticmethod
+    def check(config):
+        del config
+
     @nn.compact
     def __call__(self, source, target, rates=dropout.NONE):
         del rates

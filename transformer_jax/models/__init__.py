@@ -19,6 +19,7 @@ from transformer_jax.models import (
     masks,
     positions,
     recurrent,
+    recurrent_attention,
     recurrent_cells,
     transformer,
 )
@@ -72,29 +73,13 @@ def build(
             )
     architecture = fields.lookup("model.architecture", config.architecture, ARCHITECTURES)
     fields.require_known(
-        "model.recurrent_attention", config.recurrent_attention, recurrent.ATTENTIONS
+        "model.recurrent_attention", config.recurrent_attention, recurrent_attention.ATTENTIONS
     )
-    _check_parts(config, position)
-    return architecture(kernels.on(config, platform or jax.default_backend()), vocab_size)
-
-
-def _check_parts(config: config_lib.ModelConfig, position: type[positions.Position]) -> None:
-    """Raises UserError where the config asks for a part that its architecture does not have."""
-    kind = config.architecture
     for field, value in ABSENT.items():
-        if field not in ARCHITECTURES[kind].reads and getattr(config, field) != value:
+        if field not in architecture.reads and getattr(config, field) != value:
             raise _useless(config, field, f"set model.{field}={value}")
-    if kind in recurrent_cells.CELLS and config.d_model % 2:
-        raise errors.UserError(
-            f"model.architecture={kind} needs an even d_model, one half for each direction, but "
-            f"model.d_model={config.d_model}"
-        )
-    if kind == "conv" and _acts_on_attention(position):
-        others = [name for name, each in positions.KINDS.items() if not _acts_on_attention(each)]
-        raise errors.UserError(
-            f"model.architecture=conv has no self-attention for model.position={config.position} "
-            f"to act on: choose one of {', '.join(others)}"
-        )
+    architecture.check(config)
+    return architecture(kernels.on(config, platform or jax.default_backend()), vocab_size)
 
 
 def require_read(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
@@ -120,11 +105,6 @@ def _useless(config: config_lib.ModelConfig, field: str, remedy: str) -> errors.
     return errors.UserError(
         f"model.architecture={config.architecture} has no use for model.{field}={found}: {remedy}"
     )
-
-
-def _acts_on_attention(position: type[positions.Position]) -> bool:
-    plain = positions.Position
-    return position.rotate is not plain.rotate or position.bias is not plain.bias
 
 
 def init(model: interface.Architecture, key: PRNGKeyArray) -> Any:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import errors, sequences
 from transformer_jax.models import dense, dropout, embedding, masks, products
 from transformer_jax.models import positions as positions_lib
 
@@ -70,7 +70,6 @@ class GatedConvolution(nn.Module):
             2 * self.config.d_model,
             name="kernel",
             dtype=self.config.dtype,
-            kernel_init=nn.initializers.glorot_uniform(),
         )(taps)
         value, gate = jnp.split(both, 2, axis=-1)
         return value * nn.sigmoid(gate)
@@ -106,7 +105,6 @@ class StepAttention(nn.Module):
             self.config.d_model,
             name=name,
             dtype=self.config.dtype,
-            kernel_init=nn.initializers.glorot_uniform(),
         )
 
 
@@ -122,6 +120,17 @@ class Convolutional(nn.Module):
         "compute_dtype".split()
     )
     needs_source: ClassVar[bool] = True
+
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError unless positions act on embeddings, or nowhere."""
+        kinds = positions_lib.KINDS
+        if kinds[config.position].acts_on_attention():
+            others = [name for name, kind in kinds.items() if not kind.acts_on_attention()]
+            raise errors.UserError(
+                f"model.architecture={config.architecture} has no self-attention for "
+                f"model.position={config.position} to act on: choose one of {', '.join(others)}"
+            )
 
     def setup(self) -> None:
         config = self.config

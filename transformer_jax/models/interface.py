@@ -51,6 +51,11 @@ class Architecture(Protocol):
     reads: ClassVar[frozenset[str]]
     needs_source: ClassVar[bool]
 
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError where the fields that it reads do not suit it, each being known."""
+        ...
+
     def init(self, rngs: Any, *arguments: Any) -> Any:
         """Linen's: parameters drawn with a key, boxed with their logical axes."""
         ...

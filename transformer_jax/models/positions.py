@@ -55,6 +55,11 @@ class Position(nn.Module):
         del query_positions, key_positions
         return None
 
+    @classmethod
+    def acts_on_attention(cls) -> bool:
+        """Whether it rotates queries and keys or adds to logits."""
+        return cls.rotate is not Position.rotate or cls.bias is not Position.bias
+
 
 @final
 class NoPosition(Position):

@@ -17,115 +17,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
-from transformer_jax.models import dense, dropout, embedding, masks, products, recurrent_cells
-
-
-def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> dense.Dense:
-    options.setdefault("kernel_init", nn.initializers.glorot_uniform())
-    return dense.Dense(features, use_bias=use_bias, name=name, **options)
-
-
-class Attention(nn.Module):
-    """Where a decoder looks at the encoder's output, each hook nothing until overridden."""
-
-    config: config_lib.ModelConfig
-
-    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """What queries are compared with; computed once."""
-        return memory
-
-    def before(
-        self,
-        state: Float[Array, "B W D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #W S"],
-    ) -> Float[Array, "B W _"]:
-        """Joins the first layer's input, from the state before it; of width D, here of none."""
-        del keys, memory, mask
-        return state[..., :0]
-
-    def after(
-        self,
-        output: Float[Array, "B T D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #T S"],
-    ) -> Float[Array, "B T D"]:
-        """Takes the place of the last layer's output."""
-        del keys, memory, mask
-        return output
-
-
-@final
-class NoAttention(Attention):
-    """Sutskever et al. 2014: the encoder's last states are all that the decoder gets."""
-
-
-@final
-class DotAttention(Attention):
-    """Luong et al. 2015: c = Σ softmax(h · m) m over memory m; output tanh(W [c; h]).
-
-    The output is not fed into the next step.
-    """
-
-    def setup(self) -> None:
-        self.combine = _matrix(self.config.d_model, "combine", dtype=self.config.dtype)
-
-    def after(
-        self,
-        output: Float[Array, "B T D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #T S"],
-    ) -> Float[Array, "B T D"]:
-        scores = products.einsum("BTD,BSD->BTS", output, keys, jnp.float32)
-        weights = _softmax(scores, mask)
-        self.sow("intermediates", "weights", weights[:, None])
-        context = products.einsum("BTS,BSD->BTD", weights.astype(memory.dtype), memory)
-        return jnp.tanh(self.combine(jnp.concatenate([context, output], axis=-1)))
-
-
-@final
-class AdditiveAttention(Attention):
-    """Bahdanau et al. 2015: c = Σ softmax(vᵀ tanh(W s + U m)) m, s the state before the step.
-
-    c joins the first layer's input; the output sees it through the layers only.
-    """
-
-    def setup(self) -> None:
-        width, dtype = self.config.d_model, self.config.dtype
-        self.from_state = _matrix(width, "from_state", dtype=dtype)
-        self.from_memory = _matrix(width, "from_memory", use_bias=True, dtype=dtype)
-        self.score = _matrix(1, "score", dtype=dtype)
-
-    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        return self.from_memory(memory)
-
-    def before(
-        self,
-        state: Float[Array, "B W D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #W S"],
-    ) -> Float[Array, "B W _"]:
-        sums = jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])
-        weights = _softmax(self.score(sums)[..., 0], mask)
-        self.sow("intermediates", "weights", weights)  # B 1 S here; B 1 T S out of the loop
-        return products.einsum("BWS,BSD->BWD", weights.astype(memory.dtype), memory)
-
-
-ATTENTIONS: dict[str, type[Attention]] = {
-    "none": NoAttention,
-    "dot": DotAttention,
-    "additive": AdditiveAttention,
-}
-
-
-def _softmax(scores: Float[Array, "B T S"], mask: Bool[Array, "B #T S"]) -> Float[Array, "B T S"]:
-    scores = scores.astype(jnp.float32)
-    return jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
+from transformer_jax import errors, sequences
+from transformer_jax.models import (
+    dense,
+    dropout,
+    embedding,
+    masks,
+    recurrent_attention,
+    recurrent_cells,
+)
 
 
 class Encoded(NamedTuple):
@@ -181,6 +81,15 @@ class Recurrent(nn.Module):
     )
     needs_source: ClassVar[bool] = True
 
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError unless d_model can be halved."""
+        if config.d_model % 2:
+            raise errors.UserError(
+                f"model.architecture={config.architecture} needs an even d_model, one half for "
+                f"each direction, but model.d_model={config.d_model}"
+            )
+
     def setup(self) -> None:
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
@@ -191,12 +100,12 @@ class Recurrent(nn.Module):
         self.decoder = [cell(config.d_model, config.dtype) for _ in layers]
         self.bridges = [
             [
-                _matrix(config.d_model, f"bridge_{layer}_{part}", True, dtype=config.dtype)
+                dense.Dense(config.d_model, name=f"bridge_{layer}_{part}", dtype=config.dtype)
                 for part in range(cell.parts)
             ]
             for layer in layers
         ]
-        self.attention = ATTENTIONS[config.recurrent_attention](config)
+        self.attention = recurrent_attention.ATTENTIONS[config.recurrent_attention](config)
 
     def __call__(
         self,

@@ -65,6 +65,10 @@ class Transformer(nn.Module):
     )
     needs_source: ClassVar[bool] = True
 
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Nothing: `masks` and `positions` refuse what does not suit them."""
+
     def setup(self) -> None:
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
