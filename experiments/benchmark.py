@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from experiments.benchmarks import cost, measuring, speed_tables, timing, worker, workloads
-from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.benchmark")
@@ -27,9 +26,9 @@ SENTENCES = 256  # translated to their natural ends
 EVALUATED = 32  # sentences of an evaluation
 
 
-_OURS, _TORCH = "ours:Training", "torch_peer:Training"
+_OURS, _TORCH = "ours:Training", "torch_peer:TorchTraining"
 _CEILING = "ours:Ceiling"
-_DECODE, _CT2 = "ours:Decoding", "ctranslate2_peer:Decoding"
+_DECODE, _CT2 = "ours:Decoding", "ctranslate2_peer:CTranslate2Decoding"
 _INPUT, _EVALUATION = "ours:Input", "ours:Evaluation"
 OURS, OURS_BFLOAT16 = "ours, packed, float32", "ours, packed, bfloat16"
 PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
@@ -48,7 +47,7 @@ def _training_rows(
     batches: pathlib.Path,
     corpus: Mapping[str, str],
     repeats: int,
-) -> list[speed_tables.Row]:
+) -> list[speed_tables.SpeedRow]:
     """Rows of one workload: training, its input alone, and evaluation."""
 
     def product(dtype: str) -> timing.Contender:
@@ -82,30 +81,30 @@ def _training_rows(
         ],
     ]
 
-    def work_of(contender: timing.Contender, started: worker.Worker) -> speed_tables.Work:
+    def work_of(contender: timing.Contender, started: worker.Worker) -> speed_tables.StepWork:
         if contender.where == _CEILING:
-            return speed_tables.Work(**started.ready["work"])
+            return speed_tables.StepWork(**started.ready["work"])
         if contender.where == _EVALUATION:
-            return speed_tables.Work(sentences=EVALUATED)
+            return speed_tables.StepWork(sentences=EVALUATED)
         kind = contender.options.get("kind", "packed" if contender.where == _INPUT else "padded")
         length = workloads.LENGTHS[kind]
         config = workload.config
         data = dataclasses.replace(config.data, source_length=length, target_length=length)
         train = dataclasses.replace(config.train, batch_tokens=workload.positions, num_steps=1)
         step = dataclasses.replace(config, data=data, train=train)
-        return speed_tables.Work(
+        return speed_tables.StepWork(
             flops=0 if contender.where == _INPUT else cost.training_flops(step),
             positions=workload.positions,
             tokens=workloads.real_tokens(workloads.read(batches, kind)),
         )
 
-    rows: list[speed_tables.Row] = []
+    rows: list[speed_tables.SpeedRow] = []
     for number, contenders in enumerate(groups):
         rows += timing.measure(name, contenders, repeats, work_of, number)
     return rows
 
 
-def _notes(rows: Sequence[speed_tables.Row]) -> list[str]:
+def _notes(rows: Sequence[speed_tables.SpeedRow]) -> list[str]:
     """What follows from the rows of each workload together."""
     lines: list[str] = []
     for name in dict.fromkeys(row.workload for row in rows):
@@ -133,7 +132,11 @@ def _notes(rows: Sequence[speed_tables.Row]) -> list[str]:
 
 
 def _times(
-    workload: str, row: speed_tables.Row, rows: Sequence[speed_tables.Row], name: str, called: str
+    workload: str,
+    row: speed_tables.SpeedRow,
+    rows: Sequence[speed_tables.SpeedRow],
+    name: str,
+    called: str,
 ) -> list[str]:
     """How many times as fast as another a row trains."""
     other = next(each for each in rows if each.name == name)
@@ -144,9 +147,9 @@ def _times(
     ]
 
 
-def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[speed_tables.Row]:
+def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[speed_tables.SpeedRow]:
     case = {"run": run, "sentences": str(sentences)}
-    rows: list[speed_tables.Row] = []
+    rows: list[speed_tables.SpeedRow] = []
     for ends in ("forced", "natural"):
         contenders = [
             dataclasses.replace(each, options={**each.options, **case, "forced": ends == "forced"})
@@ -156,7 +159,7 @@ def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[spee
             f"{ends} ends",
             contenders,
             repeats,
-            lambda _, started: speed_tables.Work(sentences=len(started.ready["translations"])),
+            lambda _, started: speed_tables.StepWork(sentences=len(started.ready["translations"])),
         )
     return rows
 
@@ -166,14 +169,14 @@ def main() -> None:
     workdir = files.local_path(_WORKDIR.value)
     known = workloads.all_workloads()
     for name in _WORKLOADS.value:
-        config_lib.require_known("--workloads", name, known)
+        fields.require_known("--workloads", name, known)
     if not _WORKLOADS.value and not _RUN.value:
         raise errors.UserError("neither --workloads nor --run names something to time")
     cache_dir = workdir / "cache"
     cache_dir.mkdir(parents=True, exist_ok=True)
     corpus = {"train": _TRAIN.value, "dev": _DEV.value, "cache_dir": str(cache_dir)}
     dataset = workloads.load(**corpus)
-    rows: list[speed_tables.Row] = []
+    rows: list[speed_tables.SpeedRow] = []
 
     def write() -> None:
         speed_tables.write(workdir, rows, PEERS, measuring.describe_machine(), _notes(rows))

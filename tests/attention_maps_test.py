@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -26,6 +27,7 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
+from transformer_jax.models import dropout
 from transformer_jax.training import checkpoint
 from transformer_jax.training import step as step_lib
 
@@ -116,8 +118,16 @@ class Other(nn.Module):
 
     layers: int
 
+    reads: ClassVar[frozenset[str]] = frozenset()
+    needs_source: ClassVar[bool] = False
+
+    @staticmethod
+    def check(config):
+        del config
+
     @nn.compact
-    def __call__(self, source, target):
+    def __call__(self, source, target, rates=dropout.NONE):
+        del rates
         shape = target.tokens.shape[1], source.tokens.shape[1]
         for n in range(self.layers):
             Attention(n, name=f"block_{n}")(shape)

@@ -44,8 +44,8 @@ def test_padded_and_packed_batches_hold_whole_sentence_pairs(dataset, tmp_path):
 
 
 def row(name, seconds, tokens, positions):
-    work = speed_tables.Work(flops=1e9, positions=positions, tokens=tokens)
-    return speed_tables.Row("small", name, "float32", seconds, work, 0.0, 1.0, 10**9)
+    work = speed_tables.StepWork(flops=1e9, positions=positions, tokens=tokens)
+    return speed_tables.SpeedRow("small", name, "float32", seconds, work, 0.0, 1.0, 10**9)
 
 
 def test_ratios_are_taken_round_by_round():
@@ -55,14 +55,14 @@ def test_ratios_are_taken_round_by_round():
 
 
 def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
-    ceiling = speed_tables.Row(
-        "small", "product", "float32", [0.5, 0.5], speed_tables.Work(2e9), 0.0, 1.0, 10**9
+    ceiling = speed_tables.SpeedRow(
+        "small", "product", "float32", [0.5, 0.5], speed_tables.StepWork(2e9), 0.0, 1.0, 10**9
     )
     reading = dataclasses.replace(
-        row("input", [0.1, 0.1], 60, 100), work=speed_tables.Work(0, 100, 60)
+        row("input", [0.1, 0.1], 60, 100), work=speed_tables.StepWork(0, 100, 60)
     )
     evaluation = dataclasses.replace(
-        reading, name="evaluation", work=speed_tables.Work(sentences=8)
+        reading, name="evaluation", work=speed_tables.StepWork(sentences=8)
     )
     evaluation = dataclasses.replace(evaluation, seconds=[1.0, 1.0])
     rows = [
@@ -94,12 +94,12 @@ def test_only_rows_that_took_turns_are_compared(tmp_path):
         dataclasses.replace(row("torch", [4.0], 30, 100), group=1, shown=False),
     ]
     products = [
-        speed_tables.Row(
+        speed_tables.SpeedRow(
             "small",
             "product",
             "float32",
             [0.5],
-            speed_tables.Work(2e9),
+            speed_tables.StepWork(2e9),
             0.0,
             1.0,
             10**9,
@@ -117,8 +117,15 @@ def test_only_rows_that_took_turns_are_compared(tmp_path):
 
 def test_evaluations_share_is_that_of_the_papers_schedule():
     training = row("ours", [2.0], 60, 100)
-    evaluation = speed_tables.Row(
-        "small", "evaluation", "float32", [3.0], speed_tables.Work(sentences=30), 0.0, 1.0, 10**9
+    evaluation = speed_tables.SpeedRow(
+        "small",
+        "evaluation",
+        "float32",
+        [3.0],
+        speed_tables.StepWork(sentences=30),
+        0.0,
+        1.0,
+        10**9,
     )
     # 300 s for 3,000 sentences, after 5,000 × 24,576 positions at 50 a second.
     expected = 300 / (300 + 5000 * 24_576 / 50)

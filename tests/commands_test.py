@@ -8,6 +8,7 @@ import sys
 import pytest
 
 TRAIN = ["transformer_jax.train", "--config=configs/toy.py"]
+RNN = [*TRAIN, "--config.model.architecture=rnn", "--config.model.position=none"]
 
 
 def run(module, *arguments, stdin=""):
@@ -43,6 +44,15 @@ def run(module, *arguments, stdin=""):
         ([*TRAIN, "--no_such_flag"], "no_such_flag"),
         ([*TRAIN, "extra"], "unexpected argument 'extra'"),
         ([*TRAIN, "--config.train.scheduled_sampling=0.1"], "needs a recurrent model.architecture"),
+        ([*RNN, "--config.model.num_heads=4"], "=rnn has no use for model.num_heads=4: leave out "),
+        (
+            ["experiments.table3", "--rows=A h=4", *RNN[1:]],
+            "row 'A h=4': model.architecture=rnn has no use for model.num_heads=4: leave out model",
+        ),
+        (
+            ["experiments.table3", *RNN[1:], "--config.model.d_ff=40"],
+            "error: model.architecture=rnn has no use for model.d_ff=40: leave out model.d_ff",
+        ),
         ([*TRAIN, "--seeds=1,x"], "--seeds=1,x: invalid literal"),
         ([*TRAIN, "--seeds=1,1"], "--seeds=1,1 names a seed twice"),
         ([*TRAIN, "--seeds=-1"], "--seeds=-1: train.seed=-1 should be at least 0"),

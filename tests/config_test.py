@@ -2,12 +2,13 @@
 
 import pathlib
 import re
+import typing
 
 import pytest
 
 from configs import base, big, small, toy
 from transformer_jax import config as config_lib
-from transformer_jax import errors, models
+from transformer_jax import errors, fields, models
 
 ROOT = pathlib.Path(__file__).parents[1]
 DIGESTS = {"corpus": "c", "tokenizer": "t"}
@@ -23,10 +24,17 @@ def test_every_config_is_whole(module):
     assert config_lib.from_mapping(config_lib.to_dict(config)) == config
 
 
-def test_every_field_has_its_comment():
-    for line in (ROOT / "configs" / "base.py").read_text(encoding="utf-8").splitlines():
-        if re.match(r"    \w+\.\w+ = ", line) and "ConfigDict" not in line:
-            assert "  # " in line, line
+def test_every_field_has_its_range_and_its_comment():
+    text = (ROOT / "configs" / "base.py").read_text(encoding="utf-8")
+    explained = re.findall(r"^    (\w+\.\w+) = .*  # \w", text, re.MULTILINE)
+    declared = {
+        f"{section}.{name}": typing.get_args(hint) or (hint,)
+        for section, kind in fields.declared(config_lib.Config).items()
+        for name, hint in fields.declared(kind).items()
+    }
+    assert sorted(explained) == sorted(declared)
+    for name, (kind, *rules) in declared.items():
+        assert kind in (str, bool) or [type(rule) for rule in rules] == [fields.Range], name
 
 
 @pytest.mark.parametrize(
@@ -45,6 +53,9 @@ def test_every_field_has_its_comment():
         ("model.compute_dtype", "float16", r"compute_dtype='float16' is unknown; did you mean bfl"),
         ("mesh.data", 0, r"mesh\.data=0 should be at least 1, or -1"),
         ("train.seed", 2**32, r"train\.seed=4294967296 should be below 2\^32"),
+        ("train.scheduled_sampling", 1.5, r"scheduled_sampling=1\.5 should be at most 1$"),
+        ("data.toy_pairs", 2 * 10**7, r"toy_pairs=20000000 should be at most 10,000,000"),
+        ("train.num_steps", 2**31, r"num_steps=2147483648 should be at most 2,147,483,647"),
         ("train", 3, r"config\.train should hold fields, but is 3"),
     ],
 )

@@ -11,6 +11,7 @@ ROOMS = [
     "launch",
     "configs",
     "transformer_jax.errors",
+    "transformer_jax.fields",
     "transformer_jax.config",
     "transformer_jax.paper",
     "transformer_jax.files",
@@ -76,6 +77,18 @@ def test_no_two_files_have_one_name():
     names = [path.name for folder in OURS for _, path in modules(folder)]
     several = {name for name in names if names.count(name) > 1}
     assert several <= {"__init__.py"}
+
+
+def test_no_class_of_the_package_or_of_the_benchmarks_shares_its_name():
+    places: dict[str, list[str]] = {}
+    for folder in OURS:
+        for module, path in modules(folder):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(module)
+    for name, found in places.items():
+        ours = [one for one in found if one.startswith(("transformer_jax.", "experiments.bench"))]
+        assert len(found) == 1 or not ours, f"{name}: {found}"
 
 
 @pytest.mark.parametrize("folder", OURS)

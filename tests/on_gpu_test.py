@@ -212,7 +212,7 @@ def test_a_kernel_that_hides_its_products_does_as_much(make_config, monkeypatch)
 
     monkeypatch.setattr(kernels, "on", lambda model, platform: model)
     monkeypatch.setattr(kernels, "fused", hidden)
-    plain, fused = (made_up.Training(config, "bfloat16", kernel) for kernel in kernels.KINDS)
+    plain, fused = (made_up.MadeUpTraining(config, "bfloat16", kernel) for kernel in kernels.KINDS)
     assert fused.work == plain.work
     # What is timed has fewer products, which shows that the kernel is the one asked for.
     assert fused.facts["program_bytes"] < plain.facts["program_bytes"]

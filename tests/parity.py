@@ -17,7 +17,7 @@ import pytest
 
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import embedding
+from transformer_jax.models import embedding, interface
 from transformer_jax.training import losses
 
 
@@ -106,14 +106,14 @@ def assert_gradients_close(found: Any, theirs: Any, pairs: list[Pair]) -> None:
         assert_close(gradient, expected[name], name)
 
 
-def random_parameters(model: nn.Module, *inputs: Any) -> Any:
+def random_parameters(model: nn.Module | interface.Architecture, *inputs: Any) -> Any:
     """Initial ones with noise: norms start as the identity, biases at 0, which hides mistakes."""
     params = jax.jit(lambda key: nn.unbox(model.init(key, *inputs)))(jax.random.key(0))
     noise = iter(jax.random.split(jax.random.key(1), 1000))
     return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(next(noise), x.shape), params)
 
 
-def model_parameters(model: nn.Module) -> Any:
+def model_parameters(model: interface.Architecture) -> Any:
     """Random parameters of an encoder–decoder."""
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
     return random_parameters(model, example, example)
@@ -129,7 +129,9 @@ def sentence_pairs() -> list[tuple[list[int], list[int]]]:
     ]
 
 
-def assert_models_agree(model: nn.Module, params: Any, theirs: Any, pairs: list[Pair]) -> None:
+def assert_models_agree(
+    model: interface.Architecture, params: Any, theirs: Any, pairs: list[Pair]
+) -> None:
     """Logits, smoothed loss and every gradient, of ours packed and of theirs padded.
 
     Args:

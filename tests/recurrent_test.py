@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import convolutional, recurrent
+from transformer_jax.models import convolutional, recurrent_attention
 
 VOCABULARY = 50
 LSTM = {"model.architecture": "lstm", "model.position": "none"}
@@ -87,7 +87,9 @@ def assert_close(found, expected):
 def test_dot_attention_is_luongs(seen):
     config, x, memory, mask = seen
     found, params = randomly(
-        recurrent.DotAttention(config), *map(jnp.asarray, (x, memory, memory, mask)), method="after"
+        recurrent_attention.DotAttention(config),
+        *map(jnp.asarray, (x, memory, memory, mask)),
+        method="after",
     )
     expected = np.zeros_like(x)
     for b, t in np.ndindex(*x.shape[:2]):
@@ -105,7 +107,9 @@ def test_additive_attention_is_bahdanaus(seen):
         return module.before(state, module.keys(memory), memory, mask)
 
     found, params = randomly(
-        recurrent.AdditiveAttention(config), *map(jnp.asarray, (x, memory, mask)), method=look
+        recurrent_attention.AdditiveAttention(config),
+        *map(jnp.asarray, (x, memory, mask)),
+        method=look,
     )
     of_state, of_memory, score = (params[name] for name in ("from_state", "from_memory", "score"))
     expected = np.zeros_like(x)

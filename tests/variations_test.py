@@ -22,7 +22,7 @@ from experiments.sweep import results
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, paper
-from transformer_jax.models import layers, masks, positions, recurrent
+from transformer_jax.models import layers, masks, positions, recurrent_attention
 from transformer_jax.training import optimizer
 
 
@@ -41,7 +41,7 @@ def test_rows_cover_every_group_and_kind():
         ("feed_forward", layers.FEED_FORWARDS),
         ("attention_pattern", masks.PATTERNS),
         ("architecture", models.ARCHITECTURES),
-        ("recurrent_attention", recurrent.ATTENTIONS),
+        ("recurrent_attention", recurrent_attention.ATTENTIONS),
     ):
         assert {getattr(config, field) for config in configs} == set(kinds)
     assert len([name for name in rows if name.startswith("J")]) == 3 * 3 + 2

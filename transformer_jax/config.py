@@ -1,23 +1,19 @@
 """Typed, frozen configurations, checked as a whole before anything is built.
 
-`configs/*.py` hold the values; here stand only names, types and what is allowed. There are no
-defaults: a field that a config lacks is an error, as is one it should not have.
+Each field stands here once, with its type and what it allows, and in `configs/base.py` once, with
+its default and what it means. There are no other defaults: a field that a config lacks is an error,
+as is one it should not have.
 """
 
 import dataclasses
-import difflib
 import hashlib
 import json
-import math
-import typing
-from collections.abc import Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 
-from transformer_jax import errors
-
-T = TypeVar("T")
+from transformer_jax import errors, fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,27 +21,27 @@ class ModelConfig:
     """Sizes and kinds of the model, named as in the paper; see `configs/base.py`."""
 
     architecture: str
-    num_layers: int
-    d_model: int
-    d_ff: int
-    num_heads: int
-    num_kv_heads: int
-    d_k: int
-    d_v: int
-    dropout_rate: float
-    attention_dropout_rate: float
-    feed_forward_dropout_rate: float
+    num_layers: fields.Positive
+    d_model: fields.Positive
+    d_ff: fields.Positive
+    num_heads: fields.Positive
+    num_kv_heads: fields.Natural
+    d_k: fields.Positive
+    d_v: fields.Positive
+    dropout_rate: fields.ShareBelow1
+    attention_dropout_rate: fields.ShareBelow1
+    feed_forward_dropout_rate: fields.ShareBelow1
     position: str
-    max_positions: int
+    max_positions: fields.Positive
     norm: str
     norm_placement: str
     feed_forward: str
     attention_pattern: str
-    window: int
-    global_every: int
+    window: fields.Natural
+    global_every: fields.Positive
     recurrent_attention: str
-    kernel_size: int
-    compute_dtype: str
+    kernel_size: fields.Positive
+    compute_dtype: Annotated[str, fields.OneOf(("float32", "bfloat16"))]
     attention_kernel: str
     rematerialise: bool
 
@@ -64,15 +60,15 @@ class ModelConfig:
 class TrainConfig:
     """The optimiser's schedule, the batch and the seed; see `configs/base.py`."""
 
-    num_steps: int
-    warmup_steps: int
-    learning_rate_scale: float
-    label_smoothing: float
-    adam_beta2: float
-    scheduled_sampling: float
-    batch_tokens: int
-    accumulation_steps: int
-    seed: int
+    num_steps: fields.Positive
+    warmup_steps: fields.Positive
+    learning_rate_scale: fields.NotNegative
+    label_smoothing: fields.ShareBelow1
+    adam_beta2: fields.ShareBelow1
+    scheduled_sampling: fields.Share
+    batch_tokens: fields.Positive
+    accumulation_steps: fields.Positive
+    seed: Annotated[int, fields.Range(0, below=2**32)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,33 +83,33 @@ class DataConfig:
     target_language: str
     tfds_name: str
     tfds_dir: str
-    toy_pairs: int
-    toy_held_out_pairs: int
-    toy_seed: int
-    vocab_size: int
-    tokenizer_pairs: int
-    source_length: int
-    target_length: int
-    packing_window: int
-    train_max_tokens: int
+    toy_pairs: Annotated[int, fields.Range(0, 10_000_000)]
+    toy_held_out_pairs: Annotated[int, fields.Range(0, 10_000_000)]
+    toy_seed: Annotated[int, fields.Range(0)]
+    vocab_size: fields.Positive
+    tokenizer_pairs: fields.Positive
+    source_length: fields.Positive
+    target_length: fields.Positive
+    packing_window: fields.Positive
+    train_max_tokens: fields.Natural
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
     """Beam search; see `configs/base.py`."""
 
-    beam_size: int
-    alpha: float
+    beam_size: fields.Positive
+    alpha: fields.NotNegative
     penalty: str
-    extra_tokens: int
-    batch_sentences: int
+    extra_tokens: fields.Natural
+    batch_sentences: fields.Positive
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
     """Which parameters are evaluated, and on what; see `configs/base.py`."""
 
-    average_checkpoints: int
+    average_checkpoints: fields.Positive
     score_test: bool
 
 
@@ -121,26 +117,26 @@ class EvaluationConfig:
 class MeshConfig:
     """Devices along each axis of the mesh; see `configs/base.py`."""
 
-    data: int
-    fsdp: int
-    tensor: int
+    data: fields.Devices
+    fsdp: fields.Devices
+    tensor: fields.Devices
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
     """How often to checkpoint and how many to keep."""
 
-    every: int
-    keep: int
+    every: fields.Positive
+    keep: fields.Positive
 
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
     """How often to measure, and in what."""
 
-    every: int
-    dev_every: int
-    bucket_tokens: int
+    every: fields.Positive
+    dev_every: fields.Natural
+    bucket_tokens: fields.Positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,8 +159,8 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     Raises:
       UserError: a field is unknown, missing, of the wrong type or out of range.
     """
-    config = _build(Config, values, "")
-    _check_ranges(config)
+    config = fields.build(Config, values)
+    _check_together(config)
     return config
 
 
@@ -198,29 +194,13 @@ def replace(config: Config, changes: Mapping[str, Any]) -> Config:
 
 def _section_and_field(name: str) -> tuple[str, str]:
     section, _, field = name.partition(".")
-    sections = typing.get_type_hints(Config)
-    fields = typing.get_type_hints(sections[section]) if section in sections else {}
-    if field not in fields:
-        known = fields or sections
-        hint = _closest(field if fields else section, known)
-        raise errors.UserError(f"there is no config field {_printable(name)}{hint}")
+    sections = fields.declared(Config)
+    if section not in sections:
+        raise fields.unknown(name, section, sections)
+    known = fields.declared(sections[section])
+    if field not in known:
+        raise fields.unknown(name, field, known)
     return section, field
-
-
-def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
-    """The entry of a table of kinds.
-
-    Raises:
-      UserError: there is no such kind; the message lists those there are.
-    """
-    require_known(field, name, table)
-    return table[name]
-
-
-def require_known(field: str, name: str, known: Collection[str]) -> None:
-    """Raises UserError, listing what is known, unless `name` is."""
-    if name not in known:
-        raise errors.UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
 
 
 def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
@@ -253,117 +233,13 @@ def _normalise(value: Any) -> Any:
     return value
 
 
-def _build(kind: type[T], values: Any, path: str) -> T:
-    if not isinstance(values, Mapping):
-        whole = f"config.{path}".rstrip(".")
-        raise errors.UserError(f"{whole} should hold fields, but is {_short(values)}")
-    hints = typing.get_type_hints(kind)
-    for name in values:
-        if name not in hints:
-            hint = _closest(name, hints)
-            raise errors.UserError(f"there is no config field {_printable(path + name)}{hint}")
-    fields = {}
-    for name, expected in hints.items():
-        if name not in values:
-            raise errors.UserError(f"the config lacks the field {path}{name}")
-        value = values[name]
-        if isinstance(expected, type) and dataclasses.is_dataclass(expected):
-            fields[name] = _build(expected, value, f"{path}{name}.")
-        else:
-            fields[name] = _convert(expected, value, path + name)
-    return kind(**fields)
-
-
-def _convert(expected: type, value: Any, path: str) -> Any:
-    if isinstance(value, int) and abs(value) >= 2**63:
-        raise errors.UserError(
-            f"{path} is a number of {value.bit_length()} bits: at most 63 are possible"
-        )
-    accepted = (int, float) if expected is float else expected
-    if not isinstance(value, accepted) or isinstance(value, bool) != (expected is bool):
-        raise errors.UserError(f"{path} should be {_article(expected)}, but is {_short(value)}")
-    if expected is float and not math.isfinite(value):
-        raise errors.UserError(f"{path} should be a finite number, but is {value!r}")
-    if isinstance(value, str):
-        _require_utf8(path, value)
-    return expected(value)
-
-
-def _require_utf8(path: str, value: str) -> None:
-    """Raises UserError for text that no file could hold, as bytes of a command line can make it."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise errors.UserError(f"{path} should be UTF-8, but is {value!r}") from error
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() and len(name) < 80 else repr(name[:80])
-
-
-def _short(value: Any) -> str:
-    """A value as it is written, if that is short; else its kind."""
-    if not isinstance(value, (str, int, float, type(None))):
-        return f"a {type(value).__name__}"
-    written = repr(value)
-    return written if len(written) <= 200 else f"{written[:200]}…"
-
-
-def _article(kind: type) -> str:
-    return {int: "a whole number", float: "a number", str: "text", bool: "True or False"}[kind]
-
-
-def _closest(name: str, known: Collection[str]) -> str:
-    matches = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {matches[0]}?" if matches else ""
-    return f"{hint} (known: {', '.join(sorted(known))})"
-
-
-def _check_ranges(config: Config) -> None:
-    at_least = {
-        1: """
-            model.num_layers model.d_model model.d_ff model.num_heads model.d_k model.d_v
-            model.max_positions train.num_steps train.warmup_steps train.batch_tokens
-            train.accumulation_steps data.source_length data.target_length data.packing_window
-            data.vocab_size data.tokenizer_pairs decode.beam_size decode.batch_sentences
-            evaluation.average_checkpoints log.bucket_tokens model.kernel_size model.global_every
-            checkpoint.every checkpoint.keep log.every
-        """,
-        0: """
-            model.num_kv_heads model.dropout_rate model.attention_dropout_rate
-            model.feed_forward_dropout_rate model.window train.adam_beta2
-            train.scheduled_sampling data.train_max_tokens train.learning_rate_scale
-            train.label_smoothing train.seed data.toy_pairs data.toy_held_out_pairs data.toy_seed
-            decode.alpha decode.extra_tokens log.dev_every
-        """,
-    }
-    for minimum, names in at_least.items():
-        for name in names.split():
-            value = get(config, name)
-            if value < minimum:
-                raise errors.UserError(f"{name}={value} should be at least {minimum}")
-    at_most = {10_000_000: "data.toy_pairs data.toy_held_out_pairs", 2**31 - 1: _counts()}
-    for maximum, names in at_most.items():
-        for name in names.split():
-            if (value := get(config, name)) > maximum:
-                raise errors.UserError(f"{name}={value} should be at most {maximum:,}")
-    below_1 = """
-        model.dropout_rate model.attention_dropout_rate model.feed_forward_dropout_rate
-        train.label_smoothing train.adam_beta2
-    """
-    for name in below_1.split():
-        if (value := get(config, name)) >= 1:
-            raise errors.UserError(f"{name}={value} should be below 1")
-    sizes = dataclasses.asdict(config.mesh)
-    for name, size in sizes.items():
-        if size < 1 and size != -1:
-            raise errors.UserError(f"mesh.{name}={size} should be at least 1, or -1 for the rest")
-    if (rest := [f"mesh.{name}" for name, size in sizes.items() if size == -1])[1:]:
+def _check_together(config: Config) -> None:
+    """Raises UserError where fields, each in its range, do not suit one another."""
+    rest = [f"mesh.{name}" for name, size in dataclasses.asdict(config.mesh).items() if size == -1]
+    if rest[1:]:
         raise errors.UserError(
             f"only one of {' and '.join(rest)} can be -1, the rest of the devices"
         )
-    if config.train.seed >= 2**32:
-        raise errors.UserError(f"train.seed={config.train.seed} should be below 2^32")
     if config.model.num_heads % config.model.key_value_heads:
         raise errors.UserError(
             f"model.num_kv_heads={config.model.num_kv_heads} should divide "
@@ -378,18 +254,3 @@ def _check_ranges(config: Config) -> None:
             f"(train.num_steps={config.train.num_steps}, "
             f"checkpoint.every={config.checkpoint.every})"
         )
-    if config.train.scheduled_sampling > 1:
-        raise errors.UserError(
-            f"train.scheduled_sampling={config.train.scheduled_sampling} should be at most 1"
-        )
-    require_known("model.compute_dtype", config.model.compute_dtype, ("float32", "bfloat16"))
-
-
-def _counts() -> str:
-    """The whole numbers that are no seeds: JAX counts in 32 bits."""
-    return " ".join(
-        f"{section}.{field}"
-        for section, kind in typing.get_type_hints(Config).items()
-        for field, expected in typing.get_type_hints(kind).items()
-        if expected is int and field not in ("seed", "toy_seed")
-    )

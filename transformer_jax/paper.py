@@ -7,7 +7,7 @@ from transformer_jax import config as config_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class Reported:
     """A row of Table 3: newstest2013, beam search, no checkpoint averaging.
 
     Attributes:
@@ -22,26 +22,26 @@ class Result:
 
 
 TABLE3 = {
-    "base": Result(4.92, 25.8, 65),
-    "A h=1": Result(5.29, 24.9),
-    "A h=4": Result(5.00, 25.5),
-    "A h=16": Result(4.91, 25.8),
-    "A h=32": Result(5.01, 25.4),
-    "B d_k=16": Result(5.16, 25.1, 58),
-    "B d_k=32": Result(5.01, 25.4, 60),
-    "C N=2": Result(6.11, 23.7, 36),
-    "C N=4": Result(5.19, 25.3, 50),
-    "C N=8": Result(4.88, 25.5, 80),
-    "C d_model=256": Result(5.75, 24.5, 28),
-    "C d_model=1024": Result(4.66, 26.0, 168),
-    "C d_ff=1024": Result(5.12, 25.4, 53),
-    "C d_ff=4096": Result(4.75, 26.2, 90),
-    "D P_drop=0.0": Result(5.77, 24.6),
-    "D P_drop=0.2": Result(4.95, 25.5),
-    "D eps_ls=0.0": Result(4.67, 25.3),
-    "D eps_ls=0.2": Result(5.47, 25.7),
-    "E": Result(4.92, 25.7),
-    "big": Result(4.33, 26.4, 213),
+    "base": Reported(4.92, 25.8, 65),
+    "A h=1": Reported(5.29, 24.9),
+    "A h=4": Reported(5.00, 25.5),
+    "A h=16": Reported(4.91, 25.8),
+    "A h=32": Reported(5.01, 25.4),
+    "B d_k=16": Reported(5.16, 25.1, 58),
+    "B d_k=32": Reported(5.01, 25.4, 60),
+    "C N=2": Reported(6.11, 23.7, 36),
+    "C N=4": Reported(5.19, 25.3, 50),
+    "C N=8": Reported(4.88, 25.5, 80),
+    "C d_model=256": Reported(5.75, 24.5, 28),
+    "C d_model=1024": Reported(4.66, 26.0, 168),
+    "C d_ff=1024": Reported(5.12, 25.4, 53),
+    "C d_ff=4096": Reported(4.75, 26.2, 90),
+    "D P_drop=0.0": Reported(5.77, 24.6),
+    "D P_drop=0.2": Reported(4.95, 25.5),
+    "D eps_ls=0.0": Reported(4.67, 25.3),
+    "D eps_ls=0.2": Reported(5.47, 25.7),
+    "E": Reported(4.92, 25.7),
+    "big": Reported(4.33, 26.4, 213),
 }
 
 # The base row's sizes: those that a base of another size scales with.

@@ -9,7 +9,7 @@ import pathlib
 import jax
 from absl import flags
 
-from transformer_jax import errors, files
+from transformer_jax import errors, files, models
 from transformer_jax import flags as flags_lib
 from transformer_jax.distributed import hosts, preemption
 from transformer_jax.runs import training_run
@@ -25,7 +25,11 @@ _CACHE_DIR = flags.DEFINE_string(
     "Where tokenizers, encoded corpora and compiled programs are shared, on this machine; default "
     "WORKDIR/cache, or ./cache where WORKDIR is in a bucket.",
 )
-_ROW = flags.DEFINE_string("row", "", "The run's name in a table, for the record.")
+_ROW = flags.DEFINE_string(
+    "row",
+    "",
+    "The run's name in a table, for the record; what the table sets may have no effect on it.",
+)
 _DISTRIBUTED = flags.DEFINE_boolean(
     "distributed",
     False,
@@ -60,6 +64,8 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
+    if not _ROW.value:  # what sets all rows of a table may serve some alone; the sweep has checked
+        models.require_read(config.model, flags_lib.overrides())
     if place := hosts.place(
         _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
     ):

@@ -29,7 +29,7 @@ class Comparison:
     """
 
     sweep: results.Sweep
-    reported: Mapping[str, paper.Result]
+    reported: Mapping[str, paper.Reported]
     counts: Mapping[str, Mapping[int, significance.Counts]]
     gaps: Mapping[str, significance.Difference]
     order: tuple[float, float, float, int] | None

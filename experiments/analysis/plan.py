@@ -202,7 +202,7 @@ def _float32_note(base: config_lib.Config) -> list[str]:
 def list_rows(
     base: config_lib.Config,
     rows: Mapping[str, Mapping[str, Any]],
-    reported: Mapping[str, paper.Result],
+    reported: Mapping[str, paper.Reported],
 ) -> None:
     """Prints each row's overrides, parameters beside the paper's, peak rate and operations.
 

@@ -12,7 +12,7 @@ from experiments.benchmarks import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.distributed import sharding
-from transformer_jax.models import dropout, embedding
+from transformer_jax.models import dropout, embedding, interface
 from transformer_jax.training import losses
 
 # A model is traced for so many rows, more than any axis has: an array whose size this prime divides
@@ -134,7 +134,7 @@ def _traced(
     )
 
 
-def _shapes(model: nn.Module, lengths: tuple[int, int]) -> tuple[Any, sequences.Batch]:
+def _shapes(model: interface.Architecture, lengths: tuple[int, int]) -> tuple[Any, sequences.Batch]:
     """Parameters and a batch of packed rows of such lengths, without making them."""
     source, target = (
         sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)

@@ -15,7 +15,7 @@ from transformer_jax.models import positions
 ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are checked without
 
 
-class Decoding(decoding.Contender):
+class CTranslate2Decoding(decoding.DecodingContender):
     """Beam search of CTranslate2 in float32."""
 
     def __init__(self, workers: int, **case: Any) -> None:
@@ -23,7 +23,7 @@ class Decoding(decoding.Contender):
 
         Args:
           workers: translators beside each other; the machine's cores are shared out over them.
-          case: as `decoding.Contender` takes it.
+          case: as `decoding.DecodingContender` takes it.
         """
         self._workers = workers
         super().__init__(**case)

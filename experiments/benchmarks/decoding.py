@@ -45,7 +45,7 @@ def load(run: str, sentences: Sequence[str], forced: bool) -> Case:
     return Case(loaded, sources, forced)
 
 
-class Contender:
+class DecodingContender:
     """Translates all sentences of a case at every step.
 
     Attributes:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +21,7 @@ from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, packing, tokenizer
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
-from transformer_jax.models import embedding, kernels
+from transformer_jax.models import embedding, interface, kernels
 from transformer_jax.training import losses
 from transformer_jax.training import step as step_lib
 
@@ -92,7 +91,7 @@ def _one_device() -> jax.sharding.Mesh:
     return sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
 
 
-class Training(ours.Steps):
+class MadeUpTraining(ours.Steps):
     """Steps over packed batches, in as few parts as fit into the device's memory.
 
     Attributes:
@@ -262,7 +261,9 @@ class Agreement:
         return None
 
 
-def _logits_and_gradient(model: nn.Module) -> Callable[[Any, sequences.Batch], tuple[Any, Any]]:
+def _logits_and_gradient(
+    model: interface.Architecture,
+) -> Callable[[Any, sequences.Batch], tuple[Any, Any]]:
     """Of a model without dropout: real positions' logits, others 0, and the loss's gradient."""
 
     def loss(params: Any, batch: sequences.Batch) -> jax.Array:

@@ -23,7 +23,7 @@ SECONDS_A_SAMPLE = 0.002  # a shorter call is repeated within a sample, as the c
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class TimedProgram:
     """A compiled program with its arguments.
 
     Attributes:
@@ -47,7 +47,7 @@ class Program:
         jax.block_until_ready(self.compiled(*self.arguments))
 
 
-def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]]) -> Program:
+def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]]) -> TimedProgram:
     """Compiles a function for normal arguments of variance 1 / (last dimension).
 
     Raises:
@@ -63,7 +63,7 @@ def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]
     memory, hlo = compiled.memory_analysis(), compiled.as_text()
     if memory is None or hlo is None:
         raise errors.RunError("the compiler of this device shows neither memory nor program")
-    return Program(
+    return TimedProgram(
         compiled,
         arguments,
         flops=matrix_flops(traced.jaxpr.jaxpr),

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -18,6 +17,7 @@ from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.evaluation import perplexity
+from transformer_jax.models import interface
 from transformer_jax.training import step as step_lib
 
 SIZES = {False: 2048, True: 8192}  # of the ceiling's matrices, on a CPU and on an accelerator
@@ -195,7 +195,7 @@ class Ceiling:
 class Endless:
     """A model that never ends a sentence."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: interface.Decoder) -> None:
         self._model = model
 
     def apply(self, *arguments: Any, method: str) -> Any:
@@ -207,7 +207,7 @@ class Endless:
         return logits.at[..., tokenizer.END].set(-jnp.inf), state
 
 
-class Decoding(decoding.Contender):
+class Decoding(decoding.DecodingContender):
     """Beam search of ours."""
 
     def prepare(self) -> None:

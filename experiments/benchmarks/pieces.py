@@ -19,7 +19,7 @@ _log = logging.getLogger("transformer_jax.on_gpu")
 
 DTYPE = "bfloat16"
 CEILING = timing.Contender("product", "ours:Ceiling", {"dtype": DTYPE})
-_TRAINING = "made_up:Training"
+_TRAINING = "made_up:MadeUpTraining"
 _SEARCH, _AGREEMENT = (
     "made_up:Search",
     "made_up:Agreement",
@@ -69,9 +69,9 @@ class Timed:
     def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
         ready: dict[str, Mapping[str, Any]] = {}
 
-        def work_of(contender: timing.Contender, started: worker.Worker) -> speed_tables.Work:
+        def work_of(contender: timing.Contender, started: worker.Worker) -> speed_tables.StepWork:
             ready[contender.name] = started.ready
-            return speed_tables.Work(**started.ready["work"])
+            return speed_tables.StepWork(**started.ready["work"])
 
         rows = timing.measure(
             name, self.contenders, self.repeats, work_of, sample_seconds=self.seconds
@@ -118,7 +118,7 @@ class Stated:
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class SweepCommand:
     """A command that goes on where it was: python -m MODULE --workdir=WORKDIR/NAME FLAGS.
 
     Attributes:
@@ -192,7 +192,7 @@ def all_pieces(
     return found
 
 
-def sweep(text: str, taken: Sequence[str]) -> tuple[str, Sweep]:
+def sweep(text: str, taken: Sequence[str]) -> tuple[str, SweepCommand]:
     """The name and the sweep that a flag describes: NAME MODULE FLAGS.
 
     Raises:
@@ -209,4 +209,4 @@ def sweep(text: str, taken: Sequence[str]) -> tuple[str, Sweep]:
         raise errors.UserError(
             f"--sweep={text}: {name!r} is taken or no name for a folder: choose another"
         )
-    return name, Sweep(module, rest)
+    return name, SweepCommand(module, rest)

@@ -18,7 +18,7 @@ DECODING_HEADS = ("workload", "row", "sentences/s", "× CTranslate2", "same tran
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class StepWork:
     """What one step does.
 
     Attributes:
@@ -35,7 +35,7 @@ class Work:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class SpeedRow:
     """What was measured of one contender on one workload.
 
     Attributes:
@@ -57,7 +57,7 @@ class Row:
     name: str
     dtype: str
     seconds: Sequence[float]
-    work: Work
+    work: StepWork
     compile_seconds: float
     first_step_seconds: float
     peak_bytes: int
@@ -71,7 +71,7 @@ class Row:
         return getattr(self.work, measure) / statistics.median(self.seconds)
 
 
-def ratios(row: Row, peer: Row, measure: str) -> tuple[float, float, float]:
+def ratios(row: SpeedRow, peer: SpeedRow, measure: str) -> tuple[float, float, float]:
     """Median, least and most of a row's speed over a peer's in the same round.
 
     Args:
@@ -87,7 +87,7 @@ def ratios(row: Row, peer: Row, measure: str) -> tuple[float, float, float]:
     return statistics.median(found), min(found), max(found)
 
 
-def evaluation_share(training: Row, evaluation: Row) -> float:
+def evaluation_share(training: SpeedRow, evaluation: SpeedRow) -> float:
     """The part of a run's time that evaluation takes on the paper's schedule.
 
     That is 3,000 sentences every 5,000 steps of 24,576 target positions.
@@ -98,7 +98,7 @@ def evaluation_share(training: Row, evaluation: Row) -> float:
 
 def write(
     workdir: pathlib.Path,
-    rows: Sequence[Row],
+    rows: Sequence[SpeedRow],
     peers: Sequence[str],
     machine: str,
     notes: Sequence[str] = (),
@@ -133,17 +133,17 @@ def write(
     tables.show(shown, [*notes, note])
 
 
-def _peer(row: Row, rows: Sequence[Row], peers: Sequence[str]) -> Row | None:
+def _peer(row: SpeedRow, rows: Sequence[SpeedRow], peers: Sequence[str]) -> SpeedRow | None:
     """Whom a row is compared with, if it is there."""
     return next((peer for peer in rows if peer.name in peers and took_turns(peer, row)), None)
 
 
-def took_turns(one: Row, other: Row) -> bool:
+def took_turns(one: SpeedRow, other: SpeedRow) -> bool:
     """Whether two rows were timed in the same rounds."""
     return (one.workload, one.group) == (other.workload, other.group)
 
 
-def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float | None:
+def _share_of_ceiling(row: SpeedRow, rows: Sequence[SpeedRow]) -> float | None:
     """Of the operations a second that a matrix product of the row's type reaches beside it.
 
     None if there is none, or if the row's operations are not counted.
@@ -155,13 +155,15 @@ def _share_of_ceiling(row: Row, rows: Sequence[Row]) -> float | None:
     return None
 
 
-def _same(row: Row, peer: Row) -> float:
+def _same(row: SpeedRow, peer: SpeedRow) -> float:
     """Share of sentences that two rows translate alike."""
     pairs = list(zip(row.translations, peer.translations, strict=True))
     return sum(one == other for one, other in pairs) / len(pairs)
 
 
-def record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dict[str, Any]:
+def record(
+    row: SpeedRow, peer: SpeedRow | None, rows: Sequence[SpeedRow], machine: str
+) -> dict[str, Any]:
     """What is kept of a row.
 
     Args:
@@ -194,7 +196,7 @@ def record(row: Row, peer: Row | None, rows: Sequence[Row], machine: str) -> dic
     return found
 
 
-def _compare(row: Row, peer: Row | None, measure: str) -> bool:
+def _compare(row: SpeedRow, peer: SpeedRow | None, measure: str) -> bool:
     """Whether a row's speed over a peer's says anything: both do the same kind of work."""
     if peer is None or peer is row:
         return False
@@ -202,13 +204,13 @@ def _compare(row: Row, peer: Row | None, measure: str) -> bool:
     return trains and bool(getattr(row.work, measure) and getattr(peer.work, measure))
 
 
-def _ratio(row: Row, peer: Row | None, measure: str) -> str:
+def _ratio(row: SpeedRow, peer: SpeedRow | None, measure: str) -> str:
     if peer is None or not _compare(row, peer, measure):
         return ""
     return "{:.2f} ({:.2f}–{:.2f})".format(*ratios(row, peer, measure))
 
 
-def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str]:
+def _training_cells(row: SpeedRow, peer: SpeedRow | None, rows: Sequence[SpeedRow]) -> list[str]:
     trains, counted = bool(row.work.positions), bool(row.work.flops)
     share = _share_of_ceiling(row, rows)
     return [
@@ -228,7 +230,7 @@ def _training_cells(row: Row, peer: Row | None, rows: Sequence[Row]) -> list[str
     ]
 
 
-def _decoding_cells(row: Row, peer: Row | None) -> list[str]:
+def _decoding_cells(row: SpeedRow, peer: SpeedRow | None) -> list[str]:
     return [
         row.workload,
         row.name,

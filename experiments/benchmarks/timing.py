@@ -37,10 +37,10 @@ def measure(
     name: str,
     contenders: Sequence[Contender],
     repeats: int,
-    work_of: Callable[[Contender, worker.Worker], speed_tables.Work],
+    work_of: Callable[[Contender, worker.Worker], speed_tables.StepWork],
     group: int = 0,
     sample_seconds: float = SECONDS_A_SAMPLE,
-) -> list[speed_tables.Row]:
+) -> list[speed_tables.SpeedRow]:
     """Times all contenders that are there in turn.
 
     Args:
@@ -75,7 +75,7 @@ def measure(
                 samples[i].append(seconds / steps)
             _log.info("%s: %d of %d rounds timed", name, done, repeats)
         return [
-            speed_tables.Row(
+            speed_tables.SpeedRow(
                 workload=name,
                 name=contender.name,
                 dtype=contender.options.get("dtype", "float32"),

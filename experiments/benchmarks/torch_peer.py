@@ -65,7 +65,7 @@ class _Model(torch.nn.Module):
         return hidden @ self.embedding.weight.T
 
 
-class Training:
+class TorchTraining:
     """Steps over the padded batches, with the fused Adam."""
 
     compile_seconds = 0.0

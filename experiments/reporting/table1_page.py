@@ -35,7 +35,7 @@ class Measurement:
     kind: str
     sizes: layer_kinds.Sizes
     samples: Sequence[float]
-    program: measuring.Program
+    program: measuring.TimedProgram
 
     @property
     def seconds(self) -> float:

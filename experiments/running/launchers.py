@@ -14,7 +14,7 @@ from experiments.sweep import progress, results, seconds
 from launch import jobs as jobs_lib
 from launch import local
 from transformer_jax import config as config_lib
-from transformer_jax import errors
+from transformer_jax import errors, fields
 
 _log = logging.getLogger("transformer_jax.sweep")
 
@@ -71,7 +71,7 @@ def chosen() -> launcher.Launcher:
     Raises:
       UserError: there is none of this name.
     """
-    config_lib.require_known("--launcher", launcher.LAUNCHER.value, LAUNCHERS)
+    fields.require_known("--launcher", launcher.LAUNCHER.value, LAUNCHERS)
     return LAUNCHERS[launcher.LAUNCHER.value]()
 
 

@@ -123,6 +123,7 @@ def main(
         )
     }
     results.require_folders(planned)
+    rows_lib.require_effects(base, flags_lib.overrides(), planned)
     if _DRY_RUN.value:
         devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
         if _COMPILE.value and not devices:

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.benchmarks import cost
 from experiments.sweep import results, seconds
 from transformer_jax import config as config_lib
-from transformer_jax import errors
+from transformer_jax import errors, models
 
 Rows = dict[str, dict[str, Any]]
 BASE = "base"
@@ -159,6 +159,27 @@ def select(rows: Iterable[str], patterns: str) -> list[str]:
             )
         found |= meant
     return [row for row in names if row in found]
+
+
+def require_effects(
+    base: config_lib.Config, given: Collection[str], rows: Mapping[str, Any]
+) -> None:
+    """Raises UserError if a field is set to no effect: for base, or by a row.
+
+    Rows may have no use for what base sets: the Transformer's heads stand in the configuration of a
+    recurrent row too.
+
+    Args:
+      base: what rows change.
+      given: the fields that are set for base on the command line.
+      rows: what each changes.
+    """
+    models.require_read(base.model, given)
+    for name, overrides in rows.items():
+        try:
+            models.require_read(config_lib.replace(base, overrides).model, overrides)
+        except errors.UserError as error:
+            raise errors.UserError(f"row {name!r}: {error}") from error
 
 
 def _at_equal_parameters(

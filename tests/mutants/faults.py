@@ -290,7 +290,7 @@ FAULTS: dict[str, list[Fault]] = {
             "T5 sees one distance too few", "exact = buckets // 2", "exact = buckets // 2 - 1", T5
         ),
     ],
-    "transformer_jax/models/recurrent.py": [
+    "transformer_jax/models/recurrent_attention.py": [
         Fault(
             "Luong's context and output exchanged",
             "[context, output]",
@@ -303,6 +303,8 @@ FAULTS: dict[str, list[Fault]] = {
             "self.from_state(state)[:, :, None] + keys[:, None]",
             "tests/recurrent_test.py::test_additive_attention_is_bahdanaus",
         ),
+    ],
+    "transformer_jax/models/recurrent.py": [
         Fault(
             "a sampled word begins the next sentence",
             "own & ~begins",

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors
+from transformer_jax import errors, fields
 from transformer_jax.data import checks, text, token_cache
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
@@ -119,7 +119,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     Raises:
       UserError: as the corpus and the tokenizer do, or no training pair is usable.
     """
-    corpus = config_lib.lookup("data.corpus", config.corpus, CORPORA)(config, cache_dir)
+    corpus = fields.lookup("data.corpus", config.corpus, CORPORA)(config, cache_dir)
     if not any(source.strip() or target.strip() for source, target in corpus.train.read()):
         raise errors.UserError("the training set is empty: all its lines are blank")
     tokenizer = tokenizer_lib.cached(

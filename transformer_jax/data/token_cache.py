@@ -46,7 +46,7 @@ class TokenLists:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, index: int) -> Integer[np.ndarray, "length"]:
+    def __getitem__(self, index: int) -> Integer[np.ndarray, "ids"]:
         end = self.ends[index]
         return self.ids[end - self.lengths[index] : end]
 

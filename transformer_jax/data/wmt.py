@@ -23,8 +23,7 @@ from tensorflow_datasets.core.download import download_manager, extractor
 from tensorflow_datasets.translate import wmt as tfds_wmt
 from tensorflow_datasets.translate import wmt14, wmt_t2t
 
-from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, fields, files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text
 
@@ -115,9 +114,9 @@ def load(
 
 def _builder(name: str, folder: str) -> tfds.core.DatasetBuilder:
     builder, _, languages = name.partition("/")
-    make = config_lib.lookup("data.tfds_name", builder, BUILDERS)
+    make = fields.lookup("data.tfds_name", builder, BUILDERS)
     known = [config.name for config in make.BUILDER_CONFIGS]
-    config_lib.require_known(f"data.tfds_name={builder}/…", languages, known)
+    fields.require_known(f"data.tfds_name={builder}/…", languages, known)
     return make(config=languages, data_dir=folder or None, file_format="array_record")
 
 

@@ -9,16 +9,16 @@ import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import fields, models, sequences
 from transformer_jax.data import tokenizer
 from transformer_jax.distributed import sharding
+from transformer_jax.models import interface
 
 STEPS_AT_A_TIME = 4  # between two looks at which sentences are decided
 # When one row in SHRINK or fewer still searches, the others leave, but never below FEWEST_ROWS:
@@ -56,7 +56,7 @@ Search = Callable[[Any, sequences.Sequences], Translations]
 
 
 def build(
-    model: nn.Module,
+    model: interface.Decoder,
     config: config_lib.DecodeConfig,
     mesh: jax.sharding.Mesh | None = None,
     *,
@@ -77,7 +77,7 @@ def build(
     Raises:
       UserError: the length penalty is unknown.
     """
-    penalty = config_lib.lookup("decode.penalty", config.penalty, PENALTIES)
+    penalty = fields.lookup("decode.penalty", config.penalty, PENALTIES)
     return _BeamSearch(model, config, penalty, mesh, one_core)
 
 
@@ -90,7 +90,7 @@ class _Beam(NamedTuple):
     scores: Float[Array, "B W"]  # log-probabilities, not penalised
     best_tokens: Int[Array, "B L"]
     best_score: Float[Array, "B"]  # penalised
-    model_state: Any
+    model_state: interface.DecodingState
 
 
 @final
@@ -99,7 +99,7 @@ class _BeamSearch:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: interface.Decoder,
         config: config_lib.DecodeConfig,
         penalty: Penalty,
         mesh: jax.sharding.Mesh | None,
@@ -158,9 +158,7 @@ class _BeamSearch:
         batch, source_length = source.tokens.shape
         width, length = self._config.beam_size, source_length + self._config.extra_tokens
         with sharding.of_activations(self._mesh):
-            state = self._model.apply(
-                params, source, width, self._room(source), method="start_decoding"
-            )
+            state = models.start_decoding(self._model, params, source, width, self._room(source))
         return _Beam(
             jnp.zeros((), jnp.int32),
             (source.segments > 0).sum(axis=1) + self._config.extra_tokens,
@@ -204,10 +202,9 @@ class _BeamSearch:
         width = beam.scores.shape[1]
         last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.START)
         with sharding.of_activations(self._mesh):
-            found: Any = self._model.apply(
-                params, last, beam.step, beam.model_state, method="decode_step"
+            logits, model_state = models.decode_step(
+                self._model, params, last, beam.step, beam.model_state
             )
-        logits, model_state = found
         # Of 2W continuations at most W end here, so W stay open.
         top_scores, parents, words = _continuations(beam.scores, logits, self._continuations)
         hypotheses = jnp.take_along_axis(beam.tokens, parents[:, :, None], axis=1)
@@ -239,7 +236,7 @@ class _BeamSearch:
 
 def _continuations(
     scores: Float[Array, "B W"], logits: Float[Array, "B W V"], number: int
-) -> tuple[Float[Array, "B N"], Int[Array, "B N"], Int[Array, "B N"]]:
+) -> tuple[Float[Array, "B M"], Int[Array, "B M"], Int[Array, "B M"]]:
     """The best continuations of all hypotheses of a sentence: scores, hypotheses, words.
 
     They are among the best of each hypothesis, and those need no log-probabilities to be told.
@@ -256,10 +253,10 @@ def _continuations(
 
 def _greatest(
     x: Float[Array, "*B V"], number: int
-) -> tuple[Float[Array, "*B N"], Int[Array, "*B N"]]:
+) -> tuple[Float[Array, "*B M"], Int[Array, "*B M"]]:
     """As `jax.lax.top_k`, in two stages: the first of equals comes first.
 
-    The N greatest lie in the N chunks whose greatest elements are greatest. To look at those alone
+    The M greatest lie in the M chunks whose greatest elements are greatest. To look at those alone
     is less work than to sort all, as a TPU does; a CPU, too, takes a half to a quarter of the time.
     """
     *batch, size = x.shape

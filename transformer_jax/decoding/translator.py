@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, final
 
-import flax.linen as nn
 import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search
 from transformer_jax.distributed import memory, sharding
-from transformer_jax.models import positions
+from transformer_jax.models import interface, positions
 
 LONG = 1024  # tokens; a longer sentence is translated by itself, if there is memory for it
 ROW_MULTIPLE = 16  # source lengths are rounded up to a multiple, so that few shapes are compiled
@@ -38,7 +37,7 @@ class Translator:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: interface.Decoder,
         params: Any,
         tokenizer: tokenizer_lib.Tokenizer,
         config: config_lib.Config,
@@ -146,9 +145,7 @@ class Translator:
 
         def encode(params: Any, source: sequences.Sequences) -> Any:
             limit = length + decode.extra_tokens
-            return self.model.apply(
-                params, source, decode.beam_size, limit, method="start_decoding"
-            )
+            return models.start_decoding(self.model, params, source, decode.beam_size, limit)
 
         needed = memory.of_program(jax.jit(encode).lower(self._weights, source).compile())
         there = memory.of_device(self._mesh)

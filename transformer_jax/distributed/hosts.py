@@ -46,15 +46,15 @@ LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 
 def place(
     distributed_run: bool, coordinator: str, processes: int, process: int
-) -> roll_call.Place | None:
+) -> roll_call.ProcessPlace | None:
     """What the command line says of the processes; None if there is just one.
 
     Args:
       distributed_run: whether to find the other processes by JAX's cluster detection (Cloud TPU,
         GKE, Slurm, Open MPI).
-      coordinator: as in `roll_call.Place`; "" if alone. So the next two, with -1.
-      processes: as in `roll_call.Place`.
-      process: as in `roll_call.Place`.
+      coordinator: as in `roll_call.ProcessPlace`; "" if alone. So the next two, with -1.
+      processes: as in `roll_call.ProcessPlace`.
+      process: as in `roll_call.ProcessPlace`.
 
     Raises:
       UserError: that is not enough, or contradicts itself, or what a launcher says.
@@ -75,7 +75,7 @@ def place(
             raise errors.UserError(f"--coordinator={coordinator} should be HOST:PORT")
         if not process < processes:
             raise errors.UserError(f"--process={process} should be below --processes={processes}")
-        return roll_call.Place(coordinator, processes, process)
+        return roll_call.ProcessPlace(coordinator, processes, process)
     for variable in LAUNCHERS:
         if (number := os.environ.get(variable, "1")) != "1":
             raise errors.UserError(
@@ -85,7 +85,7 @@ def place(
     return None
 
 
-def join(where: roll_call.Place, start_timeout: float, silence_timeout: float) -> None:
+def join(where: roll_call.ProcessPlace, start_timeout: float, silence_timeout: float) -> None:
     """Meets the other processes; to be called before JAX looks for devices.
 
     Args:

@@ -14,7 +14,7 @@ SECONDS_TO_SPEAK = 5  # for one who has called
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class ProcessPlace:
     """Where a process stands among those of its run.
 
     Attributes:
@@ -28,10 +28,10 @@ class Place:
     process: int
 
 
-DETECTED = Place("", -1, -1)  # JAX's cluster detection knows more
+DETECTED = ProcessPlace("", -1, -1)  # JAX's cluster detection knows more
 
 
-def call(where: Place, timeout: float) -> None:
+def call(where: ProcessPlace, timeout: float) -> None:
     """Sees to it that every process is there.
 
     Each tells the first its number and name, on the port that JAX will use afterwards; the first
@@ -51,7 +51,7 @@ def call(where: Place, timeout: float) -> None:
         )
 
 
-def _hear(where: Place, deadline: float) -> dict[int, str]:
+def _hear(where: ProcessPlace, deadline: float) -> dict[int, str]:
     """The first process's part of the roll call."""
     names = {0: socket.gethostname()}
     port = int(where.coordinator.rpartition(":")[2])
@@ -90,7 +90,7 @@ def _hear(where: Place, deadline: float) -> dict[int, str]:
     return names
 
 
-def _answer(where: Place, deadline: float) -> dict[int, str]:
+def _answer(where: ProcessPlace, deadline: float) -> dict[int, str]:
     """Every other process's part."""
     host, _, port = where.coordinator.rpartition(":")
     while True:

@@ -9,7 +9,6 @@ import functools
 import re
 from typing import Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 from flax import traverse_util
@@ -19,7 +18,7 @@ from transformer_jax import errors, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import translator as translator_lib
-from transformer_jax.models import positions
+from transformer_jax.models import interface, positions
 
 # What a map of each kind shows, and how to read it.
 CAPTIONS = {
@@ -52,7 +51,7 @@ class Maps:
     """
 
     kind: str
-    weights: Float[np.ndarray, "N H T S"]
+    weights: Float[np.ndarray, "layers H T S"]
     rows: list[str]
     columns: list[str]
 
@@ -106,7 +105,7 @@ def collect(
 
 
 def sown(
-    model: nn.Module, params: Any, batch: sequences.Batch
+    model: interface.Architecture, params: Any, batch: sequences.Batch
 ) -> dict[str, Float[np.ndarray, "B H _ _"]]:
     """All attention weights of a forward pass without dropout, by the path of their module.
 

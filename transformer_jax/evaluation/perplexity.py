@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 
@@ -14,7 +13,7 @@ from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, packing
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
-from transformer_jax.models import embedding
+from transformer_jax.models import embedding, interface
 from transformer_jax.training import losses
 
 LARGEST = 700  # nats per token whose exponential is still a number
@@ -22,7 +21,7 @@ BATCH_TOKENS = 8192  # target positions computed together
 
 
 def build(
-    model: nn.Module,
+    model: interface.Architecture,
     pairs: dataset_lib.HeldOut,
     config: config_lib.DataConfig,
     mesh: jax.sharding.Mesh,

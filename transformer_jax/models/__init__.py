@@ -1,37 +1,54 @@
 """Models: what turns source and target tokens into logits."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, sequences
+from transformer_jax import errors, fields, sequences
 from transformer_jax.models import (
     convolutional,
     dropout,
     embedding,
+    interface,
     kernels,
     layers,
     masks,
     positions,
     recurrent,
+    recurrent_attention,
     recurrent_cells,
     transformer,
 )
 
-ARCHITECTURES: dict[str, Any] = {
+ARCHITECTURES: dict[str, type[interface.Decoder]] = {
     "transformer": transformer.Transformer,
     **dict.fromkeys(recurrent_cells.CELLS, recurrent.Recurrent),
     "conv": convolutional.Convolutional,
+}
+# What says of a part that a model is without it, where it could have it; sizes have no such value.
+ABSENT: Mapping[str, Any] = {
+    "num_kv_heads": 0,
+    "attention_dropout_rate": 0,
+    "feed_forward_dropout_rate": 0,
+    "position": "none",
+    "norm": "layer_norm",
+    "norm_placement": "post",
+    "feed_forward": "relu",
+    "attention_pattern": "window",
+    "window": 0,
+    "recurrent_attention": "none",
+    "attention_kernel": "plain",
+    "rematerialise": False,
 }
 
 
 def build(
     config: config_lib.ModelConfig, vocab_size: int, platform: str | None = None
-) -> nn.Module:
+) -> interface.Decoder:
     """The model that a configuration describes.
 
     Args:
@@ -42,63 +59,69 @@ def build(
     Raises:
       errors.UserError: a kind is unknown, or a size does not suit a kind.
     """
-    config_lib.require_known("model.norm", config.norm, layers.NORMS)
-    config_lib.require_known("model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS)
-    config_lib.require_known("model.feed_forward", config.feed_forward, layers.FEED_FORWARDS)
-    config_lib.require_known("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
-    config_lib.require_known("model.attention_kernel", config.attention_kernel, kernels.KINDS)
-    position = config_lib.lookup("model.position", config.position, positions.KINDS)
+    fields.require_known("model.norm", config.norm, layers.NORMS)
+    fields.require_known("model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS)
+    fields.require_known("model.feed_forward", config.feed_forward, layers.FEED_FORWARDS)
+    fields.require_known("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
+    fields.require_known("model.attention_kernel", config.attention_kernel, kernels.KINDS)
+    position = fields.lookup("model.position", config.position, positions.KINDS)
     for field in position.even:
         if getattr(config, field) % 2:
             raise errors.UserError(
                 f"model.position={config.position} needs an even {field}, "
                 f"but model.{field}={getattr(config, field)}"
             )
-    architecture = config_lib.lookup("model.architecture", config.architecture, ARCHITECTURES)
-    config_lib.require_known(
-        "model.recurrent_attention", config.recurrent_attention, recurrent.ATTENTIONS
+    architecture = fields.lookup("model.architecture", config.architecture, ARCHITECTURES)
+    fields.require_known(
+        "model.recurrent_attention", config.recurrent_attention, recurrent_attention.ATTENTIONS
     )
-    _check_parts(config, position)
+    for field, value in ABSENT.items():
+        if field not in architecture.reads and getattr(config, field) != value:
+            raise _useless(config, field, f"set model.{field}={value}")
+    architecture.check(config)
     return architecture(kernels.on(config, platform or jax.default_backend()), vocab_size)
 
 
-def _check_parts(config: config_lib.ModelConfig, position: type[positions.Position]) -> None:
-    """Raises UserError where the config asks for a part that its architecture does not have."""
-    kind = config.architecture
-    for field, value in ARCHITECTURES[kind].unused.items():
-        found = getattr(config, field)
-        if found != value:
-            raise errors.UserError(
-                f"model.architecture={kind} has no use for model.{field}={found}: "
-                f"set model.{field}={value}"
-            )
-    if kind in recurrent_cells.CELLS and config.d_model % 2:
-        raise errors.UserError(
-            f"model.architecture={kind} needs an even d_model, one half for each direction, but "
-            f"model.d_model={config.d_model}"
-        )
-    if kind == "conv" and _acts_on_attention(position):
-        others = [name for name, each in positions.KINDS.items() if not _acts_on_attention(each)]
-        raise errors.UserError(
-            f"model.architecture=conv has no self-attention for model.position={config.position} "
-            f"to act on: choose one of {', '.join(others)}"
-        )
+def require_read(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
+    """Raises UserError if a field that someone has set has no effect on the architecture.
+
+    `build` refuses parts that an architecture lacks. Sizes it cannot: a configuration has them all,
+    whatever its architecture, so that a table's rows can change that alone. Only who sets one for
+    an architecture that does not read it is mistaken.
+
+    Args:
+      config: the model.
+      names: the dotted names of fields that were set for it, of other sections too.
+    """
+    reads = fields.lookup("model.architecture", config.architecture, ARCHITECTURES).reads
+    for name in names:
+        section, _, field = name.partition(".")
+        if section == "model" and field not in reads and field not in ABSENT:
+            raise _useless(config, field, f"leave out {name}")
 
 
-def _acts_on_attention(position: type[positions.Position]) -> bool:
-    plain = positions.Position
-    return position.rotate is not plain.rotate or position.bias is not plain.bias
+def _useless(config: config_lib.ModelConfig, field: str, remedy: str) -> errors.UserError:
+    found = getattr(config, field)
+    return errors.UserError(
+        f"model.architecture={config.architecture} has no use for model.{field}={found}: {remedy}"
+    )
+
+
+def init(model: interface.Architecture, key: PRNGKeyArray) -> Any:
+    """A model's first parameters, boxed with their logical axes."""
+    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+    return model.init(key, example, example)
 
 
 def outputs(
-    model: nn.Module,
+    model: interface.Architecture,
     params: Any,
     batch: sequences.Batch,
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
     sampling: Float[jax.Array, ""] | None = None,
 ) -> Float[jax.Array, "B T D"]:
-    """The decoder's output at every target position, under teacher forcing.
+    """A model's output at every target position, under teacher forcing.
 
     Args:
       model: an architecture.
@@ -114,7 +137,29 @@ def outputs(
 
 
 def logits(
-    model: nn.Module, params: Any, batch: sequences.Batch, *rest: Any, **options: Any
+    model: interface.Architecture, params: Any, batch: sequences.Batch, *rest: Any, **options: Any
 ) -> Float[jax.Array, "B T V"]:
     """Scores of every piece at every target position; arguments as those of `outputs`."""
     return embedding.logits(embedding.of(params), outputs(model, params, batch, *rest, **options))
+
+
+def start_decoding(
+    model: interface.Decoder,
+    params: Any,
+    source: sequences.Sequences,
+    width: int,
+    max_length: int,
+) -> interface.DecodingState:
+    """The state before the first target position; see `interface.Decoder.start_decoding`."""
+    return model.apply(params, source, width, max_length, method="start_decoding")
+
+
+def decode_step(
+    model: interface.Decoder,
+    params: Any,
+    tokens: Int[jax.Array, "B W"],
+    index: Int[jax.Array, ""],
+    state: interface.DecodingState,
+) -> tuple[Float[jax.Array, "B W V"], interface.DecodingState]:
+    """Logits for the token that follows, and the state; see `interface.Decoder.decode_step`."""
+    return model.apply(params, tokens, index, state, method="decode_step")

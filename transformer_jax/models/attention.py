@@ -1,10 +1,16 @@
 """Scaled dot-product and multi-head attention (section 3.2 of the paper).
 
-One dimension key for the whole package:
+One dimension key for every annotation of the package and every product; as jaxtyping has it, # may
+be 1, *B is any number of axes, and _ is any size.
 
   B batch   T query length   S key length   D d_model   H heads   K key–value heads
-  G query heads for each key–value head (H = K G)   N = G T   C d_k or d_v   F d_ff   V vocabulary
-  I input width   W hypotheses kept for each sentence in beam search   L length of a decoding cache
+  G query heads for each key–value head (H = K G)   N queries for each key–value head, G T
+  d_k width of a head's queries and keys   d_v width of its values   C d_k or d_v   F d_ff
+  V vocabulary   I input width   O output width   layers of one stack
+  W hypotheses kept for each sentence   M best continuations of one   U buckets of distances
+  L target positions that decoding has room for   slots of a cache, W for each of L
+  half of a width   taps of a convolution, side by side   gates of a cell, side by side
+  sentences of a set   pairs of sentences   lists of tokens   ids in one list or all
 
 Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V
 MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)

@@ -9,8 +9,7 @@ projections between embeddings and layers are left out.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import flax.linen as nn
 import jax
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
+from transformer_jax import errors, sequences
 from transformer_jax.models import dense, dropout, embedding, masks, products
 from transformer_jax.models import positions as positions_lib
 
@@ -32,7 +31,7 @@ class Memory(NamedTuple):
     values: Float[Array, "B S D"]
 
 
-class DecodingState(NamedTuple):
+class ConvolutionalState(NamedTuple):
     """What decoding one position needs of the positions before it and of the source.
 
     Attributes:
@@ -45,14 +44,14 @@ class DecodingState(NamedTuple):
     memory: Memory
     memory_mask: Bool[Array, "B 1 S"]
 
-    def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
+    def select(self, parents: Int[Array, "B W"]) -> "ConvolutionalState":
         """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         rows = parents[:, :, None]
         return self._replace(
             caches=jax.tree.map(lambda x: jnp.take_along_axis(x, rows, axis=1), self.caches)
         )
 
-    def lengthened(self, length: int) -> "DecodingState":
+    def lengthened(self, length: int) -> "ConvolutionalState":
         """The same: it takes no room that grows."""
         del length
         return self
@@ -71,7 +70,6 @@ class GatedConvolution(nn.Module):
             2 * self.config.d_model,
             name="kernel",
             dtype=self.config.dtype,
-            kernel_init=nn.initializers.glorot_uniform(),
         )(taps)
         value, gate = jnp.split(both, 2, axis=-1)
         return value * nn.sigmoid(gate)
@@ -107,34 +105,32 @@ class StepAttention(nn.Module):
             self.config.d_model,
             name=name,
             dtype=self.config.dtype,
-            kernel_init=nn.initializers.glorot_uniform(),
         )
 
 
 @final
 class Convolutional(nn.Module):
-    """An encoder–decoder of gated convolutions, with the Transformer's methods.
-
-    Of the config it reads num_layers, d_model, kernel_size, position (where it acts on embeddings)
-    and compute_dtype.
-    """
+    """An encoder–decoder of gated convolutions; its positions act on embeddings."""
 
     config: config_lib.ModelConfig
     vocab_size: int
 
-    unused: ClassVar[Mapping[str, Any]] = {
-        "num_kv_heads": 0,
-        "attention_kernel": "plain",
-        "rematerialise": False,
-        "attention_dropout_rate": 0,
-        "feed_forward_dropout_rate": 0,
-        "norm": "layer_norm",
-        "norm_placement": "post",
-        "feed_forward": "relu",
-        "attention_pattern": "window",
-        "window": 0,
-        "recurrent_attention": "none",
-    }
+    reads: ClassVar[frozenset[str]] = frozenset(
+        "architecture num_layers d_model dropout_rate position max_positions kernel_size "
+        "compute_dtype".split()
+    )
+    needs_source: ClassVar[bool] = True
+
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError unless positions act on embeddings, or nowhere."""
+        kinds = positions_lib.KINDS
+        if kinds[config.position].acts_on_attention():
+            others = [name for name, kind in kinds.items() if not kind.acts_on_attention()]
+            raise errors.UserError(
+                f"model.architecture={config.architecture} has no self-attention for "
+                f"model.position={config.position} to act on: choose one of {', '.join(others)}"
+            )
 
     def setup(self) -> None:
         config = self.config
@@ -179,19 +175,19 @@ class Convolutional(nn.Module):
 
     def start_decoding(
         self, source: sequences.Sequences, width: int, max_length: int
-    ) -> DecodingState:
+    ) -> ConvolutionalState:
         """Encodes one sentence per row; the caches need no room for max_length positions."""
         del max_length
         config = self.config
         shape = (source.tokens.shape[0], width, (config.kernel_size - 1) * config.d_model)
         cache = jnp.zeros(shape, config.dtype)
-        return DecodingState(
+        return ConvolutionalState(
             [cache] * config.num_layers, self.encode(source), (source.segments > 0)[:, None]
         )
 
     def decode_step(
-        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: DecodingState
-    ) -> tuple[Float[Array, "B W V"], DecodingState]:
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: ConvolutionalState
+    ) -> tuple[Float[Array, "B W V"], ConvolutionalState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         here = jnp.broadcast_to(index, (1, 1))
         x = embedded = self._embed(tokens, here, dropout.NONE)

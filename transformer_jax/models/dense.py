@@ -28,7 +28,7 @@ class Dense(nn.Module):
     bias_init: nn.initializers.Initializer = nn.initializers.zeros_init()
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*N I"]) -> Float[Array, "*N O"]:
+    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
         kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features))
         leading = "ABCDE"[: x.ndim - 1]
         spec = f"{leading}I,IO->{leading}O"

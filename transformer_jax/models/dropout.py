@@ -27,7 +27,7 @@ class Rates(NamedTuple):
 NONE = Rates()  # as in evaluation
 
 
-def drop(x: Float[jax.Array, "*N"], rate: Rate, module: nn.Module) -> Float[jax.Array, "*N"]:
+def drop(x: Float[jax.Array, "*B"], rate: Rate, module: nn.Module) -> Float[jax.Array, "*B"]:
     """Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate).
 
     Each element takes 16 random bits, half of a threefry word: the rate is rounded down to a

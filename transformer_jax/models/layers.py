@@ -234,9 +234,9 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[jax.Array, "B W D"],
         positions: Int[jax.Array, "1 W"],
-        places: Int[jax.Array, "1 L"],
+        places: Int[jax.Array, "1 slots"],
         cache: attention.Cache,
-        mask: Bool[jax.Array, "B 1 W L"],
+        mask: Bool[jax.Array, "B 1 W slots"],
         memory: attention.Cache,
         memory_mask: Bool[jax.Array, "B 1 1 S"],
     ) -> tuple[Float[jax.Array, "B W D"], attention.Cache]:

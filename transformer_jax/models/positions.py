@@ -40,8 +40,8 @@ class Position(nn.Module):
         return x
 
     def rotate(
-        self, x: Float[jax.Array, "B H T C"], positions: Int[jax.Array, "#B T"]
-    ) -> Float[jax.Array, "B H T C"]:
+        self, x: Float[jax.Array, "B _ T C"], positions: Int[jax.Array, "#B T"]
+    ) -> Float[jax.Array, "B _ T C"]:
         """Acts on the queries or keys of a self-attention, head by head."""
         del positions
         return x
@@ -54,6 +54,11 @@ class Position(nn.Module):
         """Added to the logits of a self-attention; None adds nothing."""
         del query_positions, key_positions
         return None
+
+    @classmethod
+    def acts_on_attention(cls) -> bool:
+        """Whether it rotates queries and keys or adds to logits."""
+        return cls.rotate is not Position.rotate or cls.bias is not Position.bias
 
 
 @final
@@ -102,8 +107,8 @@ class Rotary(Position):
     even: ClassVar[tuple[str, ...]] = ("d_k",)
 
     def rotate(
-        self, x: Float[jax.Array, "B H T C"], positions: Int[jax.Array, "#B T"]
-    ) -> Float[jax.Array, "B H T C"]:
+        self, x: Float[jax.Array, "B _ T C"], positions: Int[jax.Array, "#B T"]
+    ) -> Float[jax.Array, "B _ T C"]:
         angles = _angles(positions, x.shape[-1])[:, None]
         sin, cos = jnp.sin(angles).astype(x.dtype), jnp.cos(angles).astype(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
@@ -138,7 +143,7 @@ class T5Bias(Position):
         buckets = self._bucket(key_positions[:, None, :] - query_positions[:, :, None])
         # A product with one-hot vectors: its gradient is a product too, not a scatter.
         chosen = jax.nn.one_hot(buckets, self.BUCKETS)
-        return jnp.einsum("BTSN,NH->BHTS", chosen, jnp.asarray(table))
+        return jnp.einsum("BTSU,UH->BHTS", chosen, jnp.asarray(table))
 
     def _bucket(self, offset: Int[jax.Array, "#B T S"]) -> Int[jax.Array, "#B T S"]:
         """The bucket of a key that stands `offset` after its query."""
@@ -196,8 +201,8 @@ def _angles(positions: Int[jax.Array, "#B #T"], width: int) -> Float[jax.Array, 
 
 
 def _interleave(
-    even: Float[jax.Array, "*N half"], odd: Float[jax.Array, "*N half"]
-) -> Float[jax.Array, "*N C"]:
+    even: Float[jax.Array, "*B half"], odd: Float[jax.Array, "*B half"]
+) -> Float[jax.Array, "*B 2*half"]:
     return jnp.stack([even, odd], axis=-1).reshape(*even.shape[:-1], -1)
 
 

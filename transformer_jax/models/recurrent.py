@@ -9,7 +9,6 @@ Rows hold several sentences: the encoder forgets all at each sentence's start (b
 the decoder begins each sentence from what the encoder knows at that sentence's ends.
 """
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, final
 
 import flax.linen as nn
@@ -18,115 +17,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import sequences
-from transformer_jax.models import dense, dropout, embedding, masks, products, recurrent_cells
-
-
-def _matrix(features: int, name: str, use_bias: bool = False, **options: Any) -> dense.Dense:
-    options.setdefault("kernel_init", nn.initializers.glorot_uniform())
-    return dense.Dense(features, use_bias=use_bias, name=name, **options)
-
-
-class Attention(nn.Module):
-    """Where a decoder looks at the encoder's output, each hook nothing until overridden."""
-
-    config: config_lib.ModelConfig
-
-    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """What queries are compared with; computed once."""
-        return memory
-
-    def before(
-        self,
-        state: Float[Array, "B W D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #W S"],
-    ) -> Float[Array, "B W C"]:
-        """Joins the first layer's input, from the state before it; here of no width."""
-        del keys, memory, mask
-        return state[..., :0]
-
-    def after(
-        self,
-        output: Float[Array, "B T D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #T S"],
-    ) -> Float[Array, "B T D"]:
-        """Takes the place of the last layer's output."""
-        del keys, memory, mask
-        return output
-
-
-@final
-class NoAttention(Attention):
-    """Sutskever et al. 2014: the encoder's last states are all that the decoder gets."""
-
-
-@final
-class DotAttention(Attention):
-    """Luong et al. 2015: c = Σ softmax(h · m) m over memory m; output tanh(W [c; h]).
-
-    The output is not fed into the next step.
-    """
-
-    def setup(self) -> None:
-        self.combine = _matrix(self.config.d_model, "combine", dtype=self.config.dtype)
-
-    def after(
-        self,
-        output: Float[Array, "B T D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #T S"],
-    ) -> Float[Array, "B T D"]:
-        scores = products.einsum("BTD,BSD->BTS", output, keys, jnp.float32)
-        weights = _softmax(scores, mask)
-        self.sow("intermediates", "weights", weights[:, None])
-        context = products.einsum("BTS,BSD->BTD", weights.astype(memory.dtype), memory)
-        return jnp.tanh(self.combine(jnp.concatenate([context, output], axis=-1)))
-
-
-@final
-class AdditiveAttention(Attention):
-    """Bahdanau et al. 2015: c = Σ softmax(vᵀ tanh(W s + U m)) m, s the state before the step.
-
-    c joins the first layer's input; the output sees it through the layers only.
-    """
-
-    def setup(self) -> None:
-        width, dtype = self.config.d_model, self.config.dtype
-        self.from_state = _matrix(width, "from_state", dtype=dtype)
-        self.from_memory = _matrix(width, "from_memory", use_bias=True, dtype=dtype)
-        self.score = _matrix(1, "score", dtype=dtype)
-
-    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        return self.from_memory(memory)
-
-    def before(
-        self,
-        state: Float[Array, "B W D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #W S"],
-    ) -> Float[Array, "B W C"]:
-        sums = jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])
-        weights = _softmax(self.score(sums)[..., 0], mask)
-        self.sow("intermediates", "weights", weights)  # B 1 S here; B 1 T S out of the loop
-        return products.einsum("BWS,BSD->BWD", weights.astype(memory.dtype), memory)
-
-
-ATTENTIONS: dict[str, type[Attention]] = {
-    "none": NoAttention,
-    "dot": DotAttention,
-    "additive": AdditiveAttention,
-}
-
-
-def _softmax(scores: Float[Array, "B T S"], mask: Bool[Array, "B #T S"]) -> Float[Array, "B T S"]:
-    scores = scores.astype(jnp.float32)
-    return jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
+from transformer_jax import errors, sequences
+from transformer_jax.models import (
+    dense,
+    dropout,
+    embedding,
+    masks,
+    recurrent_attention,
+    recurrent_cells,
+)
 
 
 class Encoded(NamedTuple):
@@ -142,7 +41,7 @@ class Encoded(NamedTuple):
     states: list[recurrent_cells.State]
 
 
-class DecodingState(NamedTuple):
+class RecurrentState(NamedTuple):
     """What decoding one position needs of the positions before it and of the source.
 
     Attributes:
@@ -157,14 +56,14 @@ class DecodingState(NamedTuple):
     keys: Float[Array, "B S D"]
     memory_mask: Bool[Array, "B 1 S"]
 
-    def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
+    def select(self, parents: Int[Array, "B W"]) -> "RecurrentState":
         """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         rows = parents[:, :, None]
         return self._replace(
             caches=jax.tree.map(lambda x: jnp.take_along_axis(x, rows, axis=1), self.caches)
         )
 
-    def lengthened(self, length: int) -> "DecodingState":
+    def lengthened(self, length: int) -> "RecurrentState":
         """The same: it takes no room that grows."""
         del length
         return self
@@ -172,28 +71,24 @@ class DecodingState(NamedTuple):
 
 @final
 class Recurrent(nn.Module):
-    """An encoder–decoder of recurrent layers, with the Transformer's methods.
-
-    Of the config it reads num_layers, d_model (even), architecture (the cell), recurrent_attention
-    and compute_dtype.
-    """
+    """An encoder–decoder of recurrent layers; `architecture` names the cell, d_model is even."""
 
     config: config_lib.ModelConfig
     vocab_size: int
 
-    unused: ClassVar[Mapping[str, Any]] = {
-        "num_kv_heads": 0,
-        "attention_kernel": "plain",
-        "rematerialise": False,
-        "attention_dropout_rate": 0,
-        "feed_forward_dropout_rate": 0,
-        "position": "none",
-        "norm": "layer_norm",
-        "norm_placement": "post",
-        "feed_forward": "relu",
-        "attention_pattern": "window",
-        "window": 0,
-    }
+    reads: ClassVar[frozenset[str]] = frozenset(
+        "architecture num_layers d_model dropout_rate recurrent_attention compute_dtype".split()
+    )
+    needs_source: ClassVar[bool] = True
+
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError unless d_model can be halved."""
+        if config.d_model % 2:
+            raise errors.UserError(
+                f"model.architecture={config.architecture} needs an even d_model, one half for "
+                f"each direction, but model.d_model={config.d_model}"
+            )
 
     def setup(self) -> None:
         config = self.config
@@ -205,12 +100,12 @@ class Recurrent(nn.Module):
         self.decoder = [cell(config.d_model, config.dtype) for _ in layers]
         self.bridges = [
             [
-                _matrix(config.d_model, f"bridge_{layer}_{part}", True, dtype=config.dtype)
+                dense.Dense(config.d_model, name=f"bridge_{layer}_{part}", dtype=config.dtype)
                 for part in range(cell.parts)
             ]
             for layer in layers
         ]
-        self.attention = ATTENTIONS[config.recurrent_attention](config)
+        self.attention = recurrent_attention.ATTENTIONS[config.recurrent_attention](config)
 
     def __call__(
         self,
@@ -285,7 +180,7 @@ class Recurrent(nn.Module):
 
     def start_decoding(
         self, source: sequences.Sequences, width: int, max_length: int
-    ) -> DecodingState:
+    ) -> RecurrentState:
         """Encodes one sentence per row; a state needs no room for max_length positions."""
         del max_length
         memory, states = self.encode(source)
@@ -295,13 +190,13 @@ class Recurrent(nn.Module):
             for layer, state in enumerate(states)
         ]
         caches = jax.tree.map(lambda x: jnp.repeat(x, width, axis=1), starts)
-        return DecodingState(
+        return RecurrentState(
             caches, memory, self.attention.keys(memory), (source.segments > 0)[:, None]
         )
 
     def decode_step(
-        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: DecodingState
-    ) -> tuple[Float[Array, "B W V"], DecodingState]:
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: RecurrentState
+    ) -> tuple[Float[Array, "B W V"], RecurrentState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         del index
         x = self._embed(tokens, dropout.NONE)
@@ -351,12 +246,15 @@ class Recurrent(nn.Module):
 
 
 def _run(
-    cell: recurrent_cells.Cell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
+    cell: recurrent_cells.RecurrentCell,
+    x: Float[Array, "B S D"],
+    fresh: Bool[Array, "B S"],
+    reverse: bool,
 ) -> recurrent_cells.State:
     """A cell's state after each position, from an empty one wherever `fresh` is true."""
 
     def step(
-        cell: recurrent_cells.Cell, state: recurrent_cells.State, here: Any
+        cell: recurrent_cells.RecurrentCell, state: recurrent_cells.State, here: Any
     ) -> tuple[recurrent_cells.State, recurrent_cells.State]:
         projected, begins = here
         state = cell.advance(

@@ -14,7 +14,7 @@ from transformer_jax.models import dense
 State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
 
 
-class Cell(nn.Module):
+class RecurrentCell(nn.Module):
     """One step of a recurrence over vectors of `width` features.
 
     Attributes:
@@ -41,25 +41,25 @@ class Cell(nn.Module):
             kernel_init=nn.initializers.orthogonal(),
         )
 
-    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B G"]:
+    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B gates"]:
         """W x + b, which needs no state and is done for all positions at once."""
         return self.from_input(x)
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         """The next state, whose first part is the output."""
         raise NotImplementedError
 
 
 @final
-class Tanh(Cell):
+class Tanh(RecurrentCell):
     """Elman 1990: h' = tanh(W x + U h + b)."""
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         return (jnp.tanh(projected + self.from_state(state[0])),)
 
 
 @final
-class Lstm(Cell):
+class Lstm(RecurrentCell):
     """Hochreiter & Schmidhuber 1997, with a forget gate f: c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c').
 
     The forget gate's bias is 1 more than its parameter (Jozefowicz et al. 2015).
@@ -68,7 +68,7 @@ class Lstm(Cell):
     gates: ClassVar[int] = 4
     parts: ClassVar[int] = 2
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         h, c = state
         i, f, g, o = jnp.split(projected + self.from_state(h), 4, axis=-1)
         c = nn.sigmoid(f + 1) * c + nn.sigmoid(i) * jnp.tanh(g)
@@ -76,16 +76,16 @@ class Lstm(Cell):
 
 
 @final
-class Gru(Cell):
+class Gru(RecurrentCell):
     """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset after U."""
 
     gates: ClassVar[int] = 3
 
-    def advance(self, state: State, projected: Float[Array, "*B G"]) -> State:
+    def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         x_z, x_r, x_n = jnp.split(projected, 3, axis=-1)
         h_z, h_r, h_n = jnp.split(self.from_state(state[0]), 3, axis=-1)
         z, r = nn.sigmoid(x_z + h_z), nn.sigmoid(x_r + h_r)
         return (z * state[0] + (1 - z) * jnp.tanh(x_n + r * h_n),)
 
 
-CELLS: dict[str, type[Cell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}
+CELLS: dict[str, type[RecurrentCell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}

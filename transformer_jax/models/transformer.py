@@ -1,12 +1,6 @@
-"""The Transformer of "Attention Is All You Need": encoder, decoder and shared embedding.
+"""The Transformer of "Attention Is All You Need": encoder, decoder and shared embedding."""
 
-Every architecture offers the same four methods, so that training and decoding know none:
-`__call__` (the decoder's output under teacher forcing, of which `embedding.logits` makes logits),
-`encode`, `start_decoding` and `decode_step`.
-"""
-
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import flax.linen as nn
 import jax
@@ -19,7 +13,7 @@ from transformer_jax.models import attention, dropout, embedding, layers, masks
 from transformer_jax.models import positions as positions_lib
 
 
-class DecodingState(NamedTuple):
+class TransformerState(NamedTuple):
     """What decoding one position needs of the positions before it and of the source.
 
     Hypotheses stay where they were written. What a hypothesis w has at position l stands in slot
@@ -37,12 +31,12 @@ class DecodingState(NamedTuple):
     memories: tuple[attention.Cache, ...]
     memory_mask: Bool[jax.Array, "B 1 1 S"]
 
-    def select(self, parents: Int[jax.Array, "B W"]) -> "DecodingState":
+    def select(self, parents: Int[jax.Array, "B W"]) -> "TransformerState":
         """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         ancestors = jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
         return self._replace(ancestors=ancestors)
 
-    def lengthened(self, length: int) -> "DecodingState":
+    def lengthened(self, length: int) -> "TransformerState":
         """With room for so many positions."""
         _, width, before = self.ancestors.shape
         return self._replace(
@@ -63,7 +57,17 @@ class Transformer(nn.Module):
     config: config_lib.ModelConfig
     vocab_size: int
 
-    unused: ClassVar[Mapping[str, Any]] = {"recurrent_attention": "none"}
+    reads: ClassVar[frozenset[str]] = frozenset(
+        "architecture num_layers d_model d_ff num_heads num_kv_heads d_k d_v dropout_rate "
+        "attention_dropout_rate feed_forward_dropout_rate position max_positions norm "
+        "norm_placement feed_forward attention_pattern window global_every compute_dtype "
+        "attention_kernel rematerialise".split()
+    )
+    needs_source: ClassVar[bool] = True
+
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Nothing: `masks` and `positions` refuse what does not suit them."""
 
     def setup(self) -> None:
         config = self.config
@@ -122,7 +126,7 @@ class Transformer(nn.Module):
 
     def start_decoding(
         self, source: sequences.Sequences, width: int, max_length: int
-    ) -> DecodingState:
+    ) -> TransformerState:
         """Encodes one sentence per row and makes empty caches.
 
         Args:
@@ -137,7 +141,7 @@ class Transformer(nn.Module):
             jnp.zeros((batch, heads, config.d_k, slots), config.dtype),
             jnp.zeros((batch, heads, slots, config.d_v), config.dtype),
         )
-        return DecodingState(
+        return TransformerState(
             (cache,) * config.num_layers,
             jnp.zeros((batch, width, max_length), jnp.int32),
             tuple(attention.Cache.of(memory) for memory in memories),
@@ -145,8 +149,8 @@ class Transformer(nn.Module):
         )
 
     def decode_step(
-        self, tokens: Int[jax.Array, "B W"], index: Int[jax.Array, ""], state: DecodingState
-    ) -> tuple[Float[jax.Array, "B W V"], DecodingState]:
+        self, tokens: Int[jax.Array, "B W"], index: Int[jax.Array, ""], state: TransformerState
+    ) -> tuple[Float[jax.Array, "B W V"], TransformerState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         batch, width, length = state.ancestors.shape
         slots = jnp.arange(width)

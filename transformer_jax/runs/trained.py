@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-import flax.linen as nn
 import jax
 
 from transformer_jax import config as config_lib
@@ -11,6 +10,7 @@ from transformer_jax import errors, files, models
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import translator
 from transformer_jax.distributed import sharding
+from transformer_jax.models import interface
 from transformer_jax.runs import run_folder
 from transformer_jax.training import checkpoint
 from transformer_jax.training import step as step_lib
@@ -43,7 +43,7 @@ def load(workdir: str | files.Path) -> translator.Translator:
 
 
 def restore_params(
-    model: nn.Module,
+    model: interface.Architecture,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     workdir: files.Path,

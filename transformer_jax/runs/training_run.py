@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files, models, paper
+from transformer_jax import errors, fields, files, models, paper
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import hosts, preemption, sharding
@@ -175,7 +175,7 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         do not reach the longest sentence that will be read or written.
     """
     model = models.build(config.model, config.data.vocab_size)
-    config_lib.require_known("decode.penalty", config.decode.penalty, beam_search.PENALTIES)
+    fields.require_known("decode.penalty", config.decode.penalty, beam_search.PENALTIES)
     if config.train.scheduled_sampling and config.model.architecture not in recurrent_cells.CELLS:
         raise errors.UserError(
             f"train.scheduled_sampling={config.train.scheduled_sampling} needs a recurrent "

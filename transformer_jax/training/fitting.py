@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import flax.linen as nn
 import jax
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.distributed import memory
+from transformer_jax.models import interface
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def compile_step(
-    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Compiled:
     """`step.compile_step`'s step, having said how much memory it takes.
 
@@ -97,7 +97,7 @@ def _remedy(config: config_lib.Config, mesh: jax.sharding.Mesh, needed: int, the
     for changes in tried:
         try:
             changed = config_lib.replace(config, changes)
-            model: nn.Module = models.build(changed.model, changed.data.vocab_size)
+            model = models.build(changed.model, changed.data.vocab_size)
             takes = memory.of_program(step_lib.compile_step(model, changed, mesh))
         except errors.UserError:  # that many parts do not divide the batch, for one
             continue

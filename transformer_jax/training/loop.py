@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
-import flax.linen as nn
 import jax
 import numpy as np
 
@@ -15,6 +14,7 @@ from transformer_jax import errors, files
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import hosts, preemption, sharding
+from transformer_jax.models import interface
 from transformer_jax.training import checkpoint, fitting, metrics, optimizer, tracking
 from transformer_jax.training import step as step_lib
 
@@ -32,7 +32,7 @@ class DivergedError(errors.RunError):
 
 
 def train(
-    model: nn.Module,
+    model: interface.Architecture,
     dataset: dataset_lib.Dataset,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.distributed import sharding
-from transformer_jax.models import dropout, embedding
+from transformer_jax.models import dropout, embedding, interface
 from transformer_jax.training import losses, optimizer
 
 # By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
@@ -85,14 +85,16 @@ def hyperparameters(config: config_lib.Config) -> Hyperparameters:
 
 @functools.lru_cache(maxsize=8)
 def state_shapes_and_shardings(
-    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> tuple[TrainState, TrainState]:
     """What a state looks like and where it lives, without making one."""
     boxed = jax.eval_shape(_initialiser(model, config), jax.random.key(0))
     return nn.unbox(boxed), sharding.of_parameters(boxed, mesh)
 
 
-def init_state(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh) -> TrainState:
+def init_state(
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> TrainState:
     """The state before the first step, drawn from train.seed."""
     _, shardings = state_shapes_and_shardings(model, config, mesh)
     init = _initialiser(model, config)
@@ -107,7 +109,9 @@ def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh) -> int:
     return sharding.rows_for_budget(train.batch_tokens, length, train.accumulation_steps, mesh)
 
 
-def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh) -> Step:
+def make_step(
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> Step:
     """Compiles, at its first call, one optimiser step; it consumes the state it is given.
 
     The loss is the mean over all real target tokens of the global batch, however many devices and
@@ -193,7 +197,7 @@ def make_step(model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Me
 
 
 def compile_step(
-    model: nn.Module, config: config_lib.Config, mesh: jax.sharding.Mesh
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Compiled:
     """`make_step`'s step, compiled for the run's batches before there are any; see there."""
     shapes, shardings = state_shapes_and_shardings(model, config, mesh)
@@ -219,13 +223,12 @@ def compile_step(
 
 
 def _initialiser(
-    model: nn.Module, config: config_lib.Config
+    model: interface.Architecture, config: config_lib.Config
 ) -> Callable[[PRNGKeyArray], TrainState]:
     transformation = optimizer.build(config.train, config.model.d_model)
 
     def init(key: PRNGKeyArray) -> TrainState:
-        example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-        params = model.init(key, example, example)
+        params = models.init(model, key)
         return TrainState(jnp.zeros((), jnp.int32), params, transformation.init(params))
 
     return init

@@ -1,0 +1,151 @@
+"""What architectures declare is true: which fields they read, and whether they read a source."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, models
+from transformer_jax.data import batching
+from transformer_jax.models import interface
+from transformer_jax.training import step as step_lib
+
+VOCABULARY = 20
+FIELDS = [field.name for field in dataclasses.fields(config_lib.ModelConfig)]
+RECURRENT = {"model.position": "none", "model.recurrent_attention": "dot"}
+SETTINGS = {"transformer": {}, **dict.fromkeys(("rnn", "lstm", "gru"), RECURRENT), "conv": {}}
+# Another value of a field, and what has to be so that the field matters.
+OTHERS = {
+    "num_layers": (2, {}),
+    "d_model": (20, {}),
+    "d_ff": (28, {}),
+    "num_heads": (2, {}),
+    "num_kv_heads": (2, {}),
+    "d_k": (8, {}),
+    "d_v": (4, {}),
+    "dropout_rate": (0.3, {}),
+    "attention_dropout_rate": (0.3, {}),
+    "feed_forward_dropout_rate": (0.3, {}),
+    "position": ("learned", {}),
+    "max_positions": (96, {"model.position": "learned"}),
+    "norm": ("rms_norm", {}),
+    "norm_placement": ("pre", {}),
+    "feed_forward": ("gelu", {}),
+    "attention_pattern": (
+        "interleaved",
+        {"model.window": 2, "model.global_every": 2, "model.num_layers": 2},
+    ),
+    "window": (2, {}),
+    "global_every": (
+        3,
+        {
+            "model.attention_pattern": "interleaved",
+            "model.window": 2,
+            "model.global_every": 2,
+            "model.num_layers": 3,
+        },
+    ),
+    "recurrent_attention": ("additive", {}),
+    "kernel_size": (4, {}),
+    "compute_dtype": ("bfloat16", {}),
+    "attention_kernel": ("fused", {"model.compute_dtype": "bfloat16"}),
+    "rematerialise": (True, {}),
+}
+
+
+def make(make_config, architecture, changes=()):
+    chosen = {"model.architecture": architecture, **SETTINGS[architecture]}
+    return make_config({"model.num_layers": 1, **chosen, **dict(changes)})
+
+
+def batch_of(source, target):
+    return jax.tree.map(jnp.asarray, batching.fill([[(source, target)]], 8, 8))
+
+
+@functools.cache
+def program(config):
+    """What training computes from which parameters, on a GPU, written down."""
+    model = models.build(config.model, VOCABULARY, "gpu")
+    params = nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
+    batch = batch_of([5, 6, 7], [8, 9])
+    rates = step_lib.hyperparameters(config).rates
+
+    def outputs(params, key):
+        return models.outputs(model, params, batch, rates, key)
+
+    traced = jax.make_jaxpr(outputs)(params, jax.eval_shape(lambda: jax.random.key(0)))
+    constants = [np.asarray(x).tolist() for x in traced.consts]
+    shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), params)
+    return str(shapes), str(traced), constants
+
+
+def build_as_set(config, names):
+    models.require_read(config, names)
+    models.build(config, VOCABULARY)
+
+
+@pytest.fixture(autouse=True)
+def _kernel(monkeypatch):
+    """Takes the place of cuDNN's, which is not here."""
+    monkeypatch.setattr(jax.nn, "dot_product_attention", _attend)
+
+
+def _attend(query, key, value, *_, **__):
+    return jnp.einsum("BTNC,BSNC,BSND->BTND", query, key, value)
+
+
+def test_every_architecture_offers_the_interface(make_config):
+    assert set(SETTINGS) == set(models.ARCHITECTURES)
+    for name, kind in models.ARCHITECTURES.items():
+        assert isinstance(models.build(make(make_config, name).model, VOCABULARY), kind)
+        assert isinstance(models.build(make(make_config, name).model, 9), interface.Decoder)
+        assert kind.reads <= set(FIELDS)
+        assert kind.reads >= {"architecture", "num_layers", "d_model", "compute_dtype"}
+    assert set(OTHERS) | {"architecture"} == set(FIELDS)
+
+
+@pytest.mark.parametrize("architecture", SETTINGS)
+def test_every_field_that_an_architecture_reads_changes_what_it_computes(make_config, architecture):
+    for field in sorted(models.ARCHITECTURES[architecture].reads - {"architecture"}):
+        value, needed = OTHERS[field]
+        one = make(make_config, architecture, needed)
+        other = config_lib.replace(one, {f"model.{field}": value})
+        assert one != other, field
+        assert program(one) != program(other), field
+        models.require_read(other.model, [f"model.{field}"])
+
+
+def test_architectures_compute_different_things(make_config):
+    found = [str(program(make(make_config, name))) for name in SETTINGS]
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("architecture", SETTINGS)
+def test_every_field_that_an_architecture_does_not_read_is_refused(make_config, architecture):
+    for field in sorted(set(FIELDS) - models.ARCHITECTURES[architecture].reads):
+        name, value = f"model.{field}", OTHERS[field][0]
+        other = make(make_config, architecture, {name: value})
+        with pytest.raises(errors.UserError) as refused:
+            build_as_set(other.model, ["train.num_steps", name])
+        beginning = f"model.architecture={architecture} has no use for {name}={value}: "
+        remedies = [f"leave out {name}", f"set {name}={models.ABSENT.get(field)}"]
+        assert str(refused.value) in [beginning + remedy for remedy in remedies]
+        if field not in models.ABSENT:  # and it is right to do so
+            one = make(make_config, architecture)
+            assert program(one) == program(other), field
+
+
+@pytest.mark.parametrize("architecture", SETTINGS)
+def test_an_architecture_needs_the_source_if_it_says_so(make_config, architecture):
+    model = models.build(make(make_config, architecture).model, VOCABULARY)
+    params = nn.unbox(jax.jit(models.init, static_argnums=0)(model, jax.random.key(0)))
+    one, other = (
+        np.asarray(jax.jit(models.outputs, static_argnums=0)(model, params, batch_of(source, [8])))
+        for source in ([5, 6], [7, 7])
+    )
+    assert model.needs_source == (not np.array_equal(one, other))

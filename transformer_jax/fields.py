@@ -1,0 +1,171 @@
+"""What a config field may hold, said beside its type, and values held to it.
+
+`Annotated[int, Range(1)]` is a whole number from 1 on. A mistake is one line that names the field.
+"""
+
+import dataclasses
+import difflib
+import math
+import typing
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, TypeVar, final
+
+from transformer_jax import errors
+
+T = TypeVar("T")
+MOST = 2**31 - 1  # JAX counts in 32 bits
+ARTICLES = {int: "a whole number", float: "a number", str: "text", bool: "True or False"}
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers that a field allows.
+
+    Attributes:
+      least: the smallest.
+      most: the greatest; None: there is none.
+      below: what all are smaller than, likewise.
+      besides: one more that is allowed, and in words what for, likewise.
+    """
+
+    least: int
+    most: int | None = None
+    below: int | None = None
+    besides: tuple[int, str] | None = None
+
+    def require(self, name: str, value: Any) -> None:
+        """Raises UserError unless a field's value lies within."""
+        if self.besides and value == self.besides[0]:
+            return
+        if value < self.least:
+            other = ", or {} {}".format(*self.besides) if self.besides else ""
+            raise errors.UserError(f"{name}={value} should be at least {self.least}{other}")
+        if self.most is not None and value > self.most:
+            raise errors.UserError(f"{name}={value} should be at most {self.most:,}")
+        if self.below is not None and value >= self.below:
+            limit = f"2^{math.log2(self.below):.0f}" if self.below > 1 else self.below
+            raise errors.UserError(f"{name}={value} should be below {limit}")
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """The names that a field allows, where no table of kinds says it (`lookup`)."""
+
+    names: tuple[str, ...]
+
+    def require(self, name: str, value: str) -> None:
+        """Raises UserError unless a field's value is one of the names."""
+        require_known(name, value, self.names)
+
+
+Positive = Annotated[int, Range(1, MOST)]
+Natural = Annotated[int, Range(0, MOST)]  # 0 too
+NotNegative = Annotated[float, Range(0)]
+Share = Annotated[float, Range(0, 1)]
+ShareBelow1 = Annotated[float, Range(0, below=1)]
+Devices = Annotated[int, Range(1, MOST, besides=(-1, "for the rest"))]
+
+
+def build(kind: type[T], values: Any, path: str = "") -> T:
+    """A frozen dataclass, and those within it, from nested mappings.
+
+    Args:
+      kind: the dataclass; it has no defaults.
+      values: as many as it has fields.
+      path: what its fields' names begin with, for people.
+
+    Raises:
+      UserError: a field is unknown, missing, of the wrong type or out of range.
+    """
+    if not isinstance(values, Mapping):
+        whole = f"config.{path}".rstrip(".")
+        raise errors.UserError(f"{whole} should hold fields, but is {_short(values)}")
+    hints = declared(kind)
+    for name in values:
+        if name not in hints:
+            raise unknown(path + name, name, hints)
+    fields = {}
+    for name, expected in hints.items():
+        if name not in values:
+            raise errors.UserError(f"the config lacks the field {path}{name}")
+        value = values[name]
+        if isinstance(expected, type) and dataclasses.is_dataclass(expected):
+            fields[name] = build(expected, value, f"{path}{name}.")
+        else:
+            fields[name] = _convert(expected, value, path + name)
+    return kind(**fields)
+
+
+def declared(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields, with what stands beside them, by name."""
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
+    """The entry of a table of kinds.
+
+    Raises:
+      UserError: there is no such kind; the message lists those there are.
+    """
+    require_known(field, name, table)
+    return table[name]
+
+
+def require_known(field: str, name: str, known: Collection[str]) -> None:
+    """Raises UserError, listing what is known, unless `name` is."""
+    if name not in known:
+        raise errors.UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
+
+
+def unknown(whole: str, name: str, known: Collection[str]) -> errors.UserError:
+    """That there is no field of a name.
+
+    Args:
+      whole: the field as it was written.
+      name: the part of it that is not known.
+      known: what that may be.
+    """
+    printable = whole if whole.isprintable() and len(whole) < 80 else repr(whole[:80])
+    return errors.UserError(f"there is no config field {printable}{_closest(name, known)}")
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    expected, *rules = typing.get_args(hint) or (hint,)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise errors.UserError(
+            f"{path} is a number of {value.bit_length()} bits: at most 63 are possible"
+        )
+    accepted = (int, float) if expected is float else expected
+    if not isinstance(value, accepted) or isinstance(value, bool) != (expected is bool):
+        raise errors.UserError(f"{path} should be {ARTICLES[expected]}, but is {_short(value)}")
+    if expected is float and not math.isfinite(value):
+        raise errors.UserError(f"{path} should be a finite number, but is {value!r}")
+    if isinstance(value, str):
+        _require_utf8(path, value)
+    for rule in rules:
+        rule.require(path, expected(value))
+    return expected(value)
+
+
+def _require_utf8(path: str, value: str) -> None:
+    """Raises UserError for text that no file could hold, as bytes of a command line can make it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise errors.UserError(f"{path} should be UTF-8, but is {value!r}") from error
+
+
+def _short(value: Any) -> str:
+    """A value as it is written, if that is short; else its kind."""
+    if not isinstance(value, (str, int, float, type(None))):
+        return f"a {type(value).__name__}"
+    written = repr(value)
+    return written if len(written) <= 200 else f"{written[:200]}…"
+
+
+def _closest(name: str, known: Collection[str]) -> str:
+    matches = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {matches[0]}?" if matches else ""
+    return f"{hint} (known: {', '.join(sorted(known))})"

@@ -1,0 +1,127 @@
+"""What every architecture offers, so that training, evaluation and decoding know none of them.
+
+Training and evaluation ask an `Architecture` for its output at each target position; times the
+matrix that `embedding.of` finds among its parameters, that is the labels' logits. Translating asks
+a `Decoder` besides for one position after another. A family that writes no sentences is the first
+alone; one without an encoder reads the source as its prompt, or not at all.
+
+Letters of shapes are those of `attention`. The functions of `transformer_jax.models` call the
+methods with an architecture's parameters; to add one, write its class and its line in
+`models.ARCHITECTURES`.
+"""
+
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from jaxtyping import Array, Float, Int
+
+from transformer_jax import config as config_lib
+from transformer_jax import sequences
+from transformer_jax.models import dropout
+
+
+@runtime_checkable
+class DecodingState(Protocol):
+    """What decoding one position needs of the positions before it and of the source.
+
+    A tree of arrays, whose rows are sentences: `jax.jit` takes it, and rows of it can be chosen.
+    """
+
+    def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
+        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
+        ...
+
+    def lengthened(self, length: int) -> "DecodingState":
+        """With room for so many positions in all."""
+        ...
+
+
+@runtime_checkable
+class Architecture(Protocol):
+    """A Linen module that can be trained and measured.
+
+    It has its pieces' vectors as its parameter "embedding", V D (`embedding.make`), and sows what
+    attention weights it has, as `evaluation.attention_weights` wants them.
+
+    Attributes:
+      reads: the fields of `ModelConfig` that change its parameters or what it computes, in training
+        or anywhere. One that none of them stands for is refused (`models.require_read`).
+      needs_source: whether what it says of the target depends on the source sentence.
+    """
+
+    reads: ClassVar[frozenset[str]]
+    needs_source: ClassVar[bool]
+
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError where the fields that it reads do not suit it, each being known."""
+        ...
+
+    def init(self, rngs: Any, *arguments: Any) -> Any:
+        """Linen's: parameters drawn with a key, boxed with their logical axes."""
+        ...
+
+    def apply(
+        self,
+        variables: Any,
+        *arguments: Any,
+        rngs: Any = None,
+        method: Any = None,
+        mutable: Any = False,
+        **options: Any,
+    ) -> Any:
+        """Linen's: calls a method, by default `__call__`, with parameters."""
+        ...
+
+    def __call__(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+    ) -> Float[Array, "B T D"]:
+        """What it makes of each target position, under teacher forcing; it says what follows.
+
+        A recurrent one also takes `sampling`, where training uses it; see there.
+
+        Args:
+          source: the source sentences, B S, packed.
+          target: the target sentences shifted right by one, B T, packed alike.
+          rates: dropout's, which need a "dropout" key given to `apply`.
+        """
+        ...
+
+
+@runtime_checkable
+class Decoder(Architecture, Protocol):
+    """An architecture that writes sentences, for several hypotheses of each at a time."""
+
+    def __init__(self, config: config_lib.ModelConfig, vocab_size: int) -> None:
+        """Takes its sizes and kinds, and V."""
+        ...
+
+    def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Any:
+        """Reads the source, or a prompt, whole: what later positions look at, in its own form."""
+        ...
+
+    def start_decoding(
+        self, source: sequences.Sequences, width: int, max_length: int
+    ) -> DecodingState:
+        """Encodes, and makes the state before the first position.
+
+        Args:
+          source: rows of one sentence each, not packed.
+          width: W, hypotheses for each sentence.
+          max_length: target positions that the state has room for.
+        """
+        ...
+
+    def decode_step(
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: Any
+    ) -> tuple[Float[Array, "B W V"], DecodingState]:
+        """Logits, in float32, for the token that follows, and the state with this one in it.
+
+        Args:
+          tokens: of each hypothesis the newest token.
+          index: the position where they stand, from 0 on.
+          state: its own, as `start_decoding` or the step before gave it.
+        """
+        ...
