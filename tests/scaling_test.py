@@ -11,6 +11,7 @@ from experiments.benchmarks import compiled, layouts, network, partitioned
 from experiments.reporting import scaling_page
 from tests import partitioned_test
 from transformer_jax import errors, files
+from transformer_jax.training import fitting
 
 
 def test_published_rates_give_known_times():
@@ -68,6 +69,33 @@ def test_the_page_names_what_does_not_fit_and_stays_short():
     assert "(4 for base, 4 for big)" in " ".join(page.split())
     assert len(page.splitlines()) < 120
     assert all(len(line) <= 104 for line in page.splitlines() if not line.startswith("|"))
+
+
+def test_a_model_that_fits_nowhere_is_refused_in_one_line():
+    none = layouts.Result(layouts.Layout("big", 1, 1, 1, 256), None, "it takes 17 GiB", MADE)
+    with pytest.raises(errors.UserError, match=r"^big fits in no layout .* takes 17 GiB$"):
+        scaling_page.document([result(8, 0.02), none], "make it")
+
+
+def test_only_what_takes_too_much_memory_is_said_not_to_fit(tmp_path, monkeypatch):
+    def refuse(error):
+        raise error
+
+    layout = layouts.Layout("base", 8, 1, 1, 256)
+    monkeypatch.setattr(compiled, "chips", lambda kind, number: [kind] * number)
+    monkeypatch.setattr(layouts.importlib.metadata, "version", lambda package: "1")
+    for error, kept in (
+        (errors.UserError("mesh.tensor does not divide the vocabulary"), False),
+        (fitting.TooLittleMemoryError("it takes 17 GiB"), True),
+    ):
+        monkeypatch.setattr(compiled, "compile_step", lambda *_, error=error: refuse(error))
+        if kept:
+            layouts.compile_once(layout, tmp_path)
+            assert layouts.read(layout, tmp_path).refusal == "it takes 17 GiB"
+        else:
+            with pytest.raises(errors.UserError, match="does not divide"):
+                layouts.compile_once(layout, tmp_path)
+            assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("data", "fsdp", "row"), [(64, 1, 256), (16, 4, 256), (1, 5, 128)])

@@ -16,6 +16,7 @@ from experiments.benchmarks import compiled
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.distributed import memory, sharding
+from transformer_jax.training import fitting
 
 KIND = "v5e"
 MODELS = {"base": base.get_config, "big": big.get_config}
@@ -110,7 +111,7 @@ def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
     """Compiles a layout, and keeps its program's text, unless that is done.
 
     Raises:
-      UserError: the batch cannot be shared out so, or there is no compiler or no such slice.
+      UserError: the step cannot be shared out so, or there is no compiler or no such slice.
     """
     kept = _path(workdir, layout, "json")
     if kept.exists():
@@ -126,7 +127,7 @@ def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
         program = compiled.compile_step(config, described)
         text = program.as_text() or ""
         found["memory_bytes"] = memory.of_program(program)
-    except errors.UserError as error:
+    except fitting.TooLittleMemoryError as error:
         found["refusal"] = str(error)
     files.write(_path(workdir, layout, "hlo.gz"), gzip.compress(text.encode()))
     files.write_json(kept, found)

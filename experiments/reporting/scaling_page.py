@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.benchmarks import compiled, layouts, network
+from transformer_jax import errors
 from transformer_jax.drawing import tables
 
 HALF = 0.5  # a batch has stopped scaling where efficiency is below this
@@ -76,11 +77,17 @@ def document(results: Sequence[layouts.Result], command: str) -> str:
     """The whole page.
 
     Args:
-      results: in the order in which they should stand; of each model, one fits at least.
+      results: in the order in which they should stand.
       command: that makes the page.
+
+    Raises:
+      UserError: of some model none fits.
     """
     models = dict.fromkeys(one.layout.model for one in results)
     found = {model: [one for one in results if one.layout.model == model] for model in models}
+    for model, each in found.items():
+        if not best(each):
+            raise errors.UserError(f"{model} fits in no layout of --layouts: {each[-1].refusal}")
     data, config = network.read_data(), results[0].layout.config()
     days, jax, libtpu = (
         sorted(set(each)) for each in zip(*(one.made for one in results), strict=True)
