@@ -21,6 +21,7 @@ import datetime
 import fnmatch
 import json
 import logging
+import math
 import os
 import pathlib
 import shlex
@@ -77,8 +78,9 @@ def measure_all(
     for name, piece in pieces.items():
         # As JSON has it: lists, not tuples.
         asked = json.loads(json.dumps(piece.asked))
-        before = known.get(name)
-        if before and before["asked"] == asked and not (retry_failed and "error" in before):
+        before = known.get(name, {"asked": None})
+        more_time = seconds / 60 > before.get("minutes", math.inf)
+        if before["asked"] == asked and not more_time and not (retry_failed and "error" in before):
             continue
         _log.info("%s: begins", name)
         try:
@@ -87,13 +89,16 @@ def measure_all(
         except OutOfTimeError:
             if piece.goes_on or not is_first:
                 return hosts.RUN_AGAIN
-            found = {"error": f"it takes more than the {seconds / 60:g} minutes of --minutes"}
+            minutes = seconds / 60  # a call that has more tries again
+            error = f"it takes more than the {minutes:g} minutes of --minutes"
+            found = {"error": error, "minutes": minutes}
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"}
         is_first = False
         known[name] = {"piece": name, **_about(), **found, "asked": asked}
         files.write_lines(workdir / NAME, [json.dumps(each) for each in known.values()])
-        _log.info("%s: %s", name, found.get("error", found.get("facts", "done")))
+        where = f", on {found['machine']}" if "machine" in found else ""
+        _log.info("%s: %s%s", name, found.get("error", found.get("facts", "done")), where)
     return int(any("error" in known[name] for name in pieces))
 
 

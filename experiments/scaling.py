@@ -4,11 +4,11 @@ r"""How far the paper's batch scales over TPUs that are not here: docs/scaling.m
 
 compiles the real training step with XLA's compiler for TPUs, for each layout in one to three
 minutes of a core, and reads memory, cycles and collectives from its programs. What the work folder
-holds already is not compiled again. `make .venv-tpu/.installed` installs the compiler; no TPU is
+holds already is not compiled again, whatever has changed since: for programs of the code as it is,
+name an empty one. `make .venv-tpu/.installed` installs the compiler; no TPU is
 needed.
 """
 
-import importlib.metadata
 import logging
 import pathlib
 
@@ -40,7 +40,7 @@ def _main() -> None:
     command = ".venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling"
     command += f" --layouts={','.join(_LAYOUTS.value)}" if _LAYOUTS.value else ""
     results = [layouts.read(layout, workdir) for layout in asked]
-    page = scaling_page.document(results, command, importlib.metadata.version("libtpu"))
+    page = scaling_page.document(results, command)
     files.write(pathlib.Path(_OUTPUT.value), page.encode())
     _log.info("%s is written", _OUTPUT.value)
 

@@ -255,6 +255,24 @@ SCORE = "transformer_jax.score"
         r"give --device=v5e-8 with it",
     ),
     (
+        "utilisation of nothing",
+        [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--dry_run", "--utilisation=0.5"],
+        r"--utilisation is of --device",
+    ),
+    (
+        "utilisation of a program",
+        [
+            SWEEP,
+            "--config=configs/toy.py",
+            "--workdir=RUN",
+            "--dry_run",
+            "--utilisation=0.5",
+            "--device=v5e-8",
+            "--compile",
+        ],
+        r"--utilisation is of --device without --compile",
+    ),
+    (
         "compile without a plan",
         [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--device=v5e-8", "--compile"],
         r"give --dry_run with them",

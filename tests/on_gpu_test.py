@@ -101,6 +101,15 @@ def test_a_piece_that_no_call_is_long_enough_for_does_not_stop_the_others(tmp_pa
     assert list(on_gpu.read(tmp_path)) == ["one", "two"]
 
 
+def test_a_piece_that_a_call_was_too_short_for_is_tried_by_a_longer_one(tmp_path):
+    piece = Made(forever)
+    codes = [on_gpu.measure_all({"one": piece}, tmp_path, 0.2) for _ in range(2)]
+    assert (codes, piece.times) == ([1, 1], 1)
+    piece.does = found
+    assert on_gpu.measure_all({"one": piece}, tmp_path, HOUR) == 0
+    assert "error" not in on_gpu.read(tmp_path)["one"]
+
+
 def test_a_damaged_record_is_refused(tmp_path):
     (tmp_path / on_gpu.NAME).write_text('{"piece": "one", "asked": 1}\n{"piece": 3}\n')
     with pytest.raises(errors.UserError, match="delete the line"):

@@ -1,13 +1,17 @@
 """The laws of scaling, and the page that is made of compiled programs."""
 
 import dataclasses
+import datetime
+import gzip
 
+import jax
 import pytest
 
 from experiments.benchmarks import compiled, layouts, network, partitioned
 from experiments.reporting import scaling_page
 from tests import partitioned_test
-from transformer_jax import errors
+from transformer_jax import errors, files
+from transformer_jax.training import fitting
 
 
 def test_published_rates_give_known_times():
@@ -20,13 +24,16 @@ def test_published_rates_give_known_times():
     assert torus.seconds(one) == pytest.approx(700_000 / 100e9 + 4e-6)
 
 
+MADE = ("2026-11-22", "0.10.2", "0.0.42")
+
+
 def result(chips, computing, sending=0.0, model="base"):
     program = compiled.Program(2**30, computing, computing / 2, sending, sending, 0.0, [])
-    return layouts.Result(layouts.Layout(model, chips, 1, 1, 256), program, "")
+    return layouts.Result(layouts.Layout(model, chips, 1, 1, 256), program, "", MADE)
 
 
 def test_efficiency_is_whole_on_the_smallest_slice_and_ends_where_sending_rules():
-    none = layouts.Result(layouts.Layout("base", 1, 1, 1, 256), None, "it takes 17 GiB")
+    none = layouts.Result(layouts.Layout("base", 1, 1, 1, 256), None, "it takes 17 GiB", MADE)
     series = [none, *(result(chips, 64 / chips, 4.0) for chips in (2, 4, 8, 16, 32))]
     assert scaling_page.smallest(series).layout.chips == 2
     assert scaling_page.efficiency(series[1], series) == 1
@@ -52,13 +59,43 @@ def test_the_page_names_what_does_not_fit_and_stays_short():
         mesh = [result(chips, 0.2 / chips, 0.002, model) for chips in (4, 8, 16, 32)]
         fsdp = dataclasses.replace(mesh[1], layout=layouts.Layout(model, 1, 8, 1, 256))
         alone = layouts.Layout(model, 1, 1, 1, 256)
-        return [layouts.Result(alone, None, "it takes 17 GiB"), *mesh, fsdp]
+        return [layouts.Result(alone, None, "it takes 17 GiB", MADE), *mesh, fsdp]
 
-    page = scaling_page.document([*both("base"), *both("big")], "make it", "0.0.42")
+    later = [dataclasses.replace(one, made=("2026-11-24", *MADE[1:])) for one in both("big")]
+    page = scaling_page.document([*both("base"), *later], "make it")
+    made = "compiled from 2026-11-22 to 2026-11-24 with JAX 0.10.2 and libtpu 0.0.42,"
+    assert made in " ".join(page.split())
     assert "| 1 | alone | 96 × 256 | does not fit |" in page
     assert "(4 for base, 4 for big)" in " ".join(page.split())
     assert len(page.splitlines()) < 120
     assert all(len(line) <= 104 for line in page.splitlines() if not line.startswith("|"))
+
+
+def test_a_model_that_fits_nowhere_is_refused_in_one_line():
+    none = layouts.Result(layouts.Layout("big", 1, 1, 1, 256), None, "it takes 17 GiB", MADE)
+    with pytest.raises(errors.UserError, match=r"^big fits in no layout .* takes 17 GiB$"):
+        scaling_page.document([result(8, 0.02), none], "make it")
+
+
+def test_only_what_takes_too_much_memory_is_said_not_to_fit(tmp_path, monkeypatch):
+    def refuse(error):
+        raise error
+
+    layout = layouts.Layout("base", 8, 1, 1, 256)
+    monkeypatch.setattr(compiled, "chips", lambda kind, number: [kind] * number)
+    monkeypatch.setattr(layouts.importlib.metadata, "version", lambda package: "1")
+    for error, kept in (
+        (errors.UserError("mesh.tensor does not divide the vocabulary"), False),
+        (fitting.TooLittleMemoryError("it takes 17 GiB"), True),
+    ):
+        monkeypatch.setattr(compiled, "compile_step", lambda *_, error=error: refuse(error))
+        if kept:
+            layouts.compile_once(layout, tmp_path)
+            assert layouts.read(layout, tmp_path).refusal == "it takes 17 GiB"
+        else:
+            with pytest.raises(errors.UserError, match="does not divide"):
+                layouts.compile_once(layout, tmp_path)
+            assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("data", "fsdp", "row"), [(64, 1, 256), (16, 4, 256), (1, 5, 128)])
@@ -88,9 +125,34 @@ def test_what_was_compiled_is_read_again_and_not_compiled_again(tmp_path, monkey
     monkeypatch.setattr(compiled, "chips", lambda kind, number: [kind] * number)
     monkeypatch.setattr(compiled, "compile_step", lambda *_: Compiled())
     monkeypatch.setattr(layouts.memory, "of_program", lambda _: 7)
+    monkeypatch.setattr(layouts.importlib.metadata, "version", lambda package: f"{package}'s")
     layouts.compile_once(layout, tmp_path)
     monkeypatch.delattr(compiled, "compile_step")
     layouts.compile_once(layout, tmp_path)
     found = layouts.read(layout, tmp_path)
     assert found.program == compiled.of_text(partitioned_test.TPU, 7, "v5e", 8)
     assert not found.refusal
+    # What is said of a program's making is of the day and the versions that made it.
+    assert found.made == (str(datetime.date.today()), jax.__version__, "libtpu's")
+
+
+@pytest.mark.parametrize(
+    ("ending", "content"),
+    [("json", b""), ("json", b'{"memory_bytes": 7}'), ("hlo.gz", b"cut"), ("hlo.gz", None)],
+)
+def test_what_is_damaged_is_refused_in_one_line(tmp_path, ending, content):
+    layout, made = (
+        layouts.Layout("base", 8, 1, 1, 256),
+        zip(("date", "jax", "libtpu"), MADE, strict=True),
+    )
+    files.write_json(tmp_path / f"{layout.name}.json", {"memory_bytes": 7, **dict(made)})
+    text = gzip.compress(partitioned_test.TPU.encode())
+    files.write(tmp_path / f"{layout.name}.hlo.gz", text)
+    assert layouts.read(layout, tmp_path).made == MADE
+    damaged = tmp_path / f"{layout.name}.{ending}"
+    damaged.unlink()
+    if content is not None:
+        damaged.write_bytes(content)
+    with pytest.raises(errors.UserError, match=r"delete base-8x1x1-256\.json") as refusal:
+        layouts.read(layout, tmp_path)
+    assert "\n" not in str(refusal.value)

@@ -78,6 +78,21 @@ def test_a_plan_is_operations_over_rate(paper_base, capsys):
             plan.parse(name)
 
 
+def test_a_compiled_plan_says_which_rows_its_sum_leaves_out(paper_base, monkeypatch, capsys):
+    def compile_step(config, described):
+        if config.model.num_layers == 8:
+            raise errors.UserError("a step takes too much: take less")
+
+    program = compiled.Program(2**30, 0.030, 0.01, 0.006, 0.006, 0.0, [])
+    monkeypatch.setattr(compiled, "compile_step", compile_step)
+    monkeypatch.setattr(compiled, "read", lambda *_: program)
+    rows = {"base": {}, "C N=8": {"model.num_layers": 8}}
+    plan.write_compiled(paper_base, rows, 3, plan.parse("v5e-8"), [])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 rows at 3 seeds: 3.0 hours of v5e-8" in printed  # 100,000 steps of 36 ms, 3 times
+    assert "without C N=8" in printed
+
+
 def test_planned_memory_is_near_what_a_compiler_finds(make_config):
     config = make_config({"train.batch_tokens": 2048, "data.source_length": 64,
                           "model.d_model": 64, "model.d_ff": 128})  # fmt: skip

@@ -131,7 +131,7 @@ def write_compiled(
       described: the same, from `chips`.
     """
     programs: dict[config_lib.Config, compiled.Program | str] = {}
-    lines, total = [], 0.0
+    lines, total, refused = [], 0.0, []
     for done, (row, overrides) in enumerate(rows.items(), start=1):
         config = config_lib.replace(base, overrides)
         shared = config_lib.replace(config, _SHARED)
@@ -141,11 +141,14 @@ def write_compiled(
         cells, hours = _cells(config, programs[shared], devices)
         lines.append([row, *cells])
         total += hours * seeds
+        refused += [row] if isinstance(programs[shared], str) else []
     everything = total * devices.chips * devices.dollars
     data = network.read_data()
+    without = f", without {', '.join(refused)}, of which there is no program" if refused else ""
     notes = [
-        f"{len(rows)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} hours of "
-        f"{devices.name}, {everything:,.0f} dollars, one run after another; training only.",
+        f"{len(rows) - len(refused)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} "
+        f"hours of {devices.name}, {everything:,.0f} dollars, one run after another; training "
+        f"only{without}.",
         "Nothing here was run: computing is the compiler's estimate of its operations' cycles, "
         "which leaves out scatters and sorts; sending is collectives by published rates, of those "
         "beside other operations what these do not hide. MB are sent by each chip in a step.",

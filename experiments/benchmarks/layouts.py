@@ -1,10 +1,13 @@
 """Ways to share out a step over chips, and what XLA's compiler for TPUs makes of each."""
 
 import dataclasses
+import datetime
 import gzip
-import json
+import importlib.metadata
 import pathlib
 import re
+import zlib
+from typing import Any
 
 import jax
 
@@ -13,6 +16,7 @@ from experiments.benchmarks import compiled
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.distributed import memory, sharding
+from transformer_jax.training import fitting
 
 KIND = "v5e"
 MODELS = {"base": base.get_config, "big": big.get_config}
@@ -94,42 +98,60 @@ class Result:
       layout: it.
       program: what its compiled step says of itself; None if it does not fit.
       refusal: why it does not fit.
+      made: the day on which it was compiled, and the versions of JAX and libtpu that did it.
     """
 
     layout: Layout
     program: compiled.Program | None
     refusal: str
+    made: tuple[str, str, str]
 
 
 def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
     """Compiles a layout, and keeps its program's text, unless that is done.
 
     Raises:
-      UserError: the batch cannot be shared out so, or there is no compiler or no such slice.
+      UserError: the step cannot be shared out so, or there is no compiler or no such slice.
     """
     kept = _path(workdir, layout, "json")
     if kept.exists():
         return
     config, described = layout.config(), compiled.chips(KIND, layout.chips)
-    text, found = "", {}
+    text = ""
+    found: dict[str, Any] = {
+        "date": str(datetime.date.today()),
+        "jax": jax.__version__,
+        "libtpu": importlib.metadata.version("libtpu"),
+    }
     try:
         program = compiled.compile_step(config, described)
         text = program.as_text() or ""
         found["memory_bytes"] = memory.of_program(program)
-    except errors.UserError as error:
+    except fitting.TooLittleMemoryError as error:
         found["refusal"] = str(error)
     files.write(_path(workdir, layout, "hlo.gz"), gzip.compress(text.encode()))
     files.write_json(kept, found)
 
 
 def read(layout: Layout, workdir: pathlib.Path) -> Result:
-    """What `compile_once` left."""
-    found = json.loads(_path(workdir, layout, "json").read_text(encoding="utf-8"))
+    """What `compile_once` left.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    kept = _path(workdir, layout, "json")
+    remedy = f"delete {kept.name}, and {layout.name} is compiled again"
+    found = files.read_json(kept, dict.fromkeys(("date", "jax", "libtpu"), str), remedy)
     program = None
     if "refusal" not in found:
-        text = gzip.decompress(_path(workdir, layout, "hlo.gz").read_bytes()).decode()
-        program = compiled.of_text(text, found["memory_bytes"], KIND, layout.chips)
-    return Result(layout, program, found.get("refusal", ""))
+        packed = _path(workdir, layout, "hlo.gz")
+        try:
+            text = gzip.decompress(packed.read_bytes()).decode()
+            program = compiled.of_text(text, found["memory_bytes"], KIND, layout.chips)
+        except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+            raise errors.UserError(f"{packed} is damaged ({error}): {remedy}") from error
+    made = (found["date"], found["jax"], found["libtpu"])
+    return Result(layout, program, found.get("refusal", ""), made)
 
 
 def _path(workdir: pathlib.Path, layout: Layout, ending: str) -> pathlib.Path:

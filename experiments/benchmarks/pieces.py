@@ -20,10 +20,7 @@ _log = logging.getLogger("transformer_jax.on_gpu")
 DTYPE = "bfloat16"
 CEILING = timing.Contender("product", "ours:Ceiling", {"dtype": DTYPE})
 _TRAINING = "made_up:MadeUpTraining"
-_SEARCH, _AGREEMENT = (
-    "made_up:Search",
-    "made_up:Agreement",
-)
+_SEARCH, _AGREEMENT = "made_up:Search", "made_up:Agreement"
 
 
 class Piece(Protocol):

@@ -2,15 +2,13 @@
 
 import collections
 import dataclasses
-import datetime
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-
 from experiments.benchmarks import compiled, layouts, network
+from transformer_jax import errors
 from transformer_jax.drawing import tables
 
 HALF = 0.5  # a batch has stopped scaling where efficiency is below this
@@ -68,24 +66,32 @@ compiler's estimate and the published rates hold.
 
 ## How it was made
 
-`{command}`, on {date}, with JAX {jax} and libtpu {libtpu}, from {number} programs, each of which
-takes one to three minutes of a CPU core to compile; no TPU is needed. Rates of links, of
+`{command}`, from {number} programs, compiled {date} with JAX {jax} and
+libtpu {libtpu}, each in one to three minutes of a CPU core; no TPU is needed. Rates of links, of
 {published}: {note} Assumed: a group of two has one link of each chip, a larger one two, a whole pod
 four, and a collective waits for the hops along both sides of its group.
 """
 
 
-def document(results: Sequence[layouts.Result], command: str, libtpu: str) -> str:
+def document(results: Sequence[layouts.Result], command: str) -> str:
     """The whole page.
 
     Args:
-      results: in the order in which they should stand; of each model, one fits at least.
+      results: in the order in which they should stand.
       command: that makes the page.
-      libtpu: the compiler's version.
+
+    Raises:
+      UserError: of some model none fits.
     """
     models = dict.fromkeys(one.layout.model for one in results)
     found = {model: [one for one in results if one.layout.model == model] for model in models}
+    for model, each in found.items():
+        if not best(each):
+            raise errors.UserError(f"{model} fits in no layout of --layouts: {each[-1].refusal}")
     data, config = network.read_data(), results[0].layout.config()
+    days, jax, libtpu = (
+        sorted(set(each)) for each in zip(*(one.made for one in results), strict=True)
+    )
     rows = config.train.batch_tokens // config.data.target_length
     text = _TEXT.format(
         kind=layouts.KIND,
@@ -104,9 +110,9 @@ def document(results: Sequence[layouts.Result], command: str, libtpu: str) -> st
         rows=rows,
         sent=_markdown(_sent(results)),
         findings="\n".join(_findings(results)),
-        date=datetime.date.today(),
-        jax=jax.__version__,
-        libtpu=libtpu,
+        date=f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}",
+        jax=" and ".join(jax),
+        libtpu=" and ".join(libtpu),
         number=sum(one.program is not None for one in results),
         command=command,
         published=data["date"],

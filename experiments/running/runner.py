@@ -128,6 +128,10 @@ def main(
         devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
         if _COMPILE.value and not devices:
             raise errors.UserError("--compile: for what? give --device=v5e-8 with it")
+        if _UTILISATION.value and (_COMPILE.value or not devices):
+            raise errors.UserError(
+                "--utilisation is of --device without --compile, which estimates hours by itself"
+            )
         chips = plan.chips(devices) if devices and _COMPILE.value else []
         plan.list_rows(base, planned, paper.TABLES.get(table, {}))
         if devices and chips:

@@ -26,13 +26,17 @@ _REFUSAL = re.compile(
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+class TooLittleMemoryError(errors.UserError):
+    """A step takes more memory than the devices have."""
+
+
 def compile_step(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Compiled:
     """`step.compile_step`'s step, having said how much memory it takes.
 
     Raises:
-      UserError: it is more than there is; the message says what would fit.
+      TooLittleMemoryError: it is more than there is; the message says what would fit.
     """
     with refusals_explained(config, mesh):
         program = step_lib.compile_step(model, config, mesh)
@@ -55,7 +59,7 @@ def refusals_explained(config: config_lib.Config, mesh: jax.sharding.Mesh) -> It
       mesh: the devices.
 
     Raises:
-      UserError: the compiler refused; the message says what would fit.
+      TooLittleMemoryError: the compiler refused; the message says what would fit.
     """
     try:
         yield
@@ -69,8 +73,8 @@ def refusals_explained(config: config_lib.Config, mesh: jax.sharding.Mesh) -> It
 
 def _too_little(
     config: config_lib.Config, mesh: jax.sharding.Mesh, needed: int, there: int
-) -> errors.UserError:
-    return errors.UserError(
+) -> TooLittleMemoryError:
+    return TooLittleMemoryError(
         f"a step takes {_written(needed)} of memory, but the device has {_written(there)}: "
         f"{_remedy(config, mesh, needed, there)}"
     )
