@@ -22,7 +22,7 @@ from transformer_jax.evaluation import bleu
 LISTED = 8  # differences of configuration
 
 
-def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, list[str]]:
+def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, list[str]]:
     """The table of the rows that either sweep has run, and what has to be known to read it.
 
     Raises:
@@ -45,7 +45,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, li
         for name in names
     ]
     heads = ["row", f"BLEU: {first}", f"BLEU: {second}", "difference", "p", "params"]
-    return tables.Table(heads, lines), _notes(sweeps)
+    return tables.Printed(heads, lines), _notes(sweeps)
 
 
 def _scores(name: str, by_name: Sequence[dict[str, results.Row]]) -> list[str]:

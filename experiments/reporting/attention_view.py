@@ -106,11 +106,6 @@ def gather(sweep: results.Sweep, why: Mapping[tuple[str, int], str]) -> list[dic
     return found
 
 
-def captions() -> dict[str, list[str]]:
-    """What each kind of map is called, and how to read it."""
-    return {kind: list(texts) for kind, texts in attention_weights.CAPTIONS.items()}
-
-
 def _folder(sweep: results.Sweep, row: results.Row) -> pathlib.Path:
     """The run of the row's first seed."""
     return results.cell_folder(sweep.workdir, row.name, next(iter(row.results)))

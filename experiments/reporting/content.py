@@ -6,18 +6,12 @@ from typing import Any
 
 from experiments.analysis import comparison
 from experiments.benchmarks import cost
-from experiments.reporting import provenance, table
+from experiments.reporting import comparison_table, provenance
 from experiments.sweep import results
+from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
-from transformer_jax.drawing import tables
 from transformer_jax.training import metrics
 
-_TITLES = {
-    "table2": "Table 2",
-    "table3": "Table 3",
-    "variations": "Variations after the paper",
-    "eras": "The toolkits' recipes",
-}
 MOST_POINTS = 200  # of a learning curve: more than a screen tells apart
 _CURVES = {
     "dev_ppl": "development perplexity",
@@ -29,34 +23,30 @@ _CURVES = {
 
 
 def of_table(
-    sweep: results.Sweep,
-    compared: comparison.Comparison | None,
-    shown: Sequence[tables.Table],
-    notes: Sequence[str],
-    downloads: Mapping[str, str],
+    compared: comparison.Comparison, document: table_lib.Document, downloads: Mapping[str, str]
 ) -> dict[str, Any]:
     """Everything on the page but the translations and the maps of attention.
 
     Args:
-      sweep: the results.
-      compared: what its rows come to; None for Table 2, whose rows have several corpora.
-      shown: its tables, the one of all rows first.
-      notes: a paragraph each.
+      compared: what the sweep's rows come to.
+      document: its tables and notes.
       downloads: the contents of the table's files, by their names.
 
     Returns:
       What JSON can say.
     """
+    sweep = compared.sweep
     return {
         "table": sweep.table,
-        "title": _TITLES.get(sweep.table, sweep.table),
+        "title": compared.table.title,
         "base": sweep.rows[0].name,
-        "summary": summary(sweep, compared),
+        "summary": summary(compared),
         "tables": [
-            {"title": each.title, "heads": each.heads, "lines": each.lines} for each in shown
+            {"title": each.title, "heads": each.heads, "lines": each.lines}
+            for each in document.on_page
         ],
-        "notes": notes,
-        "rows": [_row(row, sweep, compared) for row in sweep.rows],
+        "notes": document.notes,
+        "rows": [_row(row, compared) for row in sweep.rows],
         "curves": _CURVES,
         "lengths": _lengths(sweep),
         "changes": _changes(sweep),
@@ -65,18 +55,19 @@ def of_table(
     }
 
 
-def summary(sweep: results.Sweep, compared: comparison.Comparison | None) -> str:
+def summary(compared: comparison.Comparison) -> str:
     """The sweep in a line: how many rows, which hurts most, how near the paper's order."""
+    sweep = compared.sweep
     done = [row for row in sweep.rows if row.results]
     counts = sorted({len(row.results) for row in done})
     seeds = " to ".join(map(str, {counts[0]: 0, counts[-1]: 0})) if counts else "0"
     parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
-    if compared and compared.gaps:
+    if compared.gaps:
         name, worst = min(compared.gaps.items(), key=lambda item: item[1].mean)
         sure = "" if worst.excludes_0 else ", which is within its interval"
         if worst.mean < 0:
             gap = f"−{-worst.mean:.1f} ± {worst.half:.1f} BLEU"
-            own = next(table.changed(row) for row in sweep.rows if row.name == name)
+            own = next(comparison_table.changed(row) for row in sweep.rows if row.name == name)
             here = "" if own in name else f" (here {own})"
             level = [
                 other
@@ -85,25 +76,23 @@ def summary(sweep: results.Sweep, compared: comparison.Comparison | None) -> str
             ]
             as_much = f", level with {', '.join(level)}" if len(level) in (1, 2, 3) else ""
             parts.append(f"hurts most: {name}{here}, {gap}{sure}{as_much}")
-    if compared and compared.order:
+    if compared.order:
         parts.append(f"Kendall's tau with the paper {compared.order[0]:.2f}".replace("-", "−"))
     return "; ".join(parts) + "."
 
 
-def _row(
-    row: results.Row, sweep: results.Sweep, compared: comparison.Comparison | None
-) -> dict[str, Any]:
+def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row with its means, its difference, its curves, and why it has none."""
-    found = list(row.results.values())
-    gap = compared.gaps.get(row.name) if compared else None
+    sweep, found = compared.sweep, list(row.results.values())
+    gap = compared.gaps.get(row.name)
     ppl = [result["ppl"] for result in found]
     scores = list(comparison.scores(row).values())
     return {
         "name": row.name,
         "reasons": reasons(row),
         "gap": gap and {"mean": gap.mean, "half": gap.half, "seeds": gap.seeds},
-        "paper": comparison.paper_gap(row, compared) if compared else None,
-        "verdict": comparison.verdict(row, compared) if compared else "",
+        "paper": comparison.paper_gap(row, compared),
+        "verdict": comparison.verdict(row, compared),
         "ppl": statistics.mean(ppl) if ppl else None,
         "bleu": statistics.mean(scores) if scores else None,
         "bleu_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
@@ -165,7 +154,7 @@ def _changes(sweep: results.Sweep) -> dict[str, Any]:
     first = sweep.rows[0]
     base = config_lib.replace(sweep.base, first.overrides)
     values = [_written(config_lib.get(base, field)) for field in fields]
-    heads = [table.SYMBOLS.get(field, field) for field in fields]
+    heads = [comparison_table.SYMBOLS.get(field, field) for field in fields]
     return {"heads": ["row", *heads], "lines": [[first.name, *values], *lines]}
 
 

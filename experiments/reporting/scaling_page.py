@@ -178,7 +178,7 @@ def _answer(model: str, results: Sequence[layouts.Result]) -> str:
     )
 
 
-def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Table:
+def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Printed:
     """A line for each model."""
     lines = []
     for model, results in found.items():
@@ -194,12 +194,12 @@ def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Table:
         ]
         lines.append([model, *cells])
     heads = ["smallest that fits", "pays up to", "fastest"]
-    return tables.Table(
+    return tables.Printed(
         ["model", *(cell for head in heads for cell in (head, "efficiency", "hours"))], lines
     )
 
 
-def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Table:
+def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Printed:
     """A line for each layout."""
     lines = []
     for one in results:
@@ -225,10 +225,10 @@ def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Table:
     heads = "chips|layout|rows each|GiB a chip|products ms|computing ms|sending ms|step ms"
     heads += "|million positions/s|efficiency|hours"
     number = results[0].layout.config().train.num_steps
-    return tables.Table(heads.split("|"), lines, f"{model}, {number:,} steps")
+    return tables.Printed(heads.split("|"), lines, f"{model}, {number:,} steps")
 
 
-def _sent(results: Sequence[layouts.Result]) -> tables.Table:
+def _sent(results: Sequence[layouts.Result]) -> tables.Printed:
     """A line for each layout that sends anything."""
     lines = []
     for one in results:
@@ -247,7 +247,7 @@ def _sent(results: Sequence[layouts.Result]) -> tables.Table:
                 f"{1e3 * step.hidden:.1f}",
             ]
         )
-    return tables.Table(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
+    return tables.Printed(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
 
 
 def _ends(model: str, results: Sequence[layouts.Result]) -> list[str]:
@@ -329,5 +329,5 @@ def _wrapped(paragraph: str) -> str:
     )
 
 
-def _markdown(*shown: tables.Table) -> str:
+def _markdown(*shown: tables.Printed) -> str:
     return tables.markdown(shown, []).strip().replace("## ", "### ")

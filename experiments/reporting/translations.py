@@ -118,8 +118,3 @@ def sentence(
             f"--attention={number}: the development set has {len(run.sources):,} sentences"
         )
     return run.sources[number - 1], run.hypotheses[number - 1]
-
-
-def read_counts(sweep: results.Sweep) -> Counts:
-    """Of all rows; see `results.counts`."""
-    return {row.name: results.counts(sweep, row, bleu.MAIN) for row in sweep.rows}
