@@ -52,7 +52,7 @@ def _scores(name: str, by_name: Sequence[dict[str, results.Row]]) -> list[str]:
     """Mean BLEU in each sweep, with the number of seeds."""
     cells = []
     for rows in by_name:
-        found = list(comparison.scores(rows[name]).values()) if name in rows else []
+        found = comparison.scores(rows[name]) if name in rows else []
         seeds = f" ({len(found)} seed{'s' if len(found) > 1 else ''})"
         cells.append(f"{statistics.mean(found):.2f}{seeds}" if found else "not run")
     return cells
@@ -64,7 +64,7 @@ def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
     counts = [
         results.counts(sweep, row, bleu.MAIN) for sweep, row in zip(sweeps, rows, strict=True)
     ]
-    before, after = (next(iter(row.results.values()))["params"] for row in rows)
+    before, after = (row.of("params")[0] for row in rows)
     params = f"{after / 1e6:.3g}" + (
         f" ({mark})" if (mark := results.unequal(after, before)) else ""
     )

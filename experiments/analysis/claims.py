@@ -197,9 +197,5 @@ def section(sweep: results.Sweep) -> table_lib.Section:
 
 def _parameters(inequality: Inequality, rows: Mapping[str, results.Row]) -> str:
     """How many more or fewer the first row of an inequality has than the second."""
-    counts = [
-        result["params"]
-        for name in (inequality.higher, inequality.lower)
-        for result in list(rows[name].results.values())[:1]
-    ]
-    return results.unequal(counts[0], counts[1]) if len(counts) > 1 else ""
+    higher, lower = (rows[name].of("params") for name in (inequality.higher, inequality.lower))
+    return results.unequal(higher[0], lower[0]) if higher and lower else ""

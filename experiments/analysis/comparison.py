@@ -98,9 +98,9 @@ def paper_gap(row: results.Row, compared: Comparison) -> float | None:
     return round(reported[row.name].bleu - reported[base.name].bleu, 1)
 
 
-def scores(row: results.Row) -> dict[int, float]:
+def scores(row: results.Row) -> list[float]:
     """BLEU of a row by seed, in the variant that tables show."""
-    return {seed: result["bleu"][bleu.MAIN]["score"] for seed, result in row.results.items()}
+    return [variants[bleu.MAIN]["score"] for variants in row.of("bleu")]
 
 
 def require_alike(rows: Sequence[results.Row]) -> None:
@@ -138,7 +138,7 @@ def best(row: results.Row, base: config_lib.Config, field: str) -> tuple[Any, fl
     """The value of the tuned field with the row's best mean BLEU, that mean, and its runs."""
     own = config_lib.get(config_lib.replace(base, row.overrides), field)
     found = [
-        (value, statistics.mean(scores(variant).values()), len(variant.results))
+        (value, statistics.mean(scores(variant)), len(variant.results))
         for value, variant in {own: row, **row.tuned}.items()
         if variant.results
     ]

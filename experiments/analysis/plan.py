@@ -84,15 +84,8 @@ def write(
         hours = cost.training_flops(config) / rate / 3600
         total += hours * seeds
         needed = cost.memory_bytes(config, devices.chips) / 1e9
-        lines.append(
-            [
-                row,
-                f"{hours:.2f}",
-                f"{needed:.1f}",
-                _fits(config, needed, devices),
-                f"{_dollars(hours, devices):,.2f}",
-            ]
-        )
+        fits, dollars = _fits(config, needed, devices), _dollars(hours, devices)
+        lines.append([row, f"{hours:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
     stated = "stated" if not utilisation else "as --utilisation says"
     notes = [
         f"All {_all(len(rows), seeds, total, devices)}.",
@@ -129,7 +122,12 @@ def write_compiled(
         shared = config_lib.replace(config, _SHARED)
         if shared not in programs:
             _log.info("compiling %s for %s, %d of %d", row, devices.name, done, len(rows))
-            programs[shared] = _compiled(shared, described, devices)
+            try:
+                program = compiled.compile_step(shared, described)
+            except errors.UserError as error:
+                programs[shared] = f"no: {error}"
+            else:
+                programs[shared] = compiled.read(program, devices.kind, devices.chips)
         cells, hours = _cells(config, programs[shared], devices)
         lines.append([row, *cells])
         total += hours * seeds
@@ -154,28 +152,10 @@ def _cells(
     if isinstance(program, str):
         return [program, "", estimated, *[""] * 5], 0.0
     hours = program.seconds * config.train.num_steps / 3600
-    cells = [
-        f"yes, of {devices.memory_gb:g}",
-        f"{program.memory_bytes / 1e9:.1f}",
-        estimated,
-        f"{1e3 * program.computing:.1f}",
-        f"{1e3 * program.sending:.1f}",
-        f"{program.sent_bytes / 1e6:,.0f}",
-        f"{hours:.2f}",
-        f"{_dollars(hours, devices):,.2f}",
-    ]
-    return cells, hours
-
-
-def _compiled(
-    config: config_lib.Config, described: Sequence[Any], devices: Chips
-) -> compiled.Program | str:
-    """What is known of a row's program, or why there is none."""
-    try:
-        program = compiled.compile_step(config, described)
-    except errors.UserError as error:
-        return f"no: {error}"
-    return compiled.read(program, devices.kind, devices.chips)
+    memory = [f"yes, of {devices.memory_gb:g}", f"{program.memory_bytes / 1e9:.1f}", estimated]
+    times = [f"{1e3 * seconds:.1f}" for seconds in (program.computing, program.sending)]
+    cells = [*memory, *times, f"{program.sent_bytes / 1e6:,.0f}", f"{hours:.2f}"]
+    return [*cells, f"{_dollars(hours, devices):,.2f}"], hours
 
 
 def _all(rows: int, seeds: int, hours: float, devices: Chips) -> str:

@@ -62,11 +62,10 @@ def _line(row: results.Row, compared: comparison.Comparison) -> list[str]:
     failed = f" ({len(row.failures)} failed)" if row.failures else ""
     seeds = f"{len(row.results)}{failed}"
     if row.results:
-        ppl = [result["ppl"] for result in row.results.values()]
         gap = compared.gaps.get(row.name)
         means = [
-            mean_and_deviation(ppl, 3),
-            mean_and_deviation(list(comparison.scores(row).values()), 2),
+            mean_and_deviation(row.of("ppl"), 3),
+            mean_and_deviation(comparison.scores(row), 2),
             intervals.written(gap.mean, gap.half) if gap else "",
         ]
         ours = [*means, *tuned, _params(row, sweep.rows[0]), seeds]
@@ -83,8 +82,8 @@ def _line(row: results.Row, compared: comparison.Comparison) -> list[str]:
 
 def _params(row: results.Row, base: results.Row) -> str:
     """Millions of parameters, marked where they are not base's."""
-    params, *others = (next(iter(r.results.values()))["params"] for r in (row, base) if r.results)
-    mark = results.unequal(params, others[0]) if others else ""
+    params = row.of("params")[0]
+    mark = results.unequal(params, base.of("params")[0]) if base.results else ""
     return f"{params / 1e6:.3g}" + (f" ({mark})" if mark else "")
 
 
@@ -101,16 +100,13 @@ def so_far(sweep: results.Sweep) -> tables.Printed:
     lines = []
     for row in sweep.rows:
         if row.results:
-            ppl = statistics.mean(result["ppl"] for result in row.results.values())
-            score, against = _mean_score(row), results.reference(row, sweep)
-            known = row is not against and bool(against.results)
-            gap = intervals.written(score - _mean_score(against), None) if known else ""
+            ppl, score = statistics.mean(row.of("ppl")), statistics.mean(comparison.scores(row))
+            against, gap = results.reference(row, sweep), ""
+            if row is not against and against.results:
+                difference = score - statistics.mean(comparison.scores(against))
+                gap = intervals.written(difference, None)
             lines.append([row.name, changed(row), f"{ppl:.3f}", f"{score:.2f}", gap])
     return tables.Printed(["row", "values", "PPL", "BLEU", "− base"], lines)
-
-
-def _mean_score(row: results.Row) -> float:
-    return statistics.mean(comparison.scores(row).values())
 
 
 def by_length(sweep: results.Sweep) -> table_lib.Section:
@@ -118,16 +114,14 @@ def by_length(sweep: results.Sweep) -> table_lib.Section:
     rows = [row for row in sweep.rows if row.results]
     if not rows:
         return table_lib.Section([])
-    buckets = next(iter(rows[0].results.values()))["bleu_by_length"]
+    buckets = rows[0].of("bleu_by_length")[0]
     lines = []
     for row in rows:
-        found = list(row.results.values())
         cells = [
-            mean_and_deviation([result["bleu_by_length"][i]["score"] for result in found], 2)
-            for i in range(len(buckets))
+            mean_and_deviation([bucket["score"] for bucket in runs], 2)
+            for runs in zip(*row.of("bleu_by_length"), strict=True)
         ]
-        beyond = [result["bleu_beyond_training"] for result in found]
-        last = ""
+        beyond, last = row.of("bleu_beyond_training"), ""
         if "data.train_max_tokens" in row.overrides and all(beyond):
             last = mean_and_deviation([part["score"] for part in beyond], 2)
             last += f" ({beyond[0]['tokens']} tokens, {beyond[0]['sentences']})"
@@ -204,7 +198,7 @@ def _unscaled(sweep: results.Sweep) -> list[str]:
     big = next((row for row in sweep.rows if row.name == "big" and row.results), None)
     if big is None or width >= theirs:
         return []
-    own = config_lib.replace(sweep.base, big.overrides).model
+    own = sweep.config(big).model
     return [
         f"big: sizes and steps are scaled to this base, rates are not: P_drop={own.dropout_rate} "
         f"meets {own.d_model} dimensions where the paper's big has "
@@ -224,12 +218,12 @@ def _csv(compared: comparison.Comparison) -> str:
             "values": changed(row),
             "seeds": len(row.results),
             "failed": len(row.failures),
-            **_mean_sd("ppl", [result["ppl"] for result in row.results.values()]),
-            **_mean_sd("bleu", list(comparison.scores(row).values())),
+            **_mean_sd("ppl", row.of("ppl")),
+            **_mean_sd("bleu", comparison.scores(row)),
             "bleu_minus_base": gap.mean if gap else "",
             "interval_half_width": gap.half if gap else "",
             "p": gap.p if gap else "",
-            "params": next((result["params"] for result in row.results.values()), ""),
+            "params": next(iter(row.of("params")), ""),
         }
         for field in sweep.tune:
             found = comparison.best(row, sweep.base, field) or ("", "")

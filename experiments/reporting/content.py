@@ -1,7 +1,7 @@
 """What the page of a sweep shows, as plain data: `page` writes it, page.html's scripts draw it."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.analysis import comparison
@@ -83,10 +83,8 @@ def summary(compared: comparison.Comparison) -> str:
 
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row with its means, its difference, its curves, and why it has none."""
-    sweep, found = compared.sweep, list(row.results.values())
-    gap = compared.gaps.get(row.name)
-    ppl = [result["ppl"] for result in found]
-    scores = list(comparison.scores(row).values())
+    sweep, gap = compared.sweep, compared.gaps.get(row.name)
+    ppl, scores = row.of("ppl"), comparison.scores(row)
     return {
         "name": row.name,
         "reasons": reasons(row),
@@ -96,12 +94,10 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
         "ppl": statistics.mean(ppl) if ppl else None,
         "bleu": statistics.mean(scores) if scores else None,
         "bleu_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
-        "params": found[0]["params"] if found else None,
-        "flops": cost.training_flops(config_lib.replace(sweep.base, row.overrides))
-        if found
-        else None,
+        "params": next(iter(row.of("params")), None),
+        "flops": cost.training_flops(sweep.config(row)) if row.results else None,
         "curves": [_curve(sweep, row, seed) for seed in sorted({*row.results, *row.failures})],
-        "lengths": _by_length(found),
+        "lengths": _by_length(row),
     }
 
 
@@ -132,36 +128,33 @@ def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
 def _lengths(sweep: results.Sweep) -> list[str]:
     """The buckets of source lengths, if all rows have the same, with their numbers of sentences."""
     found = {
-        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in result["bleu_by_length"])
+        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in buckets)
         for row in sweep.rows
-        for result in row.results.values()
+        for buckets in row.of("bleu_by_length")
     }
     return list(found.pop()) if len(found) == 1 else []
 
 
-def _by_length(found: Sequence[Mapping[str, Any]]) -> list[float]:
+def _by_length(row: results.Row) -> list[float]:
     """Mean BLEU of each bucket."""
-    runs = [[bucket["score"] for bucket in result["bleu_by_length"]] for result in found]
-    return [round(statistics.mean(scores), 2) for scores in zip(*runs, strict=True)]
+    buckets = zip(*row.of("bleu_by_length"), strict=True)
+    return [round(statistics.mean(bucket["score"] for bucket in runs), 2) for runs in buckets]
 
 
 def _changes(sweep: results.Sweep) -> dict[str, Any]:
     """A table of what rows change: base's values, then in each row what is not base's."""
     fields = list(dict.fromkeys(field for row in sweep.rows for field in row.overrides))
-    lines = [
-        [row.name, *(_changed(row, field, sweep) for field in fields)] for row in sweep.rows[1:]
+    values = [
+        [config_lib.get(config, field) for field in fields]
+        for config in map(sweep.config, sweep.rows)
     ]
-    first = sweep.rows[0]
-    base = config_lib.replace(sweep.base, first.overrides)
-    values = [_written(config_lib.get(base, field)) for field in fields]
-    heads = [comparison_table.SYMBOLS.get(field, field) for field in fields]
-    return {"heads": ["row", *heads], "lines": [[first.name, *values], *lines]}
-
-
-def _changed(row: results.Row, field: str, sweep: results.Sweep) -> str:
-    first = config_lib.replace(sweep.base, sweep.rows[0].overrides)
-    value = config_lib.get(config_lib.replace(sweep.base, row.overrides), field)
-    return "" if value == config_lib.get(first, field) else _written(value)
+    lines = [
+        [row.name, *("" if value == of_base else _written(value) for value, of_base in pairs)]
+        for row, own in zip(sweep.rows[1:], values[1:], strict=True)
+        for pairs in [zip(own, values[0], strict=True)]
+    ]
+    heads = ["row", *(comparison_table.SYMBOLS.get(field, field) for field in fields)]
+    return {"heads": heads, "lines": [[sweep.rows[0].name, *map(_written, values[0])], *lines]}
 
 
 def _written(value: Any) -> str:

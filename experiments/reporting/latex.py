@@ -81,14 +81,12 @@ def _values(row: results.Row, compared: comparison.Comparison) -> list[str]:
             cells[:width] = [rf"\multicolumn{{{width}}}{{c}}{{{text}}}"]
     if not row.results:
         return [*cells, "failed" if row.failures else "not run", "", "", ""]
-    ppl = [result["ppl"] for result in row.results.values()]
-    params = next(iter(row.results.values()))["params"]
     gap = compared.gaps.get(row.name)
     return [
         *cells,
-        _with_deviation(ppl, 2),
-        _with_deviation(list(comparison.scores(row).values()), 1),
-        f"{params / 1e6:.3g}",
+        _with_deviation(row.of("ppl"), 2),
+        _with_deviation(comparison.scores(row), 1),
+        f"{row.of('params')[0] / 1e6:.3g}",
         rf"${gap.mean:+.1f} \pm {gap.half:.1f}$" if gap else "",
     ]
 

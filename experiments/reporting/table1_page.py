@@ -93,19 +93,10 @@ def _costs(axis: str, sweep: ByKind) -> tables.Printed:
         flops, _ = fit(sizes, [point.program.flops for point in half])
         seconds, explained = fit(sizes, [point.seconds for point in half])
         memory, _ = fit(sizes, [point.memory for point in half])
-        lines.append(
-            [
-                kind,
-                EXPECTED[kind].complexity,
-                str(EXPECTED[kind].powers[axis]),
-                f"{flops:.2f}",
-                f"{seconds:.2f}",
-                f"{explained:.3f}",
-                f"{memory:.2f}",
-                _three_digits(points[-1].seconds * 1e3),
-                _three_digits(points[-1].memory / 2**20),
-            ]
-        )
+        expected = [EXPECTED[kind].complexity, str(EXPECTED[kind].powers[axis])]
+        fitted = [f"{flops:.2f}", f"{seconds:.2f}", f"{explained:.3f}", f"{memory:.2f}"]
+        most = map(_three_digits, (points[-1].seconds * 1e3, points[-1].memory / 2**20))
+        lines.append([kind, *expected, *fitted, *most])
     points = next(iter(sweep.values()))
     low, high = (getattr(larger_half(points)[i].sizes, FIELDS[axis]) for i in (0, -1))
     other = "d" if axis == "n" else "n"
@@ -129,17 +120,10 @@ def _sequential(sweep: ByKind) -> tables.Printed:
         counts = [point.program.sequential_operations for point in points]
         half = larger_half(points)
         power, _ = fit([p.sizes.length for p in half], counts[-len(half) :])
-        expected = EXPECTED[kind]
-        lines.append(
-            [
-                kind,
-                expected.sequential,
-                *map(str, counts),
-                str(expected.sequential_power),
-                f"{abs(power):.2f}" if abs(power) < 0.005 else f"{power:.2f}",  # no −0.00
-                expected.path,
-            ]
-        )
+        fitted = f"{abs(power):.2f}" if abs(power) < 0.005 else f"{power:.2f}"  # no −0.00
+        paper_says = EXPECTED[kind]
+        start = [kind, paper_says.sequential, *map(str, counts)]
+        lines.append([*start, str(paper_says.sequential_power), fitted, paper_says.path])
     lengths = [f"n = {point.sizes.length}" for point in next(iter(sweep.values()))]
     return tables.Printed(
         ["layer", "complexity", *lengths, "paper", "fitted", "maximum path (paper)"],

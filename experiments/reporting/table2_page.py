@@ -8,7 +8,6 @@ from experiments.benchmarks import cost, network
 from experiments.reporting import latex
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
-from transformer_jax import config as config_lib
 from transformer_jax import paper
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
@@ -61,12 +60,12 @@ def _line(name: str, scores: list[float | None], flops: list[float | None]) -> l
 
 def _bleu(row: results.Row) -> float:
     """Mean over seeds of the test set's BLEU, as the paper counts."""
-    scores = [result["test"]["bleu"][bleu.PAPER]["score"] for result in row.results.values()]
+    scores = [test["bleu"][bleu.PAPER]["score"] for test in row.of("test")]
     return sum(scores) / len(scores)
 
 
 def _flops(row: results.Row, sweep: results.Sweep) -> float:
-    return cost.training_flops(config_lib.replace(sweep.base, row.overrides))
+    return cost.training_flops(sweep.config(row))
 
 
 def _ours(sweep: results.Sweep) -> tables.Printed:
