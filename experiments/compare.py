@@ -22,7 +22,7 @@ from transformer_jax.evaluation import bleu
 LISTED = 8  # differences of configuration
 
 
-def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, list[str]]:
+def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, list[str]]:
     """The table of the rows that either sweep has run, and what has to be known to read it.
 
     Raises:
@@ -45,14 +45,14 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Table, li
         for name in names
     ]
     heads = ["row", f"BLEU: {first}", f"BLEU: {second}", "difference", "p", "params"]
-    return tables.Table(heads, lines), _notes(sweeps)
+    return tables.Printed(heads, lines), _notes(sweeps)
 
 
 def _scores(name: str, by_name: Sequence[dict[str, results.Row]]) -> list[str]:
     """Mean BLEU in each sweep, with the number of seeds."""
     cells = []
     for rows in by_name:
-        found = list(comparison.scores(rows[name]).values()) if name in rows else []
+        found = comparison.scores(rows[name]) if name in rows else []
         seeds = f" ({len(found)} seed{'s' if len(found) > 1 else ''})"
         cells.append(f"{statistics.mean(found):.2f}{seeds}" if found else "not run")
     return cells
@@ -64,7 +64,7 @@ def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
     counts = [
         results.counts(sweep, row, bleu.MAIN) for sweep, row in zip(sweeps, rows, strict=True)
     ]
-    before, after = (next(iter(row.results.values()))["params"] for row in rows)
+    before, after = (row.of("params")[0] for row in rows)
     params = f"{after / 1e6:.3g}" + (
         f" ({mark})" if (mark := results.unequal(after, before)) else ""
     )

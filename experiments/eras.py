@@ -13,7 +13,7 @@ Marian have in attention's projections.
 import math
 from typing import Any
 
-from experiments.running import runner
+from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 
@@ -66,5 +66,9 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     return rows
 
 
+TABLE = table.Table("eras", "The toolkits' recipes", rows_for)
+
 if __name__ == "__main__":
-    flags_lib.run(lambda: runner.main(rows_for, "eras"))
+    from experiments.running import runner  # whose flags are those of a command alone
+
+    flags_lib.run(lambda: runner.main(TABLE))

@@ -162,7 +162,7 @@ def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if pathlib.PurePath(member.name).name in LEFT_OUT else member
 
 
-def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
+def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Printed:
     """The rows of all pieces that are timed."""
     lines: list[list[str]] = []
     for name, record in records.items():
@@ -182,7 +182,7 @@ def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Table:
                     f"{predicted / 1e9:.2f}" if predicted else "",
                 ]
             )
-    return tables.Table(HEADS, lines)
+    return tables.Printed(HEADS, lines)
 
 
 def _chosen(pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]) -> list[str]:

@@ -45,7 +45,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
     files.write(output / "examples.md", tables.markdown(_examples(workdir, rows), []).encode())
 
 
-def _scores(rows: Sequence[results.Row]) -> list[tables.Table]:
+def _scores(rows: Sequence[results.Row]) -> list[tables.Printed]:
     """Perplexity and BLEU in every variant, on both sets, as means over seeds."""
     found = []
     for title, part in (("Development set", None), ("Test set", "test")):
@@ -73,11 +73,11 @@ def _scores(rows: Sequence[results.Row]) -> list[tables.Table]:
             ]
             for name, scored in sets.items()
         ]
-        found.append(tables.Table(["row", "seeds", "PPL", *variants], lines, title))
+        found.append(tables.Printed(["row", "seeds", "PPL", *variants], lines, title))
     return found
 
 
-def _examples(workdir: pathlib.Path, rows: Sequence[results.Row]) -> list[tables.Table]:
+def _examples(workdir: pathlib.Path, rows: Sequence[results.Row]) -> list[tables.Printed]:
     """Sentences of the development set at equal distances: the reference, and each row's."""
     said: dict[str, list[str]] = {}
     for row in rows:
@@ -87,7 +87,7 @@ def _examples(workdir: pathlib.Path, rows: Sequence[results.Row]) -> list[tables
     total = len(said["(reference)"])
     places = sorted({total * (2 * number + 1) // (2 * EXAMPLES) for number in range(EXAMPLES)})
     return [
-        tables.Table(
+        tables.Printed(
             ["", "sentence"],
             [[name, sentences[place]] for name, sentences in said.items()],
             f"Sentence {place + 1:,} of {total:,}",

@@ -13,7 +13,7 @@ import re
 from absl import flags
 
 from experiments.running import runner
-from experiments.sweep import rows
+from experiments.sweep import rows, table
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
@@ -21,7 +21,7 @@ _SWEEP = flags.DEFINE_string(
     "sweep", None, "Python file that has GRID, ZIP or ROWS.", required=True
 )
 
-TAKEN = ("table1", "table2", "table3", "variations", "eras", "scores", "examples")
+TAKEN = ("table1", "scores", "examples")  # what experiments.table1 and experiments.publish write
 
 
 def main() -> int:
@@ -31,11 +31,11 @@ def main() -> int:
         raise errors.UserError(
             f"--sweep={path}: the table is called as the file: use letters, digits and _ alone"
         )
-    if path.stem in TAKEN:
+    if path.stem in (*table.names(), *TAKEN):
         raise errors.UserError(
             f"--sweep={path}: {path.stem} is another table's name: rename the file"
         )
-    return runner.main(lambda base: rows.read(path, base), path.stem)
+    return runner.main(table.Table(path.stem, path.stem, lambda base: rows.read(path, base)))
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ def _read(config: config_lib.Config, cache_dir: pathlib.Path) -> dict[str, float
     }
 
 
-def _table(measured: Sequence[Measurement], predicted: Sequence[Measurement]) -> tables.Table:
+def _table(measured: Sequence[Measurement], predicted: Sequence[Measurement]) -> tables.Printed:
     heads = [
         "pairs",
         "text GB",
@@ -189,7 +189,7 @@ def _table(measured: Sequence[Measurement], predicted: Sequence[Measurement]) ->
         ]
         for one in [*measured, *predicted]
     ]
-    return tables.Table(heads, lines)
+    return tables.Printed(heads, lines)
 
 
 def _main() -> None:

@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 10
 
 def measure(
     axes: Mapping[str, Sequence[layer_kinds.Sizes]], repeats: int
-) -> dict[str, table1_page.Sweep]:
+) -> dict[str, table1_page.ByKind]:
     """Measures every kind of layer at the sizes of each axis; at a size on both axes, once."""
     sizes = list(dict.fromkeys(size for points in axes.values() for size in points))
     cases = [(kind, size) for kind in layer_kinds.KINDS for size in sizes]
@@ -47,7 +47,7 @@ def measure(
 
     samples = measuring.time_interleaved(programs, repeats, on_round)
     found = {
-        (kind, size): table1_page.Measurement(kind, size, seconds, program)
+        (kind, size): table1_page.LayerCost(kind, size, seconds, program)
         for (kind, size), seconds, program in zip(cases, samples, programs, strict=True)
     }
     return {

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from experiments.running import runner
+from experiments.reporting import latex
+from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
@@ -78,5 +79,11 @@ def rows_for(config: config_lib.Config) -> dict[str, dict[str, Any]]:
     return scaled({field: config_lib.get(config, field) for field in paper.BASE_SIZES})
 
 
+TABLE = table.Table(
+    "table3", "Table 3", rows_for, reported=paper.TABLE3, latex=latex.as_in_the_paper
+)
+
 if __name__ == "__main__":
-    flags_lib.run(lambda: runner.main(rows_for, "table3"))
+    from experiments.running import runner  # whose flags are those of a command alone
+
+    flags_lib.run(lambda: runner.main(TABLE))

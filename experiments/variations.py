@@ -16,14 +16,11 @@ from typing import Any
 from absl import flags
 
 from experiments.analysis import claims
-from experiments.running import runner
+from experiments.reporting import comparison_table
+from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
-
-_CLAIM_SEEDS = flags.DEFINE_integer(
-    "claim_seeds", 2, "Least runs of each row that a published claim compares.", lower_bound=1
-)
 
 POSITIONS = {
     "none": "none",
@@ -120,9 +117,22 @@ def _lengths(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     }
 
 
-def _least_seeds(row: str) -> int:
-    return _CLAIM_SEEDS.value if row in claims.COMPARED else 1
-
+TABLE = table.Table(
+    "variations",
+    "Variations after the paper",
+    rows_for,
+    least_seeds=lambda row: flags.FLAGS.claim_seeds if row in claims.COMPARED else 1,
+    needed=claims.COMPARED,
+    sections=(claims.section, comparison_table.by_length),
+)
 
 if __name__ == "__main__":
-    flags_lib.run(lambda: runner.main(rows_for, "variations", _least_seeds))
+    from experiments.running import runner  # whose flags are those of a command alone
+
+    flags.DEFINE_integer(
+        "claim_seeds",
+        2,
+        "Least runs of each row that a published claim compares.",
+        lower_bound=1,
+    )
+    flags_lib.run(lambda: runner.main(TABLE))

@@ -75,18 +75,18 @@ def test_the_page_of_attention_asks_nothing_of_a_network_and_makes_text_of_token
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_cell_title_or_note_becomes_part_of_a_report(text):
-    content = tables.markdown([tables.Table(["row", text], [[text, "1"]], text)], [text])
+    content = tables.markdown([tables.Printed(["row", text], [[text, "1"]], text)], [text])
     assert Elements(content).found == {}
     assert Elements(content).comments == 0
     assert "<" not in content
-    plain = tables.markdown([tables.Table(["row", "x"], [["x", "1"]], "x")], ["x"])
+    plain = tables.markdown([tables.Printed(["row", "x"], [["x", "1"]], "x")], ["x"])
     assert len(content.splitlines()) == len(plain.splitlines())
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "[bold]x[/bold]", "[/]", "[link=x]y"])
 def test_what_a_table_shows_is_no_markup_of_the_terminal(text, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    tables.show([tables.Table(["row", text], [[text, "1"]], text)], [text])
+    tables.show([tables.Printed(["row", text], [[text, "1"]], text)], [text])
     shown = capsys.readouterr().out
     assert shown.count(" ".join(text.split())) >= 4 or not text.isprintable()
 

@@ -143,7 +143,7 @@ def test_a_damaged_run_is_shown_as_such_and_the_others_too(sweep):
 
 def test_where_there_is_no_room_the_done_go_first_then_the_waiting():
     states = ["done", "running", "waiting", "failed", "done"]
-    cells = [progress.Cell("row", seed, state, 12) for seed, state in enumerate(states)]
+    cells = [progress.Standing("row", seed, state, 12) for seed, state in enumerate(states)]
     assert [c.seed for c in progress.fitting(cells, 5)] == [0, 1, 2, 3, 4]
     assert [c.seed for c in progress.fitting(cells, 3)] == [1, 2, 3]
     assert [c.seed for c in progress.fitting(cells, 2)] == [1, 3]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from experiments import table2
+from experiments import table2, table3
 from experiments.analysis import comparison, significance
 from experiments.reporting import content as content_lib
 from experiments.reporting import document, latex
@@ -85,7 +85,7 @@ def test_the_page_shows_the_lines_of_the_markdown_and_csv(made):
     shown = {line[0]: line for line in main["lines"]}
     assert list(shown) == list(sweeps.some_rows())
     markdown = (made / "table3.md").read_text(encoding="utf-8")
-    run = tables.Table(main["heads"], [line for line in main["lines"] if line[0] != "E"])
+    run = tables.Printed(main["heads"], [line for line in main["lines"] if line[0] != "E"])
     assert markdown.startswith(tables.markdown([run], []).strip())
     assert found["downloads"]["table3.md"] == markdown
     assert found["downloads"]["table3.csv"] == (made / "table3.csv").read_text(encoding="utf-8")
@@ -116,8 +116,8 @@ def test_the_summary_names_the_row_that_hurts_most(made):
     gap = significance.Difference(-5.0, 1.0, 0.01, 2)
     near, far = (significance.Difference(mean, 1.0, 0.01, 2) for mean in (-3.5, -2.5))
     gaps = {"A h=1": gap, "D P_drop=0.0": near, "E": far}
-    compared = comparison.Comparison(sweep, {}, {}, gaps, (-0.5, -1, 0, 3))
-    said = content_lib.summary(sweep, compared)
+    compared = comparison.Comparison(sweep, table3.TABLE, {}, gaps, (-0.5, -1, 0, 3))
+    said = content_lib.summary(compared)
     assert "−5.0 ± 1.0 BLEU, level with D P_drop=0.0; Kendall's tau with the paper −0.50." in said
     assert "hurts most: A h=1" in said
 
@@ -243,7 +243,7 @@ def test_latex_has_the_papers_columns_and_only_what_rows_change(made):
 
 
 def test_latex_prints_names_as_they_are():
-    written = latex.plain(tables.Table(["row & co"], [["50% of $x_1^2$ {#} \\ ~"]]))
+    written = latex.plain(tables.Printed(["row & co"], [["50% of $x_1^2$ {#} \\ ~"]]))
     assert r"row \& co \\" in written
     expected = r"50\% of \$x\_1\textasciicircum{}2\$ \{\#\} \textbackslash{} \textasciitilde{} \\"
     assert expected in written

@@ -35,6 +35,7 @@ IMPORTERS = {
     "experiments/benchmarks/ctranslate2_peer.py",
     "experiments/benchmarks/torch_peer.py",
     "experiments/benchmarks/worker.py",
+    "experiments/sweep/table.py",
     "transformer_jax/training/tracking.py",
 }
 # The file that the user names with --sweep, which no report and no resumed run reads.

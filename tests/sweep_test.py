@@ -17,7 +17,7 @@ from configs import small as small_config
 from configs import toy as toy_config
 from experiments import compare, publish, table3
 from experiments.analysis import comparison, intervals
-from experiments.reporting import table
+from experiments.reporting import comparison_table
 from experiments.sweep import results, rows
 from tests import sweeps, tiny
 from transformer_jax import config as config_lib
@@ -309,7 +309,7 @@ def test_below_a_narrow_base_a_line_says_that_bigs_dropout_is_not_scaled(tmp_pat
     for name, base, width in (("narrow", sweeps.base(), 64), ("paper", paper_base(), None)):
         rows = {row: table3.rows_for(base)[row] for row in ("base", "big")}
         sweeps.make(tmp_path / name, sweeps.Made(rows, base=base))
-        notes = table.notes(comparison.compare(results.read(tmp_path / name)))
+        notes = comparison_table.notes(comparison.compare(results.read(tmp_path / name)))
         lines = [note for note in notes if note.startswith("big:")]
         assert len(lines) == (width is not None)
         if width:

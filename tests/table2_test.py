@@ -9,7 +9,7 @@ import pytest
 
 from configs import base, base_fr, big, big_fr
 from experiments import table2
-from experiments.analysis import plan
+from experiments.analysis import comparison, plan
 from experiments.benchmarks import compiled, cost, network
 from experiments.reporting import table2_page
 from experiments.sweep import results
@@ -104,7 +104,7 @@ def test_planned_memory_is_near_what_a_compiler_finds(make_config):
 
 
 def test_a_run_that_does_not_fit_is_told_what_would(paper_base):
-    small = plan.Devices("x", 1, 100.0, 4.0, 1.0)
+    small = plan.Chips("x", 1, 100.0, 4.0, 1.0)
     needed = cost.memory_bytes(paper_base, 1) / 1e9
     assert needed > 4
     said = plan._fits(paper_base, needed, small)
@@ -127,7 +127,9 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):
     found = {0: result(27.0, "TPU v5 lite"), 1: result(27.5, "TPU v5 lite")}
     rows[0] = results.Row(rows[0].name, rows[0].overrides, found, {}, [])
     sweep = results.Sweep("table2", paper_base, rows, tmp_path)
-    table = tables.markdown(table2_page.all_of(sweep), table2_page.notes(sweep))
+    compared = comparison.Comparison(sweep, table2.TABLE, {}, {}, None)
+    shown = table2_page.document(compared)
+    table = tables.markdown(shown.shown, shown.notes)
     for name, row in paper.TABLE2.items():
         line = next(line for line in table.splitlines() if line.startswith(f"| {name} |"))
         if row.bleu_de:
@@ -137,7 +139,7 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):
     assert ours.split("|")[4].strip() == f"{cost.training_flops(paper_base):.1e}"
     formula = 7200 * 8 * 197e12
     assert f"{formula:.1e}" in table
-    assert len(table2_page.to_csv(sweep).splitlines()) == 3
+    assert len(shown.csv.splitlines()) == 3
 
 
 def test_the_dry_run_plans_both_tables(tmp_path):

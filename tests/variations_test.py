@@ -133,13 +133,13 @@ def row(name, *scores):
     ],
 )
 def test_a_verdict_needs_an_interval_on_one_side_of_0(higher, lower, expected):
-    claim = claims.Claim("", "", [claims.Comparison("a", "b", claims.beyond_training)])
+    claim = claims.Claim("", "", [claims.Inequality("a", "b", claims.beyond_training)])
     rows = {"a": row("a", *higher), "b": row("b", *lower)}
     assert claims.judge(claim, rows)[0] == expected
 
 
 def test_a_row_that_failed_is_no_evidence():
-    claim = claims.Claim("", "", [claims.Comparison("a", "b")])
+    claim = claims.Claim("", "", [claims.Inequality("a", "b")])
     rows = {"a": row("a", 80, 81, 82), "b": row("b", 40, 41, 42)}
     rows["b"] = dataclasses.replace(rows["b"], failures={3: "diverged"})
     assert claims.judge(claim, rows)[0] == "failed"
@@ -152,7 +152,7 @@ def test_no_lower_allows_a_margin():
         (76, 76.1, 76.2): "disagrees",
         (79,): "undecided",
     }
-    claim = claims.Claim("", "", [claims.Comparison("a", "b", strictly=False)])
+    claim = claims.Claim("", "", [claims.Inequality("a", "b", strictly=False)])
     for higher, expected in pairs.items():
         rows = {"a": row("a", *higher), "b": row("b", 79.9, 80, 80.1)}
         assert claims.judge(claim, rows)[0] == expected, higher
@@ -175,15 +175,15 @@ def test_a_base_of_other_kinds_is_refused():
 
 def test_a_chain_agrees_only_if_every_link_does():
     claim = claims.Claim(
-        "", "", [claims.Comparison("a", "b", m) for m in (claims.whole, claims.lost_on_long)]
+        "", "", [claims.Inequality("a", "b", m) for m in (claims.whole, claims.lost_on_long)]
     )
     rows = {"a": row("a", 80, 81, 82), "b": row("b", 40, 41, 42), "c": row("c", 30, 40, 50)}
     assert claims.judge(claim, rows)[0] == "agrees"
-    first = claims.Comparison("a", "b")
+    first = claims.Inequality("a", "b")
     for second, expected in (
-        (claims.Comparison("b", "a"), "disagrees"),
-        (claims.Comparison("b", "c"), "undecided"),
-        (claims.Comparison("b", "d"), "not run"),
+        (claims.Inequality("b", "a"), "disagrees"),
+        (claims.Inequality("b", "c"), "undecided"),
+        (claims.Inequality("b", "d"), "not run"),
     ):
         rows["d"] = row("d")
         assert claims.judge(claims.Claim("", "", [first, second]), rows)[0] == expected
@@ -192,7 +192,7 @@ def test_a_chain_agrees_only_if_every_link_does():
 def test_one_link_of_many_refutes_a_claim_only_at_its_share_of_5_percent():
     # By scipy: p = 0.030 for the second link, below 0.05 but not below 0.05 / 2.
     rows = {"a": row("a", 80, 81, 82), "b": row("b", 40, 41, 42), "c": row("c", 42.5, 43.7, 44.9)}
-    links = [claims.Comparison("a", "b"), claims.Comparison("b", "c")]
+    links = [claims.Inequality("a", "b"), claims.Inequality("b", "c")]
     found: Any = scipy.stats.ttest_ind([40, 41, 42], [42.5, 43.7, 44.9], equal_var=False)
     assert 0.025 < found.pvalue < 0.05
     assert claims.judge(claims.Claim("", "", links), rows)[0] == "undecided"
@@ -205,7 +205,7 @@ def test_rows_at_their_best_are_judged_too():
     tuned = dataclasses.replace(fixed, tuned={2.0: better})
     assert results.at_best(tuned, claims.whole) is better
     assert results.at_best(fixed, claims.whole) is fixed
-    claim = claims.Claim("", "", [claims.Comparison("a", "b")])
+    claim = claims.Claim("", "", [claims.Inequality("a", "b")])
     rows = {"a": row("a", 80, 81, 82), "b": tuned}
     assert claims.judge(claim, rows)[0] == "agrees"
     best = {name: results.at_best(each, claims.whole) for name, each in rows.items()}
@@ -232,8 +232,8 @@ def test_the_table_of_claims_shows_differences_and_parameters():
         [*rows, row("F none", 40, 41, 42)],
         pathlib.Path(),
     )
-    heads, first, *_ = claims.table(sweep)
-    found = dict(zip(heads, first, strict=True))
+    (table,) = claims.section(sweep).shown
+    found = dict(zip(table.heads, table.lines[0], strict=True))
     assert found["verdict"] == found["by itself"] == "agrees"
     assert found["difference"].startswith("+40.00 ± 2.27")
     assert found["runs"] == "3 and 3"

@@ -55,9 +55,6 @@ BASE_SIZES = {
     "train.num_steps": 100_000,
 }
 
-# What reports show beside our numbers, by the name of the table.
-TABLES = {"table3": TABLE3}
-
 
 @dataclasses.dataclass(frozen=True)
 class Translation:

@@ -7,6 +7,8 @@ from typing import Any
 
 from experiments.analysis import intervals
 from experiments.sweep import results
+from experiments.sweep import table as table_lib
+from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 
 Measure = Callable[[Mapping[str, Any]], float | None]  # None: the result has nothing to measure
@@ -39,7 +41,7 @@ MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Inequality:
     """That a measure is higher in one row than in another, or, not `strictly`, no lower."""
 
     higher: str
@@ -55,11 +57,11 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A published claim: all of its comparisons hold."""
+    """A published claim: all of its inequalities hold."""
 
     text: str
     source: str
-    comparisons: Sequence[Comparison]
+    inequalities: Sequence[Inequality]
 
 
 _POSITIONS = ("K ALiBi", "K T5 bias", "K rotary", "K sinusoidal", "K learned")
@@ -67,37 +69,37 @@ CLAIMS = (
     Claim(
         "no positions hurts",
         "Vaswani et al. 2017, section 3.5, an argument without a measurement",
-        [Comparison("base", "F none")],
+        [Inequality("base", "F none")],
     ),
     Claim(
         "attention helps a recurrent model",
         "Bahdanau et al. 2015",
-        [Comparison("J GRU additive", "J GRU")],
+        [Inequality("J GRU additive", "J GRU")],
     ),
     Claim(
         "a recurrent model (here a GRU) without attention loses most on long sentences",
         "Cho et al. 2014, Bahdanau et al. 2015; that the Transformer loses less is our addition",
         [
-            Comparison("J GRU", "J GRU additive", lost_on_long),
-            Comparison("J GRU", "base", lost_on_long),
+            Inequality("J GRU", "J GRU additive", lost_on_long),
+            Inequality("J GRU", "base", lost_on_long),
         ],
     ),
     Claim(
         "the Transformer translates better than a recurrent model with attention",
         "Vaswani et al. 2017, Table 2",
-        [Comparison("base", "J GRU additive")],
+        [Inequality("base", "J GRU additive")],
     ),
     Claim(
         "beyond the trained length ALiBi ≥ T5 bias > rotary > sinusoidal > learned",
         "Press et al. 2022, of language models' perplexity, each trained far beyond the distances "
         "that T5's table tells apart; learned is our addition",
         [
-            Comparison(higher, lower, beyond_training, strictly=higher != "K ALiBi")
+            Inequality(higher, lower, beyond_training, strictly=higher != "K ALiBi")
             for higher, lower in itertools.pairwise(_POSITIONS)
         ],
     ),
 )
-COMPARED = {row for claim in CLAIMS for c in claim.comparisons for row in (c.higher, c.lower)}
+COMPARED = {row for claim in CLAIMS for c in claim.inequalities for row in (c.higher, c.lower)}
 NOTE = (
     "Claims: intervals are over seeds, by Welch; the development sentences are the same in all "
     f"runs. A link agrees if its 95% interval lies above 0 (≥: above −{MARGIN:g}) and disagrees if "
@@ -111,9 +113,9 @@ NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class _Link:
-    """A comparison with what the runs say of it."""
+    """An inequality with what the runs say of it."""
 
-    comparison: Comparison
+    inequality: Inequality
     runs: tuple[int, int]
     gap: float | None
     half: float | None
@@ -134,21 +136,22 @@ def verdict(gap: float | None, half: float | None, strictly: bool = True) -> str
     return "agrees" if gap > threshold else "disagrees"
 
 
-def _compare(comparison: Comparison, rows: Mapping[str, results.Row], links: int) -> _Link:
+def _compare(inequality: Inequality, rows: Mapping[str, results.Row], links: int) -> _Link:
     """One of so many links of a claim."""
-    pair = [rows[name] for name in (comparison.higher, comparison.lower)]
-    sides = [list(map(comparison.measure, row.results.values())) for row in pair]
+    pair = [rows[name] for name in (inequality.higher, inequality.lower)]
+    sides = [list(map(inequality.measure, row.results.values())) for row in pair]
     runs = (len(sides[0]), len(sides[1]))
     if any(row.failures for row in pair):
-        return _Link(comparison, runs, None, None, "failed", refutes=False)
+        return _Link(inequality, runs, None, None, "failed", refutes=False)
     known = [[value for value in side if value is not None] for side in sides]
     if known != sides:
-        return _Link(comparison, runs, None, None, "not measurable", refutes=False)
-    gap, half = intervals.difference(known[0], known[1])
-    _, wider = intervals.difference(known[0], known[1], level=1 - 0.05 / links)
-    strictly = comparison.strictly
+        return _Link(inequality, runs, None, None, "not measurable", refutes=False)
+    higher, lower = known
+    gap, half = intervals.difference(higher, lower)
+    _, wider = intervals.difference(higher, lower, level=1 - 0.05 / links)
+    strictly = inequality.strictly
     refutes = verdict(gap, wider, strictly) == "disagrees"
-    return _Link(comparison, runs, gap, half, verdict(gap, half, strictly), refutes)
+    return _Link(inequality, runs, gap, half, verdict(gap, half, strictly), refutes)
 
 
 def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Link]]:
@@ -158,7 +161,7 @@ def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Lin
       claim: to be judged.
       rows: by name.
     """
-    links = [_compare(c, rows, len(claim.comparisons)) for c in claim.comparisons]
+    links = [_compare(c, rows, len(claim.inequalities)) for c in claim.inequalities]
     if any(link.refutes for link in links):
         return "disagrees", links
     for reason in ("failed", "not run", "not measurable"):
@@ -167,12 +170,13 @@ def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Lin
     return "agrees" if all(link.verdict == "agrees" for link in links) else "undecided", links
 
 
-def table(sweep: results.Sweep) -> list[list[str]]:
-    """The claims as lines of a table, heads first."""
+def section(sweep: results.Sweep) -> table_lib.Section:
+    """The claims in a table, and how to read it."""
     rows = {row.name: row for row in sweep.rows}
     tuned = {row.name: results.at_best(row, whole) for row in sweep.rows}
     heads = ["claim", "source", "verdict", *(["each at its best"] if sweep.tune else [])]
-    lines = [[*heads, "link", "runs", "difference", "by itself", "parameters"]]
+    heads += ["link", "runs", "difference", "by itself", "parameters"]
+    lines: list[list[str]] = []
     for claim in CLAIMS:
         found, links = judge(claim, rows)
         start = [claim.text, claim.source, found, *([judge(claim, tuned)[0]] if sweep.tune else [])]
@@ -180,22 +184,18 @@ def table(sweep: results.Sweep) -> list[list[str]]:
             lines.append(
                 [
                     *start,
-                    link.comparison.text,
+                    link.inequality.text,
                     " and ".join(map(str, link.runs)),
                     intervals.written(link.gap, link.half),
                     link.verdict,
-                    _parameters(link.comparison, rows),
+                    _parameters(link.inequality, rows),
                 ]
             )
             start = [""] * len(start)
-    return lines
+    return table_lib.Section([tables.Printed(heads, lines)], [NOTE])
 
 
-def _parameters(comparison: Comparison, rows: Mapping[str, results.Row]) -> str:
-    """How many more or fewer the first row of a comparison has than the second."""
-    counts = [
-        result["params"]
-        for name in (comparison.higher, comparison.lower)
-        for result in list(rows[name].results.values())[:1]
-    ]
-    return results.unequal(counts[0], counts[1]) if len(counts) > 1 else ""
+def _parameters(inequality: Inequality, rows: Mapping[str, results.Row]) -> str:
+    """How many more or fewer the first row of an inequality has than the second."""
+    higher, lower = (rows[name].of("params") for name in (inequality.higher, inequality.lower))
+    return results.unequal(higher[0], lower[0]) if higher and lower else ""

@@ -1,17 +1,15 @@
-"""What a sweep's rows come to: their scores, their differences from base, the paper's beside them.
-
-Everything that a report shows of them is computed here, once.
-"""
+"""What a sweep's rows come to: scores, differences from base, and the paper's beside them."""
 
 import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import claims, significance
+from experiments.analysis import significance
 from experiments.sweep import results
+from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
-from transformer_jax import errors, paper
+from transformer_jax import errors
 from transformer_jax.evaluation import bleu
 
 
@@ -21,7 +19,7 @@ class Comparison:
 
     Attributes:
       sweep: the results.
-      reported: the paper's, by row.
+      table: what they are of.
       counts: of each row's sentences, by seed; empty where a run has left none.
       gaps: each row's difference from the one it is compared with, where there is one.
       order: Kendall's tau-b with the paper, both ends of its interval, and the number of pairs of
@@ -29,26 +27,37 @@ class Comparison:
     """
 
     sweep: results.Sweep
-    reported: Mapping[str, paper.Reported]
+    table: table_lib.Table
     counts: Mapping[str, Mapping[int, significance.Counts]]
     gaps: Mapping[str, significance.Difference]
     order: tuple[float, float, float, int] | None
 
 
-def compare(sweep: results.Sweep) -> Comparison:
+def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Comparison:
     """Compares the rows of a sweep.
+
+    Args:
+      sweep: the results.
+      table: what they are of; None: the one of the sweep's name.
 
     Raises:
       UserError: its results were not measured alike, or rows are missing that claims compare.
     """
-    if sweep.table == "variations" and (lost := claims.COMPARED - {r.name for r in sweep.rows}):
+    table = table or table_lib.find(sweep.table)
+    if lost := {*table.needed} - {row.name for row in sweep.rows}:
         raise errors.UserError(
             f"{sweep.workdir / 'sweep.json'} lacks rows that claims compare "
             f"({', '.join(sorted(lost))}): start the sweep again, which writes it anew and runs "
             "nothing twice"
         )
-    require_alike(sweep.rows)
+    corpora: dict[str, list[results.Row]] = {}
+    for row in sweep.rows:
+        corpora.setdefault(table.corpus(row.name), []).append(row)
+    for rows in corpora.values():
+        require_alike(rows)
     counts = {row.name: results.counts(sweep, row, bleu.MAIN) for row in sweep.rows}
+    if len(corpora) > 1:
+        return Comparison(sweep, table, counts, {}, None)
     lengths = {len(run): name for name, runs in counts.items() for run in runs.values()}
     if len(lengths) > 1:
         raise errors.UserError(
@@ -62,10 +71,9 @@ def compare(sweep: results.Sweep) -> Comparison:
         for against in [results.reference(row, sweep)]
         if row is not against and counts[row.name] and counts[against.name]
     }
-    reported = paper.TABLES.get(sweep.table, {})
-    paper_bleu = {name: result.bleu for name, result in reported.items()}
+    paper_bleu = {name: result.bleu for name, result in table.reported.items()}
     known = {name: found for name, found in counts.items() if name in paper_bleu}
-    return Comparison(sweep, reported, counts, gaps, significance.tau(known, paper_bleu, bleu.MAIN))
+    return Comparison(sweep, table, counts, gaps, significance.tau(known, paper_bleu, bleu.MAIN))
 
 
 def verdict(row: results.Row, compared: Comparison) -> str:
@@ -84,15 +92,15 @@ def explained(row: results.Row, compared: Comparison) -> str:
 
 def paper_gap(row: results.Row, compared: Comparison) -> float | None:
     """The paper's difference from base, to its one decimal."""
-    base = compared.sweep.rows[0]
-    if row is base or not {row.name, base.name} <= compared.reported.keys():
+    base, reported = compared.sweep.rows[0], compared.table.reported
+    if row is base or not {row.name, base.name} <= reported.keys():
         return None
-    return round(compared.reported[row.name].bleu - compared.reported[base.name].bleu, 1)
+    return round(reported[row.name].bleu - reported[base.name].bleu, 1)
 
 
-def scores(row: results.Row) -> dict[int, float]:
+def scores(row: results.Row) -> list[float]:
     """BLEU of a row by seed, in the variant that tables show."""
-    return {seed: result["bleu"][bleu.MAIN]["score"] for seed, result in row.results.items()}
+    return [variants[bleu.MAIN]["score"] for variants in row.of("bleu")]
 
 
 def require_alike(rows: Sequence[results.Row]) -> None:
@@ -109,10 +117,7 @@ def require_alike(rows: Sequence[results.Row]) -> None:
                 ("test set", result["test_sha256"] or "not scored"),
                 ("tokenizer", result["tokenizer_sha256"]),
                 ("direction", " to ".join(result["data"]["languages"])),
-                (
-                    "buckets of length",
-                    ", ".join(bucket["tokens"] for bucket in result["bleu_by_length"]),
-                ),
+                ("buckets of length", ", ".join(b["tokens"] for b in result["bleu_by_length"])),
                 *(
                     # What a row is there to vary may differ.
                     (f"decode.{field}", str(value))
@@ -133,7 +138,7 @@ def best(row: results.Row, base: config_lib.Config, field: str) -> tuple[Any, fl
     """The value of the tuned field with the row's best mean BLEU, that mean, and its runs."""
     own = config_lib.get(config_lib.replace(base, row.overrides), field)
     found = [
-        (value, statistics.mean(scores(variant).values()), len(variant.results))
+        (value, statistics.mean(scores(variant)), len(variant.results))
         for value, variant in {own: row, **row.tuned}.items()
         if variant.results
     ]

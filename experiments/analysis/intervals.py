@@ -1,9 +1,30 @@
 """Differences between means over seeds, with intervals."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
 import scipy.stats
+
+
+def welch(sides: Sequence[Sequence[float]], known: float = 0.0) -> tuple[float, float]:
+    """Variance of the difference of two means of at least two values, and degrees of freedom.
+
+    By Welch and Satterthwaite; scipy.stats.ttest_ind has no place for `known` and warns where a
+    side does not vary.
+
+    Args:
+      sides: the values.
+      known: a variance that comes on top, known from very many draws.
+    """
+    parts = [statistics.variance(side) / len(side) for side in sides]
+    variance = known + sum(parts)
+    if not any(parts):
+        return variance, math.inf
+    freedom = variance**2 / sum(
+        part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True)
+    )
+    return variance, freedom
 
 
 def difference(
@@ -20,13 +41,10 @@ def difference(
     gap = statistics.mean(ours) - statistics.mean(theirs)
     if len(ours) < 2 or len(theirs) < 2:
         return gap, None
-    parts = [statistics.variance(side) / len(side) for side in (ours, theirs)]
-    if not sum(parts):
+    variance, freedom = welch((ours, theirs))
+    if not variance:
         return gap, None
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(side) - 1) for part, side in zip(parts, (ours, theirs), strict=True)
-    )
-    return gap, float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * sum(parts) ** 0.5
+    return gap, float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * variance**0.5
 
 
 def written(gap: float | None, half: float | None) -> str:

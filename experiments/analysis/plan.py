@@ -20,7 +20,7 @@ _SHARED = {"model.dropout_rate": 0.1, "train.label_smoothing": 0.1, "train.num_s
 
 
 @dataclasses.dataclass(frozen=True)
-class Devices:
+class Chips:
     """Some chips of one kind.
 
     Attributes:
@@ -43,7 +43,7 @@ class Devices:
         return f"{self.kind}-{self.chips}"
 
 
-def parse(name: str) -> Devices:
+def parse(name: str) -> Chips:
     """Devices by kind and number: v5e-8, H100-1.
 
     Raises:
@@ -56,14 +56,14 @@ def parse(name: str) -> Devices:
             f"--device={name} should be a kind and a number of chips, as in v5e-8; known: "
             f"{', '.join(known)}"
         )
-    return Devices(match[1], int(match[2]), **known[match[1]])
+    return Chips(match[1], int(match[2]), **known[match[1]])
 
 
 def write(
     base: config_lib.Config,
     rows: Mapping[str, Mapping[str, Any]],
     seeds: int,
-    devices: Devices,
+    devices: Chips,
     utilisation: float,
 ) -> None:
     """Prints the plan of a table.
@@ -84,39 +84,24 @@ def write(
         hours = cost.training_flops(config) / rate / 3600
         total += hours * seeds
         needed = cost.memory_bytes(config, devices.chips) / 1e9
-        lines.append(
-            [
-                row,
-                f"{hours:.2f}",
-                f"{needed:.1f}",
-                _fits(config, needed, devices),
-                f"{hours * devices.chips * devices.dollars:,.2f}",
-            ]
-        )
-    everything = total * devices.chips * devices.dollars
+        fits, dollars = _fits(config, needed, devices), _dollars(hours, devices)
+        lines.append([row, f"{hours:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
     stated = "stated" if not utilisation else "as --utilisation says"
     notes = [
-        f"All {len(rows)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} hours of "
-        f"{devices.name}, {everything:,.0f} dollars, one run after another.",
+        f"All {_all(len(rows), seeds, total, devices)}.",
         f"Training only, at {share:.0%} of the peak ({stated}); evaluation comes on top. Memory: "
         "an estimate, which --compile replaces by the compiled program's.",
-        f"Data of {data['date']}. {data['note']}",
-        *_float32_note(base),
+        *_of_rates(base),
     ]
     heads = ["row", "hours a run", "GB a chip", "fits", "dollars a run"]
-    tables.show([tables.Table(heads, lines)], notes)
-
-
-def chips(devices: Devices) -> Sequence[Any]:
-    """What stands for devices when programs are compiled for them; see `compiled.chips`."""
-    return compiled.chips(devices.kind, devices.chips)
+    tables.show([tables.Printed(heads, lines)], notes)
 
 
 def write_compiled(
     base: config_lib.Config,
     rows: Mapping[str, Mapping[str, Any]],
     seeds: int,
-    devices: Devices,
+    devices: Chips,
     described: Sequence[Any],
 ) -> None:
     """Prints the plan of a table as the devices' own compiler sees it.
@@ -128,7 +113,7 @@ def write_compiled(
       rows: what each changes, by name.
       seeds: runs of each row.
       devices: what each run has to itself.
-      described: the same, from `chips`.
+      described: the same, from `compiled.chips`.
     """
     programs: dict[config_lib.Config, compiled.Program | str] = {}
     lines, total, refused = [], 0.0, []
@@ -137,68 +122,65 @@ def write_compiled(
         shared = config_lib.replace(config, _SHARED)
         if shared not in programs:
             _log.info("compiling %s for %s, %d of %d", row, devices.name, done, len(rows))
-            programs[shared] = _compiled(shared, described, devices)
+            try:
+                program = compiled.compile_step(shared, described)
+            except errors.UserError as error:
+                programs[shared] = f"no: {error}"
+            else:
+                programs[shared] = compiled.read(program, devices.kind, devices.chips)
         cells, hours = _cells(config, programs[shared], devices)
         lines.append([row, *cells])
         total += hours * seeds
-        refused += [row] if isinstance(programs[shared], str) else []
-    everything = total * devices.chips * devices.dollars
-    data = network.read_data()
     without = f", without {', '.join(refused)}, of which there is no program" if refused else ""
     notes = [
-        f"{len(rows) - len(refused)} rows at {seeds} seed{'s' if seeds > 1 else ''}: {total:,.1f} "
-        f"hours of {devices.name}, {everything:,.0f} dollars, one run after another; training "
-        f"only{without}.",
+        f"{_all(len(rows) - len(refused), seeds, total, devices)}; training only{without}.",
         "Nothing here was run: computing is the compiler's estimate of its operations' cycles, "
         "which leaves out scatters and sorts; sending is collectives by published rates, of those "
         "beside other operations what these do not hide. MB are sent by each chip in a step.",
-        f"Data of {data['date']}. {data['note']}",
-        *_float32_note(base),
+        *_of_rates(base),
     ]
     heads = (
         "row, fits, GB a chip, estimated, computing ms, sending ms, MB, hours a run, dollars a run"
     )
-    tables.show([tables.Table(heads.split(", "), lines)], notes)
+    tables.show([tables.Printed(heads.split(", "), lines)], notes)
 
 
 def _cells(
-    config: config_lib.Config, program: compiled.Program | str, devices: Devices
+    config: config_lib.Config, program: compiled.Program | str, devices: Chips
 ) -> tuple[list[str], float]:
     """A row's cells after its name, and its hours."""
     estimated = f"{cost.memory_bytes(config, devices.chips) / 1e9:.1f}"
     if isinstance(program, str):
         return [program, "", estimated, *[""] * 5], 0.0
     hours = program.seconds * config.train.num_steps / 3600
-    cells = [
-        f"yes, of {devices.memory_gb:g}",
-        f"{program.memory_bytes / 1e9:.1f}",
-        estimated,
-        f"{1e3 * program.computing:.1f}",
-        f"{1e3 * program.sending:.1f}",
-        f"{program.sent_bytes / 1e6:,.0f}",
-        f"{hours:.2f}",
-        f"{hours * devices.chips * devices.dollars:,.2f}",
-    ]
-    return cells, hours
+    memory = [f"yes, of {devices.memory_gb:g}", f"{program.memory_bytes / 1e9:.1f}", estimated]
+    times = [f"{1e3 * seconds:.1f}" for seconds in (program.computing, program.sending)]
+    cells = [*memory, *times, f"{program.sent_bytes / 1e6:,.0f}", f"{hours:.2f}"]
+    return [*cells, f"{_dollars(hours, devices):,.2f}"], hours
 
 
-def _compiled(
-    config: config_lib.Config, described: Sequence[Any], devices: Devices
-) -> compiled.Program | str:
-    """What is known of a row's program, or why there is none."""
-    try:
-        program = compiled.compile_step(config, described)
-    except errors.UserError as error:
-        return f"no: {error}"
-    return compiled.read(program, devices.kind, devices.chips)
+def _all(rows: int, seeds: int, hours: float, devices: Chips) -> str:
+    """A whole table, in words."""
+    return (
+        f"{rows} rows at {seeds} seed{'s' if seeds > 1 else ''}: {hours:,.1f} hours of "
+        f"{devices.name}, {_dollars(hours, devices):,.0f} dollars, one run after another"
+    )
 
 
-def _float32_note(base: config_lib.Config) -> list[str]:
+def _dollars(hours: float, devices: Chips) -> float:
+    return hours * devices.chips * devices.dollars
+
+
+def _of_rates(base: config_lib.Config) -> list[str]:
+    """Where rates are from, and whether they are those of a base."""
+    data = network.read_data()
+    found = [f"Data of {data['date']}. {data['note']}"]
     if base.model.compute_dtype != "float32":
-        return []
+        return found
     return [
+        *found,
         "This config computes in float32, for which the rates of bfloat16 are too high: plan and "
-        "run with --config.model.compute_dtype=bfloat16."
+        "run with --config.model.compute_dtype=bfloat16.",
     ]
 
 
@@ -234,16 +216,15 @@ def list_rows(
     print(results.UNEQUAL_NOTE)
 
 
-def _fits(config: config_lib.Config, needed: float, devices: Devices) -> str:
+def _fits(config: config_lib.Config, needed: float, devices: Chips) -> str:
     """Whether a run fits, and if not what would."""
     if needed <= devices.memory_gb:
         return f"yes, of {devices.memory_gb:g}"
     parts = 2
     rows = config.train.batch_tokens // config.data.target_length
     while rows // parts >= devices.chips:
-        changed = dataclasses.replace(
-            config, train=dataclasses.replace(config.train, accumulation_steps=parts)
-        )
+        train = dataclasses.replace(config.train, accumulation_steps=parts)
+        changed = dataclasses.replace(config, train=train)
         if cost.memory_bytes(changed, devices.chips) / 1e9 <= devices.memory_gb:
             return f"with train.accumulation_steps={parts}"
         parts *= 2

@@ -11,13 +11,13 @@ translation.
 
 import dataclasses
 import itertools
-import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Int
 
+from experiments.analysis import intervals
 from transformer_jax.evaluation import bleu
 
 DRAWS = 1000  # of the bootstrap, and of approximate randomisation
@@ -99,13 +99,7 @@ def difference(
     variance, freedom = float(np.var(drawn[0] - drawn[1], ddof=1)), np.inf
     seeds = min(map(len, sides))
     if seeds > 1:
-        parts = [statistics.variance(side) / len(side) for side in sides]
-        if any(parts):
-            # Welch and Satterthwaite; the sentences' part is known from many draws.
-            freedom = (variance + sum(parts)) ** 2 / sum(
-                part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True)
-            )
-        variance += sum(parts)
+        variance, freedom = intervals.welch(sides, variance)
     half = float(scipy.stats.t.ppf(0.975, freedom)) * variance**0.5
     return Difference(mean, half, _randomised(ours, theirs, variant), seeds, float(freedom))
 
@@ -180,7 +174,10 @@ def tau(
 
 
 def _tau_b(signs: np.ndarray, means: np.ndarray, apart: Sequence[tuple[int, int]]) -> float:
-    """Concordant less discordant pairs, over the geometric mean of pairs untied in each order."""
+    """Concordant less discordant pairs, over the geometric mean of pairs untied in each order.
+
+    scipy.stats.kendalltau would take all pairs, also those that the paper does not keep apart.
+    """
     ours = np.sign([means[i] - means[j] for i, j in apart])
     untied = np.count_nonzero(ours)
     return float(signs @ ours) / (len(apart) * untied) ** 0.5 if untied else 0.0

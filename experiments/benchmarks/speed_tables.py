@@ -128,7 +128,7 @@ def write(
         "matrices of the same type, timed in turn with the rest. Decoding: beam 4, batches of 32, "
         "score / length^0.6, the same trained weights."
     )
-    shown = [tables.Table(heads, cells) for heads, cells in found if cells]
+    shown = [tables.Printed(heads, cells) for heads, cells in found if cells]
     files.write(workdir / "benchmark.md", tables.markdown(shown, [*notes, note]).encode())
     tables.show(shown, [*notes, note])
 

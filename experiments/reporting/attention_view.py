@@ -96,19 +96,12 @@ def gather(sweep: results.Sweep, why: Mapping[tuple[str, int], str]) -> list[dic
         rows: list[dict[str, Any]] = []
         for row in done:
             kept = _kept(_folder(sweep, row), number)
-            if kept:
-                rows.append({"name": row.name, "kinds": kept["kinds"]})
-            else:
-                reason = why.get((row.name, number), "not collected")
-                rows.append({"name": row.name, "why": reason})
+            reason = why.get((row.name, number), "not collected")
+            own = {"kinds": kept["kinds"]} if kept else {"why": reason}
+            rows.append({"name": row.name, **own})
         if any("kinds" in row for row in rows) or any(key[1] == number for key in why):
             found.append({"number": number, "rows": rows})
     return found
-
-
-def captions() -> dict[str, list[str]]:
-    """What each kind of map is called, and how to read it."""
-    return {kind: list(texts) for kind, texts in attention_weights.CAPTIONS.items()}
 
 
 def _folder(sweep: results.Sweep, row: results.Row) -> pathlib.Path:
@@ -121,9 +114,8 @@ def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
 
 
 def _config_hash(folder: pathlib.Path) -> str:
-    return files.read_json(folder / "result.json", {"config_hash": str}, "restore it")[
-        "config_hash"
-    ]
+    record = files.read_json(folder / "result.json", {"config_hash": str}, "restore it")
+    return record["config_hash"]
 
 
 def _kept(folder: pathlib.Path, number: int) -> dict[str, Any] | None:
@@ -147,19 +139,17 @@ def _kept(folder: pathlib.Path, number: int) -> dict[str, Any] | None:
 
 
 def _record(folder: pathlib.Path, all_maps: list[attention_weights.Maps]) -> dict[str, Any]:
-    return {
-        "config_hash": _config_hash(folder),
-        "kinds": [
+    kinds = []
+    for maps in all_maps:
+        packed = zlib.compress(np.rint(255 * maps.weights).astype(np.uint8).tobytes(), 9)
+        kinds.append(
             {
                 "kind": maps.kind,
                 "rows": maps.rows,
                 "columns": maps.columns,
                 "layers": maps.weights.shape[0],
                 "heads": maps.weights.shape[1],
-                "weights": base64.b64encode(
-                    zlib.compress(np.rint(255 * maps.weights).astype(np.uint8).tobytes(), 9)
-                ).decode(),
+                "weights": base64.b64encode(packed).decode(),
             }
-            for maps in all_maps
-        ],
-    }
+        )
+    return {"config_hash": _config_hash(folder), "kinds": kinds}

@@ -1,23 +1,17 @@
 """What the page of a sweep shows, as plain data: `page` writes it, page.html's scripts draw it."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.analysis import comparison
 from experiments.benchmarks import cost
-from experiments.reporting import provenance, table
+from experiments.reporting import comparison_table, provenance
 from experiments.sweep import results
+from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
-from transformer_jax.drawing import tables
 from transformer_jax.training import metrics
 
-_TITLES = {
-    "table2": "Table 2",
-    "table3": "Table 3",
-    "variations": "Variations after the paper",
-    "eras": "The toolkits' recipes",
-}
 MOST_POINTS = 200  # of a learning curve: more than a screen tells apart
 _CURVES = {
     "dev_ppl": "development perplexity",
@@ -29,34 +23,30 @@ _CURVES = {
 
 
 def of_table(
-    sweep: results.Sweep,
-    compared: comparison.Comparison | None,
-    shown: Sequence[tables.Table],
-    notes: Sequence[str],
-    downloads: Mapping[str, str],
+    compared: comparison.Comparison, document: table_lib.Document, downloads: Mapping[str, str]
 ) -> dict[str, Any]:
     """Everything on the page but the translations and the maps of attention.
 
     Args:
-      sweep: the results.
-      compared: what its rows come to; None for Table 2, whose rows have several corpora.
-      shown: its tables, the one of all rows first.
-      notes: a paragraph each.
+      compared: what the sweep's rows come to.
+      document: its tables and notes.
       downloads: the contents of the table's files, by their names.
 
     Returns:
       What JSON can say.
     """
+    sweep = compared.sweep
     return {
         "table": sweep.table,
-        "title": _TITLES.get(sweep.table, sweep.table),
+        "title": compared.table.title,
         "base": sweep.rows[0].name,
-        "summary": summary(sweep, compared),
+        "summary": summary(compared),
         "tables": [
-            {"title": each.title, "heads": each.heads, "lines": each.lines} for each in shown
+            {"title": each.title, "heads": each.heads, "lines": each.lines}
+            for each in document.on_page
         ],
-        "notes": notes,
-        "rows": [_row(row, sweep, compared) for row in sweep.rows],
+        "notes": document.notes,
+        "rows": [_row(row, compared) for row in sweep.rows],
         "curves": _CURVES,
         "lengths": _lengths(sweep),
         "changes": _changes(sweep),
@@ -65,18 +55,19 @@ def of_table(
     }
 
 
-def summary(sweep: results.Sweep, compared: comparison.Comparison | None) -> str:
+def summary(compared: comparison.Comparison) -> str:
     """The sweep in a line: how many rows, which hurts most, how near the paper's order."""
+    sweep = compared.sweep
     done = [row for row in sweep.rows if row.results]
     counts = sorted({len(row.results) for row in done})
     seeds = " to ".join(map(str, {counts[0]: 0, counts[-1]: 0})) if counts else "0"
     parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
-    if compared and compared.gaps:
+    if compared.gaps:
         name, worst = min(compared.gaps.items(), key=lambda item: item[1].mean)
         sure = "" if worst.excludes_0 else ", which is within its interval"
         if worst.mean < 0:
             gap = f"−{-worst.mean:.1f} ± {worst.half:.1f} BLEU"
-            own = next(table.changed(row) for row in sweep.rows if row.name == name)
+            own = next(comparison_table.changed(row) for row in sweep.rows if row.name == name)
             here = "" if own in name else f" (here {own})"
             level = [
                 other
@@ -85,34 +76,28 @@ def summary(sweep: results.Sweep, compared: comparison.Comparison | None) -> str
             ]
             as_much = f", level with {', '.join(level)}" if len(level) in (1, 2, 3) else ""
             parts.append(f"hurts most: {name}{here}, {gap}{sure}{as_much}")
-    if compared and compared.order:
+    if compared.order:
         parts.append(f"Kendall's tau with the paper {compared.order[0]:.2f}".replace("-", "−"))
     return "; ".join(parts) + "."
 
 
-def _row(
-    row: results.Row, sweep: results.Sweep, compared: comparison.Comparison | None
-) -> dict[str, Any]:
+def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row with its means, its difference, its curves, and why it has none."""
-    found = list(row.results.values())
-    gap = compared.gaps.get(row.name) if compared else None
-    ppl = [result["ppl"] for result in found]
-    scores = list(comparison.scores(row).values())
+    sweep, gap = compared.sweep, compared.gaps.get(row.name)
+    ppl, scores = row.of("ppl"), comparison.scores(row)
     return {
         "name": row.name,
         "reasons": reasons(row),
         "gap": gap and {"mean": gap.mean, "half": gap.half, "seeds": gap.seeds},
-        "paper": comparison.paper_gap(row, compared) if compared else None,
-        "verdict": comparison.verdict(row, compared) if compared else "",
+        "paper": comparison.paper_gap(row, compared),
+        "verdict": comparison.verdict(row, compared),
         "ppl": statistics.mean(ppl) if ppl else None,
         "bleu": statistics.mean(scores) if scores else None,
         "bleu_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
-        "params": found[0]["params"] if found else None,
-        "flops": cost.training_flops(config_lib.replace(sweep.base, row.overrides))
-        if found
-        else None,
+        "params": next(iter(row.of("params")), None),
+        "flops": cost.training_flops(sweep.config(row)) if row.results else None,
         "curves": [_curve(sweep, row, seed) for seed in sorted({*row.results, *row.failures})],
-        "lengths": _by_length(found),
+        "lengths": _by_length(row),
     }
 
 
@@ -143,36 +128,33 @@ def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
 def _lengths(sweep: results.Sweep) -> list[str]:
     """The buckets of source lengths, if all rows have the same, with their numbers of sentences."""
     found = {
-        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in result["bleu_by_length"])
+        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in buckets)
         for row in sweep.rows
-        for result in row.results.values()
+        for buckets in row.of("bleu_by_length")
     }
     return list(found.pop()) if len(found) == 1 else []
 
 
-def _by_length(found: Sequence[Mapping[str, Any]]) -> list[float]:
+def _by_length(row: results.Row) -> list[float]:
     """Mean BLEU of each bucket."""
-    runs = [[bucket["score"] for bucket in result["bleu_by_length"]] for result in found]
-    return [round(statistics.mean(scores), 2) for scores in zip(*runs, strict=True)]
+    buckets = zip(*row.of("bleu_by_length"), strict=True)
+    return [round(statistics.mean(bucket["score"] for bucket in runs), 2) for runs in buckets]
 
 
 def _changes(sweep: results.Sweep) -> dict[str, Any]:
     """A table of what rows change: base's values, then in each row what is not base's."""
     fields = list(dict.fromkeys(field for row in sweep.rows for field in row.overrides))
-    lines = [
-        [row.name, *(_changed(row, field, sweep) for field in fields)] for row in sweep.rows[1:]
+    values = [
+        [config_lib.get(config, field) for field in fields]
+        for config in map(sweep.config, sweep.rows)
     ]
-    first = sweep.rows[0]
-    base = config_lib.replace(sweep.base, first.overrides)
-    values = [_written(config_lib.get(base, field)) for field in fields]
-    heads = [table.SYMBOLS.get(field, field) for field in fields]
-    return {"heads": ["row", *heads], "lines": [[first.name, *values], *lines]}
-
-
-def _changed(row: results.Row, field: str, sweep: results.Sweep) -> str:
-    first = config_lib.replace(sweep.base, sweep.rows[0].overrides)
-    value = config_lib.get(config_lib.replace(sweep.base, row.overrides), field)
-    return "" if value == config_lib.get(first, field) else _written(value)
+    lines = [
+        [row.name, *("" if value == of_base else _written(value) for value, of_base in pairs)]
+        for row, own in zip(sweep.rows[1:], values[1:], strict=True)
+        for pairs in [zip(own, values[0], strict=True)]
+    ]
+    heads = ["row", *(comparison_table.SYMBOLS.get(field, field) for field in fields)]
+    return {"heads": heads, "lines": [[sweep.rows[0].name, *map(_written, values[0])], *lines]}
 
 
 def _written(value: Any) -> str:

@@ -4,60 +4,45 @@ import pathlib
 from collections.abc import Collection
 
 from experiments.analysis import comparison
-from experiments.reporting import (
-    attention_view,
-    content,
-    export,
-    latex,
-    page,
-    table,
-    table2_page,
-    translations,
-)
+from experiments.reporting import attention_view, comparison_table, content, page, translations
 from experiments.sweep import results
+from experiments.sweep import table as table_lib
 from transformer_jax import files
 from transformer_jax.drawing import tables
+from transformer_jax.evaluation import attention_weights
 
 
-def write(workdir: pathlib.Path, sentences: Collection[int] = ()) -> None:
+def write(
+    workdir: pathlib.Path, sentences: Collection[int] = (), table: table_lib.Table | None = None
+) -> None:
     """Writes a sweep's report and prints its table.
 
     Args:
       workdir: the sweep's folder.
       sentences: numbers of development sentences whose attention is collected, from 1.
+      table: what the sweep runs; None: the table of the name that its folder says.
 
     Raises:
       UserError: there is no sweep, its results were not measured alike, or a file is damaged.
     """
     sweep = results.read(workdir)
-    compared = None
-    if sweep.table == "table2":  # the only one whose rows have several corpora
-        for pair in table2_page.PAIRS.values():
-            comparison.require_alike([row for row in sweep.rows if row.name.endswith(pair)])
-        shown, notes = table2_page.all_of(sweep), table2_page.notes(sweep)
-        on_page, as_csv = shown, table2_page.to_csv(sweep)
-        as_latex = latex.plain(shown[0])
-        counts = translations.read_counts(sweep)
-    else:
-        compared = comparison.compare(sweep)
-        shown, notes = table.all_of(compared), table.notes(compared)
-        on_page = [table.main(compared, sweep.rows), *table.besides(compared)]
-        as_csv = export.to_csv(compared)
-        is_table3 = sweep.table == "table3"
-        as_latex = latex.table3(compared) if is_table3 else latex.plain(on_page[0])
-        counts = compared.counts
+    compared = comparison.compare(sweep, table)
+    found = (compared.table.document or comparison_table.document)(compared)
     downloads = {
-        f"{sweep.table}.csv": as_csv,
-        f"{sweep.table}.md": tables.markdown(shown, notes),
-        f"{sweep.table}.tex": as_latex,
+        f"{sweep.table}.csv": found.csv,
+        f"{sweep.table}.md": tables.markdown(found.shown, found.notes),
+        f"{sweep.table}.tex": found.latex,
     }
     why = attention_view.collect(sweep, sentences)
     written = page.html_of(
-        content.of_table(sweep, compared, on_page, notes, downloads),
-        translations.gather(sweep, counts),
-        {"captions": attention_view.captions(), "sentences": attention_view.gather(sweep, why)},
+        content.of_table(compared, found, downloads),
+        translations.gather(sweep, compared.counts),
+        {
+            "captions": attention_weights.CAPTIONS,
+            "sentences": attention_view.gather(sweep, why),
+        },
     )
     for name in (f"{sweep.table}.md", f"{sweep.table}.csv"):
         files.write(workdir / name, downloads[name].encode())
     files.write(workdir / "report.html", written.encode())
-    tables.show(shown, notes)
+    tables.show(found.shown, found.notes)

@@ -21,21 +21,21 @@ _FIELDS = {  # the paper's column heads, in its order
     "train.num_steps": "train steps",
 }
 _HEADS = ["", *_FIELDS.values(), "PPL (dev)", "BLEU (dev)", "params $\\times 10^6$", "$-$ base"]
-_SPECIAL = {
+_SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "_": r"\_", "%": r"\%", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
     "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "→": r"$\to$", "≥": r"$\geq$", "·": r"$\cdot$",
     "⁶": "$^6$", "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def escaped(text: str) -> str:
     """Text that LaTeX prints as it is, on one line."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+    return " ".join(text.split()).translate(_SPECIAL)
 
 
-def table3(compared: comparison.Comparison) -> str:
+def as_in_the_paper(compared: comparison.Comparison) -> str:
     """Table 3 as the paper sets it: base's values, then what each row changes, in groups.
 
     A last column has each row's difference from base in BLEU with half of its 95% interval.
@@ -53,7 +53,7 @@ def table3(compared: comparison.Comparison) -> str:
     return _tabular(columns, [_line(_HEADS)], lines)
 
 
-def plain(table: tables.Table) -> str:
+def plain(table: tables.Printed) -> str:
     """Any table, a column each."""
     lines = [_line([escaped(cell) for cell in line]) for line in table.lines]
     heads = _line([escaped(head) for head in table.heads])
@@ -81,14 +81,12 @@ def _values(row: results.Row, compared: comparison.Comparison) -> list[str]:
             cells[:width] = [rf"\multicolumn{{{width}}}{{c}}{{{text}}}"]
     if not row.results:
         return [*cells, "failed" if row.failures else "not run", "", "", ""]
-    ppl = [result["ppl"] for result in row.results.values()]
-    params = next(iter(row.results.values()))["params"]
     gap = compared.gaps.get(row.name)
     return [
         *cells,
-        _with_deviation(ppl, 2),
-        _with_deviation(list(comparison.scores(row).values()), 1),
-        f"{params / 1e6:.3g}",
+        _with_deviation(row.of("ppl"), 2),
+        _with_deviation(comparison.scores(row), 1),
+        f"{row.of('params')[0] / 1e6:.3g}",
         rf"${gap.mean:+.1f} \pm {gap.half:.1f}$" if gap else "",
     ]
 

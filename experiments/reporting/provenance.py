@@ -5,7 +5,6 @@ from typing import Any
 
 from experiments.benchmarks import cost
 from experiments.sweep import results
-from transformer_jax import config as config_lib
 from transformer_jax.training import metrics
 
 _HASH = 12  # characters of a hash that are shown
@@ -22,22 +21,32 @@ def of(sweep: results.Sweep) -> dict[str, Any]:
     }
     names = dict.fromkeys(name for each in facts for name in each if name not in shared)
     varied = [name for name in names if any(each.get(name) for each in facts)]
+    flops = {row.name: cost.training_flops(sweep.config(row)) for row, _, _ in found}
     lines = [
         [
             row.name,
             str(seed),
             *(each.get(name, "") for name in varied),
-            *_cost(result, config_lib.replace(sweep.base, row.overrides)),
+            str(result.get("config_hash", ""))[:_HASH],
+            metrics.duration(result["wall_seconds"]),
+            f"{_device_hours(result):.2f}",
+            f"{flops[row.name]:.2e}",
+            f"{speed:,.0f}" if isinstance(speed, int | float) else "",
         ]
         for (row, seed, result), each in zip(found, facts, strict=True)
+        for speed in [result.get("tokens_per_second")]
     ]
     heads = ["row", "seed", *varied, "config", "wall time", "device hours", "training FLOPs"]
-    heads += ["tokens/s"]
+    hours = sum(_device_hours(result) for _, _, result in found)
+    total = sum(flops[row.name] for row, _, _ in found)
     return {
         "shared": [[name, value] for name, value in shared.items()],
-        "heads": heads,
+        "heads": [*heads, "tokens/s"],
         "lines": lines,
-        "total": _total(sweep) if found else "",
+        "total": f"{len(found)} runs took {hours:.2f} device hours and {total:.2e} FLOPs of "
+        "training (matrix products of the traced step, padding included, × steps)."
+        if found
+        else "",
     }
 
 
@@ -59,31 +68,6 @@ def _facts(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _cost(result: Mapping[str, Any], config: config_lib.Config) -> list[str]:
-    seconds = result["wall_seconds"]
-    speed = result.get("tokens_per_second")
-    return [
-        str(result.get("config_hash", ""))[:_HASH],
-        metrics.duration(seconds),
-        f"{_device_hours(result):.2f}",
-        f"{cost.training_flops(config):.2e}",
-        f"{speed:,.0f}" if isinstance(speed, int | float) else "",
-    ]
-
-
 def _device_hours(result: Mapping[str, Any]) -> float:
     """Wall time × devices."""
     return result["wall_seconds"] * len(result.get("devices") or [0]) / 3600
-
-
-def _total(sweep: results.Sweep) -> str:
-    """The whole sweep's cost, in words."""
-    runs = [(row, result) for row in sweep.rows for result in row.results.values()]
-    hours = sum(_device_hours(result) for _, result in runs)
-    flops = sum(
-        cost.training_flops(config_lib.replace(sweep.base, row.overrides)) for row, _ in runs
-    )
-    return (
-        f"{len(runs)} runs took {hours:.2f} device hours and {flops:.2e} FLOPs of training "
-        "(matrix products of the traced step, padding included, × steps)."
-    )

@@ -184,57 +184,41 @@ def _answer(model: str, results: Sequence[layouts.Result]) -> str:
     )
 
 
-def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Table:
+def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Printed:
     """A line for each model."""
     lines = []
     for model, results in found.items():
         fastest = min(best(results), key=lambda one: _program(one).seconds)
-        cells = [
-            cell
-            for one in (smallest(results), pays(results), fastest)
-            for cell in (
-                f"{one.layout.chips}: {_mesh(one.layout)}",
-                f"{efficiency(one, results):.0%}",
-                f"{hours(one):.2f}",
-            )
-        ]
-        lines.append([model, *cells])
-    heads = ["smallest that fits", "pays up to", "fastest"]
-    return tables.Table(
-        ["model", *(cell for head in heads for cell in (head, "efficiency", "hours"))], lines
-    )
+        lines.append([model])
+        for one in (smallest(results), pays(results), fastest):
+            place = f"{one.layout.chips}: {_mesh(one.layout)}"
+            lines[-1] += [place, f"{efficiency(one, results):.0%}", f"{hours(one):.2f}"]
+    heads = "model|smallest that fits|efficiency|hours|pays up to|efficiency|hours"
+    return tables.Printed(f"{heads}|fastest|efficiency|hours".split("|"), lines)
 
 
-def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Table:
+def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Printed:
     """A line for each layout."""
     lines = []
     for one in results:
-        rows = one.layout.config().train.batch_tokens // one.layout.row
-        cells = [
-            f"{one.layout.chips}",
-            _mesh(one.layout),
-            f"{rows // (one.layout.data * one.layout.fsdp)} × {one.layout.row}",
-        ]
-        if one.program:
-            step = one.program
-            times = (step.products, step.computing, step.sending, step.seconds)
-            cells += [
-                f"{step.memory_bytes / GIB:.2f}",
-                *(f"{1e3 * seconds:.1f}" for seconds in times),
-                f"{one.layout.config().train.batch_tokens / step.seconds / 1e6:.2f}",
-                f"{efficiency(one, results):.0%}",
-                f"{hours(one):.2f}",
-            ]
-        else:
-            cells += ["does not fit", *[""] * 7]
-        lines.append(cells)
+        positions = one.layout.config().train.batch_tokens
+        rows = positions // one.layout.row // (one.layout.data * one.layout.fsdp)
+        lines.append([f"{one.layout.chips}", _mesh(one.layout), f"{rows} × {one.layout.row}"])
+        if not one.program:
+            lines[-1] += ["does not fit", *[""] * 7]
+            continue
+        step = one.program
+        times = (step.products, step.computing, step.sending, step.seconds)
+        lines[-1] += [f"{step.memory_bytes / GIB:.2f}", *(f"{1e3 * each:.1f}" for each in times)]
+        lines[-1] += [f"{positions / step.seconds / 1e6:.2f}"]
+        lines[-1] += [f"{efficiency(one, results):.0%}", f"{hours(one):.2f}"]
     heads = "chips|layout|rows each|GiB a chip|products ms|computing ms|sending ms|step ms"
     heads += "|million positions/s|efficiency|hours"
     number = results[0].layout.config().train.num_steps
-    return tables.Table(heads.split("|"), lines, f"{model}, {number:,} steps")
+    return tables.Printed(heads.split("|"), lines, f"{model}, {number:,} steps")
 
 
-def _sent(results: Sequence[layouts.Result]) -> tables.Table:
+def _sent(results: Sequence[layouts.Result]) -> tables.Printed:
     """A line for each layout that sends anything."""
     lines = []
     for one in results:
@@ -243,17 +227,13 @@ def _sent(results: Sequence[layouts.Result]) -> tables.Table:
         step, kinds = one.program, collections.Counter[str]()
         for each in step.collectives:
             kinds[each.kind] += each.times
-        lines.append(
-            [
-                one.layout.model,
-                _mesh(one.layout),
-                ", ".join(f"{times:,} {kind}" for kind, times in kinds.items()),
-                f"{step.sent_bytes / 1e6:,.0f}",
-                f"{1e3 * step.links:.1f}",
-                f"{1e3 * step.hidden:.1f}",
-            ]
-        )
-    return tables.Table(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
+        written = ", ".join(f"{times:,} {kind}" for kind, times in kinds.items())
+        sent = [
+            f"{step.sent_bytes / 1e6:,.0f}",
+            *(f"{1e3 * s:.1f}" for s in (step.links, step.hidden)),
+        ]
+        lines.append([one.layout.model, _mesh(one.layout), written, *sent])
+    return tables.Printed(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
 
 
 def _ends(model: str, results: Sequence[layouts.Result]) -> list[str]:
@@ -335,5 +315,5 @@ def _wrapped(paragraph: str) -> str:
     )
 
 
-def _markdown(*shown: tables.Table) -> str:
+def _markdown(*shown: tables.Printed) -> str:
     return tables.markdown(shown, []).strip().replace("## ", "### ")

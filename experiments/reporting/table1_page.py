@@ -1,8 +1,6 @@
 """The measured Table 1, its exponents fitted: terminal, table1.md and table1.csv."""
 
-import csv
 import dataclasses
-import io
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,7 +20,7 @@ EXPECTED = paper.TABLE1 | {
 
 
 @dataclasses.dataclass(frozen=True)
-class Measurement:
+class LayerCost:
     """One kind of layer at one size.
 
     Attributes:
@@ -48,10 +46,10 @@ class Measurement:
         return self.program.temporary_bytes + self.program.output_bytes
 
 
-Sweep = Mapping[str, Sequence[Measurement]]  # by kind of layer, the sizes ascending
+ByKind = Mapping[str, Sequence[LayerCost]]  # by kind of layer, the sizes ascending
 
 
-def write(workdir: pathlib.Path, sweeps: Mapping[str, Sweep], machine: str) -> None:
+def write(workdir: pathlib.Path, sweeps: Mapping[str, ByKind], machine: str) -> None:
     """Writes and prints the table.
 
     Args:
@@ -81,12 +79,12 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     return float(power), float(1 - residual / total) if total > 1e-12 else 1.0
 
 
-def larger_half(points: Sequence[Measurement]) -> Sequence[Measurement]:
+def larger_half(points: Sequence[LayerCost]) -> Sequence[LayerCost]:
     """What exponents are fitted to, two at least: at small sizes fixed costs hide them."""
     return points[-max(2, -(-len(points) // 2)) :]
 
 
-def _costs(axis: str, sweep: Sweep) -> tables.Table:
+def _costs(axis: str, sweep: ByKind) -> tables.Printed:
     """Fitted exponents of one axis, and what its largest size takes."""
     lines = []
     for kind, points in sweep.items():
@@ -95,24 +93,15 @@ def _costs(axis: str, sweep: Sweep) -> tables.Table:
         flops, _ = fit(sizes, [point.program.flops for point in half])
         seconds, explained = fit(sizes, [point.seconds for point in half])
         memory, _ = fit(sizes, [point.memory for point in half])
-        lines.append(
-            [
-                kind,
-                EXPECTED[kind].complexity,
-                str(EXPECTED[kind].powers[axis]),
-                f"{flops:.2f}",
-                f"{seconds:.2f}",
-                f"{explained:.3f}",
-                f"{memory:.2f}",
-                _three_digits(points[-1].seconds * 1e3),
-                _three_digits(points[-1].memory / 2**20),
-            ]
-        )
+        expected = [EXPECTED[kind].complexity, str(EXPECTED[kind].powers[axis])]
+        fitted = [f"{flops:.2f}", f"{seconds:.2f}", f"{explained:.3f}", f"{memory:.2f}"]
+        most = map(_three_digits, (points[-1].seconds * 1e3, points[-1].memory / 2**20))
+        lines.append([kind, *expected, *fitted, *most])
     points = next(iter(sweep.values()))
     low, high = (getattr(larger_half(points)[i].sizes, FIELDS[axis]) for i in (0, -1))
     other = "d" if axis == "n" else "n"
     heads = ["layer", "complexity", "paper", "operations", "time", "R² of time", "memory"]
-    return tables.Table(
+    return tables.Printed(
         [*heads, f"ms at {axis} = {high}", f"MiB at {axis} = {high}"],
         lines,
         f"Exponents of {NAMES[axis]}, fitted from {axis} = {low} to {high} at "
@@ -124,26 +113,19 @@ def _three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def _sequential(sweep: Sweep) -> tables.Table:
+def _sequential(sweep: ByKind) -> tables.Printed:
     """The longest chain of dependent instructions at each length."""
     lines = []
     for kind, points in sweep.items():
         counts = [point.program.sequential_operations for point in points]
         half = larger_half(points)
         power, _ = fit([p.sizes.length for p in half], counts[-len(half) :])
-        expected = EXPECTED[kind]
-        lines.append(
-            [
-                kind,
-                expected.sequential,
-                *map(str, counts),
-                str(expected.sequential_power),
-                f"{abs(power):.2f}" if abs(power) < 0.005 else f"{power:.2f}",  # no −0.00
-                expected.path,
-            ]
-        )
+        fitted = f"{abs(power):.2f}" if abs(power) < 0.005 else f"{power:.2f}"  # no −0.00
+        paper_says = EXPECTED[kind]
+        start = [kind, paper_says.sequential, *map(str, counts)]
+        lines.append([*start, str(paper_says.sequential_power), fitted, paper_says.path])
     lengths = [f"n = {point.sizes.length}" for point in next(iter(sweep.values()))]
-    return tables.Table(
+    return tables.Printed(
         ["layer", "complexity", *lengths, "paper", "fitted", "maximum path (paper)"],
         lines,
         "Sequential operations of the compiled program, and their exponent of n",
@@ -169,7 +151,7 @@ def _notes(sizes: layer_kinds.Sizes, repeats: int, machine: str) -> list[str]:
     ]
 
 
-def _csv(sweeps: Mapping[str, Sweep], machine: str) -> str:
+def _csv(sweeps: Mapping[str, ByKind], machine: str) -> str:
     """One line a measurement, numbers unrounded, for other programs."""
     unique = {  # a size on both axes was measured once
         (point.kind, point.sizes): point
@@ -191,8 +173,4 @@ def _csv(sweeps: Mapping[str, Sweep], machine: str) -> str:
         }
         for point in unique.values()
     ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return tables.csv_of(lines[0], [line.values() for line in lines])

@@ -14,7 +14,7 @@ from transformer_jax import files, paper
 _LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 
 
-def write(workdir: pathlib.Path, sweeps: Mapping[str, table1_page.Sweep], machine: str) -> None:
+def write(workdir: pathlib.Path, sweeps: Mapping[str, table1_page.ByKind], machine: str) -> None:
     """Draws time against n and d and memory against n, dotted lines having the paper's slopes.
 
     Args:
@@ -44,7 +44,7 @@ def write(workdir: pathlib.Path, sweeps: Mapping[str, table1_page.Sweep], machin
 def _draw(
     panel: matplotlib.axes.Axes,
     axis: str,
-    sweep: table1_page.Sweep,
+    sweep: table1_page.ByKind,
     values: Mapping[str, Sequence[float]],
 ) -> None:
     """One line a kind of layer, both scales logarithmic."""
@@ -63,7 +63,7 @@ def _draw(
 def _add_slopes(
     panel: matplotlib.axes.Axes,
     axis: str,
-    sweep: table1_page.Sweep,
+    sweep: table1_page.ByKind,
     values: Mapping[str, Sequence[float]],
 ) -> None:
     for (kind, points), (colour, _) in zip(sweep.items(), _LOOKS, strict=True):
@@ -74,5 +74,5 @@ def _add_slopes(
             panel.plot(sizes, slope, color=colour, linestyle=":")
 
 
-def _sizes(points: Sequence[table1_page.Measurement], axis: str) -> list[int]:
+def _sizes(points: Sequence[table1_page.LayerCost], axis: str) -> list[int]:
     return [getattr(point.sizes, table1_page.FIELDS[axis]) for point in points]

@@ -51,14 +51,13 @@ def gather(sweep: results.Sweep, counts: Counts) -> dict[str, Any]:
         if place == len(sets):
             sets.append({"sources": [], "references": list(own)})
         sets[place]["sources"] = sets[place]["sources"] or runs[0].sources
-        first = next((other["name"] for other in rows if other["set"] == place), row.name)
+        known = [other["name"] for other in rows if other["set"] == place]
         against = results.reference(row, sweep).name
-        known = {other["name"] for other in rows if other["set"] == place}
         rows.append(
             {
                 "name": row.name,
                 "set": place,
-                "against": against if against in known else first,
+                "against": against if against in known else [*known, row.name][0],
                 "runs": [
                     {
                         "seed": run.seed,
@@ -118,8 +117,3 @@ def sentence(
             f"--attention={number}: the development set has {len(run.sources):,} sentences"
         )
     return run.sources[number - 1], run.hypotheses[number - 1]
-
-
-def read_counts(sweep: results.Sweep) -> Counts:
-    """Of all rows; see `results.counts`."""
-    return {row.name: results.counts(sweep, row, bleu.MAIN) for row in sweep.rows}

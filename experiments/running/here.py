@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import rich.console
 import rich.live
 
-from experiments.reporting import table
+from experiments.reporting import comparison_table
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import progress, results
 from launch import jobs as jobs_lib
@@ -109,7 +109,7 @@ def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
       console: where the live view is; on the same terminal, what is printed has to go above it.
     """
     try:
-        found = table.so_far(results.read(workdir))
+        found = comparison_table.so_far(results.read(workdir))
     except errors.UserError as error:  # which the report ends with; the runs go on
         _log.warning("%s", error)
         return

@@ -4,21 +4,23 @@ import functools
 import logging
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 from absl import flags
 
 from experiments.analysis import plan
+from experiments.benchmarks import compiled
 from experiments.reporting import document
 from experiments.running import launcher as launcher_lib
 from experiments.running import launchers
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import progress, results, reuse, seconds
 from experiments.sweep import rows as rows_lib
+from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files, paper
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.training import tracking
 
@@ -82,17 +84,8 @@ _COMPILE = flags.DEFINE_boolean(
 Rows = Mapping[str, Mapping[str, Any]]
 
 
-def main(
-    rows_for: Callable[[config_lib.Config], Rows],
-    table: str,
-    least_seeds: Callable[[str], int] = lambda row: 1,
-) -> int:
+def main(table: table_lib.Table) -> int:
     """Runs a table as the flags say, and reports.
-
-    Args:
-      rows_for: the table's rows for a base.
-      table: the table's name.
-      least_seeds: runs that a row has even if --seeds says fewer.
 
     Returns:
       Exit code: 1 if a run failed.
@@ -100,18 +93,18 @@ def main(
     jax.config.update("jax_platforms", "cpu")  # this process only counts; runs take the devices
     workdir = files.local_path(_WORKDIR.value)
     if _STATUS.value:
-        _require_no_other(workdir, table, None)
+        _require_no_other(workdir, table.name, None)
         progress.show(workdir, launchers.states(workdir))
         return 0
     launcher = launchers.chosen()
     tracking.require_package(_WANDB.value)
     base = flags_lib.read_config(_CONFIG)
-    rows = rows_for(base)
+    rows = table.rows(base)
     chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
         if _TUNE.value:
             raise errors.UserError("--tune would leave the budget of --match: give one of them")
-        measure = functools.partial(_measured_seconds, base, table, launcher)
+        measure = functools.partial(_measured_seconds, base, table.name, launcher)
         rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
     tune = parse_tune(_TUNE.value, base)
     planned = {
@@ -132,8 +125,8 @@ def main(
             raise errors.UserError(
                 "--utilisation is of --device without --compile, which estimates hours by itself"
             )
-        chips = plan.chips(devices) if devices and _COMPILE.value else []
-        plan.list_rows(base, planned, paper.TABLES.get(table, {}))
+        chips = compiled.chips(devices.kind, devices.chips) if devices and _COMPILE.value else []
+        plan.list_rows(base, planned, table.reported)
         if devices and chips:
             plan.write_compiled(base, planned, _SEEDS.value, devices, chips)
         elif devices:
@@ -149,9 +142,9 @@ def main(
         launcher.check(base)
         if _MATCH.value == "seconds":
             launcher.require_measured_here(base, workdir)
-    _require_no_other(workdir, table, _MATCH.value or "")
+    _require_no_other(workdir, table.name, _MATCH.value or "")
     seeds = {
-        name: max(_SEEDS.value, least_seeds(row))
+        name: max(_SEEDS.value, table.least_seeds(row))
         for row in chosen
         for name in (row, *results.tuned(row, rows[row], base, tune))
     }
@@ -159,7 +152,7 @@ def main(
     files.write_json(
         workdir / "sweep.json",
         {
-            "table": table,
+            "table": table.name,
             "base": config_lib.to_dict(base),
             "rows": {row: dict(overrides) for row, overrides in rows.items()},
             "tune": tune,
@@ -207,7 +200,7 @@ def _prepare(
 
 
 def _run(
-    table: str,
+    table: table_lib.Table,
     cells: Sequence[cells_lib.Cell],
     missing: Sequence[cells_lib.Cell],
     launcher: launcher_lib.Launcher,
@@ -228,7 +221,7 @@ def _run(
     handed_over = False
     if missing:
         cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-        work = cells_lib.Work(table, missing, len(cells), workdir, cache_dir)
+        work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
         with launchers.as_user_errors():
@@ -239,8 +232,8 @@ def _run(
         print(f"failed: {line}", file=sys.stderr)
     if handed_over and not done:  # there is nothing to report yet
         return 1 if failed else 0
-    document.write(workdir)
-    _log.info("the table lies in %s", workdir / f"{table}.md")
+    document.write(workdir, table=table)
+    _log.info("the table lies in %s", workdir / f"{table.name}.md")
     return 1 if failed else 0
 
 

@@ -28,7 +28,7 @@ ENDED = (DONE, FAILED, LOST)  # of which nothing more is expected
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Standing:
     """Where a run is.
 
     Attributes:
@@ -59,7 +59,9 @@ class Cell:
     reason: str = ""
 
 
-def read(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str] | None = None) -> list[Cell]:
+def read(
+    workdir: pathlib.Path, engine: Mapping[tuple[str, int], str] | None = None
+) -> list[Standing]:
     """Where all runs of a sweep are, in the order of its table.
 
     Args:
@@ -71,13 +73,13 @@ def read(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str] | None = N
       UserError: the folder holds no sweep, or a damaged one.
     """
     locked = _locked()
-    cells: list[Cell] = []
+    cells: list[Standing] = []
     for row, seed, steps in _expected(workdir):
         folder = results.cell_folder(workdir, row, seed)
         try:
-            cell = _read_cell(folder, Cell(row, seed, _state(folder, locked), steps))
+            cell = _read_cell(folder, Standing(row, seed, _state(folder, locked), steps))
         except errors.UserError as error:  # of one run, which is its own to end with
-            cell = Cell(row, seed, FAILED, steps, reason=str(error))
+            cell = Standing(row, seed, FAILED, steps, reason=str(error))
         if cell.state not in (DONE, FAILED) and (row, seed) in (engine or {}):
             state, _, reason = (engine or {})[row, seed].partition(": ")
             if (cell.state, state) != (RUNNING, LOST):  # what runs here is not lost
@@ -86,7 +88,7 @@ def read(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str] | None = N
     return cells
 
 
-def summary(cells: Sequence[Cell]) -> str:
+def summary(cells: Sequence[Standing]) -> str:
     """How many runs there are in each state: "3 runs: 1 done, 1 running, 0 failed, 1 waiting"."""
     found = collections.Counter(cell.state for cell in cells)
     for state in (DONE, RUNNING, FAILED, WAITING):
@@ -97,7 +99,7 @@ def summary(cells: Sequence[Cell]) -> str:
     return f"{runs}: {', '.join(f'{found[state]} {state}' for state in order)}"
 
 
-def table(cells: Iterable[Cell]) -> tables.Table:
+def table(cells: Iterable[Standing]) -> tables.Printed:
     """Runs as people read them."""
     heads = "row,seed,state,step,loss,dev ppl,tokens/s,left,BLEU,reason".split(",")
 
@@ -119,7 +121,7 @@ def table(cells: Iterable[Cell]) -> tables.Table:
         ]
         for cell in cells
     ]
-    return tables.Table(heads, lines)
+    return tables.Printed(heads, lines)
 
 
 def show(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str]) -> None:
@@ -128,13 +130,13 @@ def show(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str]) -> None:
     tables.show([table(cells)], [summary(cells)])
 
 
-def rendered(cells: Sequence[Cell], height: int) -> rich.console.Group:
+def rendered(cells: Sequence[Standing], height: int) -> rich.console.Group:
     """Where runs are, on so many lines of a terminal."""
     shown = fitting(cells, height - LINES_BESIDE)
     return rich.console.Group(rich.text.Text(summary(cells)), tables.rendered(table(shown)))
 
 
-def fitting(cells: Sequence[Cell], number: int) -> list[Cell]:
+def fitting(cells: Sequence[Standing], number: int) -> list[Standing]:
     """So many runs, in their order; where there is no room, the done go first, then the waiting."""
     dull = {WAITING: 1, DONE: 2}
     by_interest = sorted(range(len(cells)), key=lambda place: dull.get(cells[place].state, 0))
@@ -196,7 +198,7 @@ def _state(folder: pathlib.Path, locked: set[tuple[int, int]]) -> str:
     return FAILED if (folder / "failure.json").exists() else STOPPED
 
 
-def _read_cell(folder: pathlib.Path, cell: Cell) -> Cell:
+def _read_cell(folder: pathlib.Path, cell: Standing) -> Standing:
     """The run with what its files say besides its state."""
     if cell.state == FAILED:
         cell = dataclasses.replace(cell, reason=run_folder.read_error(folder))

@@ -47,6 +47,10 @@ class Row:
     stale: Sequence[int]
     tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
 
+    def of(self, field: str) -> list[Any]:
+        """A field of result.json, by seed; empty if the row has not been run."""
+        return [result[field] for result in self.results.values()]
+
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
@@ -67,6 +71,10 @@ class Sweep:
     workdir: pathlib.Path
     tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     match: str = ""
+
+    def config(self, row: Row) -> config_lib.Config:
+        """The configuration of a row."""
+        return config_lib.replace(self.base, row.overrides)
 
 
 def digests(workdir: pathlib.Path) -> set[str]:

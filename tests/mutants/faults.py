@@ -46,9 +46,11 @@ class Fault(NamedTuple):
 
 
 FAULTS: dict[str, list[Fault]] = {
-    "experiments/analysis/significance.py": [
-        Fault("no variance of seeds", "variance += sum(parts)", "variance += 0.0", INTERVAL),
+    "experiments/analysis/intervals.py": [
+        Fault("no variance of seeds", "known + sum(parts)", "known + 0.0", INTERVAL),
         Fault("too much freedom", "(len(side) - 1) for", "len(side) for", INTERVAL),
+    ],
+    "experiments/analysis/significance.py": [
         Fault("a tie may contradict", "if is_tie and abs", "if not is_tie and abs", VERDICTS),
     ],
     "experiments/sweep/results.py": [

@@ -1,7 +1,10 @@
-"""Tables as people read them: on the terminal, and as Markdown."""
+"""Tables as people read them, on the terminal and as Markdown, and as other programs do."""
 
+import csv
 import dataclasses
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import rich.box
 import rich.console
@@ -12,8 +15,8 @@ WIDTH = 160  # where the output is no terminal
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
-    """Heads and lines of text; one whose head names the paper is set apart.
+class Printed:
+    """A table as it is printed: heads and lines of text; a column of the paper is set apart.
 
     Attributes:
       heads: of the columns.
@@ -26,7 +29,7 @@ class Table:
     title: str = ""
 
 
-def markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
+def markdown(tables: Sequence[Printed], notes: Sequence[str]) -> str:
     """Tables under their titles, then paragraphs of notes."""
 
     def row(cells: Sequence[str]) -> str:
@@ -40,6 +43,13 @@ def markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
     return "\n\n".join([*parts, *map(_escaped, notes)]) + "\n"
 
 
+def csv_of(heads: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
+    """Comma-separated values."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *lines])
+    return text.getvalue()
+
+
 def _escaped(text: str) -> str:
     """Text that stays on its line and is no HTML, which Markdown would let through.
 
@@ -48,7 +58,7 @@ def _escaped(text: str) -> str:
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def rendered(table: Table) -> rich.table.Table:
+def rendered(table: Printed) -> rich.table.Table:
     """A table for the terminal; columns of numbers are flush right."""
     shown = rich.table.Table(
         box=rich.box.SIMPLE,
@@ -70,7 +80,7 @@ def rendered(table: Table) -> rich.table.Table:
     return shown
 
 
-def show(tables: Sequence[Table], notes: Sequence[str]) -> None:
+def show(tables: Sequence[Printed], notes: Sequence[str]) -> None:
     """Prints tables and notes."""
     console = rich.console.Console()
     if not console.is_terminal:

@@ -96,7 +96,7 @@ def train(
 
 
 def _start_or_resume(
-    model: nn.Module,
+    model: interface.Architecture,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     checkpoints: checkpoint.Checkpoints,

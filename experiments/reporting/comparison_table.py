@@ -1,0 +1,248 @@
+"""Rows beside base and the paper: the table, further numbers of its rows, and the notes below."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.analysis import comparison, intervals, significance
+from experiments.reporting import latex
+from experiments.sweep import results, seconds
+from experiments.sweep import table as table_lib
+from transformer_jax import config as config_lib
+from transformer_jax import paper
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import bleu
+
+SYMBOLS = {  # the paper's column heads, in its order
+    "model.num_layers": "N",
+    "model.d_model": "d_model",
+    "model.d_ff": "d_ff",
+    "model.num_heads": "h",
+    "model.d_k": "d_k",
+    "model.d_v": "d_v",
+    "model.dropout_rate": "P_drop",
+    "train.label_smoothing": "eps_ls",
+    "train.num_steps": "steps",
+    "model.position": "position",
+}
+
+
+def document(compared: comparison.Comparison) -> table_lib.Document:
+    """All that is shown of rows that are compared with base."""
+    sweep = compared.sweep
+    sections = [section(sweep) for section in compared.table.sections]
+    besides = [table for section in sections for table in section.shown]
+    begun = _main(compared, [row for row in sweep.rows if row.results or row.failures])
+    whole = _main(compared, sweep.rows)
+    found = [*notes(compared), *(note for section in sections for note in section.notes)]
+    typeset = compared.table.latex
+    return table_lib.Document(
+        shown=[table for table in (begun, *besides) if table.lines],
+        on_page=[whole, *besides],
+        notes=found + results.shortfalls(sweep),
+        csv=_csv(compared),
+        latex=typeset(compared) if typeset else latex.plain(whole),
+    )
+
+
+def _main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> tables.Printed:
+    heads = ["row", "values", "PPL", "BLEU", "− base"]
+    heads += [f"best of {field.split('.')[-1]}" for field in compared.sweep.tune]
+    heads += ["params ×10⁶", "seeds"]
+    if compared.table.reported:
+        heads += [f"paper: {head}" for head in ("PPL", "BLEU", "− base", "params")]
+        heads += ["verdict"]
+    return tables.Printed(heads, [_line(row, compared) for row in rows])
+
+
+def _line(row: results.Row, compared: comparison.Comparison) -> list[str]:
+    sweep, reported = compared.sweep, compared.table.reported
+    start = [row.name, "see below" if row is sweep.rows[0] else changed(row)]
+    tuned = [_best(row, sweep.base, field) for field in sweep.tune]
+    failed = f" ({len(row.failures)} failed)" if row.failures else ""
+    seeds = f"{len(row.results)}{failed}"
+    if row.results:
+        gap = compared.gaps.get(row.name)
+        means = [
+            mean_and_deviation(row.of("ppl"), 3),
+            mean_and_deviation(comparison.scores(row), 2),
+            intervals.written(gap.mean, gap.half) if gap else "",
+        ]
+        ours = [*means, *tuned, _params(row, sweep.rows[0]), seeds]
+    else:
+        state = "failed" if row.failures else "left out" if row.stale else "not run"
+        ours = [state, "", "", *tuned, "", seeds]
+    if row.name not in reported:
+        return [*start, *ours, *[""] * (5 if reported else 0)]
+    theirs, gap = reported[row.name], comparison.paper_gap(row, compared)
+    in_paper = [f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", "" if gap is None else f"{gap:+.1f}"]
+    verdict = comparison.explained(row, compared)
+    return [*start, *ours, *in_paper, str(theirs.params or ""), verdict]
+
+
+def _params(row: results.Row, base: results.Row) -> str:
+    """Millions of parameters, marked where they are not base's."""
+    params = row.of("params")[0]
+    mark = results.unequal(params, base.of("params")[0]) if base.results else ""
+    return f"{params / 1e6:.3g}" + (f" ({mark})" if mark else "")
+
+
+def _best(row: results.Row, base: config_lib.Config, field: str) -> str:
+    found = comparison.best(row, base, field)
+    if found is None:
+        return ""
+    value, mean, runs = found
+    return f"{mean:.2f} at {value}" + (f" ({runs} runs)" if runs != len(row.results) else "")
+
+
+def so_far(sweep: results.Sweep) -> tables.Printed:
+    """Means of the rows that have results, for who waits for the others."""
+    lines = []
+    for row in sweep.rows:
+        if row.results:
+            ppl, score = statistics.mean(row.of("ppl")), statistics.mean(comparison.scores(row))
+            against, gap = results.reference(row, sweep), ""
+            if row is not against and against.results:
+                difference = score - statistics.mean(comparison.scores(against))
+                gap = intervals.written(difference, None)
+            lines.append([row.name, changed(row), f"{ppl:.3f}", f"{score:.2f}", gap])
+    return tables.Printed(["row", "values", "PPL", "BLEU", "− base"], lines)
+
+
+def by_length(sweep: results.Sweep) -> table_lib.Section:
+    """Mean BLEU by source tokens, and, of rows trained on short sentences, beyond."""
+    rows = [row for row in sweep.rows if row.results]
+    if not rows:
+        return table_lib.Section([])
+    buckets = rows[0].of("bleu_by_length")[0]
+    lines = []
+    for row in rows:
+        cells = [
+            mean_and_deviation([bucket["score"] for bucket in runs], 2)
+            for runs in zip(*row.of("bleu_by_length"), strict=True)
+        ]
+        beyond, last = row.of("bleu_beyond_training"), ""
+        if "data.train_max_tokens" in row.overrides and all(beyond):
+            last = mean_and_deviation([part["score"] for part in beyond], 2)
+            last += f" ({beyond[0]['tokens']} tokens, {beyond[0]['sentences']})"
+        lines.append([row.name, *cells, last])
+    heads = [f"BLEU, {b['tokens']} tokens ({b['sentences']})" for b in buckets]
+    return table_lib.Section([tables.Printed(["row", *heads, "beyond training"], lines)])
+
+
+def changed(row: results.Row) -> str:
+    """What a row changes, in the paper's symbols."""
+    fields = {name: row.overrides[name] for name in SYMBOLS if name in row.overrides}
+    return _written({**fields, **row.overrides})
+
+
+def _written(fields: Mapping[str, Any]) -> str:
+    return " ".join(f"{SYMBOLS.get(name, name)}={value}" for name, value in fields.items())
+
+
+def mean_and_deviation(values: Sequence[float], digits: int) -> str:
+    """The two as a table shows them: 1.23 ± 0.45."""
+    text = f"{statistics.mean(values):.{digits}f}"
+    return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
+
+
+def notes(compared: comparison.Comparison) -> list[str]:
+    """What has to be known to read the table of rows, a paragraph each."""
+    sweep = compared.sweep
+    sizes = {name: config_lib.get(sweep.base, name) for name in SYMBOLS if name != "model.position"}
+    found = [f"base: {_written(sizes)}"]
+    done = [result for row in sweep.rows for result in row.results.values()]
+    if done:
+        data = sweep.base.data
+        found.append(
+            f"Development set of the {data.corpus} corpus, {data.source_language} to "
+            f"{data.target_language}; BLEU: {done[0]['bleu'][bleu.MAIN]['signature']}. "
+            "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
+            "95% interval, over sentences and, where both rows have several, seeds."
+        )
+        if compared.table.reported:
+            found[-1] += (
+                " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
+                "differences compare. Verdict: " + significance.RULES
+            )
+            found += _order(compared) + _unscaled(sweep)
+        found.append(results.UNEQUAL_NOTE)
+        if sweep.match:
+            found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
+            if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
+                found[-1] += f" Seconds a step were measured on {', '.join(where)}."
+    others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
+    if others:
+        found.append(
+            "Rows trained on short sentences only are compared not with base but with "
+            f"{', '.join(others)}, which was trained on the same ones."
+        )
+    return found
+
+
+def _order(compared: comparison.Comparison) -> list[str]:
+    """How far our order of rows is the paper's, as a line, if there is one to compare."""
+    if compared.order is None:
+        return []
+    tau, low, high, pairs = compared.order
+    return [
+        f"Kendall's tau-b with the paper, over {pairs} pairs of rows that it separates by at least "
+        f"{significance.APART} BLEU: {tau:.2f} (95%: {low:.2f} to {high:.2f}), on the "
+        f"{compared.sweep.base.data.corpus} corpus."
+    ]
+
+
+def _unscaled(sweep: results.Sweep) -> list[str]:
+    """What rates that keep the paper's values meet in rows of smaller sizes, as a line."""
+    width, theirs = sweep.base.model.d_model, paper.BASE_SIZES["model.d_model"]
+    big = next((row for row in sweep.rows if row.name == "big" and row.results), None)
+    if big is None or width >= theirs:
+        return []
+    own = sweep.config(big).model
+    return [
+        f"big: sizes and steps are scaled to this base, rates are not: P_drop={own.dropout_rate} "
+        f"meets {own.d_model} dimensions where the paper's big has "
+        f"{own.d_model * theirs // width:,}; so narrow a model may learn little under so much "
+        "noise."
+    ]
+
+
+def _csv(compared: comparison.Comparison) -> str:
+    """One line a row, numbers unrounded, for other programs."""
+    sweep, reported = compared.sweep, compared.table.reported
+    lines = []
+    for row in sweep.rows:
+        gap = compared.gaps.get(row.name)
+        line: dict[str, Any] = {
+            "row": row.name,
+            "values": changed(row),
+            "seeds": len(row.results),
+            "failed": len(row.failures),
+            **_mean_sd("ppl", row.of("ppl")),
+            **_mean_sd("bleu", comparison.scores(row)),
+            "bleu_minus_base": gap.mean if gap else "",
+            "interval_half_width": gap.half if gap else "",
+            "p": gap.p if gap else "",
+            "params": next(iter(row.of("params")), ""),
+        }
+        for field in sweep.tune:
+            found = comparison.best(row, sweep.base, field) or ("", "")
+            line |= {f"best_{field}_value": found[0], f"best_{field}_bleu": found[1]}
+        if reported:
+            theirs, theirs_gap = reported.get(row.name), comparison.paper_gap(row, compared)
+            line |= {
+                "paper_wmt14_ppl": theirs.ppl if theirs else "",
+                "paper_wmt14_bleu": theirs.bleu if theirs else "",
+                "paper_wmt14_bleu_minus_base": "" if theirs_gap is None else theirs_gap,
+                "paper_params_millions": (theirs and theirs.params) or "",
+                "verdict": comparison.verdict(row, compared),
+            }
+        lines.append(line)
+    return tables.csv_of(lines[0], [line.values() for line in lines])
+
+
+def _mean_sd(name: str, values: Sequence[float]) -> dict[str, Any]:
+    return {
+        name: statistics.mean(values) if values else "",
+        f"{name}_sd": statistics.stdev(values) if len(values) > 1 else "",
+    }

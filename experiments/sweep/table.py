@@ -1,0 +1,93 @@
+"""A table as an object: what its command runs and what its report shows, all in one place."""
+
+import dataclasses
+import importlib
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from experiments.sweep import results
+from transformer_jax import config as config_lib
+from transformer_jax import paper
+from transformer_jax.drawing import tables
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Further tables of a report, and notes that stand below all tables."""
+
+    shown: Sequence[tables.Printed]
+    notes: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """A sweep's results in tables and words.
+
+    Attributes:
+      shown: the tables on the terminal and in Markdown.
+      on_page: those of the page, the one of all rows first.
+      notes: a paragraph each.
+      csv: of the same numbers, unrounded.
+      latex: of the first table.
+    """
+
+    shown: Sequence[tables.Printed]
+    on_page: Sequence[tables.Printed]
+    notes: Sequence[str]
+    csv: str
+    latex: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table; NAME.py on the floor of experiments defines it as TABLE, and nothing else knows it.
+
+    Functions of a comparison get an `analysis.comparison.Comparison`.
+
+    Attributes:
+      name: of its module, of its files, and in sweep.json.
+      title: of its page.
+      rows: from a base to the rows: what each changes, by name, the base's own first.
+      reported: the paper's numbers by row, which add its columns and verdicts.
+      least_seeds: from a row to its runs even where --seeds says fewer.
+      needed: rows that its claims compare.
+      corpus: from a row to its corpus. Where there are several, no row is compared with base.
+      sections: from a sweep to what stands below the table of its rows.
+      latex: from a comparison to the table in LaTeX; None: in the columns that are printed.
+      document: from a comparison to all that is shown; None: the rows beside base, and sections.
+    """
+
+    name: str
+    title: str
+    rows: Callable[[config_lib.Config], Mapping[str, Mapping[str, Any]]]
+    reported: Mapping[str, paper.Reported] = dataclasses.field(default_factory=dict)
+    least_seeds: Callable[[str], int] = lambda row: 1
+    needed: Collection[str] = ()
+    corpus: Callable[[str], str] = lambda row: ""
+    sections: Sequence[Callable[[results.Sweep], Section]] = ()
+    latex: Callable[[Any], str] | None = None
+    document: Callable[[Any], Document] | None = None
+
+
+def names() -> list[str]:
+    """The modules on experiments' floor that define a TABLE, as their text says; none is run."""
+    floor = sys.modules["experiments"].__path__
+    return sorted(
+        path.stem
+        for folder in floor
+        for path in pathlib.Path(folder).glob("*.py")
+        if re.search(r"^TABLE = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    )
+
+
+def find(name: str) -> Table:
+    """The table that a sweep.json names; a plain one where that is a user's own sweep.
+
+    Nothing but a module of `names` is imported, whatever the file says.
+    """
+    if name in names():
+        return importlib.import_module(f"experiments.{name}").TABLE
+    return Table(name, name, rows=lambda base: {})

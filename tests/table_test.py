@@ -1,0 +1,158 @@
+"""A table is one object: a new one is one file, and no other file knows its name."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+import experiments
+from experiments import eras, table2, table3, variations
+from experiments.reporting import document
+from experiments.sweep import results, table
+from tests import sweeps, tiny
+from transformer_jax import errors, paper
+from transformer_jax.drawing import tables
+
+MINE = '''
+"""Three rows, one of which the paper has."""
+
+from experiments.sweep import table
+from transformer_jax import flags, paper
+from transformer_jax.drawing import tables
+
+
+def count(sweep):
+    lines = [[row.name, str(len(row.results))] for row in sweep.rows]
+    return table.Section([tables.Printed(["row", "runs"], lines, "Counted")], ["Counted by hand."])
+
+
+TABLE = table.Table(
+    "mine",
+    "A table of mine",
+    lambda base: {
+        "base": {},
+        "A h=1": {"model.num_heads": 1},
+        "slow": {"train.warmup_steps": 2 * base.train.warmup_steps},
+    },
+    reported={"base": paper.Reported(4.0, 30.0), "A h=1": paper.Reported(5.0, 28.5)},
+    least_seeds=lambda row: 2 if row == "slow" else 1,
+    sections=(count,),
+)
+
+if __name__ == "__main__":
+    from experiments.running import runner
+
+    flags.run(lambda: runner.main(TABLE))
+'''
+COMMAND = """
+import runpy, sys, experiments
+folder, sys.argv = sys.argv[1], sys.argv[2:]
+experiments.__path__.append(folder)
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.fixture
+def floor(tmp_path, monkeypatch):
+    """A folder whose modules are commands of experiments."""
+    folder = tmp_path / "floor"
+    folder.mkdir()
+    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(folder)])
+    return folder
+
+
+def test_a_new_module_is_a_new_table_with_its_columns_title_seeds_and_sections(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    workdir = tmp_path / "sweep"
+
+    def run(module, *arguments):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, str(tmp_path), f"experiments.{module}", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
+        )
+        assert done.returncode == 0, done.stderr
+
+    values = {**tiny.OVERRIDES, "train.num_steps": 2}
+    fields = [f"--config.{name}={value}" for name, value in values.items()]
+    run("mine", "--config=configs/toy.py", *fields, f"--workdir={workdir}")
+    written = {name: (workdir / name).read_text() for name in ("mine.md", "mine.csv")}
+    assert "## Counted" in written["mine.md"]
+    assert "| slow | 2 |" in written["mine.md"]
+    assert "Counted by hand." in written["mine.md"]
+    lines = {line["row"]: line for line in csv.DictReader(written["mine.csv"].splitlines())}
+    assert list(lines) == ["base", "A h=1", "slow"]
+    assert lines["A h=1"]["paper_wmt14_bleu_minus_base"] == "-1.5"
+    assert [lines[row]["seeds"] for row in lines] == ["1", "1", "2"]
+    for name in (*written, "report.html"):
+        (workdir / name).unlink()
+    run("report", f"--workdir={workdir}")
+    assert {name: (workdir / name).read_text() for name in written} == written
+    assert "<title>A table of mine</title>" in (workdir / "report.html").read_text()
+
+
+def test_an_object_is_enough_for_a_report(tmp_path, capsys):
+    rows = {"base": {}, "x": {"model.d_k": 4}, "y": {"model.d_k": 2}}
+    sweeps.make(tmp_path, sweeps.Made(rows, table="mine"))
+    shown = table.Section([tables.Printed(["head"], [["cell"]])], ["A note."])
+    mine = table.Table(
+        "mine",
+        "Mine",
+        lambda base: rows,
+        reported={"base": paper.Reported(4.0, 30.0)},
+        sections=[lambda sweep: shown],
+        latex=lambda compared: f"{len(compared.gaps)} differences",
+    )
+    document.write(tmp_path, table=mine)
+    markdown = (tmp_path / "mine.md").read_text()
+    assert "paper: BLEU" in markdown
+    assert "| cell |" in markdown
+    assert markdown.endswith("A note.\n")
+    assert '"mine.tex":"2 differences"' in (tmp_path / "report.html").read_text()
+    assert "A note." in capsys.readouterr().out
+    lacks = table.Table("mine", "Mine", lambda base: rows, needed=["z"])
+    with pytest.raises(errors.UserError, match=r"lacks rows that claims compare \(z\)"):
+        document.write(tmp_path, table=lacks)
+
+
+def test_rows_of_several_corpora_are_not_compared(tmp_path):
+    rows = {"base EN-DE": {}, "base EN-FR": {"model.d_k": 4}}
+    sweeps.make(tmp_path, sweeps.Made(rows, table="mine"))
+    mine = table.Table("mine", "Mine", lambda base: rows, corpus=lambda row: row.split()[-1])
+    document.write(tmp_path, table=mine)
+    found = csv.DictReader((tmp_path / "mine.csv").read_text().splitlines())
+    assert [line["bleu_minus_base"] for line in found] == ["", ""]
+
+
+def test_each_table_is_found_under_the_name_of_its_module():
+    assert table.names() == ["eras", "table2", "table3", "variations"]
+    for module in (eras, table2, table3, variations):
+        assert table.find(module.__name__.split(".")[-1]) is module.TABLE
+        assert module.TABLE.name == module.__name__.split(".")[-1]
+
+
+@pytest.mark.parametrize("name", ["boom", "os", "report", "sweep", "__init__", "reporting.page"])
+def test_no_module_but_a_tables_is_imported_whatever_a_sweep_names(floor, tmp_path, name):
+    marker = tmp_path / "it ran"
+    code = f"import pathlib\npathlib.Path({str(marker)!r}).touch()\n"
+    (floor / "boom.py").write_text(f"{code}# TABLE = table\ndef f():\n    TABLE = 3\n")
+    before = set(sys.modules)
+    found = table.find(name)
+    assert (found.name, found.title, found.reported) == (name, name, {})
+    assert set(sys.modules) == before
+    assert not marker.exists()
+
+
+def test_a_table_beside_the_results_is_not_the_floors(tmp_path, monkeypatch):
+    marker = tmp_path / "it ran"
+    sweeps.make(tmp_path, sweeps.Made({"base": {}}, table="mine"))
+    code = f"import pathlib\npathlib.Path({str(marker)!r}).touch()\nTABLE = 3\n"
+    (tmp_path / "mine.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    document.write(tmp_path)
+    assert not marker.exists()
+    assert results.read(tmp_path).table == "mine"
