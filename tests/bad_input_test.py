@@ -209,17 +209,6 @@ SCORE = "transformer_jax.score"
         r"'--row=.udcff' is not UTF-8",
     ),
     (
-        "seeds of words",
-        [TRAIN, *refusals.TOY, "--workdir=RUN", "--seeds=1,x"],
-        r"--seeds=1,x: invalid liter",
-    ),
-    ("a seed twice", [TRAIN, *refusals.TOY, "--workdir=RUN", "--seeds=1,1"], r"names a seed twice"),
-    (
-        "a seed too big",
-        [TRAIN, *refusals.TOY, "--workdir=RUN", f"--seeds={2**32}"],
-        r"should be below 2\^32",
-    ),
-    (
         "no such row",
         [SWEEP, "--config=configs/toy.py", "--workdir=RUN", "--rows=Z"],
         r"no row matches 'Z'; there are 'b",

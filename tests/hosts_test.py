@@ -94,21 +94,6 @@ def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(ben
     assert processes.checkpoints(workdir)[-1] < steps
 
 
-def test_several_seeds_on_several_hosts_leave_checkpoints_that_can_be_read(bench):
-    workdir = bench.folder / "seeds"
-    flags = ("--seeds=0,1",)
-    runs = processes.start_together(2, workdir, bench.cache_dir, *flags, checkpoint__every=2)
-    assert runs[0].until_printed("step 15 of"), runs[0].text()
-    runs[1].process.terminate()
-    assert processes.ends(runs, processes.LONGEST) == [faults.RUN_AGAIN] * 2, runs[0].text()
-    again = processes.start_together(2, workdir, bench.cache_dir, *flags, checkpoint__every=2)
-    processes.end_well(again)
-    assert "cannot be read" not in again[0].text()
-    for seed in (0, 1):
-        steps = [step for step, _ in processes.losses(workdir / f"seed{seed}")]
-        assert steps == list(range(1, processes.STEPS + 1))
-
-
 def _in_slurm(port, process):
     """Makes the process that calls it one of two that Slurm has started on one host."""
     variables = {"JOB_ID": 1, "STEP_NODELIST": "localhost", "STEP_NUM_TASKS": 2, "NTASKS": 2}

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self, final
 
-SECONDS = 120  # after which a command is killed: bad input must not hang
+SECONDS = 300  # after which a command is killed: bad input must not hang
 SHARED = (
     "experiments.analysis.plan",
     "experiments.reporting.document",
