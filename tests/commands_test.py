@@ -1,4 +1,4 @@
-"""Commands as such: their help, what they import, mistakes of one of them, and a reader that leaves.
+"""Commands as such: help, imports, mistakes that one of them takes, and a reader that leaves.
 
 Mistakes in configurations, corpora and command lines that all commands share have their tables in
 `tests/bad_input_test.py`.

@@ -131,6 +131,7 @@ def run(server, workdir, text, *flags, **overrides):
     return tiny.sweep(server, "run_sweep", workdir, f"--sweep={path}", *flags, **values)
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_and_another_takes_its_runs_over(server, tmp_path):
     done = run(server, tmp_path / "one", "GRID = {'train.warmup_steps': [5, 20]}")
     assert done.returncode == 0, done.stderr

@@ -146,6 +146,7 @@ def copied(swept, tmp_path):
     return shutil.copytree(swept[0], tmp_path / "sweep")
 
 
+@pytest.mark.slow
 def test_a_second_start_runs_only_what_is_missing(server, copied):
     (results.cell_folder(copied, "E", 0) / "checkpoints").unlink()
     untouched = results.cell_folder(copied, "base", 0) / "result.json"
@@ -161,6 +162,7 @@ def test_a_second_start_runs_only_what_is_missing(server, copied):
     assert not (results.cell_folder(copied, "E", 0) / "failure.json").exists()
 
 
+@pytest.mark.slow
 def test_a_changed_config_sets_old_runs_aside_and_brings_them_back(server, copied):
     base = results.cell_folder(copied, "base", 0)
     old = (base / "result.json").read_text()
@@ -178,6 +180,7 @@ def test_a_changed_config_sets_old_runs_aside_and_brings_them_back(server, copie
     assert (base / "result.json").read_text() == old
 
 
+@pytest.mark.slow
 def test_missing_seeds_of_a_row_are_trained(server, copied):
     done = run_table3(server, copied, "--rows=A h=1", "--seeds=3")
     assert done.returncode == 0, done.stderr
@@ -259,9 +262,7 @@ def test_results_measured_differently_do_not_share_a_table(swept, changes, what)
 def test_the_dry_run_prints_rows_and_runs_nothing(server, tmp_path):
     flags = ["--config=configs/base.py", "--config.data.vocab_size=40960", "--dry_run"]
     columns = {"COLUMNS": "200"}
-    done = server.run(
-        "experiments.table3", *flags, f"--workdir={tmp_path}", environment=columns
-    )
+    done = server.run("experiments.table3", *flags, f"--workdir={tmp_path}", environment=columns)
     assert done.code == 0, done.stderr
     lines = {line[:22].strip(): line for line in done.stdout.decode().splitlines()}
     assert "65.073             65   6.99e-04" in lines["base"]
