@@ -1,5 +1,6 @@
 # make table3: fresh machine to finished Table 3 on the embedded corpus.
-# make test:   fresh machine to passed lint, types and tests.
+# make test:   fresh machine to passed lint, types and tests, in the minutes that one waits for.
+# make slow:   the tests that take longer: whole sweeps, several processes, kills, benchmarks.
 # make parity: the tests that compare with PyTorch, which it installs.
 # make bench:  speed beside PyTorch and CTranslate2, which it installs.
 # make browser: the tests of report.html, in Chromium.
@@ -12,13 +13,15 @@ PYTHON ?= python3
 WORKDIR ?= runs/toy
 BIN := .venv/bin
 
-.PHONY: table3 test lint types tests parity bench faults browser slurm engines accelerators \
+.PHONY: table3 test lint types tests slow parity bench faults browser slurm engines accelerators \
 	accelerators-gpu mutants lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
 
-test: lint types tests
+# Side by side: one of them alone leaves cores idle.
+test: .venv/.installed
+	$(MAKE) -j3 lint types tests
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
@@ -28,7 +31,10 @@ types: .venv/.installed
 	$(BIN)/basedpyright
 
 tests: .venv/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: .venv/.installed
+	$(BIN)/python -m pytest -m slow
 
 parity: .venv/.parity
 	PARITY=1 $(BIN)/python -m pytest tests/parity_*_test.py

@@ -73,6 +73,7 @@ def names(folder):
     return found
 
 
+@pytest.mark.slow
 def test_killed_damaged_and_stopped_a_run_in_a_bucket_is_the_run_on_this_machine(start, bench):
     workdir = files.path("gs://bucket/run")
     folder = workdir / "checkpoints"
@@ -100,6 +101,7 @@ def test_killed_damaged_and_stopped_a_run_in_a_bucket_is_the_run_on_this_machine
     assert transformer_jax.load("gs://bucket/run").translate(sources) == here
 
 
+@pytest.mark.slow
 def test_processes_without_a_common_disk_share_a_bucket(start, bench, tmp_path):
     workdir = files.path("gs://bucket/shared")
     port = processes.free_port()
@@ -136,6 +138,7 @@ def test_a_wrong_address_is_refused(name, message):
         transformer_jax.load(name)
 
 
+@pytest.mark.slow
 def test_a_bucket_that_cannot_be_written_is_refused(start):
     run = start(files.path("gs://other/run"))
     assert run.wait() == 2
@@ -170,6 +173,7 @@ def test_only_what_has_neither_mark_nor_manifest_counts_as_half_written(make_con
     assert sorted(path.name for path in folder.iterdir()) == ["4", "8"]
 
 
+@pytest.mark.slow
 def test_a_bucket_that_refuses_ends_a_run_with_one_line(start, server, monkeypatch):
     monkeypatch.setattr(server, "refuses", True)
     run = start(files.path("gs://bucket/refused"))

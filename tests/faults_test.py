@@ -4,6 +4,8 @@ import pytest
 
 from tests.faults import faults
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):

@@ -18,18 +18,22 @@ def bench(tmp_path_factory):
     return faults.make_bench(tmp_path_factory.mktemp("hosts"))
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_named_and_two_can_go_on_where_four_were(bench):
     faults.one_of_four_killed(bench, killed=2, number_again=2)
 
 
+@pytest.mark.slow
 def test_sigterm_to_one_process_stops_all_at_one_step(bench):
     faults.sigterm_to_one_of_two(bench)
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_come_is_named(bench):
     faults.one_of_three_missing(bench)
 
 
+@pytest.mark.slow
 def test_processes_that_hold_other_rows_than_their_share_train_alike(bench):
     # A tensor axis over both processes: each holds every row of the batch.
     workdir = bench.folder / "tensor"
@@ -50,6 +54,7 @@ def _fail_at_step_10():
     sharding.put = failing
 
 
+@pytest.mark.slow
 def test_an_error_in_one_process_ends_all(bench):
     workdir = bench.folder / "error"
     runs = processes.start_together(
@@ -66,6 +71,7 @@ def test_an_error_in_one_process_ends_all(bench):
     assert "process 1 (" in runs[0].text()
 
 
+@pytest.mark.slow
 def test_processes_that_read_other_text_than_the_first_are_refused(bench):
     workdir = bench.folder / "others"
     silence = f"--silence_timeout={faults.SILENCE}"
@@ -83,6 +89,7 @@ def test_processes_that_read_other_text_than_the_first_are_refused(bench):
     assert "process 1 (" in runs[0].text()
 
 
+@pytest.mark.slow
 def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(bench):
     workdir = bench.folder / "alone"
     steps = 400  # too many to be done before it is told to stop
@@ -92,21 +99,6 @@ def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(ben
         run.process.terminate()
         assert run.wait() == faults.RUN_AGAIN, run.text()
     assert processes.checkpoints(workdir)[-1] < steps
-
-
-def test_several_seeds_on_several_hosts_leave_checkpoints_that_can_be_read(bench):
-    workdir = bench.folder / "seeds"
-    flags = ("--seeds=0,1",)
-    runs = processes.start_together(2, workdir, bench.cache_dir, *flags, checkpoint__every=2)
-    assert runs[0].until_printed("step 15 of"), runs[0].text()
-    runs[1].process.terminate()
-    assert processes.ends(runs, processes.LONGEST) == [faults.RUN_AGAIN] * 2, runs[0].text()
-    again = processes.start_together(2, workdir, bench.cache_dir, *flags, checkpoint__every=2)
-    processes.end_well(again)
-    assert "cannot be read" not in again[0].text()
-    for seed in (0, 1):
-        steps = [step for step, _ in processes.losses(workdir / f"seed{seed}")]
-        assert steps == list(range(1, processes.STEPS + 1))
 
 
 def _in_slurm(port, process):
@@ -131,6 +123,7 @@ def _start_in_slurm(process, port, workdir, cache_dir, *flags):
     return processes.start(workdir, cache_dir, "--distributed", *flags, name=name, before=before)
 
 
+@pytest.mark.slow
 def test_processes_of_a_cluster_find_each_other_and_see_all_devices_of_their_hosts(bench):
     workdir, port = bench.folder / "slurm", processes.free_port()
     runs = [_start_in_slurm(each, port, workdir, bench.cache_dir) for each in range(2)]
@@ -141,6 +134,7 @@ def test_processes_of_a_cluster_find_each_other_and_see_all_devices_of_their_hos
     faults.same_but_for_rounding(workdir, bench)
 
 
+@pytest.mark.slow
 def test_of_a_cluster_each_process_that_came_says_where_it_is(bench):
     workdir, port = bench.folder / "late", processes.free_port()
     run = _start_in_slurm(1, port, workdir, bench.cache_dir, "--start_timeout=5")
@@ -149,6 +143,7 @@ def test_of_a_cluster_each_process_that_came_says_where_it_is(bench):
     assert line.startswith(f"error: {socket.gethostname()}: not all processes came within 5 sec")
 
 
+@pytest.mark.slow
 def test_a_process_of_no_cluster_is_refused(bench):
     run = processes.start(bench.folder / "none", bench.cache_dir, "--distributed")
     assert run.wait() == 2, run.text()

@@ -114,6 +114,7 @@ def lenient_sky(engine, variables, tmp_path):
     return sky(engine)
 
 
+@pytest.mark.slow
 def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     lenient_sky, sweep, engine, variables, tmp_path
 ):

@@ -19,6 +19,7 @@ def test_fault_names_are_unique():
     assert len({fault.name for _, fault in LISTED}) == len(LISTED)
 
 
+@pytest.mark.slow
 def test_the_tests_that_faults_name_exist():
     code, output = mutants.run_tests(
         mutants.ROOT, "--collect-only", "-n", "0", *sorted({fault.tests for _, fault in LISTED})

@@ -183,6 +183,7 @@ def test_made_up_batches_are_packed_as_training_packs_and_as_long_as_wmts(make_c
     assert counts[4 : 4 + round(4996**0.5)].sum() / 100_000 == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.slow
 def test_agreement_tells_kernels_from_rounding(make_config, monkeypatch):
     config = config_lib.to_dict(make_config())
 
@@ -213,6 +214,7 @@ def test_agreement_tells_kernels_from_rounding(make_config, monkeypatch):
     assert set(compare()["fused bfloat16 from float32"].values()) == {None}
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hides_its_products_does_as_much(make_config, monkeypatch):
     config = config_lib.to_dict(make_config({"model.num_layers": 1}))
 
@@ -246,6 +248,7 @@ def rows_of(workdir: pathlib.Path, piece: str) -> Sequence[dict[str, Any]]:
     return next(rec for rec in map(json.loads, lines) if rec["piece"] == piece)["rows"]
 
 
+@pytest.mark.slow
 def test_the_whole_command(tmp_path, make_config):
     """Pieces and a sweep are measured; another machine goes on from the archive."""
     there, here = tmp_path / "there", tmp_path / "here"

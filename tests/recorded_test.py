@@ -17,6 +17,8 @@ import pytest
 
 from experiments.benchmarks import measuring
 
+pytestmark = pytest.mark.slow
+
 # Of the sizes of configs/multi30k.py, so that it is that table whose digits are held.
 OVERRIDES = {
     "data.corpus": "toy",

@@ -123,23 +123,24 @@ def test_a_row_that_no_budget_fits_is_named(make_config, budget, overrides, mess
     assert rows.matched({"x": overrides}, [], make_config(), budget) == {"x": overrides}
 
 
-def run(workdir, text, *flags, **overrides):
+def run(server, workdir, text, *flags, **overrides):
     """Runs a sweep file as a user does."""
     path = workdir.with_name(f"{workdir.name}_rows.py")
     path.write_text(text, encoding="utf-8")
     values = {"train.num_steps": 4, **overrides}
-    return tiny.sweep("run_sweep", workdir, f"--sweep={path}", *flags, **values)
+    return tiny.sweep(server, "run_sweep", workdir, f"--sweep={path}", *flags, **values)
 
 
-def test_a_sweep_runs_and_another_takes_its_runs_over(tmp_path):
-    done = run(tmp_path / "one", "GRID = {'train.warmup_steps': [5, 20]}")
+@pytest.mark.slow
+def test_a_sweep_runs_and_another_takes_its_runs_over(server, tmp_path):
+    done = run(server, tmp_path / "one", "GRID = {'train.warmup_steps': [5, 20]}")
     assert done.returncode == 0, done.stderr
     table = (tmp_path / "one" / "one_rows.md").read_text(encoding="utf-8")
     assert "| warmup_steps=5 | train.warmup_steps=5 |" in table
     assert "paper" not in table
     other = "ROWS = {'slow': {'train.warmup_steps': 20}}"
     reused = f"--reuse={tmp_path / 'one'}"
-    done = run(tmp_path / "two", other, reused, f"--cache_dir={tmp_path / 'one' / 'cache'}")
+    done = run(server, tmp_path / "two", other, reused, f"--cache_dir={tmp_path / 'one' / 'cache'}")
     assert done.returncode == 0, done.stderr
     assert "2 of 2 runs are done; 0 to go" in done.stderr
     taken, source = (
@@ -156,8 +157,8 @@ def test_a_sweep_runs_and_another_takes_its_runs_over(tmp_path):
         ("two", ["--match=flops"], "holds the sweep with --match '', not 'flops'"),
         ("three", [two], "two holds the sweep 'two_rows', not 'three_rows'"),
     ):
-        refused = run(tmp_path / name, other, *flags)
+        refused = run(server, tmp_path / name, other, *flags)
         assert refused.returncode == 2
         assert message in refused.stderr.splitlines()[-1]
     (tmp_path / "two" / "sweep.json").write_text("{")  # what is damaged is written anew
-    assert run(tmp_path / "two", other).returncode == 0
+    assert run(server, tmp_path / "two", other).returncode == 0

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import transformer_jax
-from tests import tiny
+from tests import refusals, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
 from transformer_jax.decoding import beam_search
@@ -46,12 +46,6 @@ def assert_same(one, other):
 def command(workdir, cache_dir, **overrides):
     values = {**tiny.OVERRIDES, "train.num_steps": STEPS, **overrides}
     return [
-        sys.executable,
-        "-W",
-        "error",
-        "-W",
-        "ignore:the load_module:DeprecationWarning",  # ml_collections reads config files with it
-        "-m",
         "transformer_jax.train",
         "--config=configs/toy.py",
         *(f"--config.{name}={value}" for name, value in values.items()),
@@ -60,11 +54,25 @@ def command(workdir, cache_dir, **overrides):
     ]
 
 
+# A process of its own, in which a warning is an error.
+PYTHON = [
+    *(sys.executable, "-W", "error"),
+    *("-W", "ignore:the load_module:DeprecationWarning"),  # ml_collections reads config files so
+    "-m",
+]
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, cache_dir):
+def finished(server, tmp_path_factory, cache_dir):
     """An undisturbed run, as a user starts it."""
     workdir = tmp_path_factory.mktemp("finished")
-    done = subprocess.run(command(workdir, cache_dir), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*PYTHON, *command(workdir, cache_dir)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=server.environment,
+    )
     assert done.returncode == 0, done.stderr
     return workdir, done.stderr
 
@@ -101,12 +109,15 @@ def newest_checkpoint(workdir):
     return max((int(path.parent.name) for path in found), default=0)
 
 
-def test_killed_and_started_again_ends_bit_for_bit_the_same(finished, tmp_path, cache_dir):
+def test_killed_and_started_again_ends_bit_for_bit_the_same(server, finished, tmp_path, cache_dir):
     workdir, _ = finished
     reached = 0
     for _ in range(2):
         process = subprocess.Popen(
-            command(tmp_path, cache_dir), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*PYTHON, *command(tmp_path, cache_dir)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=server.environment,
         )
         while process.poll() is None and newest_checkpoint(tmp_path) == reached:
             time.sleep(0.01)
@@ -115,8 +126,8 @@ def test_killed_and_started_again_ends_bit_for_bit_the_same(finished, tmp_path, 
         assert reached < newest_checkpoint(tmp_path) < STEPS
         reached = newest_checkpoint(tmp_path)
     spent = next(r["wall_seconds"] for r in metrics.read(tmp_path) if r["step"] == reached)
-    done = subprocess.run(command(tmp_path, cache_dir), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = server.run(*command(tmp_path, cache_dir))
+    assert done.code == 0, done.stderr
     assert f"going on from the checkpoint of step {reached}" in done.stderr
     assert_same(parameters(workdir), parameters(tmp_path))
     assert (workdir / "hypotheses.txt").read_text() == (tmp_path / "hypotheses.txt").read_text()
@@ -126,14 +137,11 @@ def test_killed_and_started_again_ends_bit_for_bit_the_same(finished, tmp_path, 
     assert next(r["wall_seconds"] for r in records if r["step"] > reached) > spent
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_not(finished, tmp_path, cache_dir):
+def test_the_same_seed_is_the_same_run_and_another_is_not(server, finished, tmp_path, cache_dir):
     workdir, _ = finished
     for name, seed in (("same", 0), ("other", 1)):
-        subprocess.run(
-            command(tmp_path / name, cache_dir, **{"train.seed": seed}),
-            capture_output=True,
-            check=True,
-        )
+        done = server.run(*command(tmp_path / name, cache_dir, **{"train.seed": seed}))
+        assert done.code == 0, done.stderr
     assert_same(parameters(workdir), parameters(tmp_path / "same"))
     embeddings = [
         parameters(folder).params["params"]["embedding"] for folder in (workdir, tmp_path / "other")
@@ -141,55 +149,21 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(finished, tmp_path, ca
     assert not np.array_equal(*embeddings)
 
 
-def test_a_finished_run_is_left_alone(finished, cache_dir):
+def test_a_finished_run_is_left_alone(server, finished, cache_dir):
     workdir, _ = finished
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
-    done = subprocess.run(command(workdir, cache_dir), capture_output=True, text=True, check=True)
+    done = server.run(*command(workdir, cache_dir))
+    assert done.code == 0, done.stderr
     assert "nothing is left to do" in done.stderr
     after = {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if path.is_file()}
     assert before == after
 
 
-def test_a_folder_of_another_config_is_refused(finished, cache_dir):
+def test_a_folder_of_another_config_is_refused(server, finished, cache_dir):
     workdir, _ = finished
-    done = subprocess.run(
-        command(workdir, cache_dir, **{"model.d_ff": 32, "train.seed": 5}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("error: ")
-    assert "model.d_ff is 24 there, 32 here; train.seed is 0 there, 5 here" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_trained_run_translates_from_python_and_the_shell(finished):
-    workdir, _ = finished
-    sentences = ["The dog sleeps.", "", "The old woman sees a table.", "x " * 100]
-    code = (
-        "import json, sys, transformer_jax;"
-        f"translator = transformer_jax.load({str(workdir)!r});"
-        "print(json.dumps(translator.translate(json.load(sys.stdin))))"
-    )
-    python = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(sentences),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    translations = json.loads(python.stdout)
-    assert len(translations) == 4
-    assert translations[1] == ""
-    shell = subprocess.run(
-        [sys.executable, "-m", "transformer_jax.translate", f"--workdir={workdir}"],
-        input="\n".join(sentences) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shell.stdout.split("\n")[:-1] == translations
+    done = server.run(*command(workdir, cache_dir, **{"model.d_ff": 32, "train.seed": 5}))
+    message = "model.d_ff is 24 there, 32 here; train.seed is 0 there, 5 here"
+    refusals.assert_refused(done, message)
 
 
 def test_translations_come_in_the_order_of_the_sentences(finished, monkeypatch):
@@ -205,6 +179,7 @@ def test_translations_come_in_the_order_of_the_sentences(finished, monkeypatch):
     assert translator.translate(sentences) == [s.replace("\n", " ") for s in sentences]
 
 
+@pytest.mark.slow
 def test_a_sentence_beyond_learned_positions_is_named(make_config, tmp_path, cache_dir):
     config = make_config({"model.position": "learned", "train.num_steps": 2})
     training_run.run(config, tmp_path, cache_dir)
@@ -258,19 +233,21 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["4"]
 
 
+@pytest.mark.slow
 def test_profile_leaves_a_trace(make_config, tmp_path, cache_dir):
     config = make_config({"train.num_steps": 5, "data.toy_held_out_pairs": 2})
     training_run.run(config, tmp_path, cache_dir, profile=True)
     assert list((tmp_path / "profile").rglob("*.xplane.pb"))
 
 
-def test_a_run_killed_in_its_evaluation_ends_the_same(finished, tmp_path, cache_dir):
+def test_a_run_killed_in_its_evaluation_ends_the_same(server, finished, tmp_path, cache_dir):
     workdir, _ = finished
     copy = tmp_path / "copy"
     shutil.copytree(workdir, copy)
     (copy / "result.json").unlink()
     (copy / "hypotheses.txt").unlink()
-    subprocess.run(command(copy, cache_dir), capture_output=True, check=True)
+    done = server.run(*command(copy, cache_dir))
+    assert done.code == 0, done.stderr
     assert (copy / "hypotheses.txt").read_text() == (workdir / "hypotheses.txt").read_text()
     results = [json.loads((f / "result.json").read_text()) for f in (workdir, copy)]
     assert results[0]["ppl"] == results[1]["ppl"]

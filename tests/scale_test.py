@@ -47,6 +47,7 @@ def test_pairs_join_pairs_of_the_corpus(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_the_whole_command(tmp_path):
     train, dev = generator.sentences(50, 8, 0)
     for name, pairs in (("train", train), ("dev", dev)):

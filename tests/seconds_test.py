@@ -60,6 +60,7 @@ def test_damaged_numbers_are_refused(make_config, tmp_path):
             seconds.read(tmp_path, make_config())
 
 
+@pytest.mark.slow
 def test_a_sweep_measures_once_keeps_its_steps_and_says_where(server, commands_cache, tmp_path):
     path, workdir = tmp_path / "mine.py", tmp_path / "sweep"
 

@@ -48,9 +48,14 @@ MESHES = [
     for data, fsdp, tensor in itertools.product((1, 2, 4, 8), repeat=3)
     if 1 < data * fsdp * tensor <= 8
 ]
+QUICK = [(8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]  # each axis alone, and all together
 
 
-@pytest.mark.parametrize("shape", MESHES, ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(mesh, marks=[] if mesh in QUICK else pytest.mark.slow) for mesh in MESHES],
+    ids=str,
+)
 def test_every_mesh_gives_the_losses_of_one_device(make_config, cache_dir, on_one_device, shape):
     data, fsdp, tensor = shape
     heads = {

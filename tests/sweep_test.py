@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import scipy.stats
@@ -95,21 +93,21 @@ def test_the_interval_over_seeds_is_welchs():
     assert intervals.difference([], [5, 7, 9]) == (None, None)
 
 
-def run_table3(workdir, *arguments, **overrides):
+def run_table3(server, workdir, *arguments, **overrides):
     values = {"train.num_steps": 4, "model.num_layers": 3, "model.num_heads": 8, "model.d_k": 8,
               "model.d_v": 8, "model.d_model": 64, **overrides}  # fmt: skip
-    return tiny.sweep("table3", workdir, *arguments, **values)
+    return tiny.sweep(server, "table3", workdir, *arguments, **values)
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(server, tmp_path_factory):
     """A sweep of three rows, one of which fails in the middle of its work."""
     workdir = tmp_path_factory.mktemp("sweep")
     # A file where the run of row E wants its checkpoints.
     blocked = results.cell_folder(workdir, "E", 0)
     blocked.mkdir(parents=True)
     (blocked / "checkpoints").write_text("in the way")
-    return workdir, run_table3(workdir, "--rows=base,A h=1,E")
+    return workdir, run_table3(server, workdir, "--rows=base,A h=1,E")
 
 
 def test_a_failed_row_does_not_stop_the_others(swept):
@@ -148,26 +146,28 @@ def copied(swept, tmp_path):
     return shutil.copytree(swept[0], tmp_path / "sweep")
 
 
-def test_a_second_start_runs_only_what_is_missing(copied):
+@pytest.mark.slow
+def test_a_second_start_runs_only_what_is_missing(server, copied):
     (results.cell_folder(copied, "E", 0) / "checkpoints").unlink()
     untouched = results.cell_folder(copied, "base", 0) / "result.json"
     before = untouched.stat().st_mtime_ns
-    left = run_table3(copied, "--rows=base,A h=1,E")
+    left = run_table3(server, copied, "--rows=base,A h=1,E")
     assert left.returncode == 1
     assert "2 of 3 runs are done; 0 to go" in left.stderr
     assert re.search("failed: E, seed 0: NotADirectoryError: .*--retry_failed", left.stderr)
-    done = run_table3(copied, "--rows=base,A h=1,E", "--retry_failed")
+    done = run_table3(server, copied, "--rows=base,A h=1,E", "--retry_failed")
     assert done.returncode == 0, done.stderr
     assert "2 of 3 runs are done; 1 to go" in done.stderr
     assert untouched.stat().st_mtime_ns == before
     assert not (results.cell_folder(copied, "E", 0) / "failure.json").exists()
 
 
-def test_a_changed_config_sets_old_runs_aside_and_brings_them_back(copied):
+@pytest.mark.slow
+def test_a_changed_config_sets_old_runs_aside_and_brings_them_back(server, copied):
     base = results.cell_folder(copied, "base", 0)
     old = (base / "result.json").read_text()
     old_hash = json.loads(old)["config_hash"]
-    changed = run_table3(copied, "--rows=base", **{"train.learning_rate_scale": 0.25})
+    changed = run_table3(server, copied, "--rows=base", **{"train.learning_rate_scale": 0.25})
     assert changed.returncode == 0, changed.stderr
     assert (base.with_name(f"seed0.{old_hash[:8]}") / "result.json").read_text() == old
     assert json.loads((base / "result.json").read_text())["config_hash"] != old_hash
@@ -175,23 +175,17 @@ def test_a_changed_config_sets_old_runs_aside_and_brings_them_back(copied):
     table = (copied / "table3.md").read_text()
     assert "Left out, being of another configuration: A h=1 (seed 0), E (seed 0)." in table
     assert "| A h=1 |" not in table
-    back = run_table3(copied, "--rows=base")
+    back = run_table3(server, copied, "--rows=base")
     assert "1 of 1 runs are done; 0 to go" in back.stderr
     assert (base / "result.json").read_text() == old
 
 
-def test_missing_seeds_of_a_row_are_trained(copied):
-    done = run_table3(copied, "--rows=A h=1", "--seeds=3")
+@pytest.mark.slow
+def test_missing_seeds_of_a_row_are_trained(server, copied):
+    done = run_table3(server, copied, "--rows=A h=1", "--seeds=3")
     assert done.returncode == 0, done.stderr
     assert "1 of 3 runs are done; 2 to go" in done.stderr
     assert results.read(copied).rows[1].results.keys() == {0, 1, 2}
-
-
-def test_the_report_can_be_made_again(copied):
-    workdir = copied
-    (workdir / "table3.md").unlink()
-    subprocess.run([sys.executable, "-m", "experiments.report", f"--workdir={workdir}"], check=True)
-    assert (workdir / "table3.md").exists()
 
 
 def test_a_sweep_compared_with_itself_differs_in_nothing_but_what_was_changed(copied, swept):
@@ -265,22 +259,12 @@ def test_results_measured_differently_do_not_share_a_table(swept, changes, what)
         comparison.require_alike([declared, *read.rows[1:]])
 
 
-def test_the_dry_run_prints_rows_and_runs_nothing(tmp_path):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "experiments.table3",
-            "--config=configs/base.py",
-            "--config.data.vocab_size=40960",
-            f"--workdir={tmp_path}",
-            "--dry_run",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = {line[:22].strip(): line for line in done.stdout.splitlines()}
+def test_the_dry_run_prints_rows_and_runs_nothing(server, tmp_path):
+    flags = ["--config=configs/base.py", "--config.data.vocab_size=40960", "--dry_run"]
+    columns = {"COLUMNS": "200"}
+    done = server.run("experiments.table3", *flags, f"--workdir={tmp_path}", environment=columns)
+    assert done.code == 0, done.stderr
+    lines = {line[:22].strip(): line for line in done.stdout.decode().splitlines()}
     assert "65.073             65   6.99e-04" in lines["base"]
     assert "57.995    -11%     58" in lines["B d_k=16"]
     assert "model.num_heads=1 model.d_k=512 model.d_v=512" in lines["A h=1"]
@@ -298,8 +282,8 @@ def test_the_dry_run_prints_rows_and_runs_nothing(tmp_path):
         ({"train.seed": 3}, "--config.train.seed: a sweep sets the seeds; use --seeds"),
     ],
 )
-def test_a_sweep_that_cannot_run_starts_nothing(tmp_path, overrides, message):
-    done = run_table3(tmp_path, **overrides)
+def test_a_sweep_that_cannot_run_starts_nothing(server, tmp_path, overrides, message):
+    done = run_table3(server, tmp_path, **overrides)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"error: {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["cache"] or not os.listdir(tmp_path)

@@ -142,6 +142,7 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):
     assert len(shown.csv.splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_the_dry_run_plans_both_tables(tmp_path):
     for table in ("table2", "table3"):
         done = subprocess.run(

@@ -1,8 +1,8 @@
 """A configuration small enough to run whole in a test, as overrides of configs/toy.py."""
 
-import os
 import subprocess
-import sys
+
+from tests import warm_commands
 
 OVERRIDES = {
     "model.num_layers": 2,
@@ -28,21 +28,17 @@ OVERRIDES = {
 }
 
 
-def sweep(module, workdir, *flags, **overrides):
+def sweep(
+    server: warm_commands.Server, module: str, workdir: object, *flags: str, **overrides: object
+) -> subprocess.CompletedProcess[str]:
     """Runs a sweep of the tiny configuration as a user does: python -m experiments.MODULE."""
     values = {**OVERRIDES, **overrides}
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            f"experiments.{module}",
-            "--config=configs/toy.py",
-            *(f"--config.{name}={value}" for name, value in values.items()),
-            f"--workdir={workdir}",
-            *flags,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
-    )
+    arguments = [
+        f"experiments.{module}",
+        "--config=configs/toy.py",
+        *(f"--config.{name}={value}" for name, value in values.items()),
+        f"--workdir={workdir}",
+        *flags,
+    ]
+    done = server.run(*arguments, environment={"COLUMNS": "200"})
+    return subprocess.CompletedProcess(arguments, done.code, done.stdout.decode(), done.stderr)

@@ -122,6 +122,7 @@ def hparams_of(event):
     ]
 
 
+@pytest.mark.slow
 def test_tensorboard_is_told_a_runs_hyperparameters_and_result(killed_and_resumed):
     workdir = killed_and_resumed[0]
     read = [events(path) for path in sorted((workdir / "tensorboard").iterdir())]
@@ -155,6 +156,7 @@ def test_tensorboard_is_told_a_runs_hyperparameters_and_result(killed_and_resume
     assert forgotten - 1 in range(8, 24, 8)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
     folder, before, after = killed_and_resumed
     name = "A h=1, seed 1"
@@ -174,6 +176,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
     assert [call[2] for call in after if call[:2] == ["finish", name]] == [0]
 
 
+@pytest.mark.slow
 def test_the_result_says_nothing_of_wandb(killed_and_resumed):
     workdir, _, _ = killed_and_resumed
     for name in ("result.json", "config.json", "run.json"):

@@ -275,6 +275,7 @@ def swept(tmp_path_factory):
     return workdir, done
 
 
+@pytest.mark.slow
 def test_rows_stand_at_their_best_beside_the_fixed_recipe(swept):
     workdir, _ = swept
     lines = (workdir / "variations.md").read_text().splitlines()
@@ -292,12 +293,14 @@ def test_rows_stand_at_their_best_beside_the_fixed_recipe(swept):
         assert f"| {scores[best]:.2f} at {best} |" in line
 
 
+@pytest.mark.slow
 def test_claims_stand_beside_our_differences(swept):
     markdown = (swept[0] / "variations.md").read_text()
     for claim in claims.CLAIMS:
         assert f"| {claim.text} | {claim.source} | not run |" in markdown
 
 
+@pytest.mark.slow
 def test_training_on_short_sentences_is_scored_on_long_ones(swept):
     workdir, _ = swept
     results_of = {
@@ -314,6 +317,7 @@ def test_training_on_short_sentences_is_scored_on_long_ones(swept):
     assert sum(bucket["sentences"] for bucket in buckets) == 16
 
 
+@pytest.mark.slow
 def test_a_run_says_where_it_departs_from_the_paper(swept):
     log = (results.cell_folder(swept[0], "K rotary", 0) / "log.txt").read_text()
     departs = "not the paper's: model.position=rotary, where the paper has sinusoidal or learned"

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self, final
 
-SECONDS = 120  # after which a command is killed: bad input must not hang
+SECONDS = 300  # after which a command is killed: bad input must not hang
 SHARED = (
     "experiments.analysis.plan",
     "experiments.reporting.document",
@@ -38,7 +38,11 @@ class Done(NamedTuple):
 
 @final
 class Server:
-    """Runs commands one after another; see the module."""
+    """Runs commands one after another; see the module.
+
+    Attributes:
+      environment: in which they run, for those that must be a process of their own.
+    """
 
     def __init__(self, compiled: pathlib.Path) -> None:
         """Starts the server.
@@ -46,17 +50,18 @@ class Server:
         Args:
           compiled: where compiled programs are kept.
         """
+        self.environment = {
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes most of the time
+            "JAX_COMPILATION_CACHE_DIR": str(compiled),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={
-                **os.environ,
-                "JAX_PLATFORMS": "cpu",
-                "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes most of the time
-                "JAX_COMPILATION_CACHE_DIR": str(compiled),
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
-            },
+            env=self.environment,
         )
 
     def __enter__(self) -> Self:
