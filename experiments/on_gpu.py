@@ -71,7 +71,7 @@ def measure_all(
       pieces: by name.
       workdir: where.
       seconds: after which the call stops.
-      retry_failed: whether what has failed before is tried again.
+      retry_failed: whether what has failed before is tried again, as sweeps always are.
     """
     deadline, known = time.monotonic() + seconds, read(workdir)
     is_first = True
@@ -79,8 +79,11 @@ def measure_all(
         # As JSON has it: lists, not tuples.
         asked = json.loads(json.dumps(piece.asked))
         before = known.get(name, {"asked": None})
-        more_time = seconds / 60 > before.get("minutes", math.inf)
-        if before["asked"] == asked and not more_time and not (retry_failed and "error" in before):
+        # What goes on where it was knows best what of it has failed for good.
+        again = (
+            retry_failed or piece.goes_on or seconds / 60 > before.get("minutes", math.inf)
+        ) and "error" in before
+        if before["asked"] == asked and not again:
             continue
         _log.info("%s: begins", name)
         try:

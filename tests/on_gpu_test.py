@@ -101,6 +101,15 @@ def test_a_piece_that_no_call_is_long_enough_for_does_not_stop_the_others(tmp_pa
     assert list(on_gpu.read(tmp_path)) == ["one", "two"]
 
 
+def test_a_sweep_that_failed_goes_on_all_the_same(tmp_path):
+    """As where the one before was killed, and what it had started was still at work."""
+    piece = Made(fails, goes_on=True)
+    assert on_gpu.measure_all({"sweep": piece}, tmp_path, HOUR) == 1
+    piece.does = found
+    assert on_gpu.measure_all({"sweep": piece}, tmp_path, HOUR) == 0
+    assert piece.times == 2
+
+
 def test_a_piece_that_a_call_was_too_short_for_is_tried_by_a_longer_one(tmp_path):
     piece = Made(forever)
     codes = [on_gpu.measure_all({"one": piece}, tmp_path, 0.2) for _ in range(2)]
