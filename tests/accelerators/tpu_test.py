@@ -16,14 +16,14 @@ from experiments.analysis import plan
 from experiments.benchmarks import compiled, cost, partitioned
 from tests.accelerators import programs
 from transformer_jax import errors, models, sequences
-from transformer_jax.decoding import beam_search
+from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.models import positions
 
 V5E = plan.parse("v5e-8")
 
 # Base, bfloat16, the paper's batch, shared out by data over 8 v5e.
-BASE_CYCLES = 28_080_000
+BASE_CYCLES, MOST_CYCLES = 28_080_000, 29_000_000  # as recorded, and as was set as a goal
 BASE_COLLECTIVES = {"all-reduce": 2}
 FSDP_COLLECTIVES = {"all-gather": 31, "reduce-scatter": 2, "all-reduce": 4}
 TENSOR_COLLECTIVES = {"all-reduce": 15}
@@ -60,7 +60,9 @@ def test_the_papers_step_is_sound(base):
 
 
 def test_the_papers_step_takes_the_cycles_that_are_recorded(base):
-    assert partitioned.cycles(base.module) == pytest.approx(BASE_CYCLES, rel=0.05)
+    cycles = partitioned.cycles(base.module)
+    assert cycles == pytest.approx(BASE_CYCLES, rel=0.05)
+    assert cycles <= MOST_CYCLES
 
 
 def test_the_papers_step_sends_gradients_alone(base):
@@ -128,13 +130,17 @@ def test_variations_are_sound(chips, overrides):
     assert partitioned.cycles(found.module) > 0
 
 
-def test_beam_search_compiles_and_fits(chips):
-    config = programs.config("toy")
+@pytest.mark.parametrize(("name", "beside"), [("toy", 0.01), ("base", 0.15)])
+def test_beam_search_takes_little_more_than_the_weights(chips, name, beside):
+    """GiB beside the weights, of 64 sentences of 64 tokens."""
+    config = programs.config(name)
     mesh = sharding.make_mesh(config.mesh, chips)
     model = models.build(config.model, config.data.vocab_size)
     search: Any = beam_search.build(model, config.decode, mesh)
-    source = sequences.Sequences(*[jax.ShapeDtypeStruct((32, 32), jnp.int32)] * 3)
+    source = sequences.Sequences(*[jax.ShapeDtypeStruct((64, 64), jnp.int32)] * 3)
     params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, source))
+    params = jax.eval_shape(lambda tree: translator.cast(tree, config.model.dtype), params)
+    weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
 
     def here(tree, where):
         return jax.tree.map(
@@ -152,7 +158,7 @@ def test_beam_search_compiles_and_fits(chips):
     for program in (start, run):
         needed = memory.of_program(program)
         assert needed is not None
-        assert needed < 1e9 * V5E.memory_gb
+        assert needed - weights < beside * 2**30
     analysis = run.memory_analysis()
     assert analysis.alias_size_in_bytes > BEAM_IN_PLACE * analysis.output_size_in_bytes
 
