@@ -3,10 +3,11 @@
 python -m experiments.publish --workdir=runs/mini-cpu --output=experiments/published/mini_wmt_cpu
 
 Writes the report's table (.md and .csv), scores.md with BLEU of every variant, examples.md, and
-ROW/seedK/result.json. Nothing else of the corpus is copied.
+ROW/seedK/result.json, without the folders that files lay in. Nothing else of the corpus is copied.
 """
 
 import pathlib
+import re
 import statistics
 from collections.abc import Sequence
 
@@ -20,6 +21,8 @@ from transformer_jax.data import text
 from transformer_jax.drawing import tables
 
 EXAMPLES = 10
+# Where files lay on the machine of the runs: what stands before a name, or after a comma.
+_FOLDER = re.compile(r'(?<=[",])/(?:[^",/]+/)+')
 
 
 def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
@@ -38,9 +41,10 @@ def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
         files.write(output / name, (workdir / name).read_bytes())
     for row in rows:
         for seed in row.results:
-            content = (results.cell_folder(workdir, row.name, seed) / "result.json").read_bytes()
+            result = results.cell_folder(workdir, row.name, seed) / "result.json"
             there = results.cell_folder(output, row.name, seed) / "result.json"
-            files.write(there, content)
+            content = _FOLDER.sub("", result.read_text(encoding="utf-8"))
+            files.write(there, content.encode())
     files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
     files.write(output / "examples.md", tables.markdown(_examples(workdir, rows), []).encode())
 

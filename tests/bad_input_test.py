@@ -86,7 +86,7 @@ def test_a_config_that_cannot_be_run_is_named(server, commands_cache, tmp_path, 
     ),
     (
         "lacks a field",
-        b"from configs import toy\ndef get_config():\n  c = generator.get_config()\n"
+        b"from configs import toy\ndef get_config():\n  c = toy.get_config()\n"
         b"  del c.decode.alpha\n  return c\n",
         r"the config lacks the field decode\.alpha",
     ),

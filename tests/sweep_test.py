@@ -300,3 +300,16 @@ def test_below_a_narrow_base_a_line_says_that_bigs_dropout_is_not_scaled(tmp_pat
             assert (
                 f"P_drop=0.3 meets {width} dimensions where the paper's big has 1,024" in lines[0]
             )
+
+
+def test_no_folder_of_the_runs_machine_is_published(copied, tmp_path):
+    path = results.cell_folder(copied, "base", 0) / "result.json"
+    result = json.loads(path.read_text())
+    result["overrides"] = {"data.train": "/mine/one/train,/mine/other/more"}
+    result["data"]["files"] = [{"path": "/mine/one/train.en"}]
+    path.write_text(json.dumps(result))
+    publish.publish(copied, tmp_path)
+    shown = json.loads((tmp_path / "base/seed0/result.json").read_text())
+    assert shown["overrides"] == {"data.train": "train,more"}
+    assert shown["data"]["files"] == [{"path": "train.en"}]
+    assert shown["bleu"] == result["bleu"]

@@ -131,6 +131,7 @@ def write_compiled(
         cells, hours = _cells(config, programs[shared], devices)
         lines.append([row, *cells])
         total += hours * seeds
+        refused += [row] if isinstance(programs[shared], str) else []
     without = f", without {', '.join(refused)}, of which there is no program" if refused else ""
     notes = [
         f"{_all(len(rows) - len(refused), seeds, total, devices)}; training only{without}.",
