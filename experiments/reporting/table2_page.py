@@ -97,7 +97,7 @@ def _by_formula(result: Mapping[str, Any]) -> str:
     """Hours × devices × rate."""
     data = network.read_data()
     kind = result["devices"][0].lower()
-    names = [device for device, name in data["names"].items() if name.lower() in kind]
+    names = [device for name, device in data["names"].items() if name.lower() in kind]
     if not names:
         return "no rate known"
     rate = data["devices"][names[0]]["tflops"] * 1e12
