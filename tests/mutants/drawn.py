@@ -1,6 +1,6 @@
 """Draws mutants of the library and counts how many of them some test kills.
 
-  python -m tests.mutants.drawn --sample=200 --seed=0
+  python -m tests.mutants.drawn --sample=200 --seed=0 [--only='*/training/*']
 
 cosmic-ray names every mutant of the modules in COVER; of all of them a sample is drawn, and each is
 put into a copy, where the tests of its module run. Called again, it goes on. Mutants of annotations
@@ -10,10 +10,12 @@ are left out: almost all of them die at the import, which shows nothing.
 import argparse
 import ast
 import concurrent.futures
+import fnmatch
 import json
 import pathlib
 import queue
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -37,7 +39,7 @@ COVER: Mapping[str, Sequence[str]] = {
     _MODELS + "dense.py": _WHOLE,
     _MODELS + "dropout.py": _WHOLE,
     _MODELS + "embedding.py": _WHOLE,
-    _MODELS + "kernels.py": ("attention", "on_gpu"),
+    _MODELS + "kernels.py": ("attention",),
     _MODELS + "layers.py": _WHOLE,
     _MODELS + "masks.py": ("attention", *_WHOLE),
     _MODELS + "positions.py": ("positions", *_WHOLE),
@@ -81,20 +83,30 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=200, help="how many mutants to draw")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--folder", default="runs/mutants", help="where it is kept how far it got")
+    parser.add_argument("--only", default="*", help="modules that match this shell pattern")
     arguments = parser.parse_args()
-    folder = pathlib.Path(arguments.folder, f"{arguments.sample}-{arguments.seed}").absolute()
+    modules = fnmatch.filter(COVER, arguments.only)
+    if not modules:
+        parser.error(f"no module is called {arguments.only}")
+    name = f"{arguments.sample} {arguments.seed} {arguments.only}"
+    folder = pathlib.Path(arguments.folder, re.sub(r"\W+", "-", name)).absolute()
     if not (folder / "drawn").exists():
-        draw(folder, arguments.sample, arguments.seed)
+        draw(folder, modules, arguments.sample, arguments.seed)
     trees: queue.SimpleQueue[pathlib.Path] = queue.SimpleQueue()
     for place in range(listed.AT_ONCE):
         tree = folder / f"tree{place}"
         shutil.copytree(folder / "whole", tree, dirs_exist_ok=True)  # a kill may have left a mutant
         trees.put(tree)
-    drawn = [module for module in COVER if session_of(folder, module).exists()]
+    drawn = [module for module in modules if session_of(folder, module).exists()]
     with concurrent.futures.ThreadPoolExecutor(listed.AT_ONCE) as pool:
         for done in [pool.submit(try_all, folder, module, trees) for module in drawn]:
             done.result()
     return report(folder, drawn)
+
+
+def tests_of(module: str) -> list[str]:
+    """The files of a module's tests."""
+    return [f"tests/{name}_test.py" for name in COVER[module]]
 
 
 def session_of(folder: pathlib.Path, module: str) -> pathlib.Path:
@@ -102,15 +114,15 @@ def session_of(folder: pathlib.Path, module: str) -> pathlib.Path:
     return folder / f"{module.removesuffix('.py').replace('/', '.')}.sqlite"
 
 
-def draw(folder: pathlib.Path, sample: int, seed: int) -> None:
+def draw(folder: pathlib.Path, modules: Sequence[str], sample: int, seed: int) -> None:
     """Lists all mutants, and leaves those that are drawn."""
     shutil.rmtree(folder, ignore_errors=True)
     whole = folder / "whole"
     whole.mkdir(parents=True)
     listed.copy_tracked(whole)
     found: list[tuple[str, str]] = []
-    for module, tests in COVER.items():
-        files = [f"tests/{name}_test.py" for name in tests]
+    for module in modules:
+        files = tests_of(module)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
         config = session_of(folder, module).with_suffix(".toml")
         text = _CONFIG.format(
@@ -122,9 +134,13 @@ def draw(folder: pathlib.Path, sample: int, seed: int) -> None:
         cosmic_ray(whole, "init", config, session_of(folder, module))
         found += [(module, job) for job in mutants(session_of(folder, module), whole / module)]
     chosen = set(random.Random(seed).sample(found, min(sample, len(found))))
-    for module in COVER:
+    for module in modules:
         jobs = [job for name, job in chosen if name == module]
         keep(session_of(folder, module), jobs)
+    files = sorted({file for module, _ in chosen for file in tests_of(module)})
+    code, output = listed.run_tests(whole, "-n", str(listed.AT_ONCE), *files)
+    if code:
+        sys.exit(f"{output}\nthese tests fail without any mutant")
     print(f"{len(chosen)} of {len(found)} mutants drawn", flush=True)
     (folder / "drawn").touch()
 
@@ -165,12 +181,8 @@ def try_all(folder: pathlib.Path, module: str, trees: queue.SimpleQueue[pathlib.
     """Runs what is left to run of a module's mutants, in a tree that no other uses."""
     tree, session = trees.get(), session_of(folder, module)
     try:
-        files = [f"tests/{name}_test.py" for name in COVER[module]]
         total, left = counts(session)
         if left:
-            code, output = listed.run_tests(tree, "-x", "-n", "0", *files)
-            if code:
-                raise SystemExit(f"{output}\nthese tests fail without any mutant")
             cosmic_ray(tree, "exec", session.with_suffix(".toml"), session)
         print(f"{module}: {total} mutants tried", flush=True)
     finally:
