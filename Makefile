@@ -8,7 +8,7 @@
 # make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.
 # make accelerators: what XLA's compiler for TPUs makes of our programs; it needs no TPU.
 # make accelerators-gpu: likewise for NVIDIA's GPUs; its packages take 3.8 GB.
-# make mutants: whether each of a list of faults fails some test.
+# make mutants: whether each of a list of faults fails some test, and most of 200 that are drawn.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
 BIN := .venv/bin
@@ -55,13 +55,14 @@ slurm: .venv/.installed
 engines: .venv/.installed .venv-skypilot/.installed .venv-xpk/.installed
 	$(BIN)/python -m pytest -n 0 tests/engines
 
-# launch/ needs nothing but the engine itself.
+# launch/ needs nothing but the engine itself, and cosmic-ray runs tests with the Python of .venv.
 .venv-%/.installed:
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet $*$(VERSION_$*)
 	touch $@
 VERSION_skypilot := ==0.14.1
 VERSION_xpk := ==1.16.0
+VERSION_cosmic-ray := ==8.7.0
 
 accelerators: .venv-tpu/.installed
 	JAX_PLATFORMS=cpu .venv-tpu/bin/python -m pytest -n 0 tests/accelerators/tpu_test.py
@@ -80,8 +81,9 @@ COMPILER_tpu := jax[tpu]
 COMPILER_gpu := jax-cuda13-plugin[with-cuda]
 JAX = $(shell sed -n 's/^jax==\([0-9.]*\).*/\1/p' requirements.lock)
 
-mutants: .venv/.installed
+mutants: .venv/.installed .venv-cosmic-ray/.installed
 	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m tests.mutants.drawn --sample=200 --seed=0
 
 # Not from a lock with hashes: PyTorch's file of one version differs from index to index.
 .venv/.parity .venv/.bench: .venv/.%: .venv/.installed

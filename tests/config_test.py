@@ -138,10 +138,6 @@ def test_the_hash_follows_what_changes_the_result():
     assert len({*same, *other}) == 1 + len(other)
 
 
-def test_equal_numbers_hash_alike():
-    assert fingerprint(decode__alpha=1) == fingerprint(decode__alpha=1.0)
-
-
 def test_the_test_set_counts_where_it_is_scored():
     config = config_lib.replace(config_lib.from_mapping(values()), {"evaluation.score_test": True})
     one, other = (config_lib.fingerprint(config, {**DIGESTS, "test": d}) for d in "ab")

@@ -51,7 +51,10 @@ def test_rows_cover_every_group_and_kind():
     assert not any("/" in slug for slug in slugs)
 
 
-@pytest.mark.parametrize("module", [toy_config, small_config, base_config])
+@pytest.mark.parametrize(
+    "module",
+    [toy_config, *(pytest.param(m, marks=pytest.mark.slow) for m in (small_config, base_config))],
+)
 def test_every_row_can_be_built(module):
     base = base_of(module)
     params = {

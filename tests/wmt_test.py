@@ -71,6 +71,7 @@ def prepared(found, tmp_path_factory):
     return folder, prepare("base", found, folder)
 
 
+@pytest.mark.slow
 def test_prepare_says_what_there_is(prepared):
     _, printed = prepared
     assert f"data.train: {PAIRS} sentence pairs" in printed
@@ -78,6 +79,7 @@ def test_prepare_says_what_there_is(prepared):
     assert f"{4 * HELD_OUT} of {4 * HELD_OUT} development and test sentences survive" in printed
 
 
+@pytest.mark.slow
 def test_french_has_a_builder_and_archives_of_its_own(tmp_path):
     found = offline_wmt.archives(PAIRS, HELD_OUT, "fr")
     steps = {"train.num_steps": 40}  # five checkpoints, which are averaged
@@ -98,6 +100,7 @@ def test_lines_are_read_as_tfds_reads_them_whole(tmp_path, end):
     assert list(wmt._parse(*names)) == theirs
 
 
+@pytest.mark.slow
 def test_train_table_and_score_need_no_network_any_more(prepared, tmp_path):
     folder, _ = prepared
     cache = f"--cache_dir={folder / 'cache'}"
@@ -146,6 +149,7 @@ def test_train_table_and_score_need_no_network_any_more(prepared, tmp_path):
         assert line.split() == [name, f"{variant['score']:.2f}", variant["signature"]]
 
 
+@pytest.mark.slow
 def test_the_other_direction_is_another_corpus(prepared, tmp_path):
     folder, _ = prepared
     arguments = overrides(folder, **{"data.source_language": "de", "data.target_language": "en"})
@@ -170,6 +174,7 @@ def test_the_other_direction_is_another_corpus(prepared, tmp_path):
     assert "wmt_t2t_translate/de-en is in de and en, not in en and fr" in done.stderr
 
 
+@pytest.mark.slow
 def test_entities_of_sgml_are_undone(prepared, monkeypatch):
     folder, _ = prepared
     corpus = wmt.load("wmt_t2t_translate/de-en", str(folder / "tfds"), "en", "de", folder / "cache")
@@ -181,6 +186,7 @@ def test_entities_of_sgml_are_undone(prepared, monkeypatch):
     assert sorted(pairs) == sorted((s.english, s.german) for s in train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -221,6 +227,7 @@ def test_a_download_that_fails_is_one_line_that_says_what_to_delete(
     assert "delete" in last
 
 
+@pytest.mark.slow
 def test_an_unknown_dataset_lists_those_there_are(tmp_path):
     environment = offline(tmp_path)
     for name, message in (
