@@ -99,7 +99,7 @@ def running_cell(cluster, workdir, node, names):
         submission = json.loads((workdir / "slurm/submissions.json").read_text())["submissions"][-1]
         for index, job in queued(cluster, workdir).items():
             if job == ("RUNNING", node):
-                (task,) = submission["tasks"][index]
+                task = submission["tasks"][index]
                 cell = names[task["row"], task["seed"]]
                 if 100 <= steps(workdir, cell) < 600 and cell not in found:
                     found.append(cell)
