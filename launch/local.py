@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import final
 
-from launch import jobs as jobs_lib
+from launch import engine
 
 SECONDS_TO_SAVE = 120  # for a job that is told to stop
 # The shape that some chips of a TPU host form, by their number.
@@ -63,34 +64,39 @@ class Devices:
         }
 
 
-def devices(parallel: int) -> Devices:
-    """The devices that jobs will find here.
+@final
+class Local(engine.Engine):
+    """This machine."""
 
-    JAX is asked in a process of its own, so that this one claims no device.
+    name = "local"
+    takes = frozenset({"parallel"})
 
-    Args:
-      parallel: jobs at a time; 0: one for each CPU core that this process may use, or one in all
-        on an accelerator.
+    def devices(self) -> Devices:
+        """The devices that jobs will find here, shared out among --parallel at a time.
 
-    Raises:
-      EngineError: JAX has none, or they cannot be shared out among so many.
-    """
-    question = (
-        "import jax; d = jax.devices(); print(jax.default_backend(), len(d), d[0].device_kind)"
-    )
-    answer = jobs_lib.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
-    kind, count, model = answer.splitlines()[-1].split(maxsplit=2)
-    shared = share(kind, int(count), parallel, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-    return dataclasses.replace(shared, model=model)
+        JAX is asked in a process of its own, so that this one claims no device.
+
+        Raises:
+          EngineError: JAX has none, or they cannot be shared out among so many.
+        """
+        question = (
+            "import jax; d = jax.devices(); print(jax.default_backend(), len(d), d[0].device_kind)"
+        )
+        answer = engine.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
+        kind, count, model = answer.splitlines()[-1].split(maxsplit=2)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        shared = share(kind, int(count), self.settings.parallel, visible)
+        return dataclasses.replace(shared, model=model)
 
 
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
-    """Shares out devices; see `devices`.
+    """Shares out devices.
 
     Args:
       kind: of the devices.
       count: how many there are.
-      parallel: as in `devices`.
+      parallel: jobs at a time; 0: one for each CPU core that this process may use, or one in all
+        on an accelerator.
       visible: names of GPUs where not all are to be used, as in CUDA_VISIBLE_DEVICES.
     """
     if kind == "cpu":
@@ -98,7 +104,7 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
     names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
     parallel = parallel or 1
     if parallel > count or (kind == "tpu" and count // parallel not in CHIPS):
-        raise jobs_lib.EngineError(
+        raise engine.EngineError(
             f"--parallel={parallel}: {count} {kind.upper()} devices cannot be shared out among so "
             "many"
         )
@@ -106,10 +112,10 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
 
 
 def run(
-    jobs: Sequence[jobs_lib.Job],
+    jobs: Sequence[engine.Job],
     devices: Devices,
-    on_end: Callable[[jobs_lib.Job, int], None],
-    on_tick: Callable[[Sequence[jobs_lib.Job]], None],
+    on_end: Callable[[engine.Job, int], None],
+    on_tick: Callable[[Sequence[engine.Job]], None],
 ) -> None:
     """Runs jobs in their order, some at a time, each on its own share of cores and devices.
 
@@ -127,7 +133,7 @@ def run(
     # One that is ignored, as SIGHUP under nohup, stays so.
     ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     before = [signal.signal(end, _raise_interrupt) for end in ends]
-    running: dict[int, tuple[jobs_lib.Job, subprocess.Popen[bytes]]] = {}
+    running: dict[int, tuple[engine.Job, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or running:
             for slot in range(devices.parallel):
@@ -141,7 +147,7 @@ def run(
                 if code is None:
                     continue
                 del running[slot]
-                if code == jobs_lib.RUN_AGAIN:
+                if code == engine.RUN_AGAIN:
                     waiting.insert(0, job)
                 else:
                     on_end(job, code)
@@ -158,7 +164,7 @@ def _raise_interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(job: jobs_lib.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
+def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("ab") as log, _on_cores(_cores()[slot :: devices.parallel]):
         return subprocess.Popen(

@@ -12,8 +12,8 @@ from absl import flags
 
 from experiments.analysis import plan
 from experiments.reporting import document
+from experiments.running import handing_over
 from experiments.running import launcher as launcher_lib
-from experiments.running import launchers
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import progress, results, reuse, seconds
 from experiments.sweep import rows as rows_lib
@@ -101,9 +101,9 @@ def main(
     workdir = files.local_path(_WORKDIR.value)
     if _STATUS.value:
         _require_no_other(workdir, table, None)
-        progress.show(workdir, launchers.states(workdir))
+        progress.show(workdir, handing_over.states(workdir))
         return 0
-    launcher = launchers.chosen()
+    launcher = launcher_lib.Launcher()
     tracking.require_package(_WANDB.value)
     base = flags_lib.read_config(_CONFIG)
     rows = rows_for(base)
@@ -140,7 +140,7 @@ def main(
         )
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
-    with launchers.as_user_errors():
+    with launcher_lib.as_user_errors():
         launcher.check(base)
         if _MATCH.value == "seconds":
             launcher.require_measured_here(base, workdir)
@@ -194,7 +194,7 @@ def _prepare(
         for row, overrides in planned.items()
         for seed in range(seeds[row])
     ]
-    with launchers.as_user_errors():
+    with launcher_lib.as_user_errors():
         launcher.require_no_other(cells, workdir)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
     launcher.fetch(missing, workdir)
@@ -226,7 +226,7 @@ def _run(
         work = cells_lib.Work(table, missing, len(cells), workdir, cache_dir)
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
-        with launchers.as_user_errors():
+        with launcher_lib.as_user_errors():
             now_failed = launcher.start(work, more)
         handed_over = now_failed is None
         failed += now_failed or []
@@ -246,7 +246,7 @@ def _measured_seconds(
     workdir = files.local_path(_WORKDIR.value)
     _require_no_other(workdir, table, _MATCH.value or "")
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-    with launchers.as_user_errors():
+    with launcher_lib.as_user_errors():
         return seconds.measured(
             base, rows, workdir, cells_lib.config_arguments(flags_lib.overrides()), cache_dir,
             lambda: launcher.devices_here(base),
