@@ -83,16 +83,23 @@ class Settings:
         return found
 
 
-class Engine(abc.ABC):
+class Engine:
     """Runs jobs.
 
     Attributes:
       name: its value of --launcher.
       takes: the settings that it has a use for.
+      programs: that it needs here, and what to do without them.
+      location: how those of its options begin that say where it is.
+      shares_disk: whether its machines read and write this one's disk; else they have a copy of the
+        checkout, and leave what they make in a bucket.
     """
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]]
+    programs: ClassVar[Mapping[str, str]] = {}
+    location: ClassVar[tuple[str, ...]] = ()
+    shares_disk: ClassVar[bool] = False
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -103,25 +110,34 @@ class Engine(abc.ABC):
             given = getattr(self.settings, field.name) != field.default
             if given and field.name not in self.takes:
                 raise EngineError(f"--{field.name} is not for --launcher={self.name}")
-
-
-class Queue(Engine):
-    """Takes jobs over, and runs them when there is room.
-
-    Attributes:
-      shares_disk: whether its machines read and write this one's disk; else they have a copy of the
-        checkout, and leave what they make in a bucket.
-      answers: whether it can be asked which jobs it has.
-    """
-
-    shares_disk: ClassVar[bool] = False
-    answers: ClassVar[bool] = True
-    location: ClassVar[tuple[str, ...]] = ()  # names of the options that say where it is
+        for program, remedy in self.programs.items():
+            if not shutil.which(program):
+                raise EngineError(
+                    f"--launcher={self.name} needs {program}, which is not installed here: {remedy}"
+                )
 
     @property
     def where(self) -> list[str]:
         """Those of the options that say where it is, such as its cluster."""
         return [option for option in self.settings.options if option.startswith(self.location)]
+
+
+class Queue(Engine, abc.ABC):
+    """Takes jobs over, and runs them when there is room.
+
+    Attributes:
+      answers: whether it can be asked which jobs it has.
+    """
+
+    answers: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def queue(self, names: Sequence[str]) -> dict[str, str]:
+        """Those of some jobs, by the engine's names, that have not ended, and their states.
+
+        Raises:
+          EngineError: it does not answer.
+        """
 
     @abc.abstractmethod
     def submit(self, batch: Batch, remember: Callable[[Sequence[str]], None]) -> str:
@@ -138,14 +154,6 @@ class Queue(Engine):
         Raises:
           EngineError: the engine refuses one; what it has taken by then is cancelled, as it is when
             this is interrupted.
-        """
-
-    @abc.abstractmethod
-    def queue(self, names: Sequence[str]) -> dict[str, str]:
-        """Those of some jobs, by the engine's names, that have not ended, and their states.
-
-        Raises:
-          EngineError: it does not answer.
         """
 
     @abc.abstractmethod
@@ -182,14 +190,6 @@ def environment(extra: str) -> str:
         f".venv && python3 -m uv pip install --quiet --python {PYTHON} -c requirements.lock "
         f"-e '.[{extra},gcs]'"
     )
-
-
-def require(program: str, launcher: str, remedy: str) -> None:
-    """Raises EngineError unless a program of an engine is here."""
-    if not shutil.which(program):
-        raise EngineError(
-            f"--launcher={launcher} needs {program}, which is not installed here: {remedy}"
-        )
 
 
 def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 600) -> str:

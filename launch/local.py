@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -70,7 +71,9 @@ class Local(engine.Engine):
 
     name = "local"
     takes = frozenset({"parallel"})
+    shares_disk = True
 
+    @functools.cached_property
     def devices(self) -> Devices:
         """The devices that jobs will find here, shared out among --parallel at a time.
 

@@ -10,10 +10,15 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import final
 
 from launch import engine
 
+REMEDY = (
+    "install SkyPilot with its clouds in an environment of its own, as in: uv tool install "
+    "'skypilot[gcp]'"
+)
 NO_JOBS = "No in-progress managed jobs"
 _TASK = """\
 # The sweep {name}: sky jobs launch --env CELL=0 {file} runs its first cell.
@@ -54,10 +59,7 @@ class SkyPilot(engine.Queue):
     name = "skypilot"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
 
-    def check(self) -> None:
-        super().check()
-        remedy = "install SkyPilot with its clouds in an environment of its own, as in: "
-        engine.require("sky", self.name, f"{remedy}uv tool install 'skypilot[gcp]'")
+    programs = MappingProxyType({"sky": REMEDY})
 
     def task(self, batch: engine.Batch, path: pathlib.Path) -> str:
         """The task that a file is to hold.

@@ -9,10 +9,12 @@ import pathlib
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import final
 
 from launch import engine
 
+REMEDY = "start the sweep on a machine from which jobs are submitted"
 SCRIPT = pathlib.Path(__file__).with_name("slurm.sh")
 # What this module sets itself, or cannot work with.
 OWN_OPTIONS = {
@@ -44,6 +46,7 @@ class Slurm(engine.Queue):
 
     name = "slurm"
     takes = frozenset({"parallel", "nodes", "launcher_options", "slurm_script"})
+    programs = MappingProxyType(dict.fromkeys(("sbatch", "squeue", "scancel", "scontrol"), REMEDY))
     shares_disk = True
 
     @property
@@ -61,9 +64,6 @@ class Slurm(engine.Queue):
                     f"{option} is not for --launcher_options: a sweep sets it itself (--nodes, "
                     "--parallel), or cannot work with it"
                 )
-        for program in ("sbatch", "squeue", "scancel", "scontrol"):
-            remedy = "start the sweep on a machine from which jobs are submitted"
-            engine.require(program, self.name, remedy)
 
     def render(self, batch: engine.Batch, folder: pathlib.Path) -> tuple[list[str], list[str]]:
         """Writes what is to be submitted into a new folder.
@@ -89,22 +89,14 @@ class Slurm(engine.Queue):
         )
         limit = f"%{self.settings.parallel}" if self.settings.parallel else ""
         array = [
-            "sbatch",
-            "--parsable",
-            f"--job-name={batch.name}",
-            f"--array=0-{len(batch.jobs) - 1}{limit}",
-            f"--nodes={self.settings.nodes}",
-            f"--output={folder}/%a.txt",
-            *self.settings.options,
-            str(self._script.absolute()),
-            str(folder),
+            *("sbatch", "--parsable", f"--job-name={batch.name}"),
+            *(f"--array=0-{len(batch.jobs) - 1}{limit}", f"--nodes={self.settings.nodes}"),
+            *(f"--output={folder}/%a.txt", *self.settings.options),
+            *(str(self._script.absolute()), str(folder)),
         ]
         after = [
-            "sbatch",
-            "--parsable",
-            f"--job-name={batch.name}-report",
-            f"--output={folder}/report.txt",
-            *_shared(self.settings.options),
+            *("sbatch", "--parsable", f"--job-name={batch.name}-report"),
+            *(f"--output={folder}/report.txt", *_shared(self.settings.options)),
             f"{folder}/report.sh",
         ]
         (folder / "submit.sh").write_text(

@@ -3,10 +3,12 @@
 import pathlib
 import shlex
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import final
 
 from launch import engine
 
+REMEDY = "install it in an environment of its own, as in: uv tool install xpk"
 MAX_RESTARTS = 100  # xpk starts a workload again that ends with 42, or with 127 and above
 
 
@@ -17,11 +19,7 @@ class Xpk(engine.Queue):
     name = "xpk"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
     location = ("--cluster", "--project", "--zone", "--namespace")
-
-    def check(self) -> None:
-        super().check()
-        remedy = "install it in an environment of its own, as in: uv tool install xpk"
-        engine.require("xpk", self.name, remedy)
+    programs = MappingProxyType({"xpk": REMEDY})
 
     def creation(self, job: engine.Job) -> list[str]:
         """The command that creates a cell's workload."""
@@ -29,9 +27,7 @@ class Xpk(engine.Queue):
         # that a machine goes away reaches the cell.
         run = f"exec {shlex.join([*job.command, '--distributed'])}"
         return [
-            "xpk",
-            "workload",
-            "create",
+            *("xpk", "workload", "create"),
             "--quiet",  # one that has failed, of the same name, is replaced
             f"--workload={job.label}",
             f"--tpu-type={self.settings.accelerator}",

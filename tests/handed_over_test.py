@@ -12,7 +12,7 @@ import pytest
 
 from experiments.running import handing_over
 from experiments.sweep import cells
-from launch import engine, skypilot, slurm, tpu_vm
+from launch import engine, skypilot, slurm, tpu_vm, xpk
 
 
 def job(name, *command, folder=pathlib.Path("x")):
@@ -53,17 +53,18 @@ def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
 
 def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
     cell = cells.Cell("base", 0, make_config(), {}, tmp_path / "sweep/base/seed0", "0f3a9c12" * 8)
-    given = handing_over.given(cell, str(tmp_path / "bucket"))
+    queue = xpk.Xpk(engine.Settings(bucket=str(tmp_path / "bucket")))
+    given = handing_over.given(cell, queue)
     there = pathlib.Path(given.there)
     there.mkdir(parents=True)
     (there / "run.json").write_text(json.dumps({"config_hash": cell.digest, "digests": {}}))
     (there / "result.json").write_text("{}")
     (tmp_path / "sweep").mkdir()
-    handing_over.remember(tmp_path / "sweep", [handing_over.Submission("xpk", [], [given])])
+    handing_over.remember(tmp_path / "sweep", [given])
     other = dataclasses.replace(cell, digest="1" * 64)
-    handing_over.fetch([other], tmp_path / "sweep", "")
+    handing_over.fetch([other], tmp_path / "sweep")
     assert not cell.folder.exists()
-    handing_over.fetch([cell], tmp_path / "sweep", "")
+    handing_over.fetch([cell], tmp_path / "sweep")
     assert (cell.folder / "result.json").exists()
     handing_over.forget(tmp_path / "sweep", [cell])
     assert handing_over.remembered(tmp_path / "sweep") == []

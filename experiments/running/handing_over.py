@@ -42,6 +42,8 @@ class Given:
       row: its row.
       seed: its seed.
       digest: its config_hash.
+      launcher: the engine.
+      where: the engine's options that say where it is.
       job: what the engine calls it.
       there: its folder in the bucket; "" if it is on this machine's disk.
     """
@@ -49,57 +51,37 @@ class Given:
     row: str
     seed: int
     digest: str
+    launcher: str
+    where: str
     job: str
     there: str
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What tells it from others."""
+        """Of which cell it is."""
         return self.row, self.seed, self.digest
 
-
-def given(cell: cells_lib.Cell, bucket: str, job: str = "") -> Given:
-    """A cell that is handed over; in a bucket, if there is one, under its label."""
-    slug = re.sub(r"[*?\[\]#]", "-", results.slug(cell.row))
-    there = f"{bucket.rstrip('/')}/{slug}/seed{cell.seed}.{cell.digest[:8]}" if bucket else ""
-    return Given(cell.row, cell.seed, cell.digest, job or cell.label, there)
-
-
-@dataclasses.dataclass(frozen=True)
-class Submission:
-    """What an engine was given.
-
-    Attributes:
-      launcher: its name.
-      where: its options that say where it is.
-      cells: what it was given.
-    """
-
-    launcher: str
-    where: Sequence[str]
-    cells: Sequence[Given]
-
     @property
-    def queue(self) -> engine.Queue:
-        """The engine, to be asked."""
-        return QUEUES[self.launcher](engine.Settings(launcher_options=shlex.join(self.where)))
-
-    def is_at(self, queue: engine.Queue) -> bool:
-        """Whether this is the engine, and the place of it."""
-        return [self.launcher, *self.where] == [queue.name, *queue.where]
+    def place(self) -> tuple[str, str]:
+        """Who was given it."""
+        return self.launcher, self.where
 
 
-_GIVEN = {field.name: int if field.name == "seed" else str for field in dataclasses.fields(Given)}
-_SUBMISSION = {"launcher": str, "where": [str], "cells": [_GIVEN]}
+def given(cell: cells_lib.Cell, queue: engine.Engine, job: str = "") -> Given:
+    """A cell that is handed over; under its label, if the engine has no own name for it."""
+    slug = re.sub(r"[*?\[\]#]", "-", results.slug(cell.row))
+    there = f"{queue.settings.bucket.rstrip('/')}/{slug}/seed{cell.seed}.{cell.digest[:8]}"
+    there = "" if queue.shares_disk else there
+    return Given(*cell.key, queue.name, shlex.join(queue.where), job or cell.label, there)
 
 
-def remember(workdir: pathlib.Path, submissions: Iterable[Submission]) -> None:
+def remember(workdir: pathlib.Path, submissions: Iterable[Given]) -> None:
     """Writes down what engines were given, for `remembered`."""
-    record = [dataclasses.asdict(each) for each in submissions if each.cells]
+    record = [dataclasses.asdict(each) for each in submissions]
     files.write_json(workdir / NAME, {"submissions": record})
 
 
-def remembered(workdir: pathlib.Path) -> list[Submission]:
+def remembered(workdir: pathlib.Path) -> list[Given]:
     """What engines were given, the last at the end.
 
     Raises:
@@ -108,13 +90,26 @@ def remembered(workdir: pathlib.Path) -> list[Submission]:
     path = workdir / NAME
     if not path.exists():
         return []
-    found = [
-        Submission(each["launcher"], each["where"], [Given(**cell) for cell in each["cells"]])
-        for each in files.read_json(path, {"submissions": [_SUBMISSION]}, REMEDY)["submissions"]
-    ]
-    if unknown := [each.launcher for each in found if each.launcher not in QUEUES]:
-        raise errors.UserError(f"{path} is damaged (there is no launcher {unknown[0]!r}): {REMEDY}")
+    shape = {field.name: str for field in dataclasses.fields(Given)} | {"seed": int}
+    record = files.read_json(path, {"submissions": [shape]}, REMEDY)["submissions"]
+    found = [Given(**{name: each[name] for name in shape}) for each in record]
+    for each in found:
+        if each.launcher not in QUEUES:
+            raise errors.UserError(
+                f"{path} is damaged (there is no launcher {each.launcher!r}): {REMEDY}"
+            )
     return found
+
+
+def _by_place(submissions: Iterable[Given]) -> list[tuple[engine.Queue, list[Given]]]:
+    """Who was given anything, to be asked, and what that was."""
+    found: dict[tuple[str, str], list[Given]] = {}
+    for each in submissions:
+        found.setdefault(each.place, []).append(each)
+    return [
+        (QUEUES[launcher](engine.Settings(launcher_options=where)), cells)
+        for (launcher, where), cells in found.items()
+    ]
 
 
 def forget(workdir: pathlib.Path, cells: Sequence[cells_lib.Cell]) -> None:
@@ -123,14 +118,11 @@ def forget(workdir: pathlib.Path, cells: Sequence[cells_lib.Cell]) -> None:
     What comes out of the bucket later would get into their way.
     """
     before, keys = remembered(workdir), {cell.key for cell in cells}
-    after: list[Submission] = []
-    for each in before:
-        kept = [cell for cell in each.cells if not cell.there or cell.key not in keys]
-        if len(kept) < len(each.cells):
-            _log.warning("cells that %s was given run here now: cancel them there", each.launcher)
-        after.append(dataclasses.replace(each, cells=kept))
-    if after != before:
-        remember(workdir, after)
+    gone = [each for each in before if each.there and each.key in keys]
+    for launcher in dict.fromkeys(each.launcher for each in gone):
+        _log.warning("cells that %s was given run here now: cancel them there", launcher)
+    if gone:
+        remember(workdir, [each for each in before if each not in gone])
 
 
 def check(settings: engine.Settings, base: config_lib.Config) -> None:
@@ -158,26 +150,26 @@ def check(settings: engine.Settings, base: config_lib.Config) -> None:
 
 
 def require_no_other(
-    cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, queue: engine.Queue
+    cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: engine.Engine
 ) -> None:
     """Raises UserError if an engine on this disk has a cell with another configuration than this.
 
     Raises:
       EngineError: it does not answer.
     """
+    if not isinstance(launcher, engine.Queue) or not launcher.shares_disk:
+        return
     wanted = {(cell.row, cell.seed): cell for cell in cells}
-    keys = {cell.key for cell in cells}
-    asked = {
-        cell.job: wanted[cell.row, cell.seed]
+    earlier = {
+        each.job: wanted[each.row, each.seed]
         for each in remembered(workdir)
-        if queue.shares_disk and each.is_at(queue)
-        for cell in each.cells
-        if (cell.row, cell.seed) in wanted and cell.key not in keys
+        if each.launcher == launcher.name
+        and each.digest != wanted.get((each.row, each.seed), each).digest
     }
-    for job in queue.queue([*asked]) if asked else ():
+    for job in launcher.queue([*earlier]) if earlier else ():
         raise errors.UserError(
-            f"{asked[job].name}: its config has changed, and {queue.name} has a job of the earlier "
-            f"one: {shlex.join(queue.cancelling(job))} first"
+            f"{earlier[job].name}: its config has changed, and {launcher.name} has a job of the "
+            f"earlier one: {shlex.join(launcher.cancelling(job))} first"
         )
 
 
@@ -194,35 +186,32 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     """
     if more and not queue.shares_disk:
         raise errors.UserError("--wandb is for --launcher=local and slurm")
-    bucket, before = queue.settings.bucket, remembered(work.workdir)
+    before = remembered(work.workdir)
     ours, others = _queued(work, queue, before)
-    if queued := ours | others:
+    if queued := {each.key for each in [*ours, *others]}:
         _log.info("%d cells are in the engine's queue already", len(queued))
-    # One may be in the queue without being written down, once the record was deleted.
-    known = {cell.job for each in before for cell in each.cells}
-    unknown = [given(cell, bucket) for cell in work.cells if cell.label in ours - known]
-    if bucket and unknown:
-        before = _added(before, queue, unknown)
+    if any(each not in before for each in ours):  # which happens once the record was deleted
+        before = _with(before, ours)
         remember(work.workdir, before)
-    waiting = [cell for cell in work.cells if cell.label not in queued]
+    waiting = [cell for cell in work.cells if cell.key not in queued]
     if not waiting:
         return
     work = dataclasses.replace(work, cells=waiting)
-    cells = work.in_order()
-    jobs = work.jobs(*more)
+    cells, jobs = work.in_order(), work.jobs(*more)
     folders: list[files.Path] = [cell.folder for cell in cells]
-    if bucket:
-        places = [given(cell, bucket).there for cell in cells]
-        pairs = zip(cells, places, strict=True)
-        jobs = [cell.job(engine.PYTHON, place, "cache") for cell, place in pairs]
+    if not queue.shares_disk:
+        places = [given(cell, queue).there for cell in cells]
+        jobs = [
+            cell.job(engine.PYTHON, place, "cache")
+            for cell, place in zip(cells, places, strict=True)
+        ]
         folders += map(files.path, places)
     report = [sys.executable, "-m", "experiments.report", f"--workdir={work.workdir}"]
     batch = engine.Batch(engine.label(work.table, "sweep"), jobs, work.workdir, report)
 
     def note(names: Sequence[str]) -> None:
         named = zip(cells, names, strict=False)  # no names once they are taken back
-        new = [given(cell, bucket, name) for cell, name in named]
-        remember(work.workdir, _added(before, queue, new))
+        remember(work.workdir, _with(before, [given(cell, queue, name) for cell, name in named]))
 
     with cells_lib.without_failures(folder / "failure.json" for folder in folders):
         said = queue.submit(batch, note)
@@ -231,56 +220,49 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     _log.info("%s", said)
 
 
-def _added(
-    before: Sequence[Submission], queue: engine.Queue, cells: Sequence[Given]
-) -> list[Submission]:
-    """What engines were given, once this one was given some more."""
-    there = [cell for each in before if each.is_at(queue) for cell in each.cells]
-    keys = {cell.key for cell in cells}
-    there = [cell for cell in there if cell.key not in keys]
-    others = [each for each in before if not each.is_at(queue)]
-    return [*others, Submission(queue.name, queue.where, [*there, *cells])]
+def _with(before: Sequence[Given], new: Sequence[Given]) -> list[Given]:
+    """What engines were given, once one was given some more."""
+    again = {(each.place, each.key) for each in new}
+    return [*(each for each in before if (each.place, each.key) not in again), *new]
 
 
 def _queued(
-    work: cells_lib.Work, queue: engine.Queue, before: Sequence[Submission]
-) -> tuple[set[str], set[str]]:
-    """The labels of cells that this engine has, and that another or another of its places has.
+    work: cells_lib.Work, queue: engine.Queue, before: Sequence[Given]
+) -> tuple[list[Given], list[Given]]:
+    """Which cells this engine has, and which another or another of its places has.
 
     A bucket locks nothing, other than this disk: two machines would write one run.
     """
-    labels = {cell.label: cell.label for cell in work.cells}  # by what engines call them
-    by_key = {cell.key: cell.label for cell in work.cells}
-    for cell in (cell for each in before if each.is_at(queue) for cell in each.cells):
-        if cell.key in by_key:
-            labels[cell.job] = by_key[cell.key]
-    ours = {labels[name] for name in queue.queue([*labels])}
-    others: set[str] = set()
-    for each in before:
-        asked = [cell.job for cell in each.cells if cell.job in labels]
-        if queue.shares_disk or each.queue.shares_disk or each.is_at(queue) or not asked:
-            continue
-        name = shlex.join([each.launcher, *each.where])
+    own = [given(cell, queue) for cell in work.cells]
+    keys, here = {each.key for each in own}, own[0].place
+    earlier = [each for each in before if each.key in keys]
+    jobs = {each.job: each for each in [*own, *earlier] if each.place == here}
+    ours = [jobs[job] for job in queue.queue([*jobs])]
+    others: list[Given] = []
+    known = {each.key for each in ours}
+    rivals = [each for each in earlier if each.place != here and each.there]
+    for other, cells in _by_place([] if queue.shares_disk else rivals):
+        name = shlex.join([other.name, *other.where])
         try:
-            found = set(each.queue.queue(asked)) - ours
+            queued = other.queue([each.job for each in cells])
         except engine.EngineError as error:
             raise engine.EngineError(
                 f"whether {name} still has cells of this sweep cannot be known ({error}): if it is "
                 f"gone, delete {work.workdir / NAME}"
             ) from error
+        found = [each for each in cells if each.job in queued and each.key not in known]
         if found:
-            have = ", ".join(sorted(found))
+            have = ", ".join(sorted(each.job for each in found))
             _log.warning("%s has %s: they run here once they are cancelled there", name, have)
-        others |= found
+        others += found
     return ours, others
 
 
-def fetch(cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, bucket: str) -> None:
-    """Copies what cells have left in this bucket, or where they were given before."""
-    places = [given(cell, bucket) for cell in cells] if bucket else []
+def fetch(cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: engine.Engine) -> None:
+    """Copies here what cells have left where this engine, or one before, leaves them."""
     keys = {cell.key for cell in cells}
-    earlier = [cell for each in remembered(workdir) for cell in each.cells if cell.key in keys]
-    for each in dict.fromkeys([*places, *earlier]):
+    earlier = [each for each in remembered(workdir) if each.key in keys]
+    for each in [*(given(cell, launcher) for cell in cells), *earlier]:
         _fetch(each, workdir)
 
 
@@ -313,11 +295,11 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
 
     See `progress.read`. A cell that one of them has is not lost because another has it no more.
     """
-    digests, found = results.digests(workdir), dict[tuple[str, int], str]()
-    for each in remembered(workdir):
-        cells = [cell for cell in each.cells if cell.digest in digests]
+    digests = results.digests(workdir)
+    found: dict[tuple[str, int], str] = {}
+    for queue, cells in _by_place(each for each in remembered(workdir) if each.digest in digests):
         try:
-            said = _states(each.queue, cells, workdir) if cells else {}
+            said = _states(queue, cells, workdir)
         except (engine.EngineError, OSError) as error:
             _log.warning("what follows is what the files say: %s", error)
             continue
@@ -342,11 +324,11 @@ def _states(
                 refused[cell.row, cell.seed] = f"{progress.FAILED}: {error}"
     if not queue.answers:
         return refused
+    lost = f"{progress.LOST}: {queue.name} has no job {{}} any more"
     found: dict[tuple[str, int], str] = {}
     for cell in cells:
-        lost = f"{progress.LOST}: {queue.name} has no job {cell.job} any more"
-        if queue.shares_disk:
+        found[cell.row, cell.seed] = queued.get(cell.job, lost.format(cell.job))
+        if cell.job not in queued and queue.shares_disk:
             log = results.cell_folder(workdir, cell.row, cell.seed) / "log.txt"
-            lost += f"; its last word: {cells_lib.last_line(log)}"
-        found[cell.row, cell.seed] = queued.get(cell.job, lost)
+            found[cell.row, cell.seed] += f"; its last word: {cells_lib.last_line(log)}"
     return found | refused

@@ -17,6 +17,7 @@ from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import progress, results, reuse, seconds
 from experiments.sweep import rows as rows_lib
+from launch import local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, paper
 from transformer_jax import flags as flags_lib
@@ -103,7 +104,7 @@ def main(
         _require_no_other(workdir, table, None)
         progress.show(workdir, handing_over.states(workdir))
         return 0
-    launcher = launcher_lib.Launcher()
+    launcher = launcher_lib.chosen()
     tracking.require_package(_WANDB.value)
     base = flags_lib.read_config(_CONFIG)
     rows = rows_for(base)
@@ -141,9 +142,9 @@ def main(
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     with launcher_lib.as_user_errors():
-        launcher.check(base)
-        if _MATCH.value == "seconds":
-            launcher.require_measured_here(base, workdir)
+        launcher_lib.check(launcher, base)
+        if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
+            seconds.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table, _MATCH.value or "")
     seeds = {
         name: max(_SEEDS.value, least_seeds(row))
@@ -195,9 +196,9 @@ def _prepare(
         for seed in range(seeds[row])
     ]
     with launcher_lib.as_user_errors():
-        launcher.require_no_other(cells, workdir)
+        handing_over.require_no_other(cells, workdir, launcher)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
-    launcher.fetch(missing, workdir)
+    handing_over.fetch(missing, workdir, launcher)
     return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 
@@ -227,7 +228,7 @@ def _run(
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
         with launcher_lib.as_user_errors():
-            now_failed = launcher.start(work, more)
+            now_failed = launcher_lib.start(launcher, work, more)
         handed_over = now_failed is None
         failed += now_failed or []
     for line in failed:
@@ -249,7 +250,7 @@ def _measured_seconds(
     with launcher_lib.as_user_errors():
         return seconds.measured(
             base, rows, workdir, cells_lib.config_arguments(flags_lib.overrides()), cache_dir,
-            lambda: launcher.devices_here(base),
+            lambda: launcher_lib.devices_here(launcher, base),
         )  # fmt: skip
 
 
