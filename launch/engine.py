@@ -66,7 +66,7 @@ class Settings:
 
     @property
     def options(self) -> list[str]:
-        """--launcher_options as arguments, ["--zone", "z"] as ["--zone=z"].
+        """--launcher_options as arguments: "--zone z -t 60" as ["--zone=z", "-t60"].
 
         Raises:
           EngineError: a quotation does not end.
@@ -74,10 +74,10 @@ class Settings:
         found: list[str] = []
         try:
             for option in shlex.split(self.launcher_options):
-                if found and found[-1][:2] == "--" and "=" not in found[-1] and option[:1] != "-":
-                    found[-1] += f"={option}"
-                else:
+                if option[:1] == "-" or not found or "=" in found[-1]:
                     found.append(option)
+                else:
+                    found[-1] += f"={option}" if found[-1][:2] == "--" else option
         except ValueError as error:
             raise EngineError(f"--launcher_options={self.launcher_options}: {error}") from error
         return found
@@ -123,17 +123,13 @@ class Engine:
 
 
 class Queue(Engine, abc.ABC):
-    """Takes jobs over, and runs them when there is room.
-
-    Attributes:
-      answers: whether it can be asked which jobs it has.
-    """
-
-    answers: ClassVar[bool] = True
+    """Takes jobs over, and runs them when there is room."""
 
     @abc.abstractmethod
-    def queue(self, names: Sequence[str]) -> dict[str, str]:
+    def queue(self, names: Sequence[str]) -> dict[str, str] | None:
         """Those of some jobs, by the engine's names, that have not ended, and their states.
+
+        None if nobody can be asked.
 
         Raises:
           EngineError: it does not answer.

@@ -1,6 +1,5 @@
 """Runs jobs on this machine, several at a time, each in a process of its own."""
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -8,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 from launch import engine
@@ -169,15 +168,20 @@ def _raise_interrupt(*_: object) -> None:
 
 def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as log, _on_cores(_cores()[slot :: devices.parallel]):
-        return subprocess.Popen(
-            job.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **devices.environment(slot)},
-            start_new_session=True,
-        )
+    cores = _cores()
+    _stay_on(cores[slot :: devices.parallel])  # as what is started now does
+    try:
+        with job.log.open("ab") as log:
+            return subprocess.Popen(
+                job.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **devices.environment(slot)},
+                start_new_session=True,
+            )
+    finally:
+        _stay_on(cores)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -195,15 +199,7 @@ def _cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-@contextlib.contextmanager
-def _on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """A process started meanwhile stays on these cores, where the system can do that."""
-    if not cores or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+def _stay_on(cores: Sequence[int]) -> None:
+    """Keeps this process on some cores, where the system can do that."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)

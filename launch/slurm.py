@@ -61,7 +61,7 @@ class Slurm(engine.Queue):
         for option in self.settings.options:
             if _name(option) in OWN_OPTIONS:
                 raise engine.EngineError(
-                    f"{option} is not for --launcher_options: a sweep sets it itself (--nodes, "
+                    f"{_name(option)} is not for --launcher_options: a sweep sets it itself (--nodes, "
                     "--parallel), or cannot work with it"
                 )
 
@@ -96,7 +96,8 @@ class Slurm(engine.Queue):
         ]
         after = [
             *("sbatch", "--parsable", f"--job-name={batch.name}-report"),
-            *(f"--output={folder}/report.txt", *_shared(self.settings.options)),
+            f"--output={folder}/report.txt",
+            *(each for each in self.settings.options if _name(each) in SHARED_OPTIONS),
             f"{folder}/report.sh",
         ]
         (folder / "submit.sh").write_text(
@@ -119,7 +120,14 @@ class Slurm(engine.Queue):
             _ask(["scontrol", "release", submitted[0]])  # what is not written down does not begin
         except BaseException as error:
             if submitted:
-                self._take_back(error, submitted)  # or all stays as it is
+                command = self.cancelling(*submitted)
+                try:
+                    _ask(command)
+                except engine.EngineError as silent:  # then all stays as it is
+                    raise engine.EngineError(
+                        f"{error}; and {silent}: give {shlex.join(command)} before you start the "
+                        "sweep again"
+                    ) from error
                 remember([])
             shutil.rmtree(folder)
             raise
@@ -128,26 +136,16 @@ class Slurm(engine.Queue):
             f"{submitted[1]}; see --status"
         )
 
-    def _take_back(self, why: BaseException, submitted: Sequence[str]) -> None:
-        """Raises EngineError if Slurm does not answer; it says why this was to be done, too."""
-        command = self.cancelling(*submitted)
-        try:
-            _ask(command)
-        except engine.EngineError as error:
-            raise engine.EngineError(
-                f"{why}; and {error}: give {shlex.join(command)} before you start the sweep again"
-            ) from why
-
     def queue(self, names: Sequence[str]) -> dict[str, str]:
         wanted = set(names)
         found: dict[str, str] = {}
-        answer = _ask(["squeue", "--me", "--noheader", "--array", "--format=%F_%K|%T|%r"])
+        answer = _ask(["squeue", "--me", "--noheader", "--array", "--format=%F|%K|%T|%r"])
         for line in answer.splitlines():
-            task, state, reason = line.strip().split("|", 2)
-            if task in wanted:
-                word = {"RUNNING": "running", "COMPLETING": "running"}.get(state, "queued")
+            job, index, state, reason = line.strip().split("|", 3)
+            if f"{job}_{index}" in wanted:
+                word = "running" if state in ("RUNNING", "COMPLETING") else "queued"
                 silent = word == "running" or reason in ("None", "Priority")
-                found[task] = word if silent else f"{word}: {reason}"
+                found[f"{job}_{index}"] = word if silent else f"{word}: {reason}"
         return found
 
     def cancelling(self, *names: str) -> list[str]:
@@ -157,17 +155,6 @@ class Slurm(engine.Queue):
 def _number(answer: str) -> str:
     """A job's number, as --parsable gives it: number;cluster."""
     return answer.strip().split(";")[0]
-
-
-def _shared(options: Sequence[str]) -> list[str]:
-    """Those of sbatch's options that the report's job needs too."""
-    found: list[str] = []
-    for place, option in enumerate(options):
-        if _name(option) in SHARED_OPTIONS:
-            found.append(option)
-            if option in SHARED_OPTIONS:  # its value comes next
-                found += options[place + 1 : place + 2]
-    return found
 
 
 def _name(option: str) -> str:

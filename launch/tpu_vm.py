@@ -64,7 +64,6 @@ class TpuVm(engine.Queue):
     name = "tpu-vm"
     takes = frozenset({"launcher_options", "bucket", "accelerator", "spot"})
     location = ("--zone=", "--project=")
-    answers = False
 
     def check(self) -> None:
         super().check()
@@ -105,8 +104,8 @@ class TpuVm(engine.Queue):
         print(script)
         return f"nothing was run; these lines are {path} too"
 
-    def queue(self, names: Sequence[str]) -> dict[str, str]:
-        return {}
+    def queue(self, names: Sequence[str]) -> None:
+        return None
 
     def cancelling(self, *names: str) -> list[str]:
         delete = ["gcloud", "compute", "tpus", "queued-resources", "delete"]

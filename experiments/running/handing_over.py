@@ -11,7 +11,7 @@ import pathlib
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from absl import flags
 from ml_collections import config_flags
@@ -63,7 +63,7 @@ class Given:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Who was given it."""
+        """Who was given it, and where."""
         return self.launcher, self.where
 
 
@@ -159,16 +159,16 @@ def require_no_other(
     """
     if not isinstance(launcher, engine.Queue) or not launcher.shares_disk:
         return
-    wanted = {(cell.row, cell.seed): cell for cell in cells}
-    earlier = {
-        each.job: wanted[each.row, each.seed]
+    asked = {
+        each.job: cell
         for each in remembered(workdir)
-        if each.launcher == launcher.name
-        and each.digest != wanted.get((each.row, each.seed), each).digest
+        for cell in cells
+        if (each.launcher, *each.key[:2]) == (launcher.name, *cell.key[:2])
+        and each.digest != cell.digest
     }
-    for job in launcher.queue([*earlier]) if earlier else ():
+    for job in launcher.queue([*asked]) or () if asked else ():
         raise errors.UserError(
-            f"{earlier[job].name}: its config has changed, and {launcher.name} has a job of the "
+            f"{asked[job].name}: its config has changed, and {launcher.name} has a job of the "
             f"earlier one: {shlex.join(launcher.cancelling(job))} first"
         )
 
@@ -237,14 +237,14 @@ def _queued(
     keys, here = {each.key for each in own}, own[0].place
     earlier = [each for each in before if each.key in keys]
     jobs = {each.job: each for each in [*own, *earlier] if each.place == here}
-    ours = [jobs[job] for job in queue.queue([*jobs])]
+    ours = [jobs[job] for job in queue.queue([*jobs]) or ()]
     others: list[Given] = []
     known = {each.key for each in ours}
     rivals = [each for each in earlier if each.place != here and each.there]
     for other, cells in _by_place([] if queue.shares_disk else rivals):
         name = shlex.join([other.name, *other.where])
         try:
-            queued = other.queue([each.job for each in cells])
+            queued = other.queue([each.job for each in cells]) or {}
         except engine.EngineError as error:
             raise engine.EngineError(
                 f"whether {name} still has cells of this sweep cannot be known ({error}): if it is "
@@ -298,37 +298,33 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     digests = results.digests(workdir)
     found: dict[tuple[str, int], str] = {}
     for queue, cells in _by_place(each for each in remembered(workdir) if each.digest in digests):
+        queued = None
         try:
-            said = _states(queue, cells, workdir)
+            try:
+                queued = queue.queue([cell.job for cell in cells])
+            finally:  # a cell that ends meanwhile is either in the queue or has its result
+                said = {cell: _state(cell, queue, queued, workdir) for cell in cells}
         except (engine.EngineError, OSError) as error:
             _log.warning("what follows is what the files say: %s", error)
             continue
-        for place, state in said.items():
-            if found.get(place, progress.LOST).startswith(progress.LOST):
-                found[place] = state
+        for cell, state in said.items():
+            if state and found.get(cell.key[:2], progress.LOST).startswith(progress.LOST):
+                found[cell.key[:2]] = state
     return found
 
 
-def _states(
-    queue: engine.Queue, cells: Sequence[Given], workdir: pathlib.Path
-) -> dict[tuple[str, int], str]:
-    """What an engine says of the cells that it was given, and what comes out of the bucket."""
-    refused: dict[tuple[str, int], str] = {}
+def _state(
+    cell: Given, queue: engine.Queue, queued: Mapping[str, str] | None, workdir: pathlib.Path
+) -> str:
+    """What is to be said of a cell, once what it has left in the bucket is here; "": nothing."""
     try:
-        queued = queue.queue([cell.job for cell in cells])
-    finally:  # a cell that ends meanwhile is either in the queue or has its result
-        for cell in cells:
-            try:
-                _fetch(cell, workdir)
-            except errors.UserError as error:
-                refused[cell.row, cell.seed] = f"{progress.FAILED}: {error}"
-    if not queue.answers:
-        return refused
-    lost = f"{progress.LOST}: {queue.name} has no job {{}} any more"
-    found: dict[tuple[str, int], str] = {}
-    for cell in cells:
-        found[cell.row, cell.seed] = queued.get(cell.job, lost.format(cell.job))
-        if cell.job not in queued and queue.shares_disk:
-            log = results.cell_folder(workdir, cell.row, cell.seed) / "log.txt"
-            found[cell.row, cell.seed] += f"; its last word: {cells_lib.last_line(log)}"
-    return found | refused
+        _fetch(cell, workdir)
+    except errors.UserError as error:
+        return f"{progress.FAILED}: {error}"
+    if queued is None:
+        return ""
+    if cell.job in queued:
+        return queued[cell.job]
+    lost = f"{progress.LOST}: {queue.name} has no job {cell.job} any more"
+    log = results.cell_folder(workdir, cell.row, cell.seed) / "log.txt"
+    return f"{lost}; its last word: {cells_lib.last_line(log)}" if queue.shares_disk else lost
