@@ -61,8 +61,8 @@ class Slurm(engine.Queue):
         for option in self.settings.options:
             if _name(option) in OWN_OPTIONS:
                 raise engine.EngineError(
-                    f"{_name(option)} is not for --launcher_options: a sweep sets it itself (--nodes, "
-                    "--parallel), or cannot work with it"
+                    f"{_name(option)} is not for --launcher_options: a sweep sets it itself "
+                    "(--nodes, --parallel), or cannot work with it"
                 )
 
     def render(self, batch: engine.Batch, folder: pathlib.Path) -> tuple[list[str], list[str]]:

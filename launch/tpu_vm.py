@@ -108,5 +108,6 @@ class TpuVm(engine.Queue):
         return None
 
     def cancelling(self, *names: str) -> list[str]:
+        """The command that deletes slices, with all jobs that they have."""
         delete = ["gcloud", "compute", "tpus", "queued-resources", "delete"]
         return [*delete, *names, *self.where, "--force", "--quiet"]
