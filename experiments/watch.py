@@ -9,7 +9,7 @@ import rich.console
 import rich.live
 from absl import flags
 
-from experiments.running import launchers
+from experiments.running import handing_over
 from experiments.sweep import progress
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
@@ -27,7 +27,7 @@ SECONDS_BETWEEN_QUESTIONS = 30  # to an engine; the files are looked at more oft
 def main() -> int:
     """Shows a sweep until nothing is left to run, or once, where the output is no terminal."""
     workdir = files.local_path(_WORKDIR.value)
-    engine, asked = launchers.states(workdir), time.monotonic()
+    engine, asked = handing_over.states(workdir), time.monotonic()
     cells = progress.read(workdir, engine)
     console = rich.console.Console()
     if console.is_terminal:
@@ -39,7 +39,7 @@ def main() -> int:
                         break
                     time.sleep(_INTERVAL.value)
                     if time.monotonic() - asked >= SECONDS_BETWEEN_QUESTIONS:
-                        engine, asked = launchers.states(workdir), time.monotonic()
+                        engine, asked = handing_over.states(workdir), time.monotonic()
                     cells = progress.read(workdir, engine)
         except KeyboardInterrupt:  # how one who has seen enough goes; what was seen last stays
             pass

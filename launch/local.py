@@ -1,15 +1,16 @@
 """Runs jobs on this machine, several at a time, each in a process of its own."""
 
-import contextlib
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import final
 
-from launch import jobs as jobs_lib
+from launch import engine
 
 SECONDS_TO_SAVE = 120  # for a job that is told to stop
 # The shape that some chips of a TPU host form, by their number.
@@ -63,34 +64,41 @@ class Devices:
         }
 
 
-def devices(parallel: int) -> Devices:
-    """The devices that jobs will find here.
+@final
+class Local(engine.Engine):
+    """This machine."""
 
-    JAX is asked in a process of its own, so that this one claims no device.
+    name = "local"
+    takes = frozenset({"parallel"})
+    shares_disk = True
 
-    Args:
-      parallel: jobs at a time; 0: one for each CPU core that this process may use, or one in all
-        on an accelerator.
+    @functools.cached_property
+    def devices(self) -> Devices:
+        """The devices that jobs will find here, shared out among --parallel at a time.
 
-    Raises:
-      EngineError: JAX has none, or they cannot be shared out among so many.
-    """
-    question = (
-        "import jax; d = jax.devices(); print(jax.default_backend(), len(d), d[0].device_kind)"
-    )
-    answer = jobs_lib.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
-    kind, count, model = answer.splitlines()[-1].split(maxsplit=2)
-    shared = share(kind, int(count), parallel, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-    return dataclasses.replace(shared, model=model)
+        JAX is asked in a process of its own, so that this one claims no device.
+
+        Raises:
+          EngineError: JAX has none, or they cannot be shared out among so many.
+        """
+        question = (
+            "import jax; d = jax.devices(); print(jax.default_backend(), len(d), d[0].device_kind)"
+        )
+        answer = engine.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
+        kind, count, model = answer.splitlines()[-1].split(maxsplit=2)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        shared = share(kind, int(count), self.settings.parallel, visible)
+        return dataclasses.replace(shared, model=model)
 
 
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
-    """Shares out devices; see `devices`.
+    """Shares out devices.
 
     Args:
       kind: of the devices.
       count: how many there are.
-      parallel: as in `devices`.
+      parallel: jobs at a time; 0: one for each CPU core that this process may use, or one in all
+        on an accelerator.
       visible: names of GPUs where not all are to be used, as in CUDA_VISIBLE_DEVICES.
     """
     if kind == "cpu":
@@ -98,7 +106,7 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
     names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
     parallel = parallel or 1
     if parallel > count or (kind == "tpu" and count // parallel not in CHIPS):
-        raise jobs_lib.EngineError(
+        raise engine.EngineError(
             f"--parallel={parallel}: {count} {kind.upper()} devices cannot be shared out among so "
             "many"
         )
@@ -106,10 +114,10 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
 
 
 def run(
-    jobs: Sequence[jobs_lib.Job],
+    jobs: Sequence[engine.Job],
     devices: Devices,
-    on_end: Callable[[jobs_lib.Job, int], None],
-    on_tick: Callable[[Sequence[jobs_lib.Job]], None],
+    on_end: Callable[[engine.Job, int], None],
+    on_tick: Callable[[Sequence[engine.Job]], None],
 ) -> None:
     """Runs jobs in their order, some at a time, each on its own share of cores and devices.
 
@@ -127,7 +135,7 @@ def run(
     # One that is ignored, as SIGHUP under nohup, stays so.
     ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
     before = [signal.signal(end, _raise_interrupt) for end in ends]
-    running: dict[int, tuple[jobs_lib.Job, subprocess.Popen[bytes]]] = {}
+    running: dict[int, tuple[engine.Job, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or running:
             for slot in range(devices.parallel):
@@ -141,7 +149,7 @@ def run(
                 if code is None:
                     continue
                 del running[slot]
-                if code == jobs_lib.RUN_AGAIN:
+                if code == engine.RUN_AGAIN:
                     waiting.insert(0, job)
                 else:
                     on_end(job, code)
@@ -158,17 +166,22 @@ def _raise_interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(job: jobs_lib.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
+def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as log, _on_cores(_cores()[slot :: devices.parallel]):
-        return subprocess.Popen(
-            job.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **devices.environment(slot)},
-            start_new_session=True,
-        )
+    cores = _cores()
+    _stay_on(cores[slot :: devices.parallel])  # as what is started now does
+    try:
+        with job.log.open("ab") as log:
+            return subprocess.Popen(
+                job.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **devices.environment(slot)},
+                start_new_session=True,
+            )
+    finally:
+        _stay_on(cores)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -186,15 +199,7 @@ def _cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-@contextlib.contextmanager
-def _on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """A process started meanwhile stays on these cores, where the system can do that."""
-    if not cores or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+def _stay_on(cores: Sequence[int]) -> None:
+    """Keeps this process on some cores, where the system can do that."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)

@@ -7,10 +7,14 @@ Slurm's: `slurm.sh` asks for another turn for a cell that was stopped.
 
 import pathlib
 import shlex
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import final
 
-from launch import jobs as jobs_lib
+from launch import engine
 
+REMEDY = "start the sweep on a machine from which jobs are submitted"
 SCRIPT = pathlib.Path(__file__).with_name("slurm.sh")
 # What this module sets itself, or cannot work with.
 OWN_OPTIONS = {
@@ -36,158 +40,121 @@ cd {checkout} && exec {command} >> "$log" 2>&1
 """
 
 
-def require(options: Sequence[str]) -> None:
-    """Raises EngineError unless Slurm's commands are here, and take these options from us."""
-    for option in options:
-        if _name(option) in OWN_OPTIONS:
-            raise jobs_lib.EngineError(
-                f"{option} is not for --launcher_options: a sweep sets it itself (--nodes, "
-                "--parallel), or cannot work with it"
+@final
+class Slurm(engine.Queue):
+    """Tasks of job arrays, by their numbers: 12_3."""
+
+    name = "slurm"
+    takes = frozenset({"parallel", "nodes", "launcher_options", "slurm_script"})
+    programs = MappingProxyType(dict.fromkeys(("sbatch", "squeue", "scancel", "scontrol"), REMEDY))
+    shares_disk = True
+
+    @property
+    def _script(self) -> pathlib.Path:
+        """What runs a task."""
+        return pathlib.Path(self.settings.slurm_script or SCRIPT)
+
+    def check(self) -> None:
+        super().check()
+        if not self._script.is_file():
+            raise engine.EngineError(f"--slurm_script={self.settings.slurm_script} is no file")
+        for option in self.settings.options:
+            if _name(option) in OWN_OPTIONS:
+                raise engine.EngineError(
+                    f"{_name(option)} is not for --launcher_options: a sweep sets it itself "
+                    "(--nodes, --parallel), or cannot work with it"
+                )
+
+    def render(self, batch: engine.Batch, folder: pathlib.Path) -> tuple[list[str], list[str]]:
+        """Writes what is to be submitted into a new folder.
+
+        Returns:
+          The command that submits the array, and the report's without its dependency.
+        """
+        folder = folder.absolute()
+        folder.mkdir(parents=True)
+        checkout = shlex.quote(str(pathlib.Path.cwd()))
+        together = ["--distributed"] if self.settings.nodes > 1 else []
+        for index, job in enumerate(batch.jobs):
+            text = _CELL.format(
+                name=" ".join(job.name.split()),
+                log=shlex.quote(str(job.log.absolute())),
+                folder=shlex.quote(str(job.log.parent.absolute())),
+                checkout=checkout,
+                command=shlex.join([*job.command, *together]),
             )
-    for program in ("sbatch", "squeue", "scancel", "scontrol"):
-        jobs_lib.require(
-            program, "slurm", "start the sweep on a machine from which jobs are submitted"
+            (folder / f"{index}.sh").write_text(text, encoding="utf-8")
+        (folder / "report.sh").write_text(
+            f"#!/bin/bash\ncd {checkout} && exec {shlex.join(batch.report)}\n", encoding="utf-8"
+        )
+        limit = f"%{self.settings.parallel}" if self.settings.parallel else ""
+        array = [
+            *("sbatch", "--parsable", f"--job-name={batch.name}"),
+            *(f"--array=0-{len(batch.jobs) - 1}{limit}", f"--nodes={self.settings.nodes}"),
+            *(f"--output={folder}/%a.txt", *self.settings.options),
+            *(str(self._script.absolute()), str(folder)),
+        ]
+        after = [
+            *("sbatch", "--parsable", f"--job-name={batch.name}-report"),
+            f"--output={folder}/report.txt",
+            *(each for each in self.settings.options if _name(each) in SHARED_OPTIONS),
+            f"{folder}/report.sh",
+        ]
+        (folder / "submit.sh").write_text(
+            f"#!/bin/bash\narray=$({shlex.join(array)})\n"
+            f'{after[0]} "--dependency=afterany:${{array%%;*}}" {shlex.join(after[1:])}\n',
+            encoding="utf-8",
+        )
+        return array, after
+
+    def submit(self, batch: engine.Batch, remember: Callable[[Sequence[str]], None]) -> str:
+        taken = [int(path.name) for path in (batch.folder / "slurm").glob("[0-9]*")]
+        folder = batch.folder / "slurm" / str(max(taken, default=0) + 1)
+        array, report = self.render(batch, folder)
+        submitted: list[str] = []
+        try:
+            submitted.append(_number(_ask([array[0], "--hold", *array[1:]])))
+            dependency = f"--dependency=afterany:{submitted[0]}"
+            submitted.append(_number(_ask([report[0], dependency, *report[1:]])))
+            remember([f"{submitted[0]}_{index}" for index in range(len(batch.jobs))])
+            _ask(["scontrol", "release", submitted[0]])  # what is not written down does not begin
+        except BaseException as error:
+            if submitted:
+                command = self.cancelling(*submitted)
+                try:
+                    _ask(command)
+                except engine.EngineError as silent:  # then all stays as it is
+                    raise engine.EngineError(
+                        f"{error}; and {silent}: give {shlex.join(command)} before you start the "
+                        "sweep again"
+                    ) from error
+                remember([])
+            shutil.rmtree(folder)
+            raise
+        return (
+            f"submitted as array {submitted[0]} of {len(batch.jobs)} tasks, and the report as "
+            f"{submitted[1]}; see --status"
         )
 
+    def queue(self, names: Sequence[str]) -> dict[str, str]:
+        wanted = set(names)
+        found: dict[str, str] = {}
+        answer = _ask(["squeue", "--me", "--noheader", "--array", "--format=%F|%K|%T|%r"])
+        for line in answer.splitlines():
+            job, index, state, reason = line.strip().split("|", 3)
+            if f"{job}_{index}" in wanted:
+                word = "running" if state in ("RUNNING", "COMPLETING") else "queued"
+                silent = word == "running" or reason in ("None", "Priority")
+                found[f"{job}_{index}"] = word if silent else f"{word}: {reason}"
+        return found
 
-def render(
-    jobs: Sequence[jobs_lib.Job],
-    report: Sequence[str],
-    folder: pathlib.Path,
-    *,
-    name: str,
-    nodes: int,
-    parallel: int,
-    options: Sequence[str],
-    script: pathlib.Path,
-) -> tuple[list[str], list[str]]:
-    """Writes what is to be submitted, and returns the commands that submit it.
-
-    Args:
-      jobs: the array's tasks, in its order.
-      report: the command that runs when all of them have ended.
-      folder: where to write.
-      name: the jobs'.
-      nodes: of each task.
-      parallel: tasks at a time; 0 for as many as there is room for.
-      options: more of sbatch's.
-      script: that runs a task; see slurm.sh.
-
-    Returns:
-      The array's command, and the report's without its dependency.
-    """
-    folder = folder.absolute()
-    folder.mkdir(parents=True)
-    checkout = shlex.quote(str(pathlib.Path.cwd()))
-    for index, job in enumerate(jobs):
-        text = _CELL.format(
-            name=" ".join(job.name.split()),
-            log=shlex.quote(str(job.log.absolute())),
-            folder=shlex.quote(str(job.folder.absolute())),
-            checkout=checkout,
-            command=shlex.join(job.command),
-        )
-        (folder / f"{index}.sh").write_text(text, encoding="utf-8")
-    (folder / "report.sh").write_text(
-        f"#!/bin/bash\ncd {checkout} && exec {shlex.join(report)}\n", encoding="utf-8"
-    )
-    limit = f"%{parallel}" if parallel else ""
-    array = [
-        "sbatch",
-        "--parsable",
-        f"--job-name={name}",
-        f"--array=0-{len(jobs) - 1}{limit}",
-        f"--nodes={nodes}",
-        f"--output={folder}/%a.txt",
-        *options,
-        str(script.absolute()),
-        str(folder),
-    ]
-    after = [
-        "sbatch",
-        "--parsable",
-        f"--job-name={name}-report",
-        f"--output={folder}/report.txt",
-        *_shared(options),
-        f"{folder}/report.sh",
-    ]
-    (folder / "submit.sh").write_text(
-        f"#!/bin/bash\narray=$({shlex.join(array)})\n"
-        f'{after[0]} "--dependency=afterany:${{array%%;*}}" {shlex.join(after[1:])}\n',
-        encoding="utf-8",
-    )
-    return array, after
+    def cancelling(self, *names: str) -> list[str]:
+        return ["scancel", *names]
 
 
-def submit(array: Sequence[str], report: Sequence[str]) -> tuple[str, str]:
-    """Submits an array, held back until `release`, and the report that waits for it, or nothing.
-
-    Returns:
-      The numbers of both jobs.
-
-    Raises:
-      EngineError: sbatch refuses one of them.
-    """
-    job = _ask([array[0], "--hold", *array[1:]]).strip().split(";")[0]
-    try:
-        after = _ask([report[0], f"--dependency=afterany:{job}", *report[1:]])
-    except BaseException as error:
-        cancel(error, job)
-        raise
-    return job, after.strip().split(";")[0]
-
-
-def cancel(why: BaseException, *jobs: str) -> None:
-    """Takes jobs back.
-
-    Raises:
-      EngineError: Slurm does not answer; it says why they were to be taken back, too.
-    """
-    try:
-        _ask(["scancel", *jobs])
-    except jobs_lib.EngineError as error:
-        raise jobs_lib.EngineError(
-            f"{why}; and {error}: give scancel {' '.join(jobs)} before you start the sweep again"
-        ) from why
-
-
-def release(job: str) -> None:
-    """Lets an array begin.
-
-    Raises:
-      EngineError: Slurm does not answer.
-    """
-    _ask(["scontrol", "release", job])
-
-
-def queue(submitted: Iterable[str]) -> dict[tuple[str, int], str]:
-    """The tasks of arrays that Slurm still has, and their states: {("12", 3): "running", …}.
-
-    Raises:
-      EngineError: Slurm does not answer.
-    """
-    wanted = set(submitted)
-    found: dict[tuple[str, int], str] = {}
-    for line in _ask(
-        ["squeue", "--me", "--noheader", "--array", "--format=%F|%K|%T|%r"]
-    ).splitlines():
-        job, index, state, reason = line.strip().split("|", 3)
-        if job in wanted and index.isdecimal():
-            word = {"RUNNING": "running", "COMPLETING": "running"}.get(state, "queued")
-            why = f": {reason}" if word == "queued" and reason not in ("None", "Priority") else ""
-            found[job, int(index)] = word + why
-    return found
-
-
-def _shared(options: Sequence[str]) -> list[str]:
-    """Those of sbatch's options that the report's job needs too."""
-    found: list[str] = []
-    for place, option in enumerate(options):
-        if _name(option) in SHARED_OPTIONS:
-            found.append(option)
-            if option in SHARED_OPTIONS:  # its value comes next
-                found += options[place + 1 : place + 2]
-    return found
+def _number(answer: str) -> str:
+    """A job's number, as --parsable gives it: number;cluster."""
+    return answer.strip().split(";")[0]
 
 
 def _name(option: str) -> str:
@@ -196,4 +163,4 @@ def _name(option: str) -> str:
 
 
 def _ask(command: Sequence[str]) -> str:
-    return jobs_lib.ask(command, command[0], seconds=120)
+    return engine.ask(command, command[0], seconds=120)

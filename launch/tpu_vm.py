@@ -5,9 +5,12 @@ what they cost. Cells run one after another, each on all hosts of the slice.
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import final
 
-from launch import jobs as jobs_lib
+from launch import engine
+
+FOLDER = "transformer_jax"  # of the checkout's copy
 
 _SCRIPT = """#!/bin/bash
 # The sweep {name} on one Cloud TPU slice. Read it, then run it: bash tpu_vm.sh
@@ -54,57 +57,57 @@ run() {{
 """
 
 
-def render(
-    jobs: Sequence[jobs_lib.Remote],
-    *,
-    name: str,
-    setup: str,
-    accelerator: str,
-    spot: bool,
-    options: Sequence[str],
-) -> str:
-    """A script of gcloud's commands, from the slice's making to its deletion.
+@final
+class TpuVm(engine.Queue):
+    """The lines for one slice."""
 
-    Args:
-      jobs: the cells.
-      name: the slice's.
-      setup: a shell command that installs what cells need, in the checkout.
-      accelerator: the slice's type, v5litepod-8.
-      spot: whether it may be taken away.
-      options: of gcloud's: --zone and --project, --runtime-version and what else a slice needs.
+    name = "tpu-vm"
+    takes = frozenset({"launcher_options", "bucket", "accelerator", "spot"})
+    location = ("--zone=", "--project=")
 
-    Raises:
-      EngineError: --zone or --runtime-version is missing.
-    """
-    for option_name, example in (
-        ("zone", "us-west4-a"),
-        ("runtime-version", "v2-alpha-tpuv5-lite"),
-    ):
-        if not any(option.startswith(f"--{option_name}=") for option in options):
-            raise jobs_lib.EngineError(
-                f"--launcher=tpu-vm needs --{option_name}: add it to --launcher_options, as in "
-                f"--{option_name}={example}"
-            )
-    where = [option for option in options if option.startswith(("--zone=", "--project="))]
-    others = [option for option in options if option not in where] + ["--spot"] * spot
-    folder = "transformer_jax"
-    unpack = f"mkdir -p {folder} && tar -xzf transformer_jax.tar.gz -C {folder} && cd {folder}"
-    cells = "\n".join(
-        f"# {' '.join(job.name.split())}\nrun "
-        + shlex.quote(f"cd {folder} && exec {shlex.join([*job.command, '--distributed'])}")
-        for job in jobs
-    )
-    delete = shlex.join(
-        ["gcloud", "compute", "tpus", "queued-resources", "delete", name, *where, "--force",
-         "--quiet"]
-    )  # fmt: skip
-    return _SCRIPT.format(
-        delete=delete,
-        trap=shlex.quote(delete),
-        name=shlex.quote(name),
-        where=shlex.join(where),
-        accelerator=shlex.quote(accelerator),
-        options="".join(f" {shlex.quote(option)}" for option in others),
-        install=shlex.quote(f"{unpack} && {setup}"),
-        cells=cells,
-    )
+    def check(self) -> None:
+        super().check()
+        for name, example in (("zone", "us-west4-a"), ("runtime-version", "v2-alpha-tpuv5-lite")):
+            if not any(option.startswith(f"--{name}=") for option in self.settings.options):
+                raise engine.EngineError(
+                    f"--launcher=tpu-vm needs --{name}: add it to --launcher_options, as in "
+                    f"--{name}={example}"
+                )
+
+    def script(self, batch: engine.Batch) -> str:
+        """The commands of gcloud, from the slice's making to its deletion."""
+        unpack = f"mkdir -p {FOLDER} && tar -xzf transformer_jax.tar.gz -C {FOLDER} && cd {FOLDER}"
+        cells = "\n".join(
+            f"# {' '.join(job.name.split())}\nrun "
+            + shlex.quote(f"cd {FOLDER} && exec {shlex.join([*job.command, '--distributed'])}")
+            for job in batch.jobs
+        )
+        others = [option for option in self.settings.options if option not in self.where]
+        delete = shlex.join(self.cancelling(batch.name))
+        return _SCRIPT.format(
+            delete=delete,
+            trap=shlex.quote(delete),
+            name=shlex.quote(batch.name),
+            where=shlex.join(self.where),
+            accelerator=shlex.quote(self.settings.accelerator),
+            options="".join(
+                f" {shlex.quote(option)}" for option in [*others, *["--spot"] * self.settings.spot]
+            ),
+            install=shlex.quote(f"{unpack} && {engine.environment('tpu')}"),
+            cells=cells,
+        )
+
+    def submit(self, batch: engine.Batch, remember: Callable[[Sequence[str]], None]) -> str:
+        script, path = self.script(batch), batch.folder / "tpu_vm.sh"
+        path.write_text(script, encoding="utf-8")
+        remember([job.label for job in batch.jobs])
+        print(script)
+        return f"nothing was run; these lines are {path} too"
+
+    def queue(self, names: Sequence[str]) -> None:
+        return None
+
+    def cancelling(self, *names: str) -> list[str]:
+        """The command that deletes slices, with all jobs that they have."""
+        delete = ["gcloud", "compute", "tpus", "queued-resources", "delete"]
+        return [*delete, *names, *self.where, "--force", "--quiet"]

@@ -10,18 +10,19 @@ import subprocess
 
 import pytest
 
-from experiments.running import elsewhere, launcher
+from experiments.running import handing_over
 from experiments.sweep import cells
-from launch import jobs as jobs_lib
-from launch import skypilot, slurm, tpu_vm
+from launch import engine, skypilot, slurm, tpu_vm, xpk
 
 
-def test_machines_of_one_cell_train_it_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(skypilot, "check", lambda path: None)
-    job = jobs_lib.Remote("x", "x", ["echo", "run"])
-    settings = {"name": "x", "setup": "true", "accelerator": "a", "spot": False, "nodes": 2}
-    skypilot.render([job], tmp_path / "x.yaml", **settings)
-    run = (tmp_path / "x.yaml").read_text().split("run: |\n")[1]
+def job(name, *command, folder=pathlib.Path("x")):
+    return engine.Job(name, name, command, folder / "log.txt")
+
+
+def test_machines_of_one_cell_train_it_together(tmp_path):
+    batch = engine.Batch("x", [job("x", "echo", "run")], tmp_path, [])
+    sky = skypilot.SkyPilot(engine.Settings(accelerator="a", nodes=2))
+    run = sky.task(batch, tmp_path / "x.yaml").split("run: |\n")[1]
     variables = {"CELL": "0", "SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.8", "SKYPILOT_NODE_RANK": "1"}
     ran = subprocess.run(["bash", "-c", run], env={**os.environ, **variables}, capture_output=True,
                          text=True, check=True)  # fmt: skip
@@ -52,26 +53,27 @@ def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
 
 def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
     cell = cells.Cell("base", 0, make_config(), {}, tmp_path / "sweep/base/seed0", "0f3a9c12" * 8)
-    place = elsewhere.place(cell, str(tmp_path / "bucket"))
-    there = pathlib.Path(place.there)
+    queue = xpk.Xpk(engine.Settings(bucket=str(tmp_path / "bucket")))
+    given = handing_over.given(cell, queue)
+    there = pathlib.Path(given.there)
     there.mkdir(parents=True)
     (there / "run.json").write_text(json.dumps({"config_hash": cell.digest, "digests": {}}))
     (there / "result.json").write_text("{}")
     (tmp_path / "sweep").mkdir()
-    elsewhere.remember(tmp_path / "sweep", [elsewhere.Submission("xpk", [], [place])])
+    handing_over.remember(tmp_path / "sweep", [given])
     other = dataclasses.replace(cell, digest="1" * 64)
-    launcher.Launcher().fetch([other], tmp_path / "sweep")
+    handing_over.fetch([other], tmp_path / "sweep", queue)
     assert not cell.folder.exists()
-    launcher.Launcher().fetch([cell], tmp_path / "sweep")
+    handing_over.fetch([cell], tmp_path / "sweep", queue)
     assert (cell.folder / "result.json").exists()
-    elsewhere.forget(tmp_path / "sweep", [cell])
-    assert elsewhere.remembered(tmp_path / "sweep") == []
+    handing_over.forget(tmp_path / "sweep", [cell])
+    assert handing_over.remembered(tmp_path / "sweep") == []
 
 
 @pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])
 def test_labels_are_names_that_engines_take(row, make_config):
     cell = cells.Cell(row, 3, make_config(), {}, pathlib.Path("x"), "0f3a9c12" * 8)
-    label = elsewhere.label(cell)
+    label = cell.label
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)  # GKE's
     assert len(label) <= 40
 
@@ -89,14 +91,13 @@ esac
     (tmp_path / "gcloud").chmod(0o755)
     first = "test -e stopped && echo cell 1 >> done || { touch stopped; exit 42; }"
     jobs = [
-        jobs_lib.Remote("one", "one", ["bash", "-c", first, "cell"]),
-        jobs_lib.Remote("two", "two", ["bash", "-c", "exit 1", "cell"]),
-        jobs_lib.Remote("three", "three", ["bash", "-c", "echo cell 3 >> done", "cell"]),
+        job("one", "bash", "-c", first, "cell"),
+        job("two", "bash", "-c", "exit 1", "cell"),
+        job("three", "bash", "-c", "echo cell 3 >> done", "cell"),
     ]
-    options = ["--zone=z", "--project=p", "--runtime-version=v2-alpha-tpuv5-lite", "--network=n"]
-    script = tpu_vm.render(
-        jobs, name="x", setup="true", accelerator="v5litepod-8", spot=True, options=options
-    )
+    options = "--zone z --project=p --runtime-version=v2-alpha-tpuv5-lite --network=n"
+    settings = engine.Settings(launcher_options=options, accelerator="v5litepod-8", spot=True)
+    script = tpu_vm.TpuVm(settings).script(engine.Batch("x", jobs, tmp_path, []))
     (tmp_path / "x.sh").write_text(script)
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     settings = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
@@ -123,25 +124,20 @@ esac
 
 
 def test_slurm_is_given_an_array_and_a_report_that_waits_for_it(tmp_path):
-    jobs = [
-        jobs_lib.Job(
-            f"cell {i}", ["echo", "a b", str(i)], tmp_path / f"{i}/log.txt", tmp_path / str(i)
-        )
-        for i in range(3)
-    ]
-    array, report = slurm.render(
-        jobs, ["echo", "report"], tmp_path / "slurm", name="x", nodes=2, parallel=2,
-        options=["--partition=gpu", "--gpus-per-node=4", "-t", "60"], script=slurm.SCRIPT,
-    )  # fmt: skip
+    jobs = [job(f"cell {i}", "echo", "a b", str(i), folder=tmp_path / str(i)) for i in range(3)]
+    options = "--partition=gpu --gpus-per-node=4 -t 60"
+    settings = engine.Settings(nodes=2, parallel=2, launcher_options=options)
+    batch = engine.Batch("x", jobs, tmp_path, ["echo", "report"])
+    array, report = slurm.Slurm(settings).render(batch, tmp_path / "slurm")
     assert "--array=0-2%2" in array
     assert "--nodes=2" in array
     assert "--gpus-per-node=4" in array
     assert "--partition=gpu" in report
-    assert report[report.index("-t") + 1] == "60"
+    assert "-t60" in report
     assert not any("gpus" in option for option in report)
     script = tmp_path / "slurm/1.sh"
     subprocess.run(["bash", script], check=True)
-    assert (tmp_path / "1/log.txt").read_text() == "a b 1\n"
+    assert (tmp_path / "1/log.txt").read_text() == "a b 1 --distributed\n"
     subprocess.run(["bash", script, "died", "2"], check=True)  # refused: it has said so itself
     assert not (tmp_path / "1/failure.json").exists()
     subprocess.run(["bash", script, "died", "9"], check=True)

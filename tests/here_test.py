@@ -8,8 +8,7 @@ import pytest
 from experiments.running import here
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import results
-from launch import jobs as jobs_lib
-from launch import local
+from launch import engine, local
 from tests import sweeps
 from transformer_jax import config as config_lib
 
@@ -21,11 +20,11 @@ class Made(cells_lib.Work):
 
     def jobs(self, *more):
         return [
-            jobs_lib.Job(
+            engine.Job(
                 cell.name,
+                cell.label,
                 ["mv", str(cell.folder / "later.json"), str(cell.folder / "result.json")],
                 cell.folder / "log.txt",
-                cell.folder,
             )
             for cell in self.cells
         ]

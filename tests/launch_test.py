@@ -154,7 +154,10 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
         engine(program, SLURM)
     variables["SQUEUE"] = ""
     assert not sweep(*edited, "--launcher=slurm", "--bucket=", "--accelerator=", "--nospot").code
-    assert not json.loads((workdir / "clouds.json").read_text())["submissions"][1:]
+    # What the array has now is SkyPilot's no more; what it was given before the edit still is.
+    given = json.loads((workdir / "submissions.json").read_text())["submissions"]
+    assert [each["launcher"] for each in given] == ["skypilot"] * 2 + ["slurm"] * 2
+    assert not {each["digest"] for each in given[:2]} & {each["digest"] for each in given[2:]}
     assert "2 runs: 0 done" in sweep("--status").stdout.decode()
     # And one that is as it was finds its own.
     assert "2 of 2 runs are done" in sweep("--launcher=skypilot").stderr
@@ -184,12 +187,12 @@ def test_if_one_cell_is_refused_none_is_left_with_the_engine(
 
 
 def test_nothing_is_handed_over_beside_a_damaged_record(lenient_sky, sweep, variables, tmp_path):
-    record = tmp_path / "sweep/clouds.json"
+    record = tmp_path / "sweep/submissions.json"
     record.parent.mkdir()
     record.write_text("{")
     refused = sweep("--launcher=skypilot")
     assert refused.code == 2
-    assert "clouds.json is damaged" in refused.stderr
+    assert "submissions.json is damaged" in refused.stderr
     assert not (tmp_path / "calls").exists()
     record.unlink()
     assert not sweep("--launcher=skypilot").code
@@ -257,7 +260,7 @@ def test_what_another_place_has_is_not_handed_over_a_second_time(
     variables["SILENT"] = "--cluster=one"
     done = sweep("--launcher=xpk", "--launcher_options=--cluster=two")
     assert done.code == 2
-    message = r"xpk --cluster=one still .* \(xpk .*no such cluster.*\): .* delete \S+/clouds"
+    message = r"xpk --cluster=one still .* \(xpk .*no such cluster.*\): .* delete \S+/submissions"
     assert re.search(message, done.stderr)
     status = sweep("--status")
     assert "2 runs: 0 done, 0 running, 0 failed, 2 waiting" in status.stdout.decode()
@@ -283,9 +286,11 @@ def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables
     done = sweep(*flags)
     assert done.code == 2
     assert re.search("error: scontrol: Socket .*: give scancel 1 2 before you start", done.stderr)
-    record = tmp_path / "sweep/slurm/submissions.json"
-    assert (record.parent / "1/0.sh").exists()  # Slurm may have it still
-    shutil.rmtree(record.parent)
+    record, folder = tmp_path / "sweep/submissions.json", tmp_path / "sweep/slurm"
+    assert (folder / "1/0.sh").exists()  # Slurm may have it still
+    assert json.loads(record.read_text())["submissions"]
+    shutil.rmtree(folder)
+    record.unlink()
     (tmp_path / "calls").unlink()
     variables["FAILS"] = "scontrol"
     done = sweep(*flags)
@@ -293,7 +298,7 @@ def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables
     assert "error: scontrol: Socket timed out" in done.stderr
     assert calls()[-1] == "scancel 1 2"
     assert json.loads(record.read_text()) == {"submissions": []}
-    assert [path.name for path in record.parent.iterdir()] == ["submissions.json"]
+    assert not list(folder.iterdir())
     variables["FAILS"] = ""
     done = sweep(*flags)
     assert done.code == 0, done.stderr

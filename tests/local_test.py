@@ -5,19 +5,18 @@ import sys
 
 import pytest
 
-from launch import jobs as jobs_lib
-from launch import local
+from launch import engine, local
 
 
 def test_a_job_that_was_stopped_from_outside_is_started_again(tmp_path):
     marker = tmp_path / "marker"
     stop_once = (
         f"import pathlib, sys; path = pathlib.Path({str(marker)!r}); there = path.exists(); "
-        f"path.touch(); sys.exit(0 if there else {jobs_lib.RUN_AGAIN})"
+        f"path.touch(); sys.exit(0 if there else {engine.RUN_AGAIN})"
     )
     codes = {"stopped": stop_once, "failing": "import sys; sys.exit(3)"}
     jobs = [
-        jobs_lib.Job(name, [sys.executable, "-c", code], tmp_path / name / "log.txt", tmp_path)
+        engine.Job(name, name, [sys.executable, "-c", code], tmp_path / name / "log.txt")
         for name, code in codes.items()
     ]
     ended = []
@@ -44,18 +43,15 @@ def test_jobs_at_a_time_have_devices_that_no_other_has():
 
 @pytest.mark.parametrize(("kind", "count", "parallel"), [("gpu", 2, 3), ("tpu", 6, 2)])
 def test_more_jobs_than_devices_are_refused(kind, count, parallel):
-    with pytest.raises(jobs_lib.EngineError, match=f"--parallel={parallel}"):
+    with pytest.raises(engine.EngineError, match=f"--parallel={parallel}"):
         local.share(kind, count, parallel)
 
 
 def test_what_a_job_is_shown_is_its_environment(tmp_path):
     write = "import os, sys; open(sys.argv[1], 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])"
     jobs = [
-        jobs_lib.Job(
-            str(i),
-            [sys.executable, "-c", write, str(tmp_path / str(i))],
-            tmp_path / "log",
-            tmp_path,
+        engine.Job(
+            str(i), str(i), [sys.executable, "-c", write, str(tmp_path / str(i))], tmp_path / "log"
         )
         for i in range(2)
     ]

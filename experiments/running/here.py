@@ -13,11 +13,8 @@ import rich.live
 from experiments.reporting import comparison_table
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import progress, results
-from launch import jobs as jobs_lib
-from launch import local
-from transformer_jax import config as config_lib
+from launch import engine, local
 from transformer_jax import errors
-from transformer_jax.distributed import sharding
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 from transformer_jax.runs import run_folder
@@ -29,28 +26,12 @@ SECONDS_BETWEEN_LINES = 20  # where the output is no terminal
 SECONDS_BETWEEN_LOOKS = 2  # where it is one
 
 
-def devices_for_each(parallel: int, mesh: config_lib.MeshConfig) -> local.Devices:
-    """How this machine's devices are shared out.
-
-    Args:
-      parallel: cells at a time; 0 for as many as is usual here.
-      mesh: what each cell makes of its devices.
-
-    Raises:
-      EngineError: there are too few for so many.
-      UserError: there are too few for the mesh.
-    """
-    devices = local.devices(parallel)
-    sharding.mesh_sizes(mesh, devices.for_each)
-    return devices
-
-
 def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> list[str]:
     """Runs all cells; returns a line for each that failed.
 
     Args:
       work: the cells.
-      devices: see `devices_for_each`.
+      devices: how this machine's are shared out among them.
       more: flags for each.
     """
     by_name = {cell.name: cell for cell in work.cells}
@@ -68,7 +49,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
         else:
             _log.info("%s", text)
 
-    def on_end(job: jobs_lib.Job, code: int) -> None:
+    def on_end(job: engine.Job, code: int) -> None:
         nonlocal ended
         cell = by_name[job.name]
         ended += 1
@@ -81,7 +62,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
             failed.append(f"{cell.name}: {cells_lib.failure(cell, job, code)}")
             say(f"{how} FAILED")
 
-    def on_tick(running: Sequence[jobs_lib.Job]) -> None:
+    def on_tick(running: Sequence[engine.Job]) -> None:
         nonlocal last
         now = time.monotonic()
         if console.is_terminal and now - last >= SECONDS_BETWEEN_LOOKS:

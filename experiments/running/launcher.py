@@ -1,126 +1,110 @@
-"""What runs the cells of a sweep or hands them over, and the flags that say how."""
+"""What --launcher names, which runs the cells of a sweep or is handed them, and its flags."""
 
-import pathlib
-import shlex
-from collections.abc import Sequence
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from absl import flags
 
-from experiments.running import elsewhere
+from experiments.running import handing_over, here
 from experiments.sweep import cells as cells_lib
-from launch import local
+from launch import engine, local
 from transformer_jax import config as config_lib
-from transformer_jax import errors
+from transformer_jax import errors, fields
+from transformer_jax.distributed import sharding
 
 LAUNCHER = flags.DEFINE_string(
     "launcher",
-    "local",
+    local.Local.name,
     "Where to run: local, on this machine; slurm, as an array of jobs; skypilot, as managed jobs; "
     "xpk, as workloads on GKE; tpu-vm prints the lines for one Cloud TPU slice.",
 )
-PARALLEL = flags.DEFINE_integer(
-    "parallel",
-    0,
-    "Runs at a time, which share this machine's devices; 0: one for each CPU core, or one if JAX "
-    "has an accelerator. With slurm: at most so many; 0: as many as it has room for.",
-    lower_bound=0,
-)
-NODES = flags.DEFINE_integer(
-    "nodes", 1, "With an engine: machines that train each run together.", lower_bound=1
-)
-OPTIONS = flags.DEFINE_string(
-    "launcher_options",
-    "",
-    "More options of the engine's own command: '--partition=gpu --gpus-per-node=1 --time=8:00:00'.",
-)
-SLURM_SCRIPT = flags.DEFINE_string(
-    "slurm_script", "", "A changed copy of launch/slurm.sh, which runs a cell."
-)
-BUCKET = flags.DEFINE_string(
-    "bucket", "", "Where machines that share no disk with this one leave runs: gs://BUCKET/FOLDER."
-)
-ACCELERATOR = flags.DEFINE_string(
-    "accelerator", "", "What those machines have, as the engine names it: tpu-v5litepod-8, H100:8."
-)
-SPOT = flags.DEFINE_boolean("spot", False, "Whether those machines may be taken away.")
-
-
-class Launcher:
-    """Runs cells, or hands them to who does."""
-
-    def check(self, base: config_lib.Config) -> None:
-        """Raises UserError if no cell could run, before anything is written."""
-        raise NotImplementedError
-
-    def devices_here(self, base: config_lib.Config) -> local.Devices:
-        """How this machine's devices are shared out among cells.
-
-        Raises:
-          UserError: cells do not run on this machine, or there are too few devices.
-        """
-        raise errors.UserError(
-            f"--match=seconds measures where it is started, not where --launcher="
-            f"{LAUNCHER.value} runs: start it with --dry_run and --launcher=local, and the same "
-            "--workdir, on such a machine first"
+_HELP = {  # of engine.Settings, each of which is a flag
+    "parallel": "Runs at a time, which share this machine's devices; 0: one for each CPU core, or "
+    "one if JAX has an accelerator. With slurm: at most so many; 0: as many as it has room for.",
+    "nodes": "With an engine: machines that train each run together.",
+    "launcher_options": "More options of the engine's own command: '--partition=gpu "
+    "--gpus-per-node=1 --time=8:00:00'.",
+    "slurm_script": "A changed copy of launch/slurm.sh, which runs a cell.",
+    "bucket": "Where machines that share no disk with this one leave runs: gs://BUCKET/FOLDER.",
+    "accelerator": "What those machines have, as the engine names it: tpu-v5litepod-8, H100:8.",
+    "spot": "Whether those machines may be taken away.",
+}
+for _field in dataclasses.fields(engine.Settings):
+    if isinstance(_field.default, bool):
+        flags.DEFINE_boolean(_field.name, _field.default, _HELP[_field.name])
+    elif isinstance(_field.default, int):
+        flags.DEFINE_integer(
+            _field.name, _field.default, _HELP[_field.name], lower_bound=_field.default
         )
-
-    def require_measured_here(self, base: config_lib.Config, workdir: pathlib.Path) -> None:
-        """Raises UserError if seconds a step were measured on other devices than cells will have.
-
-        Cells that run elsewhere are their own starter's care.
-        """
-
-    def require_no_other(self, cells: Sequence[cells_lib.Cell], workdir: pathlib.Path) -> None:
-        """Raises UserError if the engine has a cell with another configuration than this."""
-
-    def places(self, cells: Sequence[cells_lib.Cell]) -> list[elsewhere.Place]:
-        """Where cells that this hands over leave their runs."""
-        return []
-
-    def fetch(self, cells: Sequence[cells_lib.Cell], workdir: pathlib.Path) -> None:
-        """Brings what cells have left elsewhere, now or earlier, into the sweep's folder."""
-        digests = {cell.digest for cell in cells}
-        earlier = [
-            place
-            for given in elsewhere.remembered(workdir)
-            for place in given.cells
-            if place.digest in digests
-        ]
-        elsewhere.fetch(list(dict.fromkeys([*self.places(cells), *earlier])))
-
-    def start(self, work: cells_lib.Work, more: Sequence[str]) -> list[str] | None:
-        """Runs cells to their end, or hands them over.
-
-        Args:
-          work: the cells.
-          more: flags for each.
-
-        Returns:
-          A line for each that failed; None if they have only been handed over.
-        """
-        raise NotImplementedError
+    else:
+        flags.DEFINE_string(_field.name, str(_field.default), _HELP[_field.name])
+Launcher = local.Local | engine.Queue
+LAUNCHERS: dict[str, type[local.Local] | type[engine.Queue]] = {
+    local.Local.name: local.Local,
+    **handing_over.QUEUES,
+}
 
 
-def of_clouds() -> dict[str, Any]:
-    """Flags that only clouds take."""
-    return {"bucket": BUCKET.value, "accelerator": ACCELERATOR.value, "spot": SPOT.value}
-
-
-def refuse(**given: Any) -> None:
-    """Raises UserError if a flag is given that --launcher does not take."""
-    for name, value in given.items():
-        if value:
-            raise errors.UserError(f"--{name} is not for --launcher={LAUNCHER.value}")
-
-
-def options() -> list[str]:
-    """What --launcher_options says, as arguments.
+def chosen() -> Launcher:
+    """The engine that --launcher names, as the flags say.
 
     Raises:
-      UserError: a quotation does not end.
+      UserError: there is none of this name.
     """
+    fields.require_known("--launcher", LAUNCHER.value, LAUNCHERS)
+    values: dict[str, Any] = flags.FLAGS.flag_values_dict()
+    return LAUNCHERS[LAUNCHER.value](engine.Settings(**{name: values[name] for name in _HELP}))
+
+
+def check(launcher: Launcher, base: config_lib.Config) -> None:
+    """Raises UserError or EngineError if no cell could run, before anything is written."""
+    if not launcher.shares_disk:
+        handing_over.check(launcher.settings, base)
+    launcher.check()
+    if isinstance(launcher, local.Local):
+        devices_here(launcher, base)
+
+
+def devices_here(launcher: Launcher, base: config_lib.Config) -> local.Devices:
+    """How this machine's devices are shared out among cells.
+
+    Raises:
+      EngineError: there are too few for so many.
+      UserError: cells do not run on this machine, or there are too few for the mesh.
+    """
+    if not isinstance(launcher, local.Local):
+        raise errors.UserError(
+            f"--match=seconds measures where it is started, not where --launcher={launcher.name} "
+            "runs: start it with --dry_run and --launcher=local, and the same --workdir, on such a "
+            "machine first"
+        )
+    sharding.mesh_sizes(base.mesh, launcher.devices.for_each)
+    return launcher.devices
+
+
+def start(launcher: Launcher, work: cells_lib.Work, more: Sequence[str]) -> list[str] | None:
+    """Runs cells to their end, or hands them over.
+
+    Args:
+      launcher: who runs them or takes them.
+      work: the cells.
+      more: flags for each.
+
+    Returns:
+      A line for each that failed; None if they have only been handed over.
+    """
+    if isinstance(launcher, engine.Queue):
+        return handing_over.start(work, launcher, more)
+    handing_over.forget(work.workdir, work.cells)
+    return here.run(work, launcher.devices, more)
+
+
+@contextlib.contextmanager
+def as_user_errors() -> Iterator[None]:
+    """What an engine refuses is the user's to mend."""
     try:
-        return shlex.split(OPTIONS.value)
-    except ValueError as error:
-        raise errors.UserError(f"--launcher_options={OPTIONS.value}: {error}") from error
+        yield
+    except engine.EngineError as error:
+        raise errors.UserError(str(error)) from error

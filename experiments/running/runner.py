@@ -13,12 +13,14 @@ from absl import flags
 from experiments.analysis import plan
 from experiments.benchmarks import compiled
 from experiments.reporting import document
+from experiments.running import handing_over
 from experiments.running import launcher as launcher_lib
-from experiments.running import launchers
 from experiments.sweep import cells as cells_lib
-from experiments.sweep import progress, results, reuse, seconds
+from experiments.sweep import progress, results, reuse
 from experiments.sweep import rows as rows_lib
+from experiments.sweep import seconds as seconds_lib
 from experiments.sweep import table as table_lib
+from launch import local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -94,9 +96,9 @@ def main(table: table_lib.Table) -> int:
     workdir = files.local_path(_WORKDIR.value)
     if _STATUS.value:
         _require_no_other(workdir, table.name, None)
-        progress.show(workdir, launchers.states(workdir))
+        progress.show(workdir, handing_over.states(workdir))
         return 0
-    launcher = launchers.chosen()
+    launcher = launcher_lib.chosen()
     tracking.require_package(_WANDB.value)
     base = flags_lib.read_config(_CONFIG)
     rows = table.rows(base)
@@ -107,30 +109,16 @@ def main(table: table_lib.Table) -> int:
         measure = functools.partial(_measured_seconds, base, table.name, launcher)
         rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
     tune = parse_tune(_TUNE.value, base)
-    planned = {
-        name: overrides
-        for row in chosen
-        for name, overrides in (
-            (row, rows[row]),
-            *results.tuned(row, rows[row], base, tune).items(),
-        )
-    }
+    planned: dict[str, Mapping[str, Any]] = {}
+    seeds: dict[str, int] = {}
+    for row in chosen:
+        tuned = {row: rows[row], **results.tuned(row, rows[row], base, tune)}
+        planned |= tuned
+        seeds |= dict.fromkeys(tuned, max(_SEEDS.value, table.least_seeds(row)))
     results.require_folders(planned)
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
     if _DRY_RUN.value:
-        devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
-        if _COMPILE.value and not devices:
-            raise errors.UserError("--compile: for what? give --device=v5e-8 with it")
-        if _UTILISATION.value and (_COMPILE.value or not devices):
-            raise errors.UserError(
-                "--utilisation is of --device without --compile, which estimates hours by itself"
-            )
-        chips = compiled.chips(devices.kind, devices.chips) if devices and _COMPILE.value else []
-        plan.list_rows(base, planned, table.reported)
-        if devices and chips:
-            plan.write_compiled(base, planned, _SEEDS.value, devices, chips)
-        elif devices:
-            plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
+        _show_plan(table, base, planned)
         return 0
     if _DEVICE.value or _UTILISATION.value or _COMPILE.value:
         raise errors.UserError(
@@ -138,16 +126,11 @@ def main(table: table_lib.Table) -> int:
         )
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
-    with launchers.as_user_errors():
-        launcher.check(base)
-        if _MATCH.value == "seconds":
-            launcher.require_measured_here(base, workdir)
+    with launcher_lib.as_user_errors():
+        launcher_lib.check(launcher, base)
+        if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
+            seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table.name, _MATCH.value or "")
-    seeds = {
-        name: max(_SEEDS.value, table.least_seeds(row))
-        for row in chosen
-        for name in (row, *results.tuned(row, rows[row], base, tune))
-    }
     cells, missing = _prepare(base, planned, seeds, launcher)
     files.write_json(
         workdir / "sweep.json",
@@ -162,6 +145,23 @@ def main(table: table_lib.Table) -> int:
         },
     )
     return _run(table, cells, missing, launcher)
+
+
+def _show_plan(table: table_lib.Table, base: config_lib.Config, planned: Rows) -> None:
+    """Prints the rows and, with --device, what they cost there."""
+    devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
+    if _COMPILE.value and not devices:
+        raise errors.UserError("--compile: for what? give --device=v5e-8 with it")
+    if _UTILISATION.value and (_COMPILE.value or not devices):
+        raise errors.UserError(
+            "--utilisation is of --device without --compile, which estimates hours by itself"
+        )
+    chips = compiled.chips(devices.kind, devices.chips) if devices and _COMPILE.value else []
+    plan.list_rows(base, planned, table.reported)
+    if devices and chips:
+        plan.write_compiled(base, planned, _SEEDS.value, devices, chips)
+    elif devices:
+        plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
 
 
 def _prepare(
@@ -192,10 +192,10 @@ def _prepare(
         for row, overrides in planned.items()
         for seed in range(seeds[row])
     ]
-    with launchers.as_user_errors():
-        launcher.require_no_other(cells, workdir)
+    with launcher_lib.as_user_errors():
+        handing_over.require_no_other(cells, workdir, launcher)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
-    launcher.fetch(missing, workdir)
+    handing_over.fetch(missing, workdir, launcher)
     return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 
@@ -224,8 +224,8 @@ def _run(
         work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
-        with launchers.as_user_errors():
-            now_failed = launcher.start(work, more)
+        with launcher_lib.as_user_errors():
+            now_failed = launcher_lib.start(launcher, work, more)
         handed_over = now_failed is None
         failed += now_failed or []
     for line in failed:
@@ -240,14 +240,14 @@ def _run(
 def _measured_seconds(
     base: config_lib.Config, table: str, launcher: launcher_lib.Launcher, rows: Rows
 ) -> Mapping[str, float]:
-    """What a step of each row takes; see `seconds.measured`."""
+    """What a step of each row takes; see `seconds_lib.measured`."""
     workdir = files.local_path(_WORKDIR.value)
     _require_no_other(workdir, table, _MATCH.value or "")
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-    with launchers.as_user_errors():
-        return seconds.measured(
+    with launcher_lib.as_user_errors():
+        return seconds_lib.measured(
             base, rows, workdir, cells_lib.config_arguments(flags_lib.overrides()), cache_dir,
-            lambda: launcher.devices_here(base),
+            lambda: launcher_lib.devices_here(launcher, base),
         )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from ml_collections import config_flags
 
 from experiments.benchmarks import cost
 from experiments.sweep import results, reuse
-from launch import jobs as jobs_lib
+from launch import engine
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -54,6 +54,28 @@ class Cell:
         """For people."""
         return f"{self.row}, seed {self.seed}"
 
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What tells it from others, also once the sweep was edited."""
+        return self.row, self.seed, self.digest
+
+    @property
+    def label(self) -> str:
+        """For engines, and of no other run: "a-h-1-s0-0f3a9c12"."""
+        row = engine.label(self.row, "row")[:20].strip("-")
+        return f"{row}-s{self.seed}-{self.digest[:8]}"
+
+    def job(self, python: str, workdir: str, cache_dir: str, *more: str) -> engine.Job:
+        """The process that runs it: its Python and its folders, wherever, and more flags."""
+        command = [python, "-m", "transformer_jax.train", *config_arguments(self.overrides)]
+        folders = [f"--workdir={workdir}", f"--cache_dir={cache_dir}"]
+        return engine.Job(
+            self.name,
+            self.label,
+            [*command, f"--row={self.row}", *folders, *more],
+            self.folder / "log.txt",
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Work:
@@ -84,25 +106,12 @@ class Work:
 
         return sorted(self.cells, key=place)
 
-    def jobs(self, *more: str) -> list[jobs_lib.Job]:
+    def jobs(self, *more: str) -> list[engine.Job]:
         """The processes that run the cells, in order, with more flags of transformer_jax.train."""
+        cache_dir = str(self.cache_dir)
         return [
-            jobs_lib.Job(
-                cell.name,
-                [
-                    *(sys.executable, "-m", "transformer_jax.train", *arguments(cell)),
-                    *(f"--workdir={cell.folder}", f"--cache_dir={self.cache_dir}", *more),
-                ],
-                cell.folder / "log.txt",
-                cell.folder,
-            )
-            for cell in self.in_order()
+            cell.job(sys.executable, str(cell.folder), cache_dir, *more) for cell in self.in_order()
         ]
-
-
-def arguments(cell: Cell) -> list[str]:
-    """What a cell's command says of its configuration, wherever it runs."""
-    return [*config_arguments(cell.overrides), f"--row={cell.row}"]
 
 
 def config_arguments(overrides: Mapping[str, Any]) -> list[str]:
@@ -207,7 +216,7 @@ def without_failures(paths: Iterable[files.Path]) -> Iterator[None]:
         raise
 
 
-def failure(cell: Cell, job: jobs_lib.Job, code: int) -> str:
+def failure(cell: Cell, job: engine.Job, code: int) -> str:
     """One line that says why; a process that died without a word gets its failure.json here.
 
     One that was refused (exit code 2) does not: the folder may be another's at work.

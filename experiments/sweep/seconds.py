@@ -7,8 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launch import jobs as jobs_lib
-from launch import local
+from launch import engine, local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 
@@ -106,7 +105,7 @@ def measured(
         f"--devices={share.described}",
     ]
     command = [sys.executable, "-m", "experiments.sweep.step_time", *config, *arguments]
-    job = jobs_lib.Job("step_time", command, workdir / "seconds.log", workdir)
+    job = engine.Job("step_time", "step-time", command, workdir / "seconds.log")
     job.log.unlink(missing_ok=True)
     codes: list[int] = []
     local.run([job], share, lambda _, code: codes.append(code), lambda _: None)

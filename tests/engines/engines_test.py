@@ -7,13 +7,14 @@ import subprocess
 
 import pytest
 
-from launch import jobs as jobs_lib
-from launch import skypilot, xpk
+from launch import engine, skypilot, xpk
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMAND = ["python", "-m", "transformer_jax.train", "--config=configs/toy.py", "--row=A h=1"]
 JOBS = [
-    jobs_lib.Remote(f"A h=1, seed {seed}", f"a-h-1-s{seed}-0123abcd", [*COMMAND, f"--x={seed}"])
+    engine.Job(
+        f"A h=1, seed {seed}", f"a-h-1-s{seed}-0123abcd", [*COMMAND, f"--x={seed}"], pathlib.Path()
+    )
     for seed in (0, 1)
 ]
 # What prints the task as SkyPilot understands it.
@@ -30,15 +31,10 @@ def engines():
 
 
 def render(path, **changes):
-    settings = {
-        "name": "table3",
-        "setup": "echo 'set up'",
-        "accelerator": "tpu-v5litepod-16",
-        "spot": True,
-        "nodes": 1,
-        **changes,
-    }
-    skypilot.render(JOBS, path, **settings)
+    settings = {"accelerator": "tpu-v5litepod-16", "spot": True, **changes}
+    sky = skypilot.SkyPilot(engine.Settings(**settings))
+    path.write_text(sky.task(engine.Batch("table3", JOBS, path.parent, []), path))
+    skypilot.require_accepted(path)
 
 
 def test_skypilot_reads_from_the_task_what_was_meant(tmp_path):
@@ -53,16 +49,16 @@ def test_skypilot_reads_from_the_task_what_was_meant(tmp_path):
     assert task["resources"]["accelerators"] == {"H100": 8}
     assert task["resources"]["use_spot"] is True
     recovery = task["resources"]["job_recovery"]
-    assert jobs_lib.RUN_AGAIN in recovery["recover_on_exit_codes"]
+    assert engine.RUN_AGAIN in recovery["recover_on_exit_codes"]
     assert not {1, 2} & set(recovery["recover_on_exit_codes"])
     assert recovery["max_restarts_on_errors"] == 0
     assert task["envs"] == {"CELL": "0"}
-    assert task["setup"].strip().endswith("echo 'set up'")
+    assert task["setup"].strip().endswith(engine.environment("cuda"))
 
 
 @pytest.mark.parametrize("changes", [{"nodes": "two"}, {"accelerator": "[unclosed"}])
 def test_a_task_that_skypilot_refuses_is_refused_in_one_line(tmp_path, changes):
-    with pytest.raises(jobs_lib.EngineError, match="SkyPilot refuses the task: ") as caught:
+    with pytest.raises(engine.EngineError, match="SkyPilot refuses the task: ") as caught:
         render(tmp_path / "sweep.yaml", **changes)
     assert "\n" not in str(caught.value)
 
@@ -70,28 +66,31 @@ def test_a_task_that_skypilot_refuses_is_refused_in_one_line(tmp_path, changes):
 def test_where_there_was_never_a_managed_job_none_is_in_the_queue(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     try:
-        assert skypilot.queue() == {}
+        assert skypilot.SkyPilot(engine.Settings()).queue(["x"]) == {}
     finally:
         subprocess.run(["sky", "api", "stop"], check=True)
 
 
+def workloads(options, **settings):
+    return xpk.Xpk(engine.Settings(launcher_options=options, **settings))
+
+
 def test_xpk_takes_the_commands_and_makes_of_them_what_was_meant():
-    options = ["--cluster=c", "--project=p", "--zone=us-central1-a", "--dry-run",
-               "--skip-validation"]  # fmt: skip
-    settings = {"setup": "true", "accelerator": "v5litepod-16", "spot": True, "nodes": 2}
-    for job, command in zip(JOBS, xpk.commands(JOBS, **settings, options=options), strict=True):
-        shown = jobs_lib.ask(command, "xpk", seconds=120)
+    options = "--cluster=c --project=p --zone=us-central1-a --dry-run --skip-validation"
+    taken = workloads(options, accelerator="v5litepod-16", spot=True, nodes=2)
+    for job in JOBS:
+        shown = engine.ask(taken.creation(job), "xpk", seconds=120)
         assert f"name: {job.label}" in shown
         assert f"maxRestarts: {xpk.MAX_RESTARTS}" in shown
-        assert f"true && exec {' '.join(COMMAND[:-1])} '--row=A h=1'" in shown
+        assert engine.environment("tpu").split(" && ")[0] in shown
+        assert f" && exec {' '.join(COMMAND[:-1])} '--row=A h=1'" in shown
         assert "--distributed" in shown
         assert "replicas: 2" in shown
 
 
-def test_what_xpk_refuses_is_one_line():
-    settings = {"setup": "true", "accelerator": "v0-none", "spot": False, "nodes": 1}
-    options = ["--cluster=c", "--project=p", "--zone=z", "--dry-run", "--skip-validation"]
-    commands = xpk.commands(JOBS, **settings, options=options)
-    with pytest.raises(jobs_lib.EngineError, match="xpk workload create: ") as caught:
-        xpk.submit(commands, options)
+def test_what_xpk_refuses_is_one_line(tmp_path):
+    options = "--cluster=c --project=p --zone=z --dry-run --skip-validation"
+    refused = workloads(options, accelerator="v0-none")
+    with pytest.raises(engine.EngineError, match="xpk workload create: ") as caught:
+        refused.submit(engine.Batch("x", JOBS, tmp_path, []), lambda names: None)
     assert "\n" not in str(caught.value)

@@ -103,8 +103,8 @@ FAULTS: dict[str, list[Fault]] = {
     "launch/local.py": [
         Fault(
             "a job that was stopped counts as failed",
-            "if code == jobs_lib.RUN_AGAIN:",
-            "if code == -jobs_lib.RUN_AGAIN:",
+            "if code == engine.RUN_AGAIN:",
+            "if code == -engine.RUN_AGAIN:",
             "tests/local_test.py::test_a_job_that_was_stopped_from_outside_is_started_again",
         ),
         Fault(

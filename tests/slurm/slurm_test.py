@@ -85,10 +85,11 @@ def losses(workdir, cell):
 
 
 def queued(cluster, workdir):
-    """The array's tasks that are in the queue: by index, their state and node."""
-    submissions = json.loads((workdir / "slurm/submissions.json").read_text())["submissions"]
-    arrays = {submission["job"] for submission in submissions}
-    return {int(job[1]): job[2:] for job in cluster.jobs() if job[0] in arrays}
+    """The cells that are in the queue: by row and seed, their state and node."""
+    given = json.loads((workdir / "submissions.json").read_text())["submissions"]
+    cells = {each["job"]: (each["row"], each["seed"]) for each in given}
+    jobs = {"_".join(job[:2]): job[2:] for job in cluster.jobs()}
+    return {cell: jobs[job] for job, cell in cells.items() if job in jobs}
 
 
 def running_cell(cluster, workdir, node, names):
@@ -96,11 +97,9 @@ def running_cell(cluster, workdir, node, names):
     found = []
 
     def is_training():
-        submission = json.loads((workdir / "slurm/submissions.json").read_text())["submissions"][-1]
-        for index, job in queued(cluster, workdir).items():
+        for row_and_seed, job in queued(cluster, workdir).items():
             if job == ("RUNNING", node):
-                task = submission["tasks"][index]
-                cell = names[task["row"], task["seed"]]
+                cell = names[row_and_seed]
                 if 100 <= steps(workdir, cell) < 600 and cell not in found:
                     found.append(cell)
         return bool(found)
@@ -127,7 +126,7 @@ def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
     assert done.returncode == 0, done.stderr
     assert "submitted as array" in done.stderr
     again = sweep(workdir, *FLAGS, "--launcher=slurm", environment=cluster.environment)
-    assert "6 cells are in Slurm's queue already" in again.stderr
+    assert "6 cells are in the engine's queue already" in again.stderr
     assert len(queued(cluster, workdir)) == 6
 
     preempted = running_cell(cluster, workdir, "n0", names)
@@ -187,10 +186,10 @@ def test_a_job_that_slurm_lost_is_said_and_submitted_again(cluster, sweeps):
     workdir = sweeps / "lost"
     flags = ["--rows=base", "--launcher=slurm"]
     assert not sweep(workdir, *flags, environment=cluster.environment).returncode
-    assert list(queued(cluster, workdir)) == [0]
-    (job,) = json.loads((workdir / "slurm/submissions.json").read_text())["submissions"]
+    assert list(queued(cluster, workdir)) == [("base", 0)]
+    (given,) = json.loads((workdir / "submissions.json").read_text())["submissions"]
     cluster.wait(lambda: steps(workdir, "base/seed0") > 0, "the cell trains", 120)
-    cluster.command("scancel", job["job"])
+    cluster.command("scancel", given["job"])
     cluster.wait(lambda: not queued(cluster, workdir), "the cell's end", 60)
     time.sleep(15)  # longer than one that is queued again needs to be seen
     assert not queued(cluster, workdir)
@@ -203,7 +202,7 @@ def test_a_job_that_slurm_lost_is_said_and_submitted_again(cluster, sweeps):
         workdir, *flags, "--config.train.warmup_steps=9", environment=cluster.environment
     )
     assert changed.returncode == 2
-    assert "base, seed 0: its config has changed, and Slurm has a job" in changed.stderr
+    assert "base, seed 0: its config has changed, and slurm has a job" in changed.stderr
     assert len(queued(cluster, workdir)) == 1
     cluster.command("scancel", "--user=root")
     cluster.wait(lambda: not cluster.jobs(), "an empty queue")

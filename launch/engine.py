@@ -1,0 +1,220 @@
+"""What every engine is: it takes some flags, and runs jobs or hands them over."""
+
+import abc
+import dataclasses
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+RUN_AGAIN = 42  # exit code of a job that was stopped from outside and has saved what it had
+PYTHON = ".venv/bin/python"  # of a machine that has a copy of the checkout; see `environment`
+
+
+class EngineError(Exception):
+    """What an engine refuses, or why it cannot be asked: one line with the remedy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A command, which ends with 0 when all is done, and with RUN_AGAIN if it is to go on later.
+
+    Attributes:
+      name: for people: progress and errors.
+      label: for engines: small letters, digits and dashes, at most 40, its own.
+      command: program and arguments; for a machine elsewhere, to be run in the checkout.
+      log: file beside its results that takes what it prints, where it shares this disk.
+    """
+
+    name: str
+    label: str
+    command: Sequence[str]
+    log: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Jobs that are handed over together.
+
+    Attributes:
+      name: small letters, digits and dashes.
+      jobs: in the order in which they should begin.
+      folder: where what is handed over is written down, to be read and run by hand as well.
+      report: the command that runs here when all have ended, if the engine can wait for that.
+    """
+
+    name: str
+    jobs: Sequence[Job]
+    folder: pathlib.Path
+    report: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How jobs are to be run: the values of the flags of these names, which say what each means."""
+
+    parallel: int = 0
+    nodes: int = 1
+    launcher_options: str = ""
+    slurm_script: str = ""
+    bucket: str = ""
+    accelerator: str = ""
+    spot: bool = False
+
+    @property
+    def options(self) -> list[str]:
+        """--launcher_options as arguments: "--zone z -t 60" as ["--zone=z", "-t60"].
+
+        Raises:
+          EngineError: a quotation does not end.
+        """
+        found: list[str] = []
+        try:
+            for option in shlex.split(self.launcher_options):
+                if option[:1] == "-" or not found or "=" in found[-1]:
+                    found.append(option)
+                else:
+                    found[-1] += f"={option}" if found[-1][:2] == "--" else option
+        except ValueError as error:
+            raise EngineError(f"--launcher_options={self.launcher_options}: {error}") from error
+        return found
+
+
+class Engine:
+    """Runs jobs.
+
+    Attributes:
+      name: its value of --launcher.
+      takes: the settings that it has a use for.
+      programs: that it needs here, and what to do without them.
+      location: how those of its options begin that say where it is.
+      shares_disk: whether its machines read and write this one's disk; else they have a copy of the
+        checkout, and leave what they make in a bucket.
+    """
+
+    name: ClassVar[str]
+    takes: ClassVar[frozenset[str]]
+    programs: ClassVar[Mapping[str, str]] = {}
+    location: ClassVar[tuple[str, ...]] = ()
+    shares_disk: ClassVar[bool] = False
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def check(self) -> None:
+        """Raises EngineError if nothing could be run so, before anything is written."""
+        for field in dataclasses.fields(Settings):
+            given = getattr(self.settings, field.name) != field.default
+            if given and field.name not in self.takes:
+                raise EngineError(f"--{field.name} is not for --launcher={self.name}")
+        for program, remedy in self.programs.items():
+            if not shutil.which(program):
+                raise EngineError(
+                    f"--launcher={self.name} needs {program}, which is not installed here: {remedy}"
+                )
+
+    @property
+    def where(self) -> list[str]:
+        """Those of the options that say where it is, such as its cluster."""
+        return [option for option in self.settings.options if option.startswith(self.location)]
+
+
+class Queue(Engine, abc.ABC):
+    """Takes jobs over, and runs them when there is room."""
+
+    @abc.abstractmethod
+    def queue(self, names: Sequence[str]) -> dict[str, str] | None:
+        """Those of some jobs, by the engine's names, that have not ended, and their states.
+
+        None if nobody can be asked.
+
+        Raises:
+          EngineError: it does not answer.
+        """
+
+    @abc.abstractmethod
+    def submit(self, batch: Batch, remember: Callable[[Sequence[str]], None]) -> str:
+        """Hands jobs over, all or none.
+
+        Args:
+          batch: the jobs.
+          remember: is called with the engine's own names of all of them before one can begin, and
+            with none if they were taken back.
+
+        Returns:
+          What was done, in one line.
+
+        Raises:
+          EngineError: the engine refuses one; what it has taken by then is cancelled, as it is when
+            this is interrupted.
+        """
+
+    @abc.abstractmethod
+    def cancelling(self, *names: str) -> list[str]:
+        """The command that takes jobs back, by the engine's names."""
+
+    def create(self, creations: Mapping[str, Sequence[str]], what: str) -> None:
+        """Runs the command that creates each job, by its name; see `submit`."""
+        asked: list[str] = []
+        try:
+            for name, creation in creations.items():
+                asked.append(name)
+                ask(creation, what)
+        except BaseException:
+            for name in asked:
+                subprocess.run(self.cancelling(name), check=False)
+            raise
+
+
+def label(text: str, kind: str) -> str:
+    """Small letters, digits and dashes, a letter first: "A h=1" is "a-h-1", a row "1" "row-1"."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return name if name[:1].isalpha() else f"{kind}-{name}".strip("-")
+
+
+def environment(extra: str) -> str:
+    """A shell command that makes PYTHON in a copy of the checkout, with the versions of this one.
+
+    Args:
+      extra: of setup.py, for the devices: "tpu" or "cuda".
+    """
+    return (
+        "python3 -m pip install --quiet uv && python3 -m uv venv --quiet --clear --python 3.12 "
+        f".venv && python3 -m uv pip install --quiet --python {PYTHON} -c requirements.lock "
+        f"-e '.[{extra},gcs]'"
+    )
+
+
+def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 600) -> str:
+    """What a command of an engine prints.
+
+    Args:
+      command: program and arguments.
+      what: it is, for the error.
+      whole: whether all that it says of an error is to be repeated, or the last line.
+      seconds: it has for its answer.
+
+    Raises:
+      EngineError: it fails, or does not end.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,  # no engine is to wait for an answer that nobody is asked for
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(f"{what}: no answer within {seconds:g} seconds") from error
+    except FileNotFoundError as error:
+        raise EngineError(f"{what}: {command[0]} is not installed here") from error
+    if done.returncode:
+        lines = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()
+        said = " ".join(" ".join(lines if whole else lines[-1:]).split())
+        raise EngineError(f"{what}: {said} (exit code {done.returncode})")
+    return done.stdout
