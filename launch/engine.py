@@ -36,7 +36,7 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class Submission:
     """Jobs that are handed over together.
 
     Attributes:
@@ -136,11 +136,11 @@ class Queue(Engine, abc.ABC):
         """
 
     @abc.abstractmethod
-    def submit(self, batch: Batch, remember: Callable[[Sequence[str]], None]) -> str:
+    def submit(self, submission: Submission, remember: Callable[[Sequence[str]], None]) -> str:
         """Hands jobs over, all or none.
 
         Args:
-          batch: the jobs.
+          submission: the jobs.
           remember: is called with the engine's own names of all of them before one can begin, and
             with none if they were taken back.
 

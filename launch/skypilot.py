@@ -61,13 +61,13 @@ class SkyPilot(engine.Queue):
 
     programs = MappingProxyType({"sky": REMEDY})
 
-    def task(self, batch: engine.Batch, path: pathlib.Path) -> str:
+    def task(self, submission: engine.Submission, path: pathlib.Path) -> str:
         """The task that a file is to hold.
 
         Raises:
           EngineError: a command cannot be written into it.
         """
-        for job in batch.jobs:
+        for job in submission.jobs:
             if any(not part.isprintable() for part in job.command):
                 raise engine.EngineError(
                     f"{job.name}: a value with a line break or control character cannot be handed "
@@ -75,7 +75,7 @@ class SkyPilot(engine.Queue):
                 )
         accelerator = self.settings.accelerator
         return _TASK.format(
-            name=batch.name,
+            name=submission.name,
             file=path.name,
             checkout=json.dumps(str(pathlib.Path.cwd())),  # which is a string of YAML too
             nodes=self.settings.nodes,
@@ -86,20 +86,22 @@ class SkyPilot(engine.Queue):
             cells="\n".join(
                 f"  {index})  # {' '.join(job.name.split())}\n"
                 f"    exec {shlex.join(job.command)} $together ;;"
-                for index, job in enumerate(batch.jobs)
+                for index, job in enumerate(submission.jobs)
             ),
         )
 
-    def submit(self, batch: engine.Batch, remember: Callable[[Sequence[str]], None]) -> str:
-        path = batch.folder / "skypilot.yaml"
-        path.write_text(self.task(batch, path), encoding="utf-8")
+    def submit(
+        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
+    ) -> str:
+        path = submission.folder / "skypilot.yaml"
+        path.write_text(self.task(submission, path), encoding="utf-8")
         require_accepted(path)
-        remember([job.label for job in batch.jobs])
+        remember([job.label for job in submission.jobs])
         launch = ["sky", "jobs", "launch", "--yes", "--detach-run"]
         creations = {
             job.label: [*launch, f"--name={job.label}", f"--env=CELL={index}",
                         *self.settings.options, str(path)]
-            for index, job in enumerate(batch.jobs)
+            for index, job in enumerate(submission.jobs)
         }  # fmt: skip
         self.create(creations, "sky jobs launch")
         return f"submitted {len(creations)} managed jobs, which {path} describes"

@@ -65,7 +65,9 @@ class Slurm(engine.Queue):
                     "(--nodes, --parallel), or cannot work with it"
                 )
 
-    def render(self, batch: engine.Batch, folder: pathlib.Path) -> tuple[list[str], list[str]]:
+    def render(
+        self, submission: engine.Submission, folder: pathlib.Path
+    ) -> tuple[list[str], list[str]]:
         """Writes what is to be submitted into a new folder.
 
         Returns:
@@ -75,7 +77,7 @@ class Slurm(engine.Queue):
         folder.mkdir(parents=True)
         checkout = shlex.quote(str(pathlib.Path.cwd()))
         together = ["--distributed"] if self.settings.nodes > 1 else []
-        for index, job in enumerate(batch.jobs):
+        for index, job in enumerate(submission.jobs):
             text = _CELL.format(
                 name=" ".join(job.name.split()),
                 log=shlex.quote(str(job.log.absolute())),
@@ -85,17 +87,18 @@ class Slurm(engine.Queue):
             )
             (folder / f"{index}.sh").write_text(text, encoding="utf-8")
         (folder / "report.sh").write_text(
-            f"#!/bin/bash\ncd {checkout} && exec {shlex.join(batch.report)}\n", encoding="utf-8"
+            f"#!/bin/bash\ncd {checkout} && exec {shlex.join(submission.report)}\n",
+            encoding="utf-8",
         )
         limit = f"%{self.settings.parallel}" if self.settings.parallel else ""
         array = [
-            *("sbatch", "--parsable", f"--job-name={batch.name}"),
-            *(f"--array=0-{len(batch.jobs) - 1}{limit}", f"--nodes={self.settings.nodes}"),
+            *("sbatch", "--parsable", f"--job-name={submission.name}"),
+            *(f"--array=0-{len(submission.jobs) - 1}{limit}", f"--nodes={self.settings.nodes}"),
             *(f"--output={folder}/%a.txt", *self.settings.options),
             *(str(self._script.absolute()), str(folder)),
         ]
         after = [
-            *("sbatch", "--parsable", f"--job-name={batch.name}-report"),
+            *("sbatch", "--parsable", f"--job-name={submission.name}-report"),
             f"--output={folder}/report.txt",
             *(each for each in self.settings.options if _name(each) in SHARED_OPTIONS),
             f"{folder}/report.sh",
@@ -107,16 +110,18 @@ class Slurm(engine.Queue):
         )
         return array, after
 
-    def submit(self, batch: engine.Batch, remember: Callable[[Sequence[str]], None]) -> str:
-        taken = [int(path.name) for path in (batch.folder / "slurm").glob("[0-9]*")]
-        folder = batch.folder / "slurm" / str(max(taken, default=0) + 1)
-        array, report = self.render(batch, folder)
+    def submit(
+        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
+    ) -> str:
+        taken = [int(path.name) for path in (submission.folder / "slurm").glob("[0-9]*")]
+        folder = submission.folder / "slurm" / str(max(taken, default=0) + 1)
+        array, report = self.render(submission, folder)
         submitted: list[str] = []
         try:
             submitted.append(_number(_ask([array[0], "--hold", *array[1:]])))
             dependency = f"--dependency=afterany:{submitted[0]}"
             submitted.append(_number(_ask([report[0], dependency, *report[1:]])))
-            remember([f"{submitted[0]}_{index}" for index in range(len(batch.jobs))])
+            remember([f"{submitted[0]}_{index}" for index in range(len(submission.jobs))])
             _ask(["scontrol", "release", submitted[0]])  # what is not written down does not begin
         except BaseException as error:
             if submitted:
@@ -132,7 +137,7 @@ class Slurm(engine.Queue):
             shutil.rmtree(folder)
             raise
         return (
-            f"submitted as array {submitted[0]} of {len(batch.jobs)} tasks, and the report as "
+            f"submitted as array {submitted[0]} of {len(submission.jobs)} tasks, and the report as "
             f"{submitted[1]}; see --status"
         )
 

@@ -74,20 +74,20 @@ class TpuVm(engine.Queue):
                     f"--{name}={example}"
                 )
 
-    def script(self, batch: engine.Batch) -> str:
+    def script(self, submission: engine.Submission) -> str:
         """The commands of gcloud, from the slice's making to its deletion."""
         unpack = f"mkdir -p {FOLDER} && tar -xzf transformer_jax.tar.gz -C {FOLDER} && cd {FOLDER}"
         cells = "\n".join(
             f"# {' '.join(job.name.split())}\nrun "
             + shlex.quote(f"cd {FOLDER} && exec {shlex.join([*job.command, '--distributed'])}")
-            for job in batch.jobs
+            for job in submission.jobs
         )
         others = [option for option in self.settings.options if option not in self.where]
-        delete = shlex.join(self.cancelling(batch.name))
+        delete = shlex.join(self.cancelling(submission.name))
         return _SCRIPT.format(
             delete=delete,
             trap=shlex.quote(delete),
-            name=shlex.quote(batch.name),
+            name=shlex.quote(submission.name),
             where=shlex.join(self.where),
             accelerator=shlex.quote(self.settings.accelerator),
             options="".join(
@@ -97,10 +97,12 @@ class TpuVm(engine.Queue):
             cells=cells,
         )
 
-    def submit(self, batch: engine.Batch, remember: Callable[[Sequence[str]], None]) -> str:
-        script, path = self.script(batch), batch.folder / "tpu_vm.sh"
+    def submit(
+        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
+    ) -> str:
+        script, path = self.script(submission), submission.folder / "tpu_vm.sh"
         path.write_text(script, encoding="utf-8")
-        remember([job.label for job in batch.jobs])
+        remember([job.label for job in submission.jobs])
         print(script)
         return f"nothing was run; these lines are {path} too"
 

@@ -40,9 +40,11 @@ class Xpk(engine.Queue):
             *self.settings.options,
         ]
 
-    def submit(self, batch: engine.Batch, remember: Callable[[Sequence[str]], None]) -> str:
-        creations = {job.label: self.creation(job) for job in batch.jobs}
-        path = batch.folder / "xpk.sh"
+    def submit(
+        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
+    ) -> str:
+        creations = {job.label: self.creation(job) for job in submission.jobs}
+        path = submission.folder / "xpk.sh"
         lines = ["#!/bin/bash", *map(shlex.join, creations.values())]
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         remember(list(creations))

@@ -20,7 +20,7 @@ def job(name, *command, folder=pathlib.Path("x")):
 
 
 def test_machines_of_one_cell_train_it_together(tmp_path):
-    batch = engine.Batch("x", [job("x", "echo", "run")], tmp_path, [])
+    batch = engine.Submission("x", [job("x", "echo", "run")], tmp_path, [])
     sky = skypilot.SkyPilot(engine.Settings(accelerator="a", nodes=2))
     run = sky.task(batch, tmp_path / "x.yaml").split("run: |\n")[1]
     variables = {"CELL": "0", "SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.8", "SKYPILOT_NODE_RANK": "1"}
@@ -97,7 +97,7 @@ esac
     ]
     options = "--zone z --project=p --runtime-version=v2-alpha-tpuv5-lite --network=n"
     settings = engine.Settings(launcher_options=options, accelerator="v5litepod-8", spot=True)
-    script = tpu_vm.TpuVm(settings).script(engine.Batch("x", jobs, tmp_path, []))
+    script = tpu_vm.TpuVm(settings).script(engine.Submission("x", jobs, tmp_path, []))
     (tmp_path / "x.sh").write_text(script)
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     settings = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
@@ -127,7 +127,7 @@ def test_slurm_is_given_an_array_and_a_report_that_waits_for_it(tmp_path):
     jobs = [job(f"cell {i}", "echo", "a b", str(i), folder=tmp_path / str(i)) for i in range(3)]
     options = "--partition=gpu --gpus-per-node=4 -t 60"
     settings = engine.Settings(nodes=2, parallel=2, launcher_options=options)
-    batch = engine.Batch("x", jobs, tmp_path, ["echo", "report"])
+    batch = engine.Submission("x", jobs, tmp_path, ["echo", "report"])
     array, report = slurm.Slurm(settings).render(batch, tmp_path / "slurm")
     assert "--array=0-2%2" in array
     assert "--nodes=2" in array

@@ -207,14 +207,14 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
         ]
         folders += map(files.path, places)
     report = [sys.executable, "-m", "experiments.report", f"--workdir={work.workdir}"]
-    batch = engine.Batch(engine.label(work.table, "sweep"), jobs, work.workdir, report)
+    submission = engine.Submission(engine.label(work.table, "sweep"), jobs, work.workdir, report)
 
     def note(names: Sequence[str]) -> None:
         named = zip(cells, names, strict=False)  # no names once they are taken back
         remember(work.workdir, _with(before, [given(cell, queue, name) for cell, name in named]))
 
     with cells_lib.without_failures(folder / "failure.json" for folder in folders):
-        said = queue.submit(batch, note)
+        said = queue.submit(submission, note)
     if queue.shares_disk:
         forget(work.workdir, waiting)
     _log.info("%s", said)

@@ -33,7 +33,7 @@ def engines():
 def render(path, **changes):
     settings = {"accelerator": "tpu-v5litepod-16", "spot": True, **changes}
     sky = skypilot.SkyPilot(engine.Settings(**settings))
-    path.write_text(sky.task(engine.Batch("table3", JOBS, path.parent, []), path))
+    path.write_text(sky.task(engine.Submission("table3", JOBS, path.parent, []), path))
     skypilot.require_accepted(path)
 
 
@@ -92,5 +92,5 @@ def test_what_xpk_refuses_is_one_line(tmp_path):
     options = "--cluster=c --project=p --zone=z --dry-run --skip-validation"
     refused = workloads(options, accelerator="v0-none")
     with pytest.raises(engine.EngineError, match="xpk workload create: ") as caught:
-        refused.submit(engine.Batch("x", JOBS, tmp_path, []), lambda names: None)
+        refused.submit(engine.Submission("x", JOBS, tmp_path, []), lambda names: None)
     assert "\n" not in str(caught.value)
