@@ -22,19 +22,10 @@ def pack(
     source_capacity: int,
     target_capacity: int,
 ) -> list[list[int]]:
-    """Packs pairs into rows that both sides fit into.
+    """Packs pairs into rows that both sides fit into; all lengths are in positions.
 
     Each pair, longest target first, joins the row where it leaves the least room for targets, and
-    among those the one with the least room for sources.
-
-    Args:
-      source_lengths: positions that each pair takes in a source row.
-      target_lengths: positions that each pair takes in a target row.
-      source_capacity: positions in a source row.
-      target_capacity: positions in a target row.
-
-    Returns:
-      The rows, each a list of indices of pairs.
+    among those the one with the least room for sources. A row is a list of indices of pairs.
 
     Raises:
       ValueError: a pair fits into no row.
@@ -81,7 +72,7 @@ class Plan:
           source_capacity: positions in a source row.
           target_capacity: positions in a target row.
           window: pairs packed together.
-          seed: of the shuffles.
+          seed: of the shuffles of pairs and rows.
         """
         self._lengths = (source_lengths, target_lengths)
         self._capacities = (source_capacity, target_capacity)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, models, sequences
+from transformer_jax import errors, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search
@@ -26,14 +26,7 @@ CAST = ("kernel", "embedding")
 
 @final
 class Translator:
-    """A trained model, ready to translate.
-
-    Attributes:
-      model: an architecture.
-      params: its parameters.
-      tokenizer: the one that it was trained with.
-      config: its configuration; `config.decode` says how to search.
-    """
+    """A trained model, ready to translate; `config.decode` says how to search."""
 
     def __init__(
         self,
@@ -43,15 +36,7 @@ class Translator:
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
     ) -> None:
-        """Gathers what translating needs.
-
-        Args:
-          model: see above, as the next three.
-          params: its parameters.
-          tokenizer: its own.
-          config: the run's.
-          mesh: the devices that sentences are shared out over.
-        """
+        """Shares out sentences over the devices of a mesh."""
         self.model = model
         self.params = params
         self.tokenizer = tokenizer
@@ -59,16 +44,16 @@ class Translator:
         self._mesh = mesh
         self._weights = cast(params, config.model.dtype)
         self._searches = _side_by_side(config.decode.batch_sentences, mesh)
-        self._search = beam_search.build(model, config.decode, mesh, one_core=self._searches > 1)
+        self._search = beam_search.BeamSearch(
+            model, config.decode, mesh, one_core=self._searches > 1
+        )
 
     def translate(
         self, sentences: Sequence[str], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
         """Translates sentences, in their order; an empty one stays empty.
 
-        Args:
-          sentences: in the source language.
-          progress: called with the number of sentences done so far.
+        Progress is called with the number of sentences done so far.
 
         Raises:
           UserError: a sentence is too long for learned positions, or for the memory there is.
@@ -78,7 +63,7 @@ class Translator:
     def translate_ids(
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
-        """As `translate`, of sentences that are encoded, without end tokens."""
+        """As `translate`, of sentences that are encoded, without EOS."""
         texts = [""] * len(sources)
         done = 0
         for found in self.search(sources):
@@ -89,20 +74,17 @@ class Translator:
         return texts
 
     def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
-        """Translates token lists, without end tokens before and after; an empty one is left out.
-
-        Args:
-          sources: the sentences.
+        """Translates token lists, all without EOS; an empty one is left out.
 
         Yields:
-          Translations by their places among the sources, as they become known.
+          Translations by their indices among the sources, as they become known.
 
         Raises:
-          UserError: see `translate`.
+          UserError: as `translate`.
         """
         places = [place for place, ids in enumerate(sources) if ids]
         self._check_lengths([len(sources[place]) for place in places], places)
-        parts = sharding.parts(self._mesh)
+        parts = sharding.batch_shards(self._mesh)
         rows = -(-self.config.decode.batch_sentences // (parts * self._searches)) * parts
         pool = futures.ThreadPoolExecutor(self._searches)
         try:
@@ -130,7 +112,7 @@ class Translator:
         source = sharding.put(group.batch, self._mesh).source
         found = np.asarray(self._search(self._weights, source).tokens)
         return group, [
-            row[: row.index(tokenizer_lib.END)] if tokenizer_lib.END in row else row
+            row[: row.index(tokenizer_lib.EOS)] if tokenizer_lib.EOS in row else row
             for row in found.tolist()
         ]
 
@@ -145,7 +127,7 @@ class Translator:
 
         def encode(params: Any, source: sequences.Sequences) -> Any:
             limit = length + decode.extra_tokens
-            return models.start_decoding(self.model, params, source, decode.beam_size, limit)
+            return self.model.apply(params, source, decode.beam_size, limit, method="prefill")
 
         needed = memory.of_program(jax.jit(encode).lower(self._weights, source).compile())
         there = memory.of_device(self._mesh)
@@ -163,7 +145,7 @@ class Translator:
         model = self.config.model
         if not positions.KINDS[model.position].bounded:
             return
-        # The end token and the translation's extra tokens need positions too.
+        # The EOS and the translation's extra tokens need positions too.
         limit = model.max_positions - self.config.decode.extra_tokens - 1
         for length, place in zip(lengths, places, strict=True):
             if length > limit:

@@ -52,7 +52,7 @@ def watch() -> None:
 
 
 @contextlib.contextmanager
-def heeded() -> Iterator[None]:
+def handled() -> Iterator[None]:
     """Whoever is in here looks at `reached` after every step.
 
     Raises:
