@@ -65,7 +65,7 @@ def randomly(module, *arguments, method: Any = "__call__"):
 
 @pytest.fixture
 def seen(make_config):
-    """A config; outputs or states of 3 positions, the encoder's of 4, and what each position sees."""
+    """A config; outputs of 3 positions, the encoder's of 4, and what each position sees."""
     rng = np.random.default_rng(0)
     config = make_config().model
     x, encoded = (rng.normal(size=(2, n, config.d_model)).astype(np.float32) for n in (3, 4))

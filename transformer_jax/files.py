@@ -155,8 +155,8 @@ def _require(value: Any, shape: Any, name: str) -> None:
     """Raises ValueError unless a JSON value is of a shape."""
     if isinstance(shape, list):
         _require_kind(value, list, name)
-        for place, item in enumerate(value):
-            _require(item, shape[0], f"{name}[{place}]")
+        for index, item in enumerate(value):
+            _require(item, shape[0], f"{name}[{index}]")
     elif isinstance(shape, Mapping):
         _require_kind(value, dict, name)
         for key, inner in shape.items():

@@ -31,17 +31,17 @@ def fill(
     for row, pairs in enumerate(rows):
         source_start = target_start = 0
         for segment, (source_tokens, target_tokens) in enumerate(pairs, start=1):
-            place = (row, slice(source_start, source_start + len(source_tokens) + 1))
-            source[place] = [*source_tokens, tokenizer_lib.EOS]
-            source_segments[place] = segment
-            source_positions[place] = np.arange(len(source_tokens) + 1)
-            source_start = place[1].stop
-            place = (row, slice(target_start, target_start + len(target_tokens) + 1))
-            target[place] = [tokenizer_lib.BOS, *target_tokens]
-            labels[place] = [*target_tokens, tokenizer_lib.EOS]
-            target_segments[place] = segment
-            target_positions[place] = np.arange(len(target_tokens) + 1)
-            target_start = place[1].stop
+            span = (row, slice(source_start, source_start + len(source_tokens) + 1))
+            source[span] = [*source_tokens, tokenizer_lib.EOS]
+            source_segments[span] = segment
+            source_positions[span] = np.arange(len(source_tokens) + 1)
+            source_start = span[1].stop
+            span = (row, slice(target_start, target_start + len(target_tokens) + 1))
+            target[span] = [tokenizer_lib.BOS, *target_tokens]
+            labels[span] = [*target_tokens, tokenizer_lib.EOS]
+            target_segments[span] = segment
+            target_positions[span] = np.arange(len(target_tokens) + 1)
+            target_start = span[1].stop
     return sequences.Batch(
         sequences.Sequences(source, source_segments, source_positions),
         sequences.Sequences(target, target_segments, target_positions),
@@ -120,7 +120,7 @@ class TrainingBatches:
 
 @dataclasses.dataclass(frozen=True)
 class PaddedBatch:
-    """Pairs of similar length, one to a row, and their places in the list they come from.
+    """Pairs of similar length, one to a row, and their indices in the list they come from.
 
     Rows beyond len(indices) repeat the last pair, so that the number of rows is the same in all
     batches; they do not count.

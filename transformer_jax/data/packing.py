@@ -39,9 +39,9 @@ def pack(
     for pair in order.tolist():
         source, target = int(source_lengths[pair]), int(target_lengths[pair])
         for room in range(target, target_capacity + 1):
-            place = bisect.bisect_left(open_rows[room], (source, -1))
-            if place < len(open_rows[room]):
-                source_room, row = open_rows[room].pop(place)
+            index = bisect.bisect_left(open_rows[room], (source, -1))
+            if index < len(open_rows[room]):
+                source_room, row = open_rows[room].pop(index)
                 break
         else:
             room, source_room, row = target_capacity, source_capacity, len(rows)
@@ -64,16 +64,7 @@ class Plan:
         window: int,
         seed: int,
     ) -> None:
-        """Makes a plan; nothing is packed before it is asked for.
-
-        Args:
-          source_lengths: positions that each pair takes in a source row.
-          target_lengths: positions that each pair takes in a target row.
-          source_capacity: positions in a source row.
-          target_capacity: positions in a target row.
-          window: pairs packed together.
-          seed: of the shuffles of pairs and rows.
-        """
+        """Makes a plan by what `pack` is told, in windows of so many pairs, but packs nothing."""
         self._lengths = (source_lengths, target_lengths)
         self._capacities = (source_capacity, target_capacity)
         self._window = window

@@ -230,9 +230,9 @@ def _continuations(
     best, tokens = _greatest(logits, each)
     normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
     all_scores = (scores[:, :, None] + best - normaliser).reshape(len(scores), -1)
-    top, places = jax.lax.top_k(all_scores, number)
-    tokens = jnp.take_along_axis(tokens.reshape(len(scores), -1), places, axis=1)
-    return top, places // each, tokens
+    top, indices = jax.lax.top_k(all_scores, number)
+    tokens = jnp.take_along_axis(tokens.reshape(len(scores), -1), indices, axis=1)
+    return top, indices // each, tokens
 
 
 def _greatest(
@@ -248,15 +248,15 @@ def _greatest(
     chunk = next((n for n in range(CHUNK, CHUNK // 2, -1) if size % n == 0), CHUNK)
     chunks = -(-size // chunk)
     if chunks <= 2 * number:
-        best, places = jax.lax.top_k(x, number)
-        return best, places
+        best, indices = jax.lax.top_k(x, number)
+        return best, indices
     widths = [(0, 0)] * len(batch) + [(0, chunks * chunk - size)]
     parts = jnp.pad(x, widths, constant_values=-jnp.inf).reshape(*batch, chunks, chunk)
     _, chosen = jax.lax.top_k(parts.max(axis=-1), number)
     chosen = jnp.sort(chosen)  # so that equals keep their order
     few = jnp.take_along_axis(parts, chosen[..., None], axis=-2).reshape(*batch, -1)
-    best, places = jax.lax.top_k(few, number)
-    return best, jnp.take_along_axis(chosen, places // chunk, axis=-1) * chunk + places % chunk
+    best, indices = jax.lax.top_k(few, number)
+    return best, jnp.take_along_axis(chosen, indices // chunk, axis=-1) * chunk + indices % chunk
 
 
 def _rows(beam: _Beam, rows: Int[Array, "B"]) -> _Beam:

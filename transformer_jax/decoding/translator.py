@@ -36,7 +36,7 @@ class Translator:
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
     ) -> None:
-        """Shares out sentences over the devices of a mesh."""
+        """Shards sentences over the devices of a mesh."""
         self.model = model
         self.params = params
         self.tokenizer = tokenizer
@@ -67,8 +67,8 @@ class Translator:
         texts = [""] * len(sources)
         done = 0
         for found in self.search(sources):
-            for place, text in zip(found, self._decode(list(found.values())), strict=True):
-                texts[place] = text
+            for index, text in zip(found, self._decode(list(found.values())), strict=True):
+                texts[index] = text
             done += len(found)
             progress(done)
         return texts
@@ -82,8 +82,8 @@ class Translator:
         Raises:
           UserError: as `translate`.
         """
-        places = [place for place, ids in enumerate(sources) if ids]
-        self._check_lengths([len(sources[place]) for place in places], places)
+        indices = [index for index, ids in enumerate(sources) if ids]
+        self._check_lengths(sources)
         parts = sharding.batch_shards(self._mesh)
         rows = -(-self.config.decode.batch_sentences // (parts * self._searches)) * parts
         pool = futures.ThreadPoolExecutor(self._searches)
@@ -91,18 +91,16 @@ class Translator:
             # With devices of their own, or of other processes, searches keep their order.
             several = pool.map if self._searches > 1 else map
             for is_long, rows_together, search in ((True, parts, map), (False, rows, several)):
-                chosen = [place for place in places if (len(sources[place]) > LONG) == is_long]
+                chosen = [index for index in indices if (len(sources[index]) > LONG) == is_long]
                 groups = list(
                     batching.padded_batches(
-                        [sources[place] for place in chosen], None, rows_together, ROW_MULTIPLE
+                        [sources[index] for index in chosen], None, rows_together, ROW_MULTIPLE
                     )
                 )
                 if is_long and groups:  # the first is the longest
                     self._check_memory(groups[0].batch, chosen[groups[0].indices[0]])
                 for group, found in search(self._search_group, groups):
-                    yield {
-                        chosen[index]: ids for index, ids in zip(group.indices, found, strict=False)
-                    }
+                    yield {chosen[i]: ids for i, ids in zip(group.indices, found, strict=False)}
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -116,7 +114,7 @@ class Translator:
             for row in found.tolist()
         ]
 
-    def _check_memory(self, batch: sequences.Batch, place: int) -> None:
+    def _check_memory(self, batch: sequences.Batch, index: int) -> None:
         """Raises UserError, naming the sentence, if there is too little memory to encode it.
 
         Attention weighs each token against each: ten times the length takes a hundred times the
@@ -133,7 +131,7 @@ class Translator:
         there = memory.of_device(self._mesh)
         if needed is not None and there is not None and needed > there:
             raise errors.UserError(
-                f"sentence {place + 1} has about {length:,} tokens, which take "
+                f"sentence {index + 1} has about {length:,} tokens, which take "
                 f"{needed / 2**30:.1f} GiB of memory where there are {there / 2**30:.1f}: split it"
             )
 
@@ -141,17 +139,17 @@ class Translator:
         # A line break in a translation would shift all lines after it.
         return [text.replace("\n", " ") for text in self.tokenizer.decode(ids)]
 
-    def _check_lengths(self, lengths: list[int], places: list[int]) -> None:
+    def _check_lengths(self, sources: Sequence[Sequence[int]]) -> None:
         model = self.config.model
         if not positions.KINDS[model.position].bounded:
             return
-        # The EOS and the translation's extra tokens need positions too.
+        # EOS and the translation's extra tokens need positions too.
         limit = model.max_positions - self.config.decode.extra_tokens - 1
-        for length, place in zip(lengths, places, strict=True):
-            if length > limit:
+        for index, ids in enumerate(sources):
+            if len(ids) > max(limit, 0):
                 raise errors.UserError(
-                    f"sentence {place + 1} has {length} tokens, but this model's learned positions "
-                    f"(model.max_positions={model.max_positions}) allow at most {limit}"
+                    f"sentence {index + 1} has {len(ids)} tokens, but this model's learned "
+                    f"positions (model.max_positions={model.max_positions}) allow at most {limit}"
                 )
 
 
@@ -166,7 +164,7 @@ def cast(params: Any, dtype: Any) -> Any:
 
 
 def _side_by_side(batch_sentences: int, mesh: jax.sharding.Mesh) -> int:
-    """How many searches share out a batch: on a CPU one for each core, if it is large enough.
+    """How many searches divide a batch: on a CPU one for each core, if it is large enough.
 
     A search on several cores waits for the slowest of them at every product, and these are small.
     """

@@ -233,11 +233,11 @@ class _Peers:
         self._from_first(json.dumps({"found": found}))
         return found
 
-    def _from_first(self, said: str) -> bytes:
-        """What the first says, which is ASCII, and blanks after it."""
+    def _from_first(self, message: str) -> bytes:
+        """The first process's message, which is ASCII, and blanks after it."""
         self.meet()  # devices do not wait for each other as long as processes
-        length = multihost_utils.broadcast_one_to_all(np.int32(len(said) // BYTES + 1)) * BYTES
-        padded = np.frombuffer(said.encode().ljust(int(length)), np.uint8)
+        length = multihost_utils.broadcast_one_to_all(np.int32(len(message) // BYTES + 1)) * BYTES
+        padded = np.frombuffer(message.encode().ljust(int(length)), np.uint8)
         return multihost_utils.broadcast_one_to_all(padded).tobytes()
 
     def meet(self) -> None:

@@ -29,7 +29,7 @@ def of_program(program: jax.stages.Compiled) -> int | None:
 def of_device(mesh: jax.sharding.Mesh) -> int | None:
     """Bytes that each device of a mesh may use.
 
-    CPU devices share out what the machine, or the container, has. None where an accelerator does
+    CPU devices divide what the machine, or the container, has. None where an accelerator does
     not say.
     """
     device = mesh.local_devices[0]

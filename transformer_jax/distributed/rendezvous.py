@@ -69,10 +69,10 @@ def _hear(where: ProcessPlace, deadline: float) -> dict[int, str]:
                     continue
                 caller: Any = key.fileobj
                 selector.unregister(caller)
-                said = b""
+                received = b""
                 with contextlib.suppress(OSError):  # none of ours
-                    said = caller.recv(1024)
-                number, _, name = said.decode(errors="replace").partition(" ")
+                    received = caller.recv(1024)
+                number, _, name = received.decode(errors="replace").partition(" ")
                 if number.isdecimal() and int(number) < where.processes and name:
                     names[int(number)] = name
                     callers.append(caller)

@@ -65,7 +65,7 @@ def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
-    """The rows of a batch shared out over data and fsdp."""
+    """The rows of a batch sharded over data and fsdp."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
@@ -114,7 +114,7 @@ def rows_for_budget(
     """Rows of the global batch: as many as the budget of target positions holds.
 
     Raises:
-      UserError: none, or they cannot be shared out over devices and accumulation steps.
+      UserError: none, or they cannot be sharded over devices and accumulation steps.
     """
     rows = batch_tokens // row_length
     shares = batch_shards(mesh) * accumulation_steps
@@ -144,13 +144,8 @@ def put(
     """
     where = batch_sharding(mesh)
 
-    def place(local: np.ndarray) -> jax.Array:
-        number = len(local) if rows is None else rows
-        here = np.arange(number) if rows is None else np.array(rows_here(number, mesh))
+    def sharded(local: np.ndarray) -> jax.Array:
+        shape = (len(local) if rows is None else rows, *local.shape[1:])
+        return jax.make_array_from_process_local_data(where, local, shape)
 
-        def part(index: Any) -> np.ndarray:
-            return local[np.searchsorted(here, np.arange(number)[index[0]])]
-
-        return jax.make_array_from_callback((number, *local.shape[1:]), where, part)
-
-    return jax.tree.map(place, batch)
+    return jax.tree.map(sharded, batch)

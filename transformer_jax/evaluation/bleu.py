@@ -39,8 +39,8 @@ class _Variant:
         return prepare_as_paper(sentences, language) if self.as_paper else list(sentences)
 
     def signature(self, metric: sacrebleu.BLEU, language: str) -> str:
-        written = str(metric.get_signature())
-        return written.replace("tok:none", _paper_signature(language)) if self.as_paper else written
+        tokeniser = _paper_signature(language) if self.as_paper else "tok:none"
+        return str(metric.get_signature()).replace("tok:none", tokeniser)
 
 
 _HYPHEN = re.compile(rb"(\S)-(\S)")

@@ -254,8 +254,8 @@ class MultiHeadAttention(nn.Module):
         """Attends from each position of x, as the mask allows; `rate` drops weights."""
         queries = self.position.rotate(self.query(x), query_positions)
         bias = self.position.bias(query_positions, key_positions)
-        shown = self.is_mutable_collection("intermediates")  # the weights; never in training
-        if shown or rate is not None:
+        wanted = self.is_mutable_collection("intermediates")  # the weights; never in training
+        if wanted or rate is not None:
             weights = attention_weights(queries, keys_values.keys, mask, bias)
             self.sow("intermediates", "weights", weights)
             weights = dropout.drop(weights, rate, self)

@@ -268,8 +268,8 @@ class Checkpoints:
 
 def _free(path: files.Path) -> files.Path:
     """A path like this one where there is nothing yet."""
-    names = itertools.chain([path.name], (f"{path.name}.{number}" for number in itertools.count(1)))
-    return next(path.with_name(name) for name in names if not path.with_name(name).exists())
+    paths = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+    return next(each for each in itertools.chain([path], paths) if not each.exists())
 
 
 def _unwritten(step: int, error: Exception) -> errors.RunError:

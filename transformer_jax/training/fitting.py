@@ -63,7 +63,7 @@ def refusals_explained(config: config_lib.Config, mesh: jax.sharding.Mesh) -> It
         found = _REFUSAL.search(str(error))
         if not found:
             raise
-        needed, there = (round(float(found[place]) * _UNITS[found[place + 1]]) for place in (1, 3))
+        needed, there = (round(float(found[group]) * _UNITS[found[group + 1]]) for group in (1, 3))
         raise _too_little(config, mesh, needed, there) from error
 
 

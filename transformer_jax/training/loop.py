@@ -83,7 +83,7 @@ def train(
                     log.write(step, values)
                 stop = preemption.reached()
                 if step % config.checkpoint.every == 0 or step == num_steps or stop:
-                    with tally.paused_to_save(step):
+                    with tally.paused(saving=step):
                         checkpoints.save(state, time.monotonic() - started, batches.plan.starts)
                 if stop:
                     checkpoints.wait()
@@ -163,19 +163,13 @@ class _Tally:
         self._steps.append((step, measured))
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time that is not training's, once all steps are known to be good."""
+    def paused(self, saving: int | None = None) -> Iterator[None]:
+        """Time that is not training's, once all steps are known to be good; one may be saved."""
         self._fetch()
         start = time.monotonic()
         yield
         self._paused += time.monotonic() - start
-
-    @contextlib.contextmanager
-    def paused_to_save(self, step: int) -> Iterator[None]:
-        """As `paused`; then there is a checkpoint of that step."""
-        with self.paused():
-            yield
-        self._saved = step
+        self._saved = saving or self._saved
 
     def means(self) -> dict[str, float]:
         """Means over the tokens of all steps, and their speed; begins anew.
@@ -207,14 +201,10 @@ class _Tally:
         found = step_lib.Metrics(*columns) if fetched else None
         for (step, _), one in zip(self._steps, fetched, strict=True):
             if not np.isfinite(one.smoothed_loss + one.gradient_norm):
-                newest = (
-                    f"the last good checkpoint is that of step {self._saved}"
-                    if self._saved
-                    else "there is no checkpoint yet"
-                )
+                newest = f"the last good checkpoint is that of step {self._saved}"
                 raise DivergedError(
                     f"step {step}: loss {one.smoothed_loss}, gradient norm {one.gradient_norm}; "
-                    f"{newest}"
+                    f"{newest if self._saved else 'there is no checkpoint yet'}"
                 )
         return found
 
@@ -248,7 +238,7 @@ def make_batches(
     """The run's input.
 
     Raises:
-      UserError: the batch cannot be shared out over the mesh.
+      UserError: the batch cannot be sharded over the mesh.
     """
     rows = step_lib.rows_of(config, mesh)
     return batching.TrainingBatches(

@@ -35,10 +35,9 @@ class MetricsLog:
         self._tracker = tracker
         self._workdir = workdir
         kept = [record for record in read(workdir) if record["step"] <= step]
-        if isinstance(workdir, pathlib.Path):
-            self._here = workdir
-        else:  # nothing can be added to a file in a bucket
-            self._here = pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
+        # Nothing can be added to a file in a bucket.
+        here = isinstance(workdir, pathlib.Path)
+        self._here = workdir if here else pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
         if tracker:
             for record in kept:  # which a killed start may not have sent
                 values = {name: value for name, value in record.items() if name != "step"}
