@@ -29,7 +29,7 @@ def run(
     workdir: files.Path,
     cache_dir: pathlib.Path,
     *,
-    row: str = "",
+    table_row: str = "",
     overrides: Mapping[str, Any] | None = None,
     profile: bool = False,
     project: tracking.Project = tracking.NONE,
@@ -40,7 +40,7 @@ def run(
       config: the run.
       workdir: its folder; its files are listed in docs/operations.md.
       cache_dir: where tokenizers, encoded corpora and compiled programs are shared.
-      row: its name in a table.
+      table_row: its name in a table.
       overrides: what it changes against the config file, for the record.
       profile: whether to write a JAX trace of a few steps.
       project: where the run is shown.
@@ -77,7 +77,7 @@ def run(
         if done:
             _log.info("%s is there already: nothing is left to do", result)
         else:
-            about = {"row": row, "overrides": dict(overrides or {}), "config_hash": digest}
+            about = {"row": table_row, "overrides": dict(overrides or {}), "config_hash": digest}
             with _tracked(project, config, workdir, about) as tracker:
                 _train_and_evaluate(config, mesh, dataset, workdir, about, tracker, profile)
         hosts.from_first(lambda: None)  # the first has written the result

@@ -56,11 +56,11 @@ def cross_entropy(
       softmax(z) - (1 - eps) onehot(y) - eps / V.
 
     Args:
-      outputs: the decoder's.
+      outputs: the decoder's, at each target position.
       embedding: the matrix that turns them into logits.
-      labels: the tokens that follow.
+      labels: the token that follows each position.
       segments: 0 marks padding, which does not count.
-      smoothing: eps.
+      smoothing: eps; 0 for perplexity.
       chunks: logits are computed for one of so many chunks of the rows at a time; a divisor of B,
         and of the rows of each device.
     """
