@@ -44,7 +44,7 @@ class LanguageModel(transformers.PreTrainedModel, transformers.GenerationMixin):
 
 
 def next_logits(model, params, source, prefixes):
-    """What may follow prefixes that begin with the start token, by a full forward pass."""
+    """What may follow prefixes that begin with BOS, by a full forward pass."""
     rows = [[(source, prefix[1:])] for prefix in prefixes]
     batch = batching.fill(rows, SOURCE_LENGTH, SOURCE_LENGTH + EXTRA)
     return logits(model, params, batch)[:, prefixes.shape[1] - 1]
@@ -67,7 +67,7 @@ def their_search(model, params, source, beam_size, alpha):
 def random_model(config):
     model = models.build(config.model, parity.VOCABULARY)
     params = jax.tree.map(lambda x: 1.5 * x, parity.model_parameters(model))
-    # The last norm leans towards the end token, so that hypotheses end at all lengths.
+    # The last norm leans towards EOS, so that hypotheses end at all lengths.
     norm = params["params"]["decoder_1"]["feed_forward_residual"]["norm"]
     norm["bias"] += 0.5 * params["params"]["embedding"][tokenizer.EOS]
     return model, params
@@ -96,7 +96,7 @@ def test_finds_what_hugging_faces_beam_search_finds(make_config, beam_size, alph
             ended += 1
             assert tokens[: len(expected)].tolist() == expected
             assert not tokens[len(expected) :].any()
-            # Their length, too, counts the end token and not the start.
+            # Their length, too, counts EOS and not BOS.
             parity.assert_close(score, expected_score, "score")
         else:
             assert tokenizer.EOS not in expected

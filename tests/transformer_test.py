@@ -80,7 +80,7 @@ def test_future_target_tokens_do_not_change_logits(make_model, overrides):
     before = logits(model, params, [[(source, target)]])
     changed = [*target[:4], *sentence(9, 3)]
     after = logits(model, params, [[(source, changed)]])
-    # Position t reads the start token and target[:t].
+    # Position t reads BOS and target[:t].
     np.testing.assert_array_equal(before[0, :5], after[0, :5])
     assert np.abs(before[0, 5:8] - after[0, 5:8]).max() > 1e-3
 

@@ -93,14 +93,14 @@ def join(where: rendezvous.ProcessPlace, start_timeout: float, silence_timeout: 
     global _peers
     # Without it JAX ends the process itself when another dies, and not always by name.
     jax.config.update("jax_enable_recoverability", True)
-    told = () if where == rendezvous.DETECTED else dataclasses.astuple(where)
-    if told:
+    known = () if where == rendezvous.DETECTED else dataclasses.astuple(where)
+    if known:
         rendezvous.wait_for_all(where, start_timeout)
     patience = max(start_timeout, 1)
     with _at_most(patience, 2):
         try:
             jax.distributed.initialize(
-                *told,
+                *known,
                 local_device_ids=[],  # all; where JAX detects Slurm, None is one for each process
                 initialization_timeout=int(patience) + 60,  # when JAX would abort, naming nobody
                 heartbeat_timeout_seconds=max(int(silence_timeout), 1),
@@ -113,8 +113,8 @@ def join(where: rendezvous.ProcessPlace, start_timeout: float, silence_timeout: 
             ) from error
     with _at_most(patience, RUN_AGAIN):  # the first look for devices waits for those of all
         name = socket.gethostname().encode()[:64].ljust(64)
-        rows = multihost_utils.process_allgather(np.frombuffer(name, np.uint8))
-    names = [row.tobytes().decode(errors="replace").rstrip() for row in rows]
+        gathered = multihost_utils.process_allgather(np.frombuffer(name, np.uint8))
+    names = [each.tobytes().decode(errors="replace").rstrip() for each in gathered]
     _peers = _Peers(names, silence_timeout)
     if not is_first():
         logging.getLogger("transformer_jax").setLevel(logging.WARNING)
@@ -220,15 +220,15 @@ class _Peers:
 
     def from_first(self, find: Callable[[], T]) -> T:
         if not is_first():
-            told = json.loads(self._from_first(""))
-            if "error" in told:
-                raise (errors.UserError if told["user"] else errors.RunError)(told["error"])
-            return told["found"]
+            received = json.loads(self._from_first(""))
+            if "error" in received:
+                raise (errors.UserError if received["user"] else errors.RunError)(received["error"])
+            return received["found"]
         try:
             found = find()
         except (errors.UserError, errors.RunError) as error:
-            told = {"error": str(error), "user": isinstance(error, errors.UserError)}
-            self._from_first(json.dumps(told))
+            message = {"error": str(error), "user": isinstance(error, errors.UserError)}
+            self._from_first(json.dumps(message))
             raise
         self._from_first(json.dumps({"found": found}))
         return found
