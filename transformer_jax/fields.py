@@ -111,7 +111,7 @@ def require_known(field: str, name: str, known: Collection[str]) -> None:
 
 
 def unknown(whole: str, name: str, known: Collection[str]) -> errors.UserError:
-    """That there is no field of a name, as it was written: a part of it is not known."""
+    """That there is no such field: of its whole name, as it was written, a part is not known."""
     printable = whole if whole.isprintable() and len(whole) < 80 else repr(whole[:80])
     return errors.UserError(f"there is no config field {printable}{_closest(name, known)}")
 

@@ -69,7 +69,7 @@ class TrainingBatches:
         num_steps: int,
         rows_here: Sequence[int] | None = None,
     ) -> None:
-        """Plans the batches of a run; `packing.Plan` says by what.
+        """Plans the batches of a run, as `packing.Plan` does.
 
         A host reads the rows of each batch that `rows_here` names, ascending; None: all.
         """

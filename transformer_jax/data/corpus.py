@@ -45,7 +45,7 @@ class Corpus:
     dev: Pairs
     test: Pairs  # without pairs if there is no test set
     train_digest: str  # SHA-256 that identifies the training set
-    digest: str  # and of training and development set: what a result depends on
+    digest: str  # SHA-256 of training and development set: what a result depends on
     provenance: Mapping[str, Any]  # files, line counts and digests, for the run's record
 
     @property

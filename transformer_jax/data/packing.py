@@ -64,7 +64,10 @@ class Plan:
         window: int,
         seed: int,
     ) -> None:
-        """Makes a plan by what `pack` is told, in windows of so many pairs, but packs nothing."""
+        """Plans rows as `pack` makes them, in windows of so many pairs, shuffled by the seed.
+
+        Nothing is packed before it is asked for.
+        """
         self._lengths = (source_lengths, target_lengths)
         self._capacities = (source_capacity, target_capacity)
         self._window = window

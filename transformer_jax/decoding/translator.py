@@ -63,7 +63,7 @@ class Translator:
     def translate_ids(
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
-        """As `translate`, of sentences that are encoded, without EOS."""
+        """As `translate`, of sentences that are encoded, without BOS and EOS."""
         texts = [""] * len(sources)
         done = 0
         for found in self.search(sources):
@@ -74,7 +74,7 @@ class Translator:
         return texts
 
     def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
-        """Translates token lists, all without EOS; an empty one is left out.
+        """Translates token lists, with neither BOS nor EOS; an empty one is left out.
 
         Yields:
           Translations by their indices among the sources, as they become known.

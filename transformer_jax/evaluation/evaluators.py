@@ -94,7 +94,7 @@ def measure(
     translator: translator_lib.Translator,
     perplexity_of: Callable[[Any], float],
 ) -> Measured:
-    """Measures a model on a set; where several processes share it out, each gets the whole."""
+    """Measures a model on a set; where several processes divide it, each gets the whole."""
     started = time.monotonic()
     ppl = perplexity_of(translator.params)
     hypotheses = translator.translate_ids(

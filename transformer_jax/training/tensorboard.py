@@ -22,7 +22,7 @@ class Events:
     """
 
     def __init__(self, folder: pathlib.Path, name: str, config: config_lib.Config) -> None:
-        """Makes the file; another's of the same second has a name with another end."""
+        """Makes the file; the end of its name tells it from another's of the same second."""
         folder.mkdir(parents=True, exist_ok=True)
         # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
         # that has died of a full disk.
