@@ -17,90 +17,93 @@ path prefixes:
 """
 
 import ml_collections
+from ml_collections import config_dict
+
+_DEFAULTS = config_dict.create(
+    model=config_dict.create(
+        architecture="transformer",  # or what it replaced: rnn, lstm, gru, conv
+        num_layers=6,  # N, in the encoder and again in the decoder
+        d_model=512,  # width of embeddings and of every sub-layer's output
+        d_ff=2048,  # inner width of the feed-forward
+        num_heads=8,  # h
+        num_kv_heads=0,  # key–value heads, a divisor of h; 0: as many as h
+        d_k=64,  # width of one head's queries and keys
+        d_v=64,  # width of one head's values
+        dropout_rate=0.1,  # P_drop: on sub-layer outputs and on embeddings + positions
+        attention_dropout_rate=0.0,  # on attention weights; the paper has none
+        feed_forward_dropout_rate=0.0,  # after the feed-forward's activation; the paper has none
+        position="sinusoidal",  # none, sinusoidal, learned, t5, alibi or rotary
+        max_positions=1024,  # vectors of a learned position table
+        norm="layer_norm",  # layer_norm or rms_norm
+        norm_placement="post",  # post: norm(x + f(x)); pre: x + f(norm(x))
+        feed_forward="relu",  # relu, gelu or swiglu, which has three matrices instead of two
+        attention_pattern="window",  # window or interleaved, with layers that have none between
+        window=0,  # self-attention reaches so many positions to each side; 0: all
+        global_every=3,  # interleaved: every so many layers one without window
+        recurrent_attention="none",  # rnn, lstm, gru: none, dot (Luong) or additive (Bahdanau)
+        kernel_size=3,  # conv: positions that one convolution sees
+        compute_dtype="float32",  # float32 or bfloat16; parameters stay float32
+        attention_kernel="plain",  # plain, or fused: cuDNN's on GPUs, where it takes the shapes
+        rematerialise=False,  # on accelerators: computes layers again for their gradients
+    ),
+    train=config_dict.create(
+        num_steps=100_000,  # optimiser steps
+        warmup_steps=4000,  # steps of linear warm-up before the inverse square root
+        learning_rate_scale=1.0,  # factor on the paper's schedule
+        label_smoothing=0.1,  # eps_ls, spread evenly over the whole vocabulary
+        adam_beta2=0.98,  # decay of Adam's second moment
+        scheduled_sampling=0.0,  # rnn, lstm, gru: chance of reading a token of its own, in the end
+        batch_tokens=24_576,  # target positions of the global batch
+        accumulation_steps=1,  # parts in which a batch is computed, one after another
+        seed=0,  # of the initial weights, the shuffle and dropout
+    ),
+    data=config_dict.create(
+        corpus="tfds",  # tfds: WMT; text: your own files; toy: the embedded grammar
+        train="",  # text: path prefixes of the training set, separated by commas
+        dev="",  # text: likewise of the development set
+        test="",  # text: likewise of the test set; may be none
+        source_language="en",  # translated from; text: the source files' ending
+        target_language="de",  # translated into; text: the target files' ending
+        tfds_name="wmt_t2t_translate/de-en",  # tfds: the paper's sets, either direction
+        tfds_dir="",  # tfds: where its datasets are kept; empty: where TFDS keeps them
+        toy_pairs=0,  # toy: number of training pairs
+        toy_held_out_pairs=0,  # toy: pairs in the development set, and as many in the test set
+        toy_seed=0,  # toy: seed of the grammar's sentences
+        vocab_size=37_000,  # tokens of the BPE model that both languages share
+        tokenizer_pairs=2_000_000,  # training pairs it learns from at most, evenly spread
+        source_length=256,  # source positions in a packed row
+        target_length=256,  # target positions in a packed row
+        packing_window=16_384,  # pairs that are packed together, of a shuffled epoch
+        train_max_tokens=0,  # training pairs with a longer side are left out; 0: none is
+    ),
+    decode=config_dict.create(
+        beam_size=4,  # hypotheses kept open for each sentence
+        alpha=0.6,  # exponent of the length penalty
+        penalty="gnmt",  # gnmt: ((5 + length) / 6)^alpha; length: length^alpha
+        extra_tokens=50,  # a translation has at most this many tokens more than its source
+        batch_sentences=64,  # sentences decoded together
+    ),
+    evaluation=config_dict.create(
+        average_checkpoints=1,  # newest ones, whose mean is evaluated; Table 2: 5 and 20
+        score_test=False,  # whether the test set is translated and scored too
+    ),
+    mesh=config_dict.create(
+        data=-1,  # devices that shard the batch; -1, here or below: all that are left
+        fsdp=1,  # devices that shard the batch, parameters and optimiser state
+        tensor=1,  # devices that shard heads, d_ff and the vocabulary
+    ),
+    checkpoint=config_dict.create(
+        every=1000,  # steps between checkpoints
+        keep=2,  # newest checkpoints kept
+    ),
+    log=config_dict.create(
+        every=100,  # steps between lines of metrics.jsonl
+        dev_every=5000,  # steps between measurements of development perplexity; 0: never
+        bucket_tokens=20,  # BLEU by length is taken over buckets of so many source tokens
+    ),
+)
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the paper's base configuration."""
-    config = ml_collections.ConfigDict()
-
-    config.model = model = ml_collections.ConfigDict()
-    model.architecture = "transformer"  # or what it replaced: rnn, lstm, gru, conv
-    model.num_layers = 6  # N, in the encoder and again in the decoder
-    model.d_model = 512  # width of embeddings and of every sub-layer's output
-    model.d_ff = 2048  # inner width of the feed-forward
-    model.num_heads = 8  # h
-    model.num_kv_heads = 0  # key–value heads, a divisor of h; 0: as many as h
-    model.d_k = 64  # width of one head's queries and keys
-    model.d_v = 64  # width of one head's values
-    model.dropout_rate = 0.1  # P_drop: on sub-layer outputs and on embeddings + positions
-    model.attention_dropout_rate = 0.0  # on attention weights; the paper has none
-    model.feed_forward_dropout_rate = 0.0  # after the feed-forward's activation; the paper has none
-    model.position = "sinusoidal"  # none, sinusoidal, learned, t5, alibi or rotary
-    model.max_positions = 1024  # rows of a learned position table
-    model.norm = "layer_norm"  # layer_norm or rms_norm
-    model.norm_placement = "post"  # post: norm(x + f(x)); pre: x + f(norm(x))
-    model.feed_forward = "relu"  # relu, gelu or swiglu, which has three matrices instead of two
-    model.attention_pattern = "window"  # window or interleaved, with layers that have none between
-    model.window = 0  # self-attention reaches so many positions to each side; 0: all
-    model.global_every = 3  # interleaved: every so many layers one without window
-    model.recurrent_attention = "none"  # rnn, lstm, gru: none, dot (Luong) or additive (Bahdanau)
-    model.kernel_size = 3  # conv: positions that one convolution sees
-    model.compute_dtype = "float32"  # float32 or bfloat16; parameters stay float32
-    model.attention_kernel = "plain"  # plain, or fused: cuDNN's on GPUs, where it takes the shapes
-    model.rematerialise = False  # on accelerators: computes layers again for their gradients
-
-    config.train = train = ml_collections.ConfigDict()
-    train.num_steps = 100_000  # optimiser steps
-    train.warmup_steps = 4000  # steps of linear warm-up before the inverse square root
-    train.learning_rate_scale = 1.0  # factor on the paper's schedule
-    train.label_smoothing = 0.1  # eps_ls, spread evenly over the whole vocabulary
-    train.adam_beta2 = 0.98  # decay of Adam's second moment
-    train.scheduled_sampling = 0.0  # rnn, lstm, gru: chance of reading an own word, in the end
-    train.batch_tokens = 24_576  # target positions of the global batch
-    train.accumulation_steps = 1  # parts in which a batch is computed, one after another
-    train.seed = 0  # of the initial weights, the shuffle and dropout
-
-    config.data = data = ml_collections.ConfigDict()
-    data.corpus = "tfds"  # tfds: WMT; text: your own files; toy: the embedded grammar
-    data.train = ""  # text: path prefixes of the training set, separated by commas
-    data.dev = ""  # text: likewise of the development set
-    data.test = ""  # text: likewise of the test set; may be none
-    data.source_language = "en"  # translated from; text: the source files' ending
-    data.target_language = "de"  # translated into; text: the target files' ending
-    data.tfds_name = "wmt_t2t_translate/de-en"  # tfds: the paper's sets, either direction
-    data.tfds_dir = ""  # tfds: where its datasets are kept; empty: where TFDS keeps them
-    data.toy_pairs = 0  # toy: number of training pairs
-    data.toy_held_out_pairs = 0  # toy: pairs in the development set, and as many in the test set
-    data.toy_seed = 0  # toy: seed of the grammar's sentences
-    data.vocab_size = 37_000  # pieces of the BPE model that both languages share
-    data.tokenizer_pairs = 2_000_000  # training pairs it learns from at most, evenly spread
-    data.source_length = 256  # source positions in a packed row
-    data.target_length = 256  # target positions in a packed row
-    data.packing_window = 16_384  # pairs that are packed together, of a shuffled epoch
-    data.train_max_tokens = 0  # training pairs with a longer side are left out; 0: none is
-
-    config.decode = decode = ml_collections.ConfigDict()
-    decode.beam_size = 4  # hypotheses kept open for each sentence
-    decode.alpha = 0.6  # exponent of the length penalty
-    decode.penalty = "gnmt"  # gnmt: ((5 + length) / 6)^alpha; length: length^alpha
-    decode.extra_tokens = 50  # a translation has at most this many tokens more than its source
-    decode.batch_sentences = 64  # sentences decoded together
-
-    config.evaluation = evaluation = ml_collections.ConfigDict()
-    evaluation.average_checkpoints = 1  # newest ones, whose mean is evaluated; Table 2: 5 and 20
-    evaluation.score_test = False  # whether the test set is translated and scored too
-
-    config.mesh = mesh = ml_collections.ConfigDict()
-    mesh.data = -1  # devices that share out the batch; -1, here or below: all that are left
-    mesh.fsdp = 1  # devices that share out the batch, parameters and optimiser state
-    mesh.tensor = 1  # devices that share out heads, d_ff and the vocabulary
-
-    config.checkpoint = checkpoint = ml_collections.ConfigDict()
-    checkpoint.every = 1000  # steps between checkpoints
-    checkpoint.keep = 2  # newest checkpoints kept
-
-    config.log = log = ml_collections.ConfigDict()
-    log.every = 100  # steps between lines of metrics.jsonl
-    log.dev_every = 5000  # steps between measurements of development perplexity; 0: never
-    log.bucket_tokens = 20  # BLEU by length is taken over buckets of so many source tokens
-    return config
+    """Returns the paper's base configuration, of one's own to change."""
+    return _DEFAULTS.copy_and_resolve_references()

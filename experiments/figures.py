@@ -35,8 +35,9 @@ from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.models import masks, positions
-from transformer_jax.runs import trained
-from transformer_jax.training import metrics, optimizer
+from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
+from transformer_jax.training import step as step_lib
 
 SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
 SHOWN_POSITIONS = 64
@@ -200,10 +201,8 @@ def of_learning_rate() -> figure_lib.Figure:
     panel = figure.subplots()
     steps, warmup = np.arange(1, config.train.num_steps + 1, 50), config.train.warmup_steps
     for width, colour in zip((256, 512, 1024), COLOURS, strict=False):
-        peak = float(optimizer.learning_rate(warmup, config.train, width))
-        rates = jax.vmap(lambda step, d=width: optimizer.learning_rate(step, config.train, d))(
-            steps
-        )
+        peak = float(step_lib.learning_rate(warmup, config.train, width))
+        rates = jax.vmap(lambda step, d=width: step_lib.learning_rate(step, config.train, d))(steps)
         panel.plot(steps, rates, color=colour, label=f"d_model={width}: {1e4 * peak:.2f} × 10⁻⁴")
         panel.plot(warmup, peak, "o", color=colour)
     panel.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
@@ -271,7 +270,7 @@ def of_intervals(compared: comparison.Comparison) -> figure_lib.Figure:
 
 def of_attention(workdir: pathlib.Path, sentence: str) -> figure_lib.Figure:
     """Where a trained run attends as it writes: the last layer's heads, and their mean."""
-    maps = attention_weights.collect(trained.load(workdir), sentence)[-1]
+    maps = attention_weights.collect(run_folder.load(workdir), sentence)[-1]
     heads = maps.weights[-1]
     surest = int(heads.max(axis=-1).mean(axis=-1).argmax())
     shown = {f"head {surest + 1}, the surest": heads[surest], "mean of all heads": heads.mean(0)}

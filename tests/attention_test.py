@@ -158,9 +158,9 @@ def test_every_third_layer_of_an_interleaved_stack_has_no_window(make_config):
         }
     ).model
     positions = jnp.arange(5)[None]
-    pattern = masks.PATTERNS[config.attention_pattern]
+    window = masks.PATTERNS[config.attention_pattern]
     for layer in range(1, 7):
-        found = pattern(config, layer, positions, positions)[0, 0]
+        found = masks.within_window(positions, positions, window(config, layer))[0, 0]
         for t in range(5):
             for s in range(5):
                 assert found[t, s] == (layer in (3, 6) or abs(s - t) <= 1)

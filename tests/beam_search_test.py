@@ -64,7 +64,7 @@ def decode_config(beam_size, alpha=0.6, kind="gnmt"):
 
 
 def run(model, params, config):
-    found = beam_search.build(model, config)(params, source_rows())
+    found = beam_search.BeamSearch(model, config)(params, source_rows())
     tokens = [
         row[: row.index(2) + 1] if 2 in row else row[: len(source) + 1 + EXTRA]
         for source, row in zip(SOURCES, found.tokens.tolist(), strict=True)
@@ -83,15 +83,15 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind)
         limit = len(source) + 1 + EXTRA
         best, best_tokens = -math.inf, []
         known: dict[tuple[int, ...], float] = {(): 0.0}
-        words = [word for word in range(VOCABULARY) if word != tokenizer.END]
+        words = [word for word in range(VOCABULARY) if word != tokenizer.EOS]
         for length in range(1, limit + 1):
             prefixes = list(itertools.product(words, repeat=length - 1))
             table = next_log_probabilities(model, params, source, prefixes)
             longer = {}
             for prefix, row in zip(prefixes, table, strict=True):
-                ended = (known[prefix] + row[tokenizer.END]) / penalty(length, alpha, kind)
+                ended = (known[prefix] + row[tokenizer.EOS]) / penalty(length, alpha, kind)
                 if ended > best:
-                    best, best_tokens = ended, [*prefix, tokenizer.END]
+                    best, best_tokens = ended, [*prefix, tokenizer.EOS]
                 longer |= {(*prefix, word): known[prefix] + row[word] for word in words}
             known = longer
         assert tokens[place] == best_tokens
@@ -154,9 +154,9 @@ def plain_beam_search(model, params, source, beam_size, alpha, kind):
         ]
         grown = sorted(grown, key=lambda pair: -pair[1])[: 2 * beam_size]
         for prefix, score in grown:
-            if prefix[-1] == tokenizer.END:
+            if prefix[-1] == tokenizer.EOS:
                 best = max(best, (score / penalty(length, alpha, kind), list(prefix)))
-        live = [pair for pair in grown if pair[0][-1] != tokenizer.END][:beam_size]
+        live = [pair for pair in grown if pair[0][-1] != tokenizer.EOS][:beam_size]
     if best[1]:
         return best[1], best[0]
     prefix, score = live[0]
@@ -168,7 +168,7 @@ def test_greedy_takes_the_likeliest_token(random_model):
     tokens, _ = run(model, params, decode_config(1))
     for place, source in enumerate(SOURCES):
         prefix = []
-        while len(prefix) < len(source) + 1 + EXTRA and tokenizer.END not in prefix:
+        while len(prefix) < len(source) + 1 + EXTRA and tokenizer.EOS not in prefix:
             table = next_log_probabilities(model, params, source, [prefix])
             prefix.append(int(table[0].argmax()))
         assert tokens[place][: len(prefix)] == prefix
@@ -176,7 +176,7 @@ def test_greedy_takes_the_likeliest_token(random_model):
 
 def test_an_unknown_penalty_lists_the_known_ones(random_model):
     with pytest.raises(errors.UserError, match=r"decode\.penalty='gmnt'.*gnmt, length"):
-        beam_search.build(random_model[0], decode_config(4, kind="gmnt"))
+        beam_search.BeamSearch(random_model[0], decode_config(4, kind="gmnt"))
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -187,7 +187,7 @@ def test_devices_share_out_sentences_from_the_start(random_model, beam_size):
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
     assert mesh.size == 8
     config = decode_config(beam_size)
-    search: Any = beam_search.build(model, config, mesh)
+    search: Any = beam_search.BeamSearch(model, config, mesh)
     source = sharding.put(batch, mesh).source
     beam = search._start(params, source)
     for leaf in jax.tree.leaves(beam._replace(step=None)):
@@ -195,7 +195,7 @@ def test_devices_share_out_sentences_from_the_start(random_model, beam_size):
     found = search(params, source)
     # One run is of the number of rows at the start; as long as none leave there is no other.
     assert search._run._cache_size() == 1
-    alone = beam_search.build(model, config)(params, batch.source)
+    alone = beam_search.BeamSearch(model, config)(params, batch.source)
     np.testing.assert_array_equal(found.tokens, alone.tokens)
     # A score is a difference of logits of about 10.
     np.testing.assert_allclose(found.scores, alone.scores, atol=1e-5)

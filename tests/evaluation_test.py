@@ -13,7 +13,7 @@ from transformer_jax import models, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
-from transformer_jax.evaluation import bleu, perplexity
+from transformer_jax.evaluation import bleu, evaluators
 
 
 def test_bleu_is_the_geometric_mean_of_counts_made_by_hand():
@@ -78,6 +78,6 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config):
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
     source, target = map(list, zip(*pairs, strict=True))
     held_out = dataset_lib.HeldOut([""] * 4, [""] * 4, source, target)
-    found = perplexity.build(model, held_out, config.data, mesh)(params)
+    found = evaluators.perplexity(model, held_out, config.data, mesh)(params)
     assert tokens == 4 + 1 + 23 + 2 + 4
     assert found == pytest.approx(math.exp(nats / tokens), rel=1e-4)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.paper_bleu_test import multi_bleu
 from transformer_jax.data import text
-from transformer_jax.evaluation import bleu, paper_text
+from transformer_jax.evaluation import bleu
 
 FOLDER = os.environ.get("NEWSTEST", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="$NEWSTEST names no folder of newstest2013.de")
@@ -55,5 +55,5 @@ def test_degraded_references_score_as_they_did(name):
     scores = bleu.score(hypotheses, references, "de")
     found = {variant: score["score"] for variant, score in scores.items()}
     assert found == pytest.approx(GOLDEN[name], abs=1e-6)
-    prepared = [paper_text.prepare(side, "de") for side in (hypotheses, references)]
+    prepared = [bleu.prepare_as_paper(side, "de") for side in (hypotheses, references)]
     assert found[bleu.PAPER] == pytest.approx(multi_bleu(*prepared))

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from transformer_jax.evaluation import bleu, paper_text
+from transformer_jax.evaluation import bleu
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from transformer_jax.evaluation import bleu, paper_text
     ],
 )
 def test_compounds_are_split_as_the_one_liner_does(sentence, expected):
-    assert paper_text.split_compounds(sentence) == expected
+    assert bleu.split_compounds(sentence) == expected
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_compounds_are_split_as_the_one_liner_does(sentence, expected):
     ],
 )
 def test_german_is_normalised_and_tokenised(sentence, expected):
-    assert paper_text.prepare([sentence], "de") == [expected]
+    assert bleu.prepare_as_paper([sentence], "de") == [expected]
 
 
 def test_french_compounds_stay_whole():
-    assert paper_text.prepare(["L'après-midi, il dort."], "fr") == [
+    assert bleu.prepare_as_paper(["L'après-midi, il dort."], "fr") == [
         "L&apos; après-midi , il dort ."
     ]
 
@@ -83,7 +83,7 @@ HYPOTHESES = [
 
 
 def test_the_score_is_multi_bleus():
-    prepared = [paper_text.prepare(side, "de") for side in (HYPOTHESES, REFERENCES)]
+    prepared = [bleu.prepare_as_paper(side, "de") for side in (HYPOTHESES, REFERENCES)]
     expected = multi_bleu(*prepared)
     found = bleu.score(HYPOTHESES, REFERENCES, "de")[bleu.PAPER]
     assert found["score"] == pytest.approx(expected)
@@ -106,7 +106,7 @@ def test_random_texts_score_as_by_loops():
             " ".join(word for word in reference.split() if random.random() < 0.9)
             for reference in references
         ]
-        prepared = [paper_text.prepare(side, "de") for side in (hypotheses, references)]
+        prepared = [bleu.prepare_as_paper(side, "de") for side in (hypotheses, references)]
         found = bleu.score(hypotheses, references, "de")
         assert found["paper"]["score"] == pytest.approx(multi_bleu(*prepared))
         assert found["paper_lowercase"]["score"] == pytest.approx(

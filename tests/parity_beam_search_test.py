@@ -38,13 +38,13 @@ class LanguageModel(transformers.PreTrainedModel, transformers.GenerationMixin):
         limit theirs takes hypotheses that were cut off for finished ones, ours those with an end.
         """
         last = state["topk_running_sequences"][:, :, state["cur_len"]]
-        state["next_token_hits_stopping_criteria"] = last == tokenizer.END
+        state["next_token_hits_stopping_criteria"] = last == tokenizer.EOS
         state["top_num_beam_mask"] = torch.ones_like(state["top_num_beam_mask"])
         return super()._update_finished_beams(**state)
 
 
 def next_logits(model, params, source, prefixes):
-    """What may follow prefixes that begin with the start token, by a full forward pass."""
+    """What may follow prefixes that begin with BOS, by a full forward pass."""
     rows = [[(source, prefix[1:])] for prefix in prefixes]
     batch = batching.fill(rows, SOURCE_LENGTH, SOURCE_LENGTH + EXTRA)
     return logits(model, params, batch)[:, prefixes.shape[1] - 1]
@@ -53,11 +53,11 @@ def next_logits(model, params, source, prefixes):
 def their_search(model, params, source, beam_size, alpha):
     language_model = LanguageModel(functools.partial(next_logits, model, params, source))
     found = language_model.generate(
-        torch.tensor([[tokenizer.START]]),
+        torch.tensor([[tokenizer.BOS]]),
         generation_config=transformers.GenerationConfig(
             num_beams=beam_size, length_penalty=alpha, early_stopping="never",
             max_new_tokens=len(source) + 1 + EXTRA, use_cache=False, do_sample=False,
-            eos_token_id=tokenizer.END, pad_token_id=tokenizer.PAD, bos_token_id=tokenizer.START,
+            eos_token_id=tokenizer.EOS, pad_token_id=tokenizer.PAD, bos_token_id=tokenizer.BOS,
             return_dict_in_generate=True, output_scores=True,
         ),
     )  # fmt: skip
@@ -67,9 +67,9 @@ def their_search(model, params, source, beam_size, alpha):
 def random_model(config):
     model = models.build(config.model, parity.VOCABULARY)
     params = jax.tree.map(lambda x: 1.5 * x, parity.model_parameters(model))
-    # The last norm leans towards the end token, so that hypotheses end at all lengths.
+    # The last norm leans towards EOS, so that hypotheses end at all lengths.
     norm = params["params"]["decoder_1"]["feed_forward_residual"]["norm"]
-    norm["bias"] += 0.5 * params["params"]["embedding"][tokenizer.END]
+    norm["bias"] += 0.5 * params["params"]["embedding"][tokenizer.EOS]
     return model, params
 
 
@@ -88,16 +88,16 @@ def test_finds_what_hugging_faces_beam_search_finds(make_config, beam_size, alph
     )
     model, params = random_model(config)
     rows = batching.fill([[(source, [])] for source in SOURCES], SOURCE_LENGTH, 1).source
-    found = beam_search.build(model, config.decode)(params, rows)
+    found = beam_search.BeamSearch(model, config.decode)(params, rows)
     ended = 0
     for source, tokens, score in zip(SOURCES, *map(np.array, found), strict=True):
         expected, expected_score = their_search(model, params, source, beam_size, alpha)
-        if tokenizer.END in tokens:
+        if tokenizer.EOS in tokens:
             ended += 1
             assert tokens[: len(expected)].tolist() == expected
             assert not tokens[len(expected) :].any()
-            # Their length, too, counts the end token and not the start.
+            # Their length, too, counts EOS and not BOS.
             parity.assert_close(score, expected_score, "score")
         else:
-            assert tokenizer.END not in expected
+            assert tokenizer.EOS not in expected
     assert ended >= 4

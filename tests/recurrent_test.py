@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import convolutional, recurrent_attention
+from transformer_jax.models import convolutional, interface, recurrent_attention
 
 VOCABULARY = 50
 LSTM = {"model.architecture": "lstm", "model.position": "none"}
@@ -65,13 +65,13 @@ def randomly(module, *arguments, method: Any = "__call__"):
 
 @pytest.fixture
 def seen(make_config):
-    """A config; outputs or states of 3 positions, a memory of 4, and what each position sees."""
+    """A config; outputs of 3 positions, the encoder's of 4, and what each position sees."""
     rng = np.random.default_rng(0)
     config = make_config().model
-    x, memory = (rng.normal(size=(2, n, config.d_model)).astype(np.float32) for n in (3, 4))
+    x, encoded = (rng.normal(size=(2, n, config.d_model)).astype(np.float32) for n in (3, 4))
     mask = rng.random((2, 3, 4)) < 0.6
     mask[:, :, 0] = True
-    return config, x, memory, mask
+    return config, x, encoded, mask
 
 
 def weighted(scores, vectors):
@@ -85,15 +85,16 @@ def assert_close(found, expected):
 
 
 def test_dot_attention_is_luongs(seen):
-    config, x, memory, mask = seen
+    config, x, encoded, mask = seen
     found, params = randomly(
         recurrent_attention.DotAttention(config),
-        *map(jnp.asarray, (x, memory, memory, mask)),
+        jnp.asarray(x),
+        interface.Source(*map(jnp.asarray, (encoded, encoded, mask))),
         method="after",
     )
     expected = np.zeros_like(x)
     for b, t in np.ndindex(*x.shape[:2]):
-        visible = memory[b][mask[b, t]]
+        visible = encoded[b][mask[b, t]]
         context = weighted([x[b, t] @ m for m in visible], visible)
         joined = np.concatenate([context, x[b, t]])
         expected[b, t] = np.tanh(joined @ params["combine"]["kernel"])
@@ -101,22 +102,22 @@ def test_dot_attention_is_luongs(seen):
 
 
 def test_additive_attention_is_bahdanaus(seen):
-    config, x, memory, mask = seen
+    config, x, encoded, mask = seen
 
-    def look(module, state, memory, mask):
-        return module.before(state, module.keys(memory), memory, mask)
+    def look(module, state, encoded, mask):
+        return module.before(state, interface.Source(module.keys(encoded), encoded, mask))
 
     found, params = randomly(
         recurrent_attention.AdditiveAttention(config),
-        *map(jnp.asarray, (x, memory, mask)),
+        *map(jnp.asarray, (x, encoded, mask)),
         method=look,
     )
-    of_state, of_memory, score = (params[name] for name in ("from_state", "from_memory", "score"))
+    of_state, of_encoded, score = (params[name] for name in ("from_state", "from_memory", "score"))
     expected = np.zeros_like(x)
     for b, t in np.ndindex(*x.shape[:2]):
-        visible = memory[b][mask[b, t]]
+        visible = encoded[b][mask[b, t]]
         scores = [
-            np.tanh(x[b, t] @ of_state["kernel"] + m @ of_memory["kernel"] + of_memory["bias"])
+            np.tanh(x[b, t] @ of_state["kernel"] + m @ of_encoded["kernel"] + of_encoded["bias"])
             @ score["kernel"][:, 0]
             for m in visible
         ]
@@ -137,12 +138,10 @@ def test_a_convolutional_decoders_attention_is_gehrings(seen):
     config, x, keys, mask = seen
     rng = np.random.default_rng(2)
     values, embedded = (rng.normal(size=like.shape).astype(np.float32) for like in (keys, x))
-    memory = convolutional.Memory(jnp.asarray(keys), jnp.asarray(values))
     found, params = randomly(
         convolutional.StepAttention(config),
         *map(jnp.asarray, (x, embedded)),
-        memory,
-        jnp.asarray(mask),
+        interface.Source(*map(jnp.asarray, (keys, values, mask))),
     )
     query, output, half = params["query"], params["output"], np.sqrt(0.5)
     expected = np.zeros_like(x)

@@ -74,7 +74,7 @@ def test_the_pair_stands_where_the_tour_says(cache_dir):
     german = "Thomas holt den Bären ab."
     mine = (batch.source.segments[0] == 2).sum(), (batch.target.segments[0] == 2).sum()
     encoded = dataset.tokenizer.encode([figures.SENTENCE, german])
-    assert list(map(len, encoded)) == [5, 6]  # and an end token each
+    assert list(map(len, encoded)) == [5, 6]  # and an EOS each
     assert mine == (6, 7)
     assert set(batch.source.segments[0].tolist()) - {0} == {1, 2, 3, 4}
 
@@ -82,7 +82,7 @@ def test_the_pair_stands_where_the_tour_says(cache_dir):
 def test_a_masks_picture_shows_who_sees_whom():
     pairs = [([7, 8], [9]), ([10], [11, 12, 13])]
     allowed = figures.visible(batching.fill([pairs], 8, 9))
-    source = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]  # sentence and place, end tokens included
+    source = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]  # sentence and position, EOS included
     target = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
     for kind, rows, columns in (
         ("encoder", source, source),

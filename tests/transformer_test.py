@@ -80,7 +80,7 @@ def test_future_target_tokens_do_not_change_logits(make_model, overrides):
     before = logits(model, params, [[(source, target)]])
     changed = [*target[:4], *sentence(9, 3)]
     after = logits(model, params, [[(source, changed)]])
-    # Position t reads the start token and target[:t].
+    # Position t reads BOS and target[:t].
     np.testing.assert_array_equal(before[0, :5], after[0, :5])
     assert np.abs(before[0, 5:8] - after[0, 5:8]).max() > 1e-3
 
@@ -104,7 +104,7 @@ def test_cached_decoding_equals_the_full_forward_pass(make_model, overrides):
     targets = [sentence(5, 6), sentence(6, 6)]
     full = np.stack([logits(model, params, [[(source, target)]], 6, 7)[0] for target in targets])
     row = batching.fill([[(source, [])]], 6, 1).source
-    state = jax.jit(lambda row: model.apply(params, row, 2, 7, method="start_decoding"))(row)
+    state = jax.jit(lambda row: model.apply(params, row, 2, 7, method="prefill"))(row)
     decode_step = jax.jit(partial(model.apply, method="decode_step"))
     chosen = [0, 1]
     for index in range(7):

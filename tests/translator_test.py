@@ -71,7 +71,7 @@ def test_weights_are_cast_once_and_change_no_translation(make_config, name):
     row = sequences.Sequences(*(jnp.array([x]) for x in ([5, 6, 7, 2], [1] * 4, [0, 1, 2, 3])))
     params = jax.jit(lambda key: nn.unbox(model.init(key, row, row)))(jax.random.key(0))
     weights = translator.cast(params, config.model.dtype)
-    search: Any = beam_search.build(model, config.decode)
+    search: Any = beam_search.BeamSearch(model, config.decode)
     expected, found = search(params, row), search(weights, row)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_array_equal(found.scores, expected.scores)

@@ -23,7 +23,7 @@ from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, paper
 from transformer_jax.models import layers, masks, positions, recurrent_attention
-from transformer_jax.training import optimizer
+from transformer_jax.training import step as step_lib
 
 
 def base_of(module):
@@ -91,7 +91,7 @@ def test_eras_have_their_toolkits_peak_rates():
     peaks = {}
     for row, overrides in eras.rows_for(base).items():
         train = config_lib.replace(base, overrides).train
-        peaks[row] = float(optimizer.learning_rate(train.warmup_steps, train, 512))
+        peaks[row] = float(step_lib.learning_rate(train.warmup_steps, train, 512))
     assert peaks["base"] == peaks["tensor2tensor v1"] == pytest.approx(512**-0.5 * 4000**-0.5)
     assert peaks["tensor2tensor v2"] == pytest.approx(2 * 512**-0.5 * 8000**-0.5)
     assert peaks["fairseq"] == pytest.approx(7e-4)
@@ -100,7 +100,7 @@ def test_eras_have_their_toolkits_peak_rates():
     toy = base_of(toy_config)
     train = config_lib.replace(toy, eras.rows_for(toy)["Marian"]).train
     own = toy.train
-    ratio = optimizer.learning_rate(train.warmup_steps, train, 512) / optimizer.learning_rate(
+    ratio = step_lib.learning_rate(train.warmup_steps, train, 512) / step_lib.learning_rate(
         own.warmup_steps, own, 512
     )
     assert train.warmup_steps == 4 * own.warmup_steps

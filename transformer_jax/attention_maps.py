@@ -4,7 +4,7 @@ python -m transformer_jax.attention_maps --workdir=runs/one --source="The dog sl
 
 Writes encoder.png, decoder.png and cross.png, a heat map for each layer and head, and
 attention.html, the same to explore in a browser, and prints their paths. In the decoder a row is
-named by the token being written there; the tokens that it reads begin with the start token.
+named by the token being written there; the tokens that it reads begin with BOS.
 """
 
 from absl import flags
@@ -13,7 +13,7 @@ from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
-from transformer_jax.runs import trained
+from transformer_jax.runs import run_folder
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 _SOURCE = flags.DEFINE_string("source", None, "A sentence.", required=True)
@@ -24,7 +24,9 @@ _OUTPUT = flags.DEFINE_string("output", None, "Where to write; by default WORKDI
 def main() -> None:
     """Prints one path a line."""
     output = files.path(_OUTPUT.value or f"{_WORKDIR.value}/attention_maps")
-    all_maps = attention_weights.collect(trained.load(_WORKDIR.value), _SOURCE.value, _TARGET.value)
+    all_maps = attention_weights.collect(
+        run_folder.load(_WORKDIR.value), _SOURCE.value, _TARGET.value
+    )
     for maps in all_maps:
         path = output / f"{maps.kind}.png"
         files.write(path, heat_maps.png(maps))

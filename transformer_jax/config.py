@@ -18,7 +18,7 @@ from transformer_jax import errors, fields
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Sizes and kinds of the model, named as in the paper; see `configs/base.py`."""
+    """Sizes and kinds of the model, named as in the paper."""
 
     architecture: str
     num_layers: fields.Positive
@@ -58,7 +58,7 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """The optimiser's schedule, the batch and the seed; see `configs/base.py`."""
+    """The optimiser's schedule, the batch and the seed."""
 
     num_steps: fields.Positive
     warmup_steps: fields.Positive
@@ -73,7 +73,7 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Corpus, tokenizer and row lengths; see `configs/base.py`."""
+    """Corpus, tokenizer and row lengths."""
 
     corpus: str
     train: str
@@ -96,7 +96,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """Beam search; see `configs/base.py`."""
+    """Beam search."""
 
     beam_size: fields.Positive
     alpha: fields.NotNegative
@@ -107,7 +107,7 @@ class DecodeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Which parameters are evaluated, and on what; see `configs/base.py`."""
+    """Which parameters are evaluated, and on what."""
 
     average_checkpoints: fields.Positive
     score_test: bool
@@ -115,7 +115,7 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each axis of the mesh; see `configs/base.py`."""
+    """Devices along each axis of the mesh."""
 
     data: fields.Devices
     fsdp: fields.Devices

@@ -6,6 +6,7 @@
 import dataclasses
 import difflib
 import math
+import re
 import typing
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, TypeVar, final
@@ -20,19 +21,12 @@ ARTICLES = {int: "a whole number", float: "a number", str: "text", bool: "True o
 @final
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that a field allows.
-
-    Attributes:
-      least: the smallest.
-      most: the greatest; None: there is none.
-      below: what all are smaller than, likewise.
-      besides: one more that is allowed, and in words what for, likewise.
-    """
+    """The numbers that a field allows."""
 
     least: int
     most: int | None = None
-    below: int | None = None
-    besides: tuple[int, str] | None = None
+    below: int | None = None  # what all are smaller than
+    besides: tuple[int, str] | None = None  # one more that is allowed, and in words what for
 
     def require(self, name: str, value: Any) -> None:
         """Raises UserError unless a field's value lies within."""
@@ -69,12 +63,9 @@ Devices = Annotated[int, Range(1, MOST, besides=(-1, "for the rest"))]
 
 
 def build(kind: type[T], values: Any, path: str = "") -> T:
-    """A frozen dataclass, and those within it, from nested mappings.
+    """A frozen dataclass without defaults, and those within it, from nested mappings.
 
-    Args:
-      kind: the dataclass; it has no defaults.
-      values: as many as it has fields.
-      path: what its fields' names begin with, for people.
+    The path, "" or one that ends with a dot, is what its fields' names begin with, for people.
 
     Raises:
       UserError: a field is unknown, missing, of the wrong type or out of range.
@@ -120,13 +111,7 @@ def require_known(field: str, name: str, known: Collection[str]) -> None:
 
 
 def unknown(whole: str, name: str, known: Collection[str]) -> errors.UserError:
-    """That there is no field of a name.
-
-    Args:
-      whole: the field as it was written.
-      name: the part of it that is not known.
-      known: what that may be.
-    """
+    """That there is no such field: of its whole name, as it was written, a part is not known."""
     printable = whole if whole.isprintable() and len(whole) < 80 else repr(whole[:80])
     return errors.UserError(f"there is no config field {printable}{_closest(name, known)}")
 
@@ -142,19 +127,12 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         raise errors.UserError(f"{path} should be {ARTICLES[expected]}, but is {_short(value)}")
     if expected is float and not math.isfinite(value):
         raise errors.UserError(f"{path} should be a finite number, but is {value!r}")
-    if isinstance(value, str):
-        _require_utf8(path, value)
+    if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+        # No file could hold it; bytes of a command line can make it.
+        raise errors.UserError(f"{path} should be UTF-8, but is {value!r}")
     for rule in rules:
         rule.require(path, expected(value))
     return expected(value)
-
-
-def _require_utf8(path: str, value: str) -> None:
-    """Raises UserError for text that no file could hold, as bytes of a command line can make it."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise errors.UserError(f"{path} should be UTF-8, but is {value!r}") from error
 
 
 def _short(value: Any) -> str:

@@ -118,15 +118,12 @@ def write_lines(path: Path, lines: list[str]) -> None:
 def read_json(path: Path, shape: Any, remedy: str) -> Any:
     """The content of a JSON file.
 
-    Args:
-      path: the file.
-      shape: what it should hold: str, bool, int or float; [shape] for a list of such;
-        {str: shape} for an object of such; {"name": shape, ...} for an object that has at least
-        these.
-      remedy: what to do if it does not.
+    Its shape is str, bool, int or float; [shape] for a list of such; {str: shape} for an object of
+    such; {"name": shape, ...} for an object that has at least these.
 
     Raises:
-      UserError: it cannot be read, is no JSON, or holds something else.
+      UserError: it cannot be read, is no JSON, or holds something else; the message ends with the
+        remedy.
     """
     try:
         return parse_json(path.read_bytes(), shape)
@@ -158,8 +155,8 @@ def _require(value: Any, shape: Any, name: str) -> None:
     """Raises ValueError unless a JSON value is of a shape."""
     if isinstance(shape, list):
         _require_kind(value, list, name)
-        for place, item in enumerate(value):
-            _require(item, shape[0], f"{name}[{place}]")
+        for index, item in enumerate(value):
+            _require(item, shape[0], f"{name}[{index}]")
     elif isinstance(shape, Mapping):
         _require_kind(value, dict, name)
         for key, inner in shape.items():

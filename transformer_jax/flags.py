@@ -14,29 +14,22 @@ from ml_collections import config_flags
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
-from transformer_jax.distributed import cpu_memory, hosts, preemption
+from transformer_jax.distributed import hosts, memory, preemption
 
 
 def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
     """Parses the command line, calls `main` and exits with what it returns.
 
-    Args:
-      main: called with what is given besides flags.
-      *arguments: what that is called, for people; it is demanded.
+    Arguments besides flags, one for each name, are demanded and given to `main`.
     """
-    cpu_memory.keep_freed_memory()
-    cpu_memory.one_step_at_a_time()
+    memory.keep_freed_memory()
+    memory.one_step_at_a_time()
     app.run(lambda argv: _guarded(main, argv[1:], arguments), flags_parser=_parse)
     raise AssertionError("app.run exits")
 
 
 def define_config(name: str = "config", *, required: bool = True) -> flags.FlagHolder:
-    """--config=FILE, whose fields can be overridden as --config.model.d_k=16.
-
-    Args:
-      name: of the flag.
-      required: whether a file must be named.
-    """
+    """--config=FILE, whose fields can be overridden as --config.model.d_k=16."""
     holder = config_flags.DEFINE_config_file(
         name, None, "Config file, such as configs/toy.py.", lock_config=True
     )
@@ -79,12 +72,7 @@ def overrides() -> dict[str, object]:
 
 
 def sizes(name: str, texts: Sequence[str], least: int = 2) -> list[int]:
-    """The sizes of a flag, ascending, each once.
-
-    Args:
-      name: of the flag.
-      texts: its values.
-      least: so many different ones are needed.
+    """The sizes that a flag lists, ascending, each once; at least so many different ones.
 
     Raises:
       UserError: one of them is no whole number of at least 1, or there are too few.

@@ -8,17 +8,11 @@ from transformer_jax import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class Reported:
-    """A row of Table 3: newstest2013, beam search, no checkpoint averaging.
+    """A row of Table 3: newstest2013, beam search, no checkpoint averaging."""
 
-    Attributes:
-      ppl: perplexity per wordpiece.
-      bleu: tokenised BLEU.
-      params: in millions, where the paper prints it.
-    """
-
-    ppl: float
-    bleu: float
-    params: int | None = None
+    ppl: float  # per wordpiece
+    bleu: float  # tokenised
+    params: int | None = None  # in millions, where the paper prints it
 
 
 TABLE3 = {
@@ -85,21 +79,13 @@ TABLE2 = {
 
 @dataclasses.dataclass(frozen=True)
 class LayerKind:
-    """A row of Table 1: n is the length, d the width, k the kernel, r the neighbourhood.
+    """A row of Table 1: n is the length, d the width, k the kernel, r the neighbourhood."""
 
-    Attributes:
-      complexity: operations of a layer.
-      powers: of n and of d in the complexity.
-      sequential: operations that cannot run at once.
-      sequential_power: of n in them.
-      path: the longest way between two positions through a network of such layers.
-    """
-
-    complexity: str
-    powers: Mapping[str, int]
-    sequential: str
-    sequential_power: int
-    path: str
+    complexity: str  # operations of a layer
+    powers: Mapping[str, int]  # of n and of d in the complexity
+    sequential: str  # operations that cannot run at once
+    sequential_power: int  # of n in them
+    path: str  # the longest way between two positions through a network of such layers
 
 
 TABLE1 = {

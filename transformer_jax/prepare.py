@@ -7,6 +7,7 @@ finds. Stopped and started again, it goes on where it was.
 """
 
 import logging
+import operator
 
 from absl import flags
 
@@ -31,26 +32,18 @@ def main() -> None:
     except OSError as error:
         raise errors.UserError(f"cannot make the cache's folder: {error}") from error
     dataset = dataset_lib.load(config.data, cache_dir)
-    held_out: list[str] = []
-    ids: list[list[int]] = []
-    for pairs in (dataset.dev, dataset.test):
-        held_out += [*pairs.source, *pairs.target]
-        ids += [*pairs.source_ids, *pairs.target_ids]
-    decoded = dataset.tokenizer.decode(ids)
-    changed = sum(a != b for a, b in zip(held_out, decoded, strict=True))
+    sets = (dataset.dev, dataset.test)
+    held_out = [text for pairs in sets for text in (*pairs.source, *pairs.target)]
+    ids = [ids for pairs in sets for ids in (*pairs.source_ids, *pairs.target_ids)]
+    same = sum(map(operator.eq, held_out, dataset.tokenizer.decode(ids)))
     _log.info(
         "%s of %s development and test sentences survive encoding and decoding unchanged",
-        f"{len(held_out) - changed:,}",
+        f"{same:,}",
         f"{len(held_out):,}",
     )
-    sides = (("source", dataset.source), ("target", dataset.target))
-    for name, side in sides:
-        _log.info(
-            "training %s: %s tokens in %s sentences",
-            name,
-            f"{int(side.lengths.sum(dtype=int)):,}",
-            f"{len(side):,}",
-        )
+    for name, side in (("source", dataset.source), ("target", dataset.target)):
+        tokens = int(side.lengths.sum(dtype=int))
+        _log.info("training %s: %s tokens in %s sentences", name, f"{tokens:,}", f"{len(side):,}")
     size = sum(path.stat().st_size for path in cache_dir.rglob("*") if path.is_file())
     _log.info("%s holds %.2f GB", cache_dir, size / 1e9)
 

@@ -77,7 +77,7 @@ def main() -> None:
             config,
             workdir,
             cache_dir,
-            row=_ROW.value,
+            table_row=_ROW.value,
             overrides=flags_lib.overrides(),
             profile=_PROFILE.value,
             project=tracking.Project(_WANDB.value, _WANDB_GROUP.value),

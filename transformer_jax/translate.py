@@ -9,14 +9,14 @@ from absl import flags
 
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import text
-from transformer_jax.runs import trained
+from transformer_jax.runs import run_folder
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
 def main() -> None:
     """Reads all lines, translates them together, writes them in their order."""
-    translator = trained.load(_WORKDIR.value)
+    translator = run_folder.load(_WORKDIR.value)
     sentences = list(text.decoded(sys.stdin.buffer, "standard input"))
     if not sentences:
         return

@@ -11,7 +11,7 @@ from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax.drawing import tables
-from transformer_jax.training import optimizer
+from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger("transformer_jax.plan")
 
@@ -206,7 +206,7 @@ def list_rows(
         config = config_lib.replace(base, overrides)
         params = cost.parameters(config)
         warmup = config.train.warmup_steps
-        peak = float(optimizer.learning_rate(warmup, config.train, config.model.d_model))
+        peak = float(step_lib.learning_rate(warmup, config.train, config.model.d_model))
         flops = cost.training_flops(config)
         in_paper = reported[row].params if row in reported else None
         print(

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 
 from transformer_jax.decoding import translator
-from transformer_jax.runs import trained
+from transformer_jax.runs import run_folder
 
 BATCH = 32  # sentences decoded together
 FORCED_SOURCE, FORCED_LENGTH = 16, 48  # tokens, each with its end token, where ends are forced
@@ -35,7 +35,7 @@ def load(run: str, sentences: Sequence[str], forced: bool) -> Case:
       sentences: in the source language.
       forced: see `Case`; then all sources are cut to the same length.
     """
-    loaded = trained.load(pathlib.Path(run))
+    loaded = run_folder.load(pathlib.Path(run))
     sources = [tokens for tokens in loaded.tokenizer.encode(sentences) if tokens]
     if forced:
         length = FORCED_SOURCE - 1

@@ -76,7 +76,7 @@ def batches(config: config_lib.Config, rows: int, number: int) -> list[sequences
 
 def words(rng: np.random.Generator, length: int, vocab_size: int) -> np.ndarray:
     """So many words: the r-th comes about 1 / r as often as the first; none is a control token."""
-    first = tokenizer.UNKNOWN + 1
+    first = tokenizer.UNK + 1
     # The inverse of the distribution function of the density 1 / r between 1 and the last rank.
     ranks = np.exp(rng.random(length) * np.log(vocab_size - first))
     return first + ranks.astype(np.int32) - 1
@@ -187,7 +187,7 @@ class Search:
         model = models.build(found.model, vocab_size)
         params = step_lib.init_state(model, found, mesh).params
         self._weights = translator.cast(params, found.model.dtype)
-        self._search = beam_search.build(cast(Any, ours.Endless(model)), found.decode, mesh)
+        self._search = beam_search.BeamSearch(cast(Any, ours.Endless(model)), found.decode, mesh)
         rng = np.random.default_rng(0)
         sources = [words(rng, PIECES, vocab_size) for _ in range(sentences)]
         multiple = translator.ROW_MULTIPLE

@@ -16,7 +16,7 @@ from transformer_jax import models, sequences
 from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
-from transformer_jax.evaluation import perplexity
+from transformer_jax.evaluation import evaluators
 from transformer_jax.models import interface
 from transformer_jax.training import step as step_lib
 
@@ -148,9 +148,9 @@ class Evaluation:
         model = models.build(config.model, config.data.vocab_size)
         self._params = step_lib.init_state(model, config, mesh).params
         chosen_pairs = dataset.dev.first(sentences)
-        self._perplexity = perplexity.build(model, chosen_pairs, config.data, mesh)
+        self._perplexity = evaluators.perplexity(model, chosen_pairs, config.data, mesh)
         self._sources = chosen_pairs.source_ids
-        self._search = beam_search.build(cast(Any, Endless(model)), config.decode)
+        self._search = beam_search.BeamSearch(cast(Any, Endless(model)), config.decode)
 
     def run(self, steps: int) -> None:
         """Evaluates so many times."""
@@ -204,7 +204,7 @@ class Endless:
         if method != "decode_step":
             return found
         logits, state = found
-        return logits.at[..., tokenizer.END].set(-jnp.inf), state
+        return logits.at[..., tokenizer.EOS].set(-jnp.inf), state
 
 
 class Decoding(decoding.DecodingContender):

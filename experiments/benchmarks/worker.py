@@ -15,7 +15,7 @@ from typing import Any, TextIO, final
 
 from experiments.benchmarks import measuring
 from transformer_jax import errors
-from transformer_jax.distributed import cpu_memory
+from transformer_jax.distributed import memory
 
 
 @final
@@ -108,8 +108,8 @@ def _serve(answers: TextIO) -> None:
 
 if __name__ == "__main__":
     # What libraries print goes to stderr; standard output is for answers alone.
-    cpu_memory.keep_freed_memory()
-    cpu_memory.one_step_at_a_time()
+    memory.keep_freed_memory()
+    memory.one_step_at_a_time()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
         os.dup2(2, 1)
         try:

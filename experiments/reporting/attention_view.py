@@ -14,7 +14,7 @@ from experiments.reporting import translations
 from experiments.sweep import results
 from transformer_jax import errors, files
 from transformer_jax.evaluation import attention_weights
-from transformer_jax.runs import trained
+from transformer_jax.runs import run_folder
 
 _log = logging.getLogger("transformer_jax.report")
 
@@ -60,7 +60,7 @@ def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, i
                 source, target = pair
                 _log.info("%s: attention in sentence %d", row.name, number)
                 try:
-                    translator = translator or trained.load(folder)
+                    translator = translator or run_folder.load(folder)
                     maps = attention_weights.collect(translator, source, target)
                     files.write_json(_path(folder, number), _record(folder, maps))
                 except errors.UserError as error:

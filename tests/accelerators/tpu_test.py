@@ -136,7 +136,7 @@ def test_beam_search_takes_little_more_than_the_weights(chips, name, beside):
     config = programs.config(name)
     mesh = sharding.make_mesh(config.mesh, chips)
     model = models.build(config.model, config.data.vocab_size)
-    search: Any = beam_search.build(model, config.decode, mesh)
+    search: Any = beam_search.BeamSearch(model, config.decode, mesh)
     source = sequences.Sequences(*[jax.ShapeDtypeStruct((64, 64), jnp.int32)] * 3)
     params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), source, source))
     params = jax.eval_shape(lambda tree: translator.cast(tree, config.model.dtype), params)
@@ -148,7 +148,7 @@ def test_beam_search_takes_little_more_than_the_weights(chips, name, beside):
         )
 
     params = here(params, sharding.replicated(mesh))
-    start = search._start.lower(params, here(source, sharding.by_rows(mesh))).compile()
+    start = search._start.lower(params, here(source, sharding.batch_sharding(mesh))).compile()
     beam = jax.tree.map(
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
         jax.eval_shape(search._first, params, source),

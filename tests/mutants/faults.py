@@ -253,8 +253,8 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "decoding sees one position ahead",
-            "masks.causal(here, places)",
-            "masks.causal(here + 1, places)",
+            "masks.causal(here, slots)",
+            "masks.causal(here + 1, slots)",
             CACHE + "[{}]",
         ),
         Fault(
@@ -273,8 +273,8 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "decoded token's position off by one",
-            "cache, mask, positions, places)",
-            "cache, mask, positions + 1, places)",
+            "cache, mask, positions, slots)",
+            "cache, mask, positions + 1, slots)",
             CACHE + "[{'model.position': 't5'}]",
         ),
     ],
@@ -301,8 +301,8 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "Bahdanau's tanh missing",
-            "jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])",
-            "self.from_state(state)[:, :, None] + keys[:, None]",
+            "jnp.tanh(self.from_state(state)[:, :, None] + source.keys[:, None])",
+            "self.from_state(state)[:, :, None] + source.keys[:, None]",
             "tests/recurrent_test.py::test_additive_attention_is_bahdanaus",
         ),
     ],
@@ -355,7 +355,7 @@ FAULTS: dict[str, list[Fault]] = {
             PERPLEXITY,
         ),
     ],
-    "transformer_jax/evaluation/perplexity.py": [
+    "transformer_jax/evaluation/evaluators.py": [
         Fault(
             "dropout active in evaluation",
             "models.outputs(model, params, batch)",

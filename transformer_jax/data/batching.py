@@ -20,12 +20,7 @@ Tokens = Sequence[int] | Integer[np.ndarray, "_"]
 def fill(
     rows: Sequence[Sequence[tuple[Tokens, Tokens]]], source_length: int, target_length: int
 ) -> sequences.Batch:
-    """Writes pairs into rows, segment after segment.
-
-    Args:
-      rows: for each row the pairs that share it, without start and end tokens.
-      source_length: positions in a source row.
-      target_length: positions in a target row.
+    """Writes pairs, without BOS and EOS, into rows of so many positions, segment after segment.
 
     Raises:
       ValueError: the pairs of a row do not fit into it.
@@ -36,17 +31,17 @@ def fill(
     for row, pairs in enumerate(rows):
         source_start = target_start = 0
         for segment, (source_tokens, target_tokens) in enumerate(pairs, start=1):
-            place = (row, slice(source_start, source_start + len(source_tokens) + 1))
-            source[place] = [*source_tokens, tokenizer_lib.END]
-            source_segments[place] = segment
-            source_positions[place] = np.arange(len(source_tokens) + 1)
-            source_start = place[1].stop
-            place = (row, slice(target_start, target_start + len(target_tokens) + 1))
-            target[place] = [tokenizer_lib.START, *target_tokens]
-            labels[place] = [*target_tokens, tokenizer_lib.END]
-            target_segments[place] = segment
-            target_positions[place] = np.arange(len(target_tokens) + 1)
-            target_start = place[1].stop
+            span = (row, slice(source_start, source_start + len(source_tokens) + 1))
+            source[span] = [*source_tokens, tokenizer_lib.EOS]
+            source_segments[span] = segment
+            source_positions[span] = np.arange(len(source_tokens) + 1)
+            source_start = span[1].stop
+            span = (row, slice(target_start, target_start + len(target_tokens) + 1))
+            target[span] = [tokenizer_lib.BOS, *target_tokens]
+            labels[span] = [*target_tokens, tokenizer_lib.EOS]
+            target_segments[span] = segment
+            target_positions[span] = np.arange(len(target_tokens) + 1)
+            target_start = span[1].stop
     return sequences.Batch(
         sequences.Sequences(source, source_segments, source_positions),
         sequences.Sequences(target, target_segments, target_positions),
@@ -74,17 +69,9 @@ class TrainingBatches:
         num_steps: int,
         rows_here: Sequence[int] | None = None,
     ) -> None:
-        """Plans the batches of a run.
+        """Plans the batches of a run, as `packing.Plan` does.
 
-        Args:
-          dataset: the encoded training set.
-          batch_rows: rows of the global batch.
-          source_length: positions in a source row.
-          target_length: positions in a target row.
-          window: pairs packed together.
-          seed: of the shuffles.
-          num_steps: number of batches.
-          rows_here: those that this host reads, ascending; None for all.
+        A host reads the rows of each batch that `rows_here` names, ascending; None: all.
         """
         self._dataset = dataset
         self._lengths = (source_length, target_length)
@@ -133,7 +120,7 @@ class TrainingBatches:
 
 @dataclasses.dataclass(frozen=True)
 class PaddedBatch:
-    """Pairs of similar length, one to a row, and their places in the list they come from.
+    """Pairs of similar length, one to a row, and their indices in the list they come from.
 
     Rows beyond len(indices) repeat the last pair, so that the number of rows is the same in all
     batches; they do not count.
@@ -146,13 +133,10 @@ class PaddedBatch:
 def padded_batches(
     source: Sequence[Tokens], target: Sequence[Tokens] | None, batch_rows: int, multiple: int
 ) -> Iterator[PaddedBatch]:
-    """Groups all sentences by length, longest first; none is left out.
+    """Groups all sentences, without BOS and EOS, by length, longest first; none is left out.
 
-    Args:
-      source: source sentences, without end tokens.
-      target: their translations; None where there are none yet.
-      batch_rows: rows of each batch.
-      multiple: row lengths are rounded up to one of these, so that few shapes are compiled.
+    The target is None where there are no translations yet. Rows are as long as the longest
+    sentence, rounded up to a multiple, so that few shapes are compiled.
     """
     targets = [()] * len(source) if target is None else target
     order = sorted(

@@ -48,9 +48,7 @@ def run(
                 "data.%s: %s of its %s sources occur in the training set, %s with the same "
                 "translation",
                 name,
-                f"{counts['sources']:,}",
-                f"{counts['of']:,}",
-                f"{counts['pairs']:,}",
+                *(f"{counts[key]:,}" for key in ("sources", "of", "pairs")),
             )
     lines = found["misdirected"]
     for line in lines[:MOST_LINES]:

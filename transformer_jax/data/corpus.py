@@ -39,23 +39,14 @@ class Pairs(PairSource):
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """What a corpus kind delivers.
+    """What a corpus kind delivers."""
 
-    Attributes:
-      train: the training set; here a pair may have an empty side.
-      dev: the development set.
-      test: the test set; without pairs if there is none.
-      train_digest: SHA-256 that identifies the training set.
-      digest: SHA-256 that identifies training and development set: what a result depends on.
-      provenance: files, line counts and digests, for the run's record.
-    """
-
-    train: PairSource
+    train: PairSource  # of which a pair may have an empty side
     dev: Pairs
-    test: Pairs
-    train_digest: str
-    digest: str
-    provenance: Mapping[str, Any]
+    test: Pairs  # without pairs if there is no test set
+    train_digest: str  # SHA-256 that identifies the training set
+    digest: str  # SHA-256 of training and development set: what a result depends on
+    provenance: Mapping[str, Any]  # files, line counts and digests, for the run's record
 
     @property
     def test_digest(self) -> str:

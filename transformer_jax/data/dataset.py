@@ -22,14 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A development or test set; a test set may have no pairs.
-
-    Attributes:
-      source: sentences.
-      target: their translations.
-      source_ids: encoded sentences, without end tokens.
-      target_ids: encoded translations, likewise.
-    """
+    """A development or test set, its ids without BOS and EOS; a test set may have no pairs."""
 
     source: list[str]
     target: list[str]
@@ -41,37 +34,21 @@ class HeldOut:
 
     def first(self, number: int) -> "HeldOut":
         """So many of its pairs, or all."""
-        return HeldOut(
-            self.source[:number],
-            self.target[:number],
-            self.source_ids[:number],
-            self.target_ids[:number],
-        )
+        return HeldOut(*(getattr(self, side.name)[:number] for side in dataclasses.fields(self)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """All that a run reads.
+    """All that a run reads."""
 
-    Attributes:
-      tokenizer: shared by both languages.
-      source: encoded training sentences, without end tokens.
-      target: their translations.
-      usable: indices of the training pairs that are neither empty nor too long for a row.
-      dev: the development set.
-      test: the test set.
-      digests: SHA-256 of corpus (training and development set), tokenizer and test set.
-      provenance: where the corpus comes from, and how many training pairs were dropped.
-    """
-
-    tokenizer: tokenizer_lib.Tokenizer
-    source: token_cache.TokenLists
-    target: token_cache.TokenLists
-    usable: Int[np.ndarray, "pairs"]
+    tokenizer: tokenizer_lib.Tokenizer  # shared by both languages
+    source: token_cache.TokenLists  # training sentences, without BOS and EOS
+    target: token_cache.TokenLists  # their translations
+    usable: Int[np.ndarray, "pairs"]  # training pairs that are neither empty nor too long for a row
     dev: HeldOut
     test: HeldOut
-    digests: Mapping[str, str]
-    provenance: Mapping[str, Any]
+    digests: Mapping[str, str]  # SHA-256 of corpus (train and dev), tokenizer and test set
+    provenance: Mapping[str, Any]  # where the corpus comes from, and which pairs were dropped
 
 
 def _load_toy(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
@@ -155,7 +132,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
 
 
 def longest(dataset: Dataset) -> tuple[int, int]:
-    """Tokens of the longest development or test source, and reference, with their end tokens."""
+    """Tokens of the longest development or test source, and reference, with their EOS."""
     dev, test = dataset.dev, dataset.test
     sides = ([*dev.source_ids, *test.source_ids], [*dev.target_ids, *test.target_ids])
     source, target = (1 + max(map(len, side)) for side in sides)
@@ -166,34 +143,26 @@ def _usable(
     source: token_cache.TokenLists, target: token_cache.TokenLists, config: config_lib.DataConfig
 ) -> tuple[Int[np.ndarray, "pairs"], dict[str, int]]:
     """Indices of the pairs to train on, and how many were dropped for which reason."""
+    most = config.train_max_tokens
     empty = (source.lengths == 0) | (target.lengths == 0)
-    # A row also holds each sentence's end token.
-    too_long = ~empty & (
-        (source.lengths >= config.source_length) | (target.lengths >= config.target_length)
-    )
-    left_out = np.zeros_like(empty)
-    if most := config.train_max_tokens:
-        left_out = ~(empty | too_long) & ((source.lengths > most) | (target.lengths > most))
+    # A row also holds each sentence's EOS.
+    too_long = (source.lengths >= config.source_length) | (target.lengths >= config.target_length)
+    too_long &= ~empty
+    left_out = (source.lengths > (most or np.inf)) | (target.lengths > (most or np.inf))
+    left_out &= ~(empty | too_long)
+    reasons = {"empty": empty, "too_long": too_long, "left_out": left_out}
+    dropped = {name: int(pairs.sum()) for name, pairs in reasons.items()}
     usable = np.flatnonzero(~(empty | too_long | left_out)).astype(np.int32)
-    dropped = {
-        "empty": int(empty.sum()),
-        "too_long": int(too_long.sum()),
-        "left_out": int(left_out.sum()),
-    }
     _log.info(
         "%s training pairs; dropped: %s empty, %s longer than data.source_length=%d or "
         "data.target_length=%d",
-        f"{len(usable):,}",
-        f"{dropped['empty']:,}",
-        f"{dropped['too_long']:,}",
+        *(f"{number:,}" for number in (len(usable), dropped["empty"], dropped["too_long"])),
         config.source_length,
         config.target_length,
     )
-    if config.train_max_tokens:
+    if most:
         _log.info(
-            "left out: %s longer than data.train_max_tokens=%d",
-            f"{dropped['left_out']:,}",
-            config.train_max_tokens,
+            "left out: %s longer than data.train_max_tokens=%d", f"{dropped['left_out']:,}", most
         )
     if not len(usable):
         raise errors.UserError("no training pair is left once empty and long ones are dropped")

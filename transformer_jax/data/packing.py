@@ -22,19 +22,10 @@ def pack(
     source_capacity: int,
     target_capacity: int,
 ) -> list[list[int]]:
-    """Packs pairs into rows that both sides fit into.
+    """Packs pairs into rows that both sides fit into; all lengths are in positions.
 
     Each pair, longest target first, joins the row where it leaves the least room for targets, and
-    among those the one with the least room for sources.
-
-    Args:
-      source_lengths: positions that each pair takes in a source row.
-      target_lengths: positions that each pair takes in a target row.
-      source_capacity: positions in a source row.
-      target_capacity: positions in a target row.
-
-    Returns:
-      The rows, each a list of indices of pairs.
+    among those the one with the least room for sources. A row is a list of indices of pairs.
 
     Raises:
       ValueError: a pair fits into no row.
@@ -48,9 +39,9 @@ def pack(
     for pair in order.tolist():
         source, target = int(source_lengths[pair]), int(target_lengths[pair])
         for room in range(target, target_capacity + 1):
-            place = bisect.bisect_left(open_rows[room], (source, -1))
-            if place < len(open_rows[room]):
-                source_room, row = open_rows[room].pop(place)
+            index = bisect.bisect_left(open_rows[room], (source, -1))
+            if index < len(open_rows[room]):
+                source_room, row = open_rows[room].pop(index)
                 break
         else:
             room, source_room, row = target_capacity, source_capacity, len(rows)
@@ -73,15 +64,9 @@ class Plan:
         window: int,
         seed: int,
     ) -> None:
-        """Makes a plan; nothing is packed before it is asked for.
+        """Plans rows as `pack` makes them, in windows of so many pairs, shuffled by the seed.
 
-        Args:
-          source_lengths: positions that each pair takes in a source row.
-          target_lengths: positions that each pair takes in a target row.
-          source_capacity: positions in a source row.
-          target_capacity: positions in a target row.
-          window: pairs packed together.
-          seed: of the shuffles.
+        Nothing is packed before it is asked for.
         """
         self._lengths = (source_lengths, target_lengths)
         self._capacities = (source_capacity, target_capacity)

@@ -22,16 +22,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """One side of a set, as it lies on disk.
-
-    Attributes:
-      path: the file.
-      sha256: of its bytes, compressed or not.
-      lines: in its text.
-    """
+    """One side of a set, as it lies on disk."""
 
     path: pathlib.Path
-    sha256: str
+    sha256: str  # of its bytes, compressed or not
     lines: int
 
 
@@ -99,11 +93,7 @@ def load(
 
 
 def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of UTF-8, without their ends.
-
-    Args:
-      lines: each with its end, which the last may lack.
-      name: of where they come from, for the error.
+    """Lines of UTF-8, without their ends; the name is of where they come from, for the error.
 
     Raises:
       UserError: a line is not UTF-8; the message has its number.
@@ -163,11 +153,7 @@ def _find(prefix: str, language: str) -> _File:
 
 
 def _count(path: pathlib.Path) -> int:
-    """Lines of a file; warns of what is kept, though it was hardly meant to be there.
-
-    Raises:
-      UserError: as `read_lines`.
-    """
+    """Lines of a file that has some; warns of what is kept, though hardly meant to be there."""
     count = 0
     odd = dict.fromkeys(("end with a carriage return", "hold a NUL", "begin with a BOM"), 0)
     for line in lines(path):

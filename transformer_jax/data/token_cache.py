@@ -31,17 +31,11 @@ SIDES = ("source", "target")
 @final
 @dataclasses.dataclass(frozen=True)
 class TokenLists:
-    """Many lists of ids, end to end in one array; list i is ids[ends[i - 1]:ends[i]].
-
-    Attributes:
-      ids: of all lists.
-      ends: where each list ends.
-      lengths: number of ids in each list.
-    """
+    """Many lists of ids, end to end in one array; list i is ids[ends[i - 1]:ends[i]]."""
 
     ids: Integer[np.ndarray, "ids"]
     ends: Int[np.ndarray, "lists"]
-    lengths: Int[np.ndarray, "lists"]
+    lengths: Int[np.ndarray, "lists"]  # differences of ends
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -56,12 +50,8 @@ def encoded(
 ) -> tuple[TokenLists, TokenLists]:
     """The encoded sentences, from the cache, which is filled first if need be.
 
-    A pair of which a side is blank has no ids on that side.
-
-    Args:
-      pairs: what to encode.
-      tokenizer: encodes both sides.
-      folder: where the ids are; it belongs to these pairs and this tokenizer alone.
+    A pair of which a side is blank has no ids on that side. The folder belongs to these pairs and
+    this tokenizer alone.
 
     Raises:
       UserError: a file of the cache is damaged.
@@ -81,11 +71,7 @@ def _dtype(tokenizer: tokenizer_lib.Tokenizer) -> np.dtype:
 
 
 def _read(folder: pathlib.Path, side: str, dtype: np.dtype, lists: int) -> TokenLists:
-    """One side from its files.
-
-    Raises:
-      UserError: a file is missing or not as long as these lists make it.
-    """
+    """One side from its files, unless one is missing or not as long as these lists make it."""
 
     def array(name: str, kind: np.dtype, length: int) -> np.ndarray:
         path = folder / f"{side}-{name}.bin"
@@ -127,52 +113,31 @@ def _write(
         remedy = f"delete {folder}, and the corpus is encoded anew"
         written = files.read_json(record, dict.fromkeys(written, int), remedy)
         _log.info("going on after %s encoded pairs", f"{written['pairs']:,}")
+    reader, first = pairs.read(written["pairs"]), written["pairs"]
+    began = last_line = time.monotonic()
     with contextlib.ExitStack() as opened:
-        sides = [
-            opened.enter_context(
-                contextlib.closing(_Side(folder, side, _dtype(tokenizer), written))
-            )
-            for side in SIDES
-        ]
-        _append(pairs, tokenizer, sides, written, record)
-
-
-def _append(
-    pairs: corpus_lib.PairSource,
-    tokenizer: tokenizer_lib.Tokenizer,
-    sides: Sequence["_Side"],
-    written: dict[str, int],
-    record: pathlib.Path,
-) -> None:
-    """Encodes all pairs but those written already, and keeps count of them in the record."""
-    reader = pairs.read(written["pairs"])
-    began, first, last_line = time.monotonic(), written["pairs"], time.monotonic()
-    while chunk := list(itertools.islice(reader, CHUNK)):
-        for side, sentences in zip(sides, zip(*chunk, strict=True), strict=True):
-            side.append(tokenizer.encode([s if s.strip() else "" for s in sentences]))
-        written = {
-            "pairs": written["pairs"] + len(chunk),
-            **{name: side.ids for name, side in zip(SIDES, sides, strict=True)},
-        }
-        files.write_json(record, written)
-        if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            speed = (written["pairs"] - first) / (last_line - began)
-            _log.info(
-                "encoded %s of %s pairs, %s a second",
-                f"{written['pairs']:,}",
-                f"{len(pairs):,}",
-                f"{speed:,.0f}",
-            )
+        sides = {name: _Side(folder, name, _dtype(tokenizer), written) for name in SIDES}
+        for side in sides.values():
+            opened.enter_context(contextlib.closing(side))
+        while chunk := list(itertools.islice(reader, CHUNK)):
+            for side, sentences in zip(sides.values(), zip(*chunk, strict=True), strict=True):
+                side.append(tokenizer.encode([s if s.strip() else "" for s in sentences]))
+            done = written["pairs"] + len(chunk)
+            written = {"pairs": done, **{name: side.ids for name, side in sides.items()}}
+            files.write_json(record, written)
+            if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
+                last_line = time.monotonic()
+                _log.info(
+                    "encoded %s of %s pairs, %s a second",
+                    f"{done:,}",
+                    f"{len(pairs):,}",
+                    f"{(done - first) / (last_line - began):,.0f}",
+                )
 
 
 @final
 class _Side:
-    """Appends lists to the files of one side.
-
-    Attributes:
-      ids: written so far.
-    """
+    """Appends lists to the files of one side; `ids` counts the ids written so far."""
 
     def __init__(
         self, folder: pathlib.Path, side: str, dtype: np.dtype, written: dict[str, int]

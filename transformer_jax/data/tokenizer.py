@@ -21,7 +21,7 @@ from transformer_jax.data import corpus as corpus_lib
 
 _log = logging.getLogger(__name__)
 
-PAD, START, END, UNKNOWN = 0, 1, 2, 3  # vocabulary ids that every model of ours has
+PAD, BOS, EOS, UNK = 0, 1, 2, 3  # vocabulary ids that every model of ours has
 SMALLEST = 4 + 256 + 1  # vocabulary: special tokens, bytes and one piece
 
 SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
@@ -32,9 +32,9 @@ SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
     "remove_extra_whitespaces": False,
     "max_sentence_length": 1 << 20,
     "pad_id": PAD,
-    "bos_id": START,
-    "eos_id": END,
-    "unk_id": UNKNOWN,
+    "bos_id": BOS,
+    "eos_id": EOS,
+    "unk_id": UNK,
     "num_threads": 1,
     "minloglevel": 2,
 }
@@ -42,12 +42,7 @@ SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
 
 @final
 class Tokenizer:
-    """Turns sentences into vocabulary ids and back.
-
-    Attributes:
-      model: the serialised SentencePiece model.
-      digest: its SHA-256.
-    """
+    """Turns sentences into vocabulary ids and back; its digest is the SHA-256 of its model."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -64,7 +59,7 @@ class Tokenizer:
         return self._processor.vocab_size()
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence's pieces, without start or end token."""
+        """Ids of each sentence's pieces, without BOS or EOS."""
         return self._processor.EncodeAsIds(list(sentences))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -78,14 +73,9 @@ class Tokenizer:
 
 
 def train(sentences: Iterable[str], vocab_size: int) -> bytes:
-    """Trains a model.
+    """Trains a SentencePiece model, serialised, on sentences of both languages.
 
-    Args:
-      sentences: of both languages.
-      vocab_size: pieces, special ones and the 256 bytes included.
-
-    Returns:
-      The serialised SentencePiece model.
+    The vocabulary's size includes the special tokens and the 256 bytes.
 
     Raises:
       UserError: the corpus is too small for this vocabulary.
@@ -98,10 +88,7 @@ def train(sentences: Iterable[str], vocab_size: int) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=iter(sentences),
-            model_writer=model,
-            vocab_size=vocab_size,
-            **SETTINGS,
+            sentence_iterator=iter(sentences), model_writer=model, vocab_size=vocab_size, **SETTINGS
         )
     except RuntimeError as error:
         limit = re.search(r"value <= (\d+)", str(error))
@@ -128,12 +115,8 @@ def cached(
 ) -> Tokenizer:
     """The tokenizer of a corpus, from the cache or trained now.
 
-    Args:
-      pairs: sentences of both languages; read only if the model is not in the cache.
-      vocab_size: pieces.
-      most_pairs: pairs to train on at most, evenly spread over all.
-      corpus_digest: identifies the sentences.
-      cache_dir: where tokenizers are kept, by a hash of corpus and settings.
+    It is trained on most_pairs at most, evenly spread over all; they are read only if the model is
+    not in the cache, where a hash of the corpus's digest and the settings is its name.
 
     Raises:
       UserError: the corpus is too small, or the model in the cache is damaged.

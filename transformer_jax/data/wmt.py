@@ -5,7 +5,6 @@ two is translated from is the config's to say. Its validation split is newstest2
 newstest2014.
 """
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -15,6 +14,7 @@ import pathlib
 import types
 from collections.abc import Iterator
 from typing import Any, final
+from unittest import mock
 from xml.sax import saxutils
 
 import requests
@@ -43,12 +43,7 @@ class Split(corpus_lib.PairSource):
     """A split of a prepared dataset, read block by block."""
 
     def __init__(self, examples: Any, languages: tuple[str, str]) -> None:
-        """Wraps a TFDS data source.
-
-        Args:
-          examples: a data source whose examples have a text for each language.
-          languages: source and target.
-        """
+        """Wraps a TFDS data source; the languages are source and target."""
         self._examples = examples
         self._languages = languages
 
@@ -68,12 +63,8 @@ def load(
 ) -> corpus_lib.Corpus:
     """Opens a WMT dataset, downloading and preparing it first if that has not been done.
 
-    Args:
-      name: builder and languages, wmt_t2t_translate/de-en.
-      folder: where TFDS keeps its datasets; "" for its own choice.
-      source_language: translated from.
-      target_language: translated into.
-      cache_dir: where digests are kept.
+    The name is builder and languages, wmt_t2t_translate/de-en. TFDS keeps its datasets in the
+    folder; "": where it likes. The cache holds digests.
 
     Raises:
       UserError: there is no such dataset, it is not in these languages, or it cannot be fetched or
@@ -121,17 +112,16 @@ def _builder(name: str, folder: str) -> tfds.core.DatasetBuilder:
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
-    """Downloads and prepares, which TFDS skips for what is there already.
-
-    Raises:
-      UserError: a download fails or is not what TFDS expects, or a file is missing in it.
-    """
+    """Downloads and prepares, which TFDS skips for what is there already."""
     if builder.is_prepared():
         return
     _log.info("fetching and preparing %s into %s", name, builder.data_dir)
     downloads = pathlib.Path(builder._data_dir_root) / "downloads"
     try:
-        with _extracting_without_tensorflow(), _reading_line_by_line():
+        with (
+            mock.patch.object(extractor, "tf", _PLAIN_FILES),
+            mock.patch.object(tfds_wmt, "_parse_parallel_sentences", _parse_line_by_line),
+        ):
             builder.download_and_prepare(
                 download_config=tfds.download.DownloadConfig(try_download_gcs=False)
             )
@@ -153,35 +143,18 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
         ) from error
 
 
-@contextlib.contextmanager
-def _extracting_without_tensorflow() -> Iterator[None]:
-    """TFDS still opens archives through TensorFlow (its issue 11058): plain files stand in."""
-    plain = types.SimpleNamespace(
-        io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)),
-        compat=types.SimpleNamespace(as_text=os.fspath),
-    )
-    theirs = extractor.tf
-    extractor.tf = plain
-    try:
-        yield
-    finally:
-        extractor.tf = theirs
+# TFDS still opens archives through TensorFlow (its issue 11058): plain files stand in.
+_PLAIN_FILES = types.SimpleNamespace(
+    io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)),
+    compat=types.SimpleNamespace(as_text=os.fspath),
+)
+_THEIRS = tfds_wmt._parse_parallel_sentences
 
 
-@contextlib.contextmanager
-def _reading_line_by_line() -> Iterator[None]:
+def _parse_line_by_line(first: str, second: str) -> Iterator[tuple[str, dict[str, str]]]:
     """TFDS reads a file whole, which for English–French would take tens of gigabytes."""
-    theirs = tfds_wmt._parse_parallel_sentences
-
-    def ours(first: str, second: str) -> Iterator[tuple[str, dict[str, str]]]:
-        is_text = not first.endswith(".sgm") and "*" not in first
-        yield from (_parse if is_text else theirs)(first, second)
-
-    tfds_wmt._parse_parallel_sentences = ours
-    try:
-        yield
-    finally:
-        tfds_wmt._parse_parallel_sentences = theirs
+    is_text = not first.endswith(".sgm") and "*" not in first
+    yield from (_parse if is_text else _THEIRS)(first, second)
 
 
 def _parse(*names: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -1,7 +1,7 @@
 """Greedy and beam search over any model that decodes step by step (section 6.1 of the paper).
 
 Beam search keeps the W best open hypotheses of each sentence, and its best finished one. It scores
-a finished hypothesis Y by log P(Y) / penalty(|Y|), where |Y| counts the end token.
+a finished hypothesis Y by log P(Y) / penalty(|Y|), where |Y| counts EOS.
 """
 
 import functools
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import fields, models, sequences
+from transformer_jax import fields, sequences
 from transformer_jax.data import tokenizer
 from transformer_jax.distributed import sharding
 from transformer_jax.models import interface
@@ -42,50 +42,19 @@ PENALTIES: dict[str, Penalty] = {
 class Translations(NamedTuple):
     """The best hypothesis of each sentence.
 
-    Attributes:
-      tokens: up to and including the end token; 0 after it.
-      scores: its penalised log-probability; of a hypothesis cut off at the length limit, because
-        the search met no end token, the log-probability so far, penalised in the same way.
+    Where the search met no EOS before the length limit, the hypothesis is cut off there, its
+    log-probability so far penalised in the same way.
     """
 
-    tokens: Int[Any, "B L"]
-    scores: Float[Any, "B"]
-
-
-Search = Callable[[Any, sequences.Sequences], Translations]
-
-
-def build(
-    model: interface.Decoder,
-    config: config_lib.DecodeConfig,
-    mesh: jax.sharding.Mesh | None = None,
-    *,
-    one_core: bool = False,
-) -> Search:
-    """A search as a function of the model's parameters and of source sentences, one to a row.
-
-    It compiles once for each shape of the source. A translation has at most config.extra_tokens
-    more tokens than its source.
-
-    Args:
-      model: an architecture.
-      config: how to search.
-      mesh: devices that sentences are shared out over, if several; every process gets all
-        translations.
-      one_core: of a CPU, rather than all: for searches that run side by side.
-
-    Raises:
-      UserError: the length penalty is unknown.
-    """
-    penalty = fields.lookup("decode.penalty", config.penalty, PENALTIES)
-    return _BeamSearch(model, config, penalty, mesh, one_core)
+    tokens: Int[Any, "B L"]  # up to and including EOS; 0 after it
+    scores: Float[Any, "B"]  # penalised log-probabilities
 
 
 class _Beam(NamedTuple):
     """Open hypotheses, best first, and the best finished one, of each sentence."""
 
     step: Int[Array, ""]  # tokens that each open hypothesis has
-    limits: Int[Array, "B"]  # most tokens of a hypothesis, the end token included
+    limits: Int[Array, "B"]  # most tokens of a hypothesis, EOS included
     tokens: Int[Array, "B W L"]
     scores: Float[Array, "B W"]  # log-probabilities, not penalised
     best_tokens: Int[Array, "B L"]
@@ -94,24 +63,38 @@ class _Beam(NamedTuple):
 
 
 @final
-class _BeamSearch:
-    """Beam search in runs of a few steps, after which sentences that are decided leave."""
+class BeamSearch:
+    """A search as a function of the model's parameters and of source sentences, one to a row.
+
+    It goes on for a few steps at a time, after which sentences that are decided leave. It compiles
+    once for each shape of the source. A translation has at most config.extra_tokens more tokens
+    than its source.
+    """
 
     def __init__(
         self,
         model: interface.Decoder,
         config: config_lib.DecodeConfig,
-        penalty: Penalty,
-        mesh: jax.sharding.Mesh | None,
-        one_core: bool,
+        mesh: jax.sharding.Mesh | None = None,
+        *,
+        one_core: bool = False,
     ) -> None:
-        self._model, self._config, self._penalty = model, config, penalty
+        """Compiles nothing yet.
+
+        Sentences are sharded over the devices of a mesh; every process gets all translations. Of a
+        CPU it takes one core or all: one for searches that run side by side.
+
+        Raises:
+          UserError: the length penalty is unknown.
+        """
+        self._model, self._config = model, config
+        self._penalty = fields.lookup("decode.penalty", config.penalty, PENALTIES)
         self._mesh = mesh
-        self._parts = sharding.parts(mesh) if mesh else 1
+        self._parts = sharding.batch_shards(mesh) if mesh else 1
         # A beam of one is greedy search if it sees the likeliest continuation alone.
         self._continuations = 2 * config.beam_size if config.beam_size > 1 else 1
         # A beam lies the same way wherever it comes from, so that no program is compiled twice.
-        rows: Any = mesh and sharding.by_rows(mesh)
+        rows: Any = mesh and sharding.batch_sharding(mesh)
         everywhere: Any = mesh and sharding.replicated(mesh)  # this host looks at all sentences
         beam = _Beam(everywhere, rows, rows, rows, rows, rows, rows)
         options = {"xla_cpu_multi_thread_eigen": False} if one_core else None
@@ -157,8 +140,9 @@ class _BeamSearch:
     def _first(self, params: Any, source: sequences.Sequences) -> _Beam:
         batch, source_length = source.tokens.shape
         width, length = self._config.beam_size, source_length + self._config.extra_tokens
-        with sharding.of_activations(self._mesh):
-            state = models.start_decoding(self._model, params, source, width, self._room(source))
+        with sharding.activation_rules(self._mesh):
+            room = self._room(source)
+            state = self._model.apply(params, source, width, room, method="prefill")
         return _Beam(
             jnp.zeros((), jnp.int32),
             (source.segments > 0).sum(axis=1) + self._config.extra_tokens,
@@ -200,16 +184,16 @@ class _BeamSearch:
 
     def _one_step(self, params: Any, beam: _Beam) -> _Beam:
         width = beam.scores.shape[1]
-        last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.START)
-        with sharding.of_activations(self._mesh):
-            logits, model_state = models.decode_step(
-                self._model, params, last, beam.step, beam.model_state
+        last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.BOS)
+        with sharding.activation_rules(self._mesh):
+            logits, model_state = self._model.apply(
+                params, last, beam.step, beam.model_state, method="decode_step"
             )
         # Of 2W continuations at most W end here, so W stay open.
-        top_scores, parents, words = _continuations(beam.scores, logits, self._continuations)
+        top_scores, parents, tokens = _continuations(beam.scores, logits, self._continuations)
         hypotheses = jnp.take_along_axis(beam.tokens, parents[:, :, None], axis=1)
-        hypotheses = hypotheses.at[:, :, beam.step].set(words)
-        ended = words == tokenizer.END
+        hypotheses = hypotheses.at[:, :, beam.step].set(tokens)
+        ended = tokens == tokenizer.EOS
 
         still = self._searching(beam)
         finished = jnp.where(
@@ -237,18 +221,18 @@ class _BeamSearch:
 def _continuations(
     scores: Float[Array, "B W"], logits: Float[Array, "B W V"], number: int
 ) -> tuple[Float[Array, "B M"], Int[Array, "B M"], Int[Array, "B M"]]:
-    """The best continuations of all hypotheses of a sentence: scores, hypotheses, words.
+    """The best continuations of all hypotheses of a sentence: scores, hypotheses, tokens.
 
     They are among the best of each hypothesis, and those need no log-probabilities to be told.
     """
     logits = logits.astype(jnp.float32)
     each = min(number, logits.shape[-1])
-    best, words = _greatest(logits, each)
+    best, tokens = _greatest(logits, each)
     normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
     all_scores = (scores[:, :, None] + best - normaliser).reshape(len(scores), -1)
-    top, places = jax.lax.top_k(all_scores, number)
-    words = jnp.take_along_axis(words.reshape(len(scores), -1), places, axis=1)
-    return top, places // each, words
+    top, indices = jax.lax.top_k(all_scores, number)
+    tokens = jnp.take_along_axis(tokens.reshape(len(scores), -1), indices, axis=1)
+    return top, indices // each, tokens
 
 
 def _greatest(
@@ -264,15 +248,15 @@ def _greatest(
     chunk = next((n for n in range(CHUNK, CHUNK // 2, -1) if size % n == 0), CHUNK)
     chunks = -(-size // chunk)
     if chunks <= 2 * number:
-        best, places = jax.lax.top_k(x, number)
-        return best, places
+        best, indices = jax.lax.top_k(x, number)
+        return best, indices
     widths = [(0, 0)] * len(batch) + [(0, chunks * chunk - size)]
     parts = jnp.pad(x, widths, constant_values=-jnp.inf).reshape(*batch, chunks, chunk)
     _, chosen = jax.lax.top_k(parts.max(axis=-1), number)
     chosen = jnp.sort(chosen)  # so that equals keep their order
     few = jnp.take_along_axis(parts, chosen[..., None], axis=-2).reshape(*batch, -1)
-    best, places = jax.lax.top_k(few, number)
-    return best, jnp.take_along_axis(chosen, places // chunk, axis=-1) * chunk + places % chunk
+    best, indices = jax.lax.top_k(few, number)
+    return best, jnp.take_along_axis(chosen, indices // chunk, axis=-1) * chunk + indices % chunk
 
 
 def _rows(beam: _Beam, rows: Int[Array, "B"]) -> _Beam:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, models, sequences
+from transformer_jax import errors, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search
@@ -26,14 +26,7 @@ CAST = ("kernel", "embedding")
 
 @final
 class Translator:
-    """A trained model, ready to translate.
-
-    Attributes:
-      model: an architecture.
-      params: its parameters.
-      tokenizer: the one that it was trained with.
-      config: its configuration; `config.decode` says how to search.
-    """
+    """A trained model, ready to translate; `config.decode` says how to search."""
 
     def __init__(
         self,
@@ -43,15 +36,7 @@ class Translator:
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
     ) -> None:
-        """Gathers what translating needs.
-
-        Args:
-          model: see above, as the next three.
-          params: its parameters.
-          tokenizer: its own.
-          config: the run's.
-          mesh: the devices that sentences are shared out over.
-        """
+        """Shards sentences over the devices of a mesh."""
         self.model = model
         self.params = params
         self.tokenizer = tokenizer
@@ -59,16 +44,16 @@ class Translator:
         self._mesh = mesh
         self._weights = cast(params, config.model.dtype)
         self._searches = _side_by_side(config.decode.batch_sentences, mesh)
-        self._search = beam_search.build(model, config.decode, mesh, one_core=self._searches > 1)
+        self._search = beam_search.BeamSearch(
+            model, config.decode, mesh, one_core=self._searches > 1
+        )
 
     def translate(
         self, sentences: Sequence[str], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
         """Translates sentences, in their order; an empty one stays empty.
 
-        Args:
-          sentences: in the source language.
-          progress: called with the number of sentences done so far.
+        Progress is called with the number of sentences done so far.
 
         Raises:
           UserError: a sentence is too long for learned positions, or for the memory there is.
@@ -78,49 +63,44 @@ class Translator:
     def translate_ids(
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
-        """As `translate`, of sentences that are encoded, without end tokens."""
+        """As `translate`, of sentences that are encoded, without BOS and EOS."""
         texts = [""] * len(sources)
         done = 0
         for found in self.search(sources):
-            for place, text in zip(found, self._decode(list(found.values())), strict=True):
-                texts[place] = text
+            for index, text in zip(found, self._decode(list(found.values())), strict=True):
+                texts[index] = text
             done += len(found)
             progress(done)
         return texts
 
     def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
-        """Translates token lists, without end tokens before and after; an empty one is left out.
-
-        Args:
-          sources: the sentences.
+        """Translates token lists, with neither BOS nor EOS; an empty one is left out.
 
         Yields:
-          Translations by their places among the sources, as they become known.
+          Translations by their indices among the sources, as they become known.
 
         Raises:
-          UserError: see `translate`.
+          UserError: as `translate`.
         """
-        places = [place for place, ids in enumerate(sources) if ids]
-        self._check_lengths([len(sources[place]) for place in places], places)
-        parts = sharding.parts(self._mesh)
+        indices = [index for index, ids in enumerate(sources) if ids]
+        self._check_lengths(sources)
+        parts = sharding.batch_shards(self._mesh)
         rows = -(-self.config.decode.batch_sentences // (parts * self._searches)) * parts
         pool = futures.ThreadPoolExecutor(self._searches)
         try:
             # With devices of their own, or of other processes, searches keep their order.
             several = pool.map if self._searches > 1 else map
             for is_long, rows_together, search in ((True, parts, map), (False, rows, several)):
-                chosen = [place for place in places if (len(sources[place]) > LONG) == is_long]
+                chosen = [index for index in indices if (len(sources[index]) > LONG) == is_long]
                 groups = list(
                     batching.padded_batches(
-                        [sources[place] for place in chosen], None, rows_together, ROW_MULTIPLE
+                        [sources[index] for index in chosen], None, rows_together, ROW_MULTIPLE
                     )
                 )
                 if is_long and groups:  # the first is the longest
                     self._check_memory(groups[0].batch, chosen[groups[0].indices[0]])
                 for group, found in search(self._search_group, groups):
-                    yield {
-                        chosen[index]: ids for index, ids in zip(group.indices, found, strict=False)
-                    }
+                    yield {chosen[i]: ids for i, ids in zip(group.indices, found, strict=False)}
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -130,11 +110,11 @@ class Translator:
         source = sharding.put(group.batch, self._mesh).source
         found = np.asarray(self._search(self._weights, source).tokens)
         return group, [
-            row[: row.index(tokenizer_lib.END)] if tokenizer_lib.END in row else row
+            row[: row.index(tokenizer_lib.EOS)] if tokenizer_lib.EOS in row else row
             for row in found.tolist()
         ]
 
-    def _check_memory(self, batch: sequences.Batch, place: int) -> None:
+    def _check_memory(self, batch: sequences.Batch, index: int) -> None:
         """Raises UserError, naming the sentence, if there is too little memory to encode it.
 
         Attention weighs each token against each: ten times the length takes a hundred times the
@@ -145,13 +125,13 @@ class Translator:
 
         def encode(params: Any, source: sequences.Sequences) -> Any:
             limit = length + decode.extra_tokens
-            return models.start_decoding(self.model, params, source, decode.beam_size, limit)
+            return self.model.apply(params, source, decode.beam_size, limit, method="prefill")
 
         needed = memory.of_program(jax.jit(encode).lower(self._weights, source).compile())
         there = memory.of_device(self._mesh)
         if needed is not None and there is not None and needed > there:
             raise errors.UserError(
-                f"sentence {place + 1} has about {length:,} tokens, which take "
+                f"sentence {index + 1} has about {length:,} tokens, which take "
                 f"{needed / 2**30:.1f} GiB of memory where there are {there / 2**30:.1f}: split it"
             )
 
@@ -159,17 +139,17 @@ class Translator:
         # A line break in a translation would shift all lines after it.
         return [text.replace("\n", " ") for text in self.tokenizer.decode(ids)]
 
-    def _check_lengths(self, lengths: list[int], places: list[int]) -> None:
+    def _check_lengths(self, sources: Sequence[Sequence[int]]) -> None:
         model = self.config.model
         if not positions.KINDS[model.position].bounded:
             return
-        # The end token and the translation's extra tokens need positions too.
+        # EOS and the translation's extra tokens need positions too.
         limit = model.max_positions - self.config.decode.extra_tokens - 1
-        for length, place in zip(lengths, places, strict=True):
-            if length > limit:
+        for index, ids in enumerate(sources):
+            if len(ids) > max(limit, 0):
                 raise errors.UserError(
-                    f"sentence {place + 1} has {length} tokens, but this model's learned positions "
-                    f"(model.max_positions={model.max_positions}) allow at most {limit}"
+                    f"sentence {index + 1} has {len(ids)} tokens, but this model's learned "
+                    f"positions (model.max_positions={model.max_positions}) allow at most {limit}"
                 )
 
 
@@ -184,7 +164,7 @@ def cast(params: Any, dtype: Any) -> Any:
 
 
 def _side_by_side(batch_sentences: int, mesh: jax.sharding.Mesh) -> int:
-    """How many searches share out a batch: on a CPU one for each core, if it is large enough.
+    """How many searches divide a batch: on a CPU one for each core, if it is large enough.
 
     A search on several cores waits for the slowest of them at every product, and these are small.
     """

@@ -28,7 +28,7 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
 from transformer_jax import errors
-from transformer_jax.distributed import roll_call
+from transformer_jax.distributed import rendezvous
 
 _log = logging.getLogger(__name__)
 
@@ -46,15 +46,11 @@ LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 
 def place(
     distributed_run: bool, coordinator: str, processes: int, process: int
-) -> roll_call.ProcessPlace | None:
+) -> rendezvous.ProcessPlace | None:
     """What the command line says of the processes; None if there is just one.
 
-    Args:
-      distributed_run: whether to find the other processes by JAX's cluster detection (Cloud TPU,
-        GKE, Slurm, Open MPI).
-      coordinator: as in `roll_call.ProcessPlace`; "" if alone. So the next two, with -1.
-      processes: as in `roll_call.ProcessPlace`.
-      process: as in `roll_call.ProcessPlace`.
+    With distributed_run JAX's cluster detection finds them (Cloud TPU, GKE, Slurm, Open MPI). The
+    others are those of `rendezvous.ProcessPlace`, or "", -1 and -1.
 
     Raises:
       UserError: that is not enough, or contradicts itself, or what a launcher says.
@@ -66,7 +62,7 @@ def place(
                 "--distributed finds the processes by itself: leave out --coordinator, "
                 "--processes and --process, or leave out --distributed"
             )
-        return roll_call.DETECTED
+        return rendezvous.DETECTED
     if any(given):
         if not all(given):
             raise errors.UserError("--coordinator, --processes and --process belong together")
@@ -75,7 +71,7 @@ def place(
             raise errors.UserError(f"--coordinator={coordinator} should be HOST:PORT")
         if not process < processes:
             raise errors.UserError(f"--process={process} should be below --processes={processes}")
-        return roll_call.ProcessPlace(coordinator, processes, process)
+        return rendezvous.ProcessPlace(coordinator, processes, process)
     for variable in LAUNCHERS:
         if (number := os.environ.get(variable, "1")) != "1":
             raise errors.UserError(
@@ -85,28 +81,26 @@ def place(
     return None
 
 
-def join(where: roll_call.ProcessPlace, start_timeout: float, silence_timeout: float) -> None:
+def join(where: rendezvous.ProcessPlace, start_timeout: float, silence_timeout: float) -> None:
     """Meets the other processes; to be called before JAX looks for devices.
 
-    Args:
-      where: this process's place.
-      start_timeout: seconds within which all must be there, and then their devices.
-      silence_timeout: seconds after which a process that says nothing counts as dead.
+    All must be there within start_timeout seconds, and then their devices. One that says nothing
+    for silence_timeout seconds counts as dead.
 
     Raises:
       UserError: some are missing, whom the message names; or JAX detects no cluster.
     """
-    global _company
+    global _peers
     # Without it JAX ends the process itself when another dies, and not always by name.
     jax.config.update("jax_enable_recoverability", True)
-    told = () if where == roll_call.DETECTED else dataclasses.astuple(where)
-    if told:
-        roll_call.call(where, start_timeout)
+    known = () if where == rendezvous.DETECTED else dataclasses.astuple(where)
+    if known:
+        rendezvous.wait_for_all(where, start_timeout)
     patience = max(start_timeout, 1)
     with _at_most(patience, 2):
         try:
             jax.distributed.initialize(
-                *told,
+                *known,
                 local_device_ids=[],  # all; where JAX detects Slurm, None is one for each process
                 initialization_timeout=int(patience) + 60,  # when JAX would abort, naming nobody
                 heartbeat_timeout_seconds=max(int(silence_timeout), 1),
@@ -119,9 +113,9 @@ def join(where: roll_call.ProcessPlace, start_timeout: float, silence_timeout: f
             ) from error
     with _at_most(patience, RUN_AGAIN):  # the first look for devices waits for those of all
         name = socket.gethostname().encode()[:64].ljust(64)
-        rows = multihost_utils.process_allgather(np.frombuffer(name, np.uint8))
-    names = [row.tobytes().decode(errors="replace").rstrip() for row in rows]
-    _company = _Company(names, silence_timeout)
+        gathered = multihost_utils.process_allgather(np.frombuffer(name, np.uint8))
+    names = [each.tobytes().decode(errors="replace").rstrip() for each in gathered]
+    _peers = _Peers(names, silence_timeout)
     if not is_first():
         logging.getLogger("transformer_jax").setLevel(logging.WARNING)
     _log.info("%d processes train together", len(names))
@@ -155,15 +149,15 @@ def together() -> Iterator[None]:
     try:
         yield
     except (errors.UserError, errors.RunError):
-        if _company:  # the others have mostly met the same
+        if _peers:  # the others have mostly met the same
             with contextlib.suppress(jax.errors.JaxRuntimeError):
-                _company.leave(SECONDS_TO_LEAVE)
+                _peers.leave(SECONDS_TO_LEAVE)
         raise
-    if _company:
+    if _peers:
         try:
-            _company.leave(LONGEST_WAIT)
+            _peers.leave(LONGEST_WAIT)
         except jax.errors.JaxRuntimeError as error:
-            blame(error)
+            await_peer_failure(error)
             raise
 
 
@@ -178,7 +172,7 @@ def from_first(find: Callable[[], T]) -> T:
     Raises:
       UserError: as the first did; so RunError.
     """
-    return find() if _company is None else _company.from_first(find)
+    return find() if _peers is None else _peers.from_first(find)
 
 
 @contextlib.contextmanager
@@ -188,7 +182,7 @@ def first_alone() -> Iterator[None]:
     Raises:
       UserError: as the first did; so RunError.
     """
-    if _company is None or is_first():
+    if _peers is None or is_first():
         try:
             yield
         except (errors.UserError, errors.RunError) as error:
@@ -197,32 +191,27 @@ def first_alone() -> Iterator[None]:
     else:
         from_first(lambda: None)
         yield
-    if _company:
-        _company.meet()
+    if _peers:
+        _peers.meet()
 
 
 def _raise(error: Exception) -> None:
     raise error
 
 
-def are_several() -> bool:
-    """Whether this process is one of several."""
-    return jax.process_count() > 1
-
-
-def blame(error: Exception) -> None:
-    """An error that another process's death may have caused: gives it time to be found dead."""
-    if _company and not isinstance(error, errors.RunError | errors.UserError):
-        _company.wait_for_obituary()
+def await_peer_failure(error: Exception) -> None:
+    """Gives a peer whose failure may have caused an error the time to be found dead."""
+    if _peers and not isinstance(error, errors.RunError | errors.UserError):
+        time.sleep(_peers.patience)
 
 
 @final
-class _Company:
+class _Peers:
     """The processes that have met."""
 
     def __init__(self, names: Sequence[str], silence_timeout: float) -> None:
         self._names = names
-        self._patience = silence_timeout + 5 * SECONDS_BETWEEN_LOOKS
+        self.patience = silence_timeout + 5 * SECONDS_BETWEEN_LOOKS
         self._dead: set[int] = set()
         self._wait_for_all = multihost.get_barrier_sync_fn()
         self._messages = itertools.count()
@@ -231,31 +220,31 @@ class _Company:
 
     def from_first(self, find: Callable[[], T]) -> T:
         if not is_first():
-            told = json.loads(self._from_first(""))
-            if "error" in told:
-                raise (errors.UserError if told["user"] else errors.RunError)(told["error"])
-            return told["found"]
+            received = json.loads(self._from_first(""))
+            if "error" in received:
+                raise (errors.UserError if received["user"] else errors.RunError)(received["error"])
+            return received["found"]
         try:
             found = find()
         except (errors.UserError, errors.RunError) as error:
-            told = {"error": str(error), "user": isinstance(error, errors.UserError)}
-            self._from_first(json.dumps(told))
+            message = {"error": str(error), "user": isinstance(error, errors.UserError)}
+            self._from_first(json.dumps(message))
             raise
         self._from_first(json.dumps({"found": found}))
         return found
 
-    def _from_first(self, said: str) -> bytes:
-        """What the first says, which is ASCII, and blanks after it."""
+    def _from_first(self, message: str) -> bytes:
+        """The first process's message, which is ASCII, and blanks after it."""
         self.meet()  # devices do not wait for each other as long as processes
-        length = multihost_utils.broadcast_one_to_all(np.int32(len(said) // BYTES + 1)) * BYTES
-        padded = np.frombuffer(said.encode().ljust(int(length)), np.uint8)
+        length = multihost_utils.broadcast_one_to_all(np.int32(len(message) // BYTES + 1)) * BYTES
+        padded = np.frombuffer(message.encode().ljust(int(length)), np.uint8)
         return multihost_utils.broadcast_one_to_all(padded).tobytes()
 
     def meet(self) -> None:
         try:
             self._wait_at(str(next(self._messages)), LONGEST_WAIT)
         except jax.errors.JaxRuntimeError as error:
-            blame(error)
+            await_peer_failure(error)
             raise
 
     def leave(self, patience: int) -> None:
@@ -266,9 +255,6 @@ class _Company:
         while is_first() and len(self._look()) < len(self._names) - 1:
             time.sleep(0.1)
         jax.distributed.shutdown()
-
-    def wait_for_obituary(self) -> None:
-        time.sleep(self._patience)
 
     def _wait_at(self, barrier: str, seconds: int) -> None:
         self._wait_for_all(key=f"transformer_jax/{barrier}", timeout_ms=seconds * 1000)
@@ -306,4 +292,4 @@ class _Company:
         os._exit(RUN_AGAIN)
 
 
-_company: _Company | None = None
+_peers: _Peers | None = None

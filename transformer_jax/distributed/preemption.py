@@ -3,7 +3,7 @@
 While training it is answered with a checkpoint of the step just taken; at any other time there is
 nothing to save. Either way the run ends with exit code 42, and the same command goes on. Where
 several processes train together, JAX tells all of them, and they look at it while training only: at
-other times it goes unheeded until the machine goes, and then too nothing is lost.
+other times it has no effect until the machine goes, and then too nothing is lost.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _questions = itertools.count(1)
 
 
 def watch() -> None:
-    """Begins to heed SIGTERM; where several processes train together, JAX does that."""
+    """Begins to handle SIGTERM; where several processes train together, JAX does that."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     # Python's own handlers wait until a compilation is over; the byte in the pipe comes at once.
@@ -52,7 +52,7 @@ def watch() -> None:
 
 
 @contextlib.contextmanager
-def heeded() -> Iterator[None]:
+def handled() -> Iterator[None]:
     """Whoever is in here looks at `reached` after every step.
 
     Raises:

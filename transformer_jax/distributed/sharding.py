@@ -64,13 +64,13 @@ def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def by_rows(mesh: jax.sharding.Mesh) -> NamedSharding:
-    """The rows of a batch shared out over data and fsdp."""
+def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
+    """The rows of a batch sharded over data and fsdp."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
 @contextlib.contextmanager
-def of_activations(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
+def activation_rules(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
     """What a model computes in here has its activations where RULES say."""
     if mesh is None or mesh.size == 1:
         yield
@@ -79,20 +79,16 @@ def of_activations(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
             yield
 
 
-def parts(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
-    """How many parts `by_rows` makes of a batch."""
+def batch_shards(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
+    """How many parts `batch_sharding` makes of a batch."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
-def of_parameters(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
-    """The sharding of each array of a tree whose parameters carry logical axis names.
-
-    Args:
-      boxed: shapes of the tree, as `jax.eval_shape` gives them, with Linen's axis metadata.
-      mesh: the mesh.
+def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
+    """The sharding of each array of a tree of shapes, boxed with Linen's logical axis names.
 
     Raises:
-      UserError: an axis cannot be shared out evenly.
+      UserError: an axis cannot be sharded evenly.
     """
     shardings = spmd.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, RULES)
 
@@ -118,15 +114,15 @@ def rows_for_budget(
     """Rows of the global batch: as many as the budget of target positions holds.
 
     Raises:
-      UserError: none, or they cannot be shared out over devices and accumulation steps.
+      UserError: none, or they cannot be sharded over devices and accumulation steps.
     """
     rows = batch_tokens // row_length
-    shares = parts(mesh) * accumulation_steps
+    shares = batch_shards(mesh) * accumulation_steps
     if not rows or rows % shares:
         remedy = max(rows - rows % shares, shares) * row_length
         raise errors.UserError(
             f"train.batch_tokens={batch_tokens} holds {rows} rows of "
-            f"data.target_length={row_length}, which {parts(mesh)} devices × "
+            f"data.target_length={row_length}, which {batch_shards(mesh)} devices × "
             f"{accumulation_steps} accumulation steps cannot share out: "
             f"try train.batch_tokens={remedy}"
         )
@@ -135,29 +131,21 @@ def rows_for_budget(
 
 def rows_here(rows: int, mesh: jax.sharding.Mesh) -> list[int]:
     """Which rows of a batch of so many this process's devices hold, ascending."""
-    where = by_rows(mesh).addressable_devices_indices_map((rows,))
+    where = batch_sharding(mesh).addressable_devices_indices_map((rows,))
     return sorted({row for index in where.values() if index for row in range(rows)[index[0]]})
 
 
 def put(
     batch: sequences.Batch, mesh: jax.sharding.Mesh, rows: int | None = None
 ) -> sequences.Batch:
-    """Makes a batch a global array, its rows shared out over the devices.
+    """Makes a batch of NumPy's arrays a global one, its rows sharded over the devices.
 
-    Args:
-      batch: NumPy's arrays.
-      mesh: the devices.
-      rows: of the global batch, if `batch` has only those of `rows_here`; else it is whole.
+    Given the number of rows of the global batch, `batch` has only those of `rows_here`.
     """
-    where = by_rows(mesh)
+    where = batch_sharding(mesh)
 
-    def place(local: np.ndarray) -> jax.Array:
-        number = len(local) if rows is None else rows
-        here = np.arange(number) if rows is None else np.array(rows_here(number, mesh))
+    def sharded(local: np.ndarray) -> jax.Array:
+        shape = (len(local) if rows is None else rows, *local.shape[1:])
+        return jax.make_array_from_process_local_data(where, local, shape)
 
-        def part(index: Any) -> np.ndarray:
-            return local[np.searchsorted(here, np.arange(number)[index[0]])]
-
-        return jax.make_array_from_callback((number, *local.shape[1:]), where, part)
-
-    return jax.tree.map(place, batch)
+    return jax.tree.map(sharded, batch)

@@ -5,7 +5,6 @@ collection "intermediates"; an architecture needs nothing else for its attention
 """
 
 import dataclasses
-import functools
 import re
 from typing import Any
 
@@ -39,21 +38,17 @@ CAPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Maps:
-    """One kind of attention, in all of the model's N layers.
+    """One kind of attention, in all of the model's N layers; each row of weights sums to 1.
 
-    Attributes:
-      kind: "encoder" or "decoder", each to itself, or "cross", the decoder to the encoder.
-      weights: how much each row takes from each column; a row sums to 1.
-      rows: the tokens that attend. In the decoder a row is the token being written there, which is
-        not yet known to the model: row t of the decoder's own map reads columns 0 to t.
-      columns: the tokens that are read. In the decoder they begin with the start token, so that
-        column t is the token written just before row t.
+    In the decoder a row is the token being written there, which the model does not know yet: row t
+    of its own map reads columns 0 to t. Its columns begin with BOS, so that column t is the token
+    written just before row t.
     """
 
-    kind: str
-    weights: Float[np.ndarray, "layers H T S"]
-    rows: list[str]
-    columns: list[str]
+    kind: str  # "encoder" or "decoder", each to itself, or "cross", the decoder to the encoder
+    weights: Float[np.ndarray, "layers H T S"]  # how much each row takes from each column
+    rows: list[str]  # the tokens that attend
+    columns: list[str]  # the tokens that are read
 
 
 def collect(
@@ -61,13 +56,8 @@ def collect(
 ) -> list[Maps]:
     """The weights with which a trained model reads a sentence and writes its translation.
 
-    Args:
-      translator: the model.
-      source: a sentence.
-      target: its translation, any one; None: the model's own, as beam search finds it.
-
-    Returns:
-      One element for each kind of attention that the model has, the encoder's first.
+    The target may be any translation; None: the model's own, as beam search finds it. There is one
+    element for each kind of attention that the model has, the encoder's first.
 
     Raises:
       UserError: a sentence is empty or too long for learned positions, or the model has no
@@ -84,10 +74,15 @@ def collect(
     source_length += source_length == target_length
     batch = batching.fill([[(source_ids, target_ids)]], source_length, target_length)
     found = sown(translator.model, translator.params, batch).values()
-    labels = functools.partial(_labels, translator.tokenizer)
-    read = labels([*source_ids, tokenizer_lib.END])
-    written = labels([*target_ids, tokenizer_lib.END])
-    before = labels([tokenizer_lib.START, *target_ids])
+    read, written, before = (
+        # A space as "_" is lighter to the eye than SentencePiece's U+2581.
+        [piece.replace("\u2581", "_") for piece in translator.tokenizer.pieces(ids)]
+        for ids in (
+            [*source_ids, tokenizer_lib.EOS],
+            [*target_ids, tokenizer_lib.EOS],
+            [tokenizer_lib.BOS, *target_ids],
+        )
+    )
     maps = []
     for kind, shape, rows, columns in (
         ("encoder", (source_length, source_length), read, read),
@@ -128,11 +123,6 @@ def sown(
         for use, array in enumerate(uses)
     }
     return {name: weights[name] for name in sorted(weights, key=_by_numbers)}
-
-
-def _labels(tokenizer: tokenizer_lib.Tokenizer, ids: list[int]) -> list[str]:
-    """Pieces with a space as "_", which is lighter to the eye than SentencePiece's U+2581."""
-    return [piece.replace("\u2581", "_") for piece in tokenizer.pieces(ids)]
 
 
 def _by_numbers(name: str) -> list[str | int]:

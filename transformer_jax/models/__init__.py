@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, sequences
@@ -51,10 +51,7 @@ def build(
 ) -> interface.Decoder:
     """The model that a configuration describes.
 
-    Args:
-      config: its sizes and kinds.
-      vocab_size: V.
-      platform: what it will be compiled for: "cpu", "gpu" or "tpu"; None: what JAX finds here.
+    It is built for a platform ("cpu", "gpu" or "tpu"), by default the one that JAX finds here.
 
     Raises:
       errors.UserError: a kind is unknown, or a size does not suit a kind.
@@ -83,15 +80,11 @@ def build(
 
 
 def require_read(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
-    """Raises UserError if a field that someone has set has no effect on the architecture.
+    """Raises UserError if a field that someone has set, by its dotted name, has no effect.
 
     `build` refuses parts that an architecture lacks. Sizes it cannot: a configuration has them all,
     whatever its architecture, so that a table's rows can change that alone. Only who sets one for
     an architecture that does not read it is mistaken.
-
-    Args:
-      config: the model.
-      names: the dotted names of fields that were set for it, of other sections too.
     """
     reads = fields.lookup("model.architecture", config.architecture, ARCHITECTURES).reads
     for name in names:
@@ -119,17 +112,12 @@ def outputs(
     batch: sequences.Batch,
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
-    sampling: Float[jax.Array, ""] | None = None,
-) -> Float[jax.Array, "B T D"]:
+    sampling: Float[Array, ""] | None = None,
+) -> Float[Array, "B T D"]:
     """A model's output at every target position, under teacher forcing.
 
-    Args:
-      model: an architecture.
-      params: its parameters.
-      batch: sentence pairs.
-      rates: dropout's.
-      key: needed if there is dropout or sampling.
-      sampling: of a recurrent model, the chance of reading an own word; None: teacher forcing.
+    Dropout and sampling need a key. Sampling is, for a recurrent model, the chance of reading a
+    token of its own; None: never.
     """
     rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}
     options: dict[str, Any] = {} if sampling is None else {"sampling": sampling}
@@ -138,28 +126,6 @@ def outputs(
 
 def logits(
     model: interface.Architecture, params: Any, batch: sequences.Batch, *rest: Any, **options: Any
-) -> Float[jax.Array, "B T V"]:
-    """Scores of every piece at every target position; arguments as those of `outputs`."""
+) -> Float[Array, "B T V"]:
+    """Scores of every token at every target position; arguments as those of `outputs`."""
     return embedding.logits(embedding.of(params), outputs(model, params, batch, *rest, **options))
-
-
-def start_decoding(
-    model: interface.Decoder,
-    params: Any,
-    source: sequences.Sequences,
-    width: int,
-    max_length: int,
-) -> interface.DecodingState:
-    """The state before the first target position; see `interface.Decoder.start_decoding`."""
-    return model.apply(params, source, width, max_length, method="start_decoding")
-
-
-def decode_step(
-    model: interface.Decoder,
-    params: Any,
-    tokens: Int[jax.Array, "B W"],
-    index: Int[jax.Array, ""],
-    state: interface.DecodingState,
-) -> tuple[Float[jax.Array, "B W V"], interface.DecodingState]:
-    """Logits for the token that follows, and the state; see `interface.Decoder.decode_step`."""
-    return model.apply(params, tokens, index, state, method="decode_step")

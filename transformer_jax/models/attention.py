@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, final
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax.models import dropout, kernels, products
@@ -35,66 +35,59 @@ from transformer_jax.models import positions as positions_lib
 class KeysValues(NamedTuple):
     """What attention reads: one key and one value per key–value head and position."""
 
-    keys: Float[jax.Array, "B K S d_k"]
-    values: Float[jax.Array, "B K S d_v"]
+    keys: Float[Array, "B K S d_k"]
+    values: Float[Array, "B K S d_v"]
 
 
 class Cache(NamedTuple):
-    """Keys and values in the order in which `recall` multiplies.
+    """Keys and values in the order in which `attend_cached` multiplies.
 
     Read in another order, they would be copied into this one at every step.
     """
 
-    keys: Float[jax.Array, "B K d_k S"]
-    values: Float[jax.Array, "B K S d_v"]
+    keys: Float[Array, "B K d_k S"]
+    values: Float[Array, "B K S d_v"]
 
     @classmethod
     def of(cls, keys_values: KeysValues) -> "Cache":
-        """The same, its keys turned."""
+        """The same, its keys transposed."""
         keys, values = keys_values
         return cls(keys.swapaxes(2, 3), values)
 
-    def write(self, new: KeysValues, place: Int[jax.Array, ""]) -> "Cache":
-        """Puts keys and values in, the first of them at `place`."""
+    def write(self, new: KeysValues, slot: Int[Array, ""]) -> "Cache":
+        """Puts keys and values in, from a slot on."""
         keys, values = Cache.of(new)
         return Cache(
-            jax.lax.dynamic_update_slice_in_dim(self.keys, keys, place, axis=3),
-            jax.lax.dynamic_update_slice_in_dim(self.values, values, place, axis=2),
+            jax.lax.dynamic_update_slice_in_dim(self.keys, keys, slot, axis=3),
+            jax.lax.dynamic_update_slice_in_dim(self.values, values, slot, axis=2),
         )
 
-    def lengthened(self, places: int) -> "Cache":
+    def lengthened(self, slots: int) -> "Cache":
         """With room for so many keys and values."""
-        more = (0, places - self.keys.shape[3])
-        nothing = (0, 0)
+        none, more = (0, 0), (0, slots - self.keys.shape[3])
         return Cache(
-            jnp.pad(self.keys, (nothing, nothing, nothing, more)),
-            jnp.pad(self.values, (nothing, nothing, more, nothing)),
+            jnp.pad(self.keys, (none, none, none, more)),
+            jnp.pad(self.values, (none, none, more, none)),
         )
 
 
-def weigh(
-    queries: Float[jax.Array, "B H T d_k"],
-    keys: Float[jax.Array, "B K S d_k"],
-    mask: Bool[jax.Array, "#B #1 #T S"],
-    bias: Float[jax.Array, "#B H T S"] | None = None,
-) -> Float[jax.Array, "B H T S"]:
+def attention_weights(
+    queries: Float[Array, "B H T d_k"],
+    keys: Float[Array, "B K S d_k"],
+    mask: Bool[Array, "#B #1 #T S"],
+    bias: Float[Array, "#B H T S"] | None = None,
+) -> Float[Array, "B H T S"]:
     """softmax(Q Kᵀ / sqrt(d_k) + bias) over the keys that the mask allows, in float32.
 
-    Query head h reads key–value head h // G.
-
-    Args:
-      queries: one query per head and position.
-      keys: with K heads, K a divisor of H.
-      mask: true where a query may look; every query must have at least one such key.
-      bias: added to the scaled logits.
+    Query head h reads key–value head h // G. Every query must be allowed at least one key.
     """
     logits = products.einsum("BKNC,BKSC->BKNS", _grouped(queries, keys.shape[1]), keys, jnp.float32)
     return jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias))
 
 
-def mix(
-    weights: Float[jax.Array, "B H T S"], values: Float[jax.Array, "B K S d_v"]
-) -> Float[jax.Array, "B H T d_v"]:
+def weighted_values(
+    weights: Float[Array, "B H T S"], values: Float[Array, "B K S d_v"]
+) -> Float[Array, "B H T d_v"]:
     """For each query and head the weighted mean of the values of its key–value head."""
     batch, heads, length, keys = weights.shape
     grouped = weights.astype(values.dtype).reshape(batch, values.shape[1], -1, keys)
@@ -103,49 +96,49 @@ def mix(
 
 
 def attend(
-    queries: Float[jax.Array, "B H T d_k"],
+    queries: Float[Array, "B H T d_k"],
     keys_values: KeysValues,
-    mask: Bool[jax.Array, "#B #1 #T S"],
-    bias: Float[jax.Array, "#B H T S"] | None = None,
-) -> Float[jax.Array, "B H T d_v"]:
-    """`mix` of what `weigh` finds, by fewer passes over the T × S weights.
+    mask: Bool[Array, "#B #1 #T S"],
+    bias: Float[Array, "#B H T S"] | None = None,
+) -> Float[Array, "B H T d_v"]:
+    """`weighted_values` by `attention_weights`, in fewer passes over the T × S weights.
 
     The result, not each weight, is divided by the sum of exponentials, and the gradient is written
     down likewise (as in FlashAttention, Dao et al. 2022, section 3.1).
     """
     batch, heads, length, _ = queries.shape
     grouped = _grouped(queries, keys_values.keys.shape[1])
-    several = products.on_several_devices()
-    mixed: Any = _attend(several, heads, grouped, *keys_values, mask, bias)
+    sharded = products.is_sharded()
+    mixed: Any = _attend(sharded, heads, grouped, *keys_values, mask, bias)
     return mixed.reshape(batch, heads, length, -1)
 
 
-def recall(
-    queries: Float[jax.Array, "B H W d_k"],
+def attend_cached(
+    queries: Float[Array, "B H W d_k"],
     cache: Cache,
-    mask: Bool[jax.Array, "#B #1 #W S"],
-    bias: Float[jax.Array, "#B H W S"] | None = None,
-) -> Float[jax.Array, "B H W d_v"]:
+    mask: Bool[Array, "#B #1 #W S"],
+    bias: Float[Array, "#B H W S"] | None = None,
+) -> Float[Array, "B H W d_v"]:
     """As `attend`, for the few queries of a decoding step."""
     grouped = _grouped(queries, cache.keys.shape[1])
     logits = products.einsum("BKNC,BKCS->BKNS", grouped, cache.keys, jnp.float32)
-    return mix(jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias)), cache.values)
+    return weighted_values(
+        jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias)), cache.values
+    )
 
 
-def _grouped(
-    queries: Float[jax.Array, "B H T d_k"], kv_heads: int
-) -> Float[jax.Array, "B K N d_k"]:
+def _grouped(queries: Float[Array, "B H T d_k"], kv_heads: int) -> Float[Array, "B K N d_k"]:
     """Queries / sqrt(d_k), the G T of each key–value head one after another."""
     batch, _, _, d_k = queries.shape
     return queries.reshape(batch, kv_heads, -1, d_k) / math.sqrt(d_k)
 
 
 def _masked(
-    logits: Float[jax.Array, "B K N S"],
+    logits: Float[Array, "B K N S"],
     heads: int,
-    mask: Bool[jax.Array, "#B #1 #T S"],
-    bias: Float[jax.Array, "#B H T S"] | None,
-) -> Float[jax.Array, "B H T S"]:
+    mask: Bool[Array, "#B #1 #T S"],
+    bias: Float[Array, "#B H T S"] | None,
+) -> Float[Array, "B H T S"]:
     """Logits by head and query, with the bias, and very low where the mask forbids."""
     batch, _, _, keys = logits.shape
     logits = logits.reshape(batch, heads, -1, keys)
@@ -156,35 +149,33 @@ def _masked(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(
-    several: bool,
+    sharded: bool,
     heads: int,
-    queries: Float[jax.Array, "B K N d_k"],
-    keys: Float[jax.Array, "B K S d_k"],
-    values: Float[jax.Array, "B K S d_v"],
-    mask: Bool[jax.Array, "#B #1 T S"],
-    bias: Float[jax.Array, "#B H T S"] | None,
-) -> Float[jax.Array, "B K N d_v"]:
-    return _attend_forward(several, heads, queries, keys, values, mask, bias)[0]
+    queries: Float[Array, "B K N d_k"],
+    keys: Float[Array, "B K S d_k"],
+    values: Float[Array, "B K S d_v"],
+    mask: Bool[Array, "#B #1 T S"],
+    bias: Float[Array, "#B H T S"] | None,
+) -> Float[Array, "B K N d_v"]:
+    return _attend_forward(sharded, heads, queries, keys, values, mask, bias)[0]
 
 
 def _attend_forward(
-    several: bool, heads: int, queries: Any, keys: Any, values: Any, mask: Any, bias: Any
-) -> tuple[Float[jax.Array, "B K N d_v"], Any]:
+    sharded: bool, heads: int, queries: Any, keys: Any, values: Any, mask: Any, bias: Any
+) -> tuple[Float[Array, "B K N d_v"], Any]:
     """Z = sum of E, E = exp(S - max S), S = Q Kᵀ + bias; the result is E V / Z."""
     shape = (*queries.shape[:3], keys.shape[2])
-    logits = products.multiply("BKNC,BKSC->BKNS", queries, keys, several)
+    logits = products.multiply("BKNC,BKSC->BKNS", queries, keys, sharded)
     logits = _masked(logits, heads, mask, bias)
     exponentials = jnp.exp(logits - logits.max(axis=-1, keepdims=True)).reshape(shape)
     total = exponentials.sum(axis=-1, keepdims=True)
     exponentials = exponentials.astype(values.dtype)
-    mixed = products.multiply("BKNS,BKSC->BKNC", exponentials, values, several) / total
+    mixed = products.multiply("BKNS,BKSC->BKNC", exponentials, values, sharded) / total
     mixed = mixed.astype(values.dtype)
     return mixed, (queries, keys, values, bias, exponentials, total, mixed)
 
 
-def _attend_backward(
-    several: bool, heads: int, saved: Any, dy: Float[jax.Array, "B K N d_v"]
-) -> Any:
+def _attend_backward(sharded: bool, heads: int, saved: Any, dy: Float[Array, "B K N d_v"]) -> Any:
     """With O = E V / Z, P = E / Z: dV = Pᵀ dO, dS = P (dO Vᵀ - sum of O dO), dQ = dS K, dK = dSᵀ Q.
 
     dO / Z takes the place of dO, and E that of P.
@@ -193,16 +184,16 @@ def _attend_backward(
     queries, keys, values, bias, exponentials, total, mixed = saved
     dy = (dy.astype(jnp.float32) / total).astype(values.dtype)
     own = jnp.sum(mixed.astype(jnp.float32) * dy, axis=-1, keepdims=True)
-    d_values = products.multiply("BKNS,BKNC->BKSC", exponentials, dy, several, values.dtype)
-    d_weights = products.multiply("BKNC,BKSC->BKNS", dy, values, several)
+    d_values = products.multiply("BKNS,BKNC->BKSC", exponentials, dy, sharded, values.dtype)
+    d_weights = products.multiply("BKNC,BKSC->BKNS", dy, values, sharded)
     d_logits = exponentials * (d_weights - own)
     d_bias = None
     if bias is not None:
         d_bias = d_logits.reshape(len(d_logits), *bias.shape[1:])
         d_bias = d_bias.sum(axis=0, keepdims=True) if len(bias) == 1 else d_bias
     d_logits = d_logits.astype(queries.dtype)
-    d_queries = products.multiply("BKNS,BKSC->BKNC", d_logits, keys, several, queries.dtype)
-    d_keys = products.multiply("BKNS,BKNC->BKSC", d_logits, queries, several, keys.dtype)
+    d_queries = products.multiply("BKNS,BKSC->BKNC", d_logits, keys, sharded, queries.dtype)
+    d_keys = products.multiply("BKNS,BKNC->BKSC", d_logits, queries, sharded, keys.dtype)
     return d_queries, d_keys, d_values, None, d_bias
 
 
@@ -211,24 +202,16 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 @final
 class Projection(nn.Module):
-    """One matrix for all heads, Glorot-uniform by its own (inputs × outputs) shape, no bias.
+    """One matrix for all heads, Glorot-uniform by its own (inputs × outputs) shape, no bias."""
 
-    Attributes:
-      spec: the product: "BTI,IHC->BHTC" makes heads, "BHTC,HCO->BTO" joins them.
-      shape: of the matrix.
-      heads: the same matrix as the product sees it, an axis for the heads and one for each's width.
-      axes: the logical names of the matrix's axes.
-      dtype: of the result.
-    """
-
-    spec: str
+    spec: str  # "BTI,IHC->BHTC" makes heads, "BHTC,HCO->BTO" joins them
     shape: tuple[int, int]
-    heads: tuple[int, ...]
-    axes: tuple[str, str]
-    dtype: jnp.dtype
+    heads: tuple[int, ...]  # the matrix's shape with an axis for the heads and one for their width
+    axes: tuple[str, str]  # logical names of the matrix's axes
+    dtype: jnp.dtype  # of the result
 
     @nn.compact
-    def __call__(self, x: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         initialiser = nn.with_logical_partitioning(nn.initializers.glorot_uniform(), self.axes)
         kernel = jnp.asarray(self.param("kernel", initialiser, self.shape), self.dtype)
         return products.einsum(self.spec, x, kernel.reshape(self.heads))
@@ -236,77 +219,60 @@ class Projection(nn.Module):
 
 @final
 class MultiHeadAttention(nn.Module):
-    """Multi-head, grouped-query (1 < K < H) or multi-query (K = 1) attention, without biases.
-
-    Attributes:
-      config: the model's sizes.
-      position: rotates queries and keys and adds to the logits; `NoPosition` in cross-attention.
-    """
+    """Multi-head, grouped-query (1 < K < H) or multi-query (K = 1) attention, without biases."""
 
     config: config_lib.ModelConfig
-    position: positions_lib.Position
+    position: positions_lib.Position  # `NoPosition` in cross-attention
 
     def setup(self) -> None:
         config = self.config
         self.query = self._projection(config.num_heads, config.d_k)
         self.key = self._projection(config.key_value_heads, config.d_k)
         self.value = self._projection(config.key_value_heads, config.d_v)
-        joined = config.num_heads * config.d_v
-        self.output = Projection(
-            "BHTC,HCO->BTO",
-            (joined, config.d_model),
-            (config.num_heads, config.d_v, config.d_model),
-            ("heads", "embed"),
-            config.dtype,
-        )
+        heads = (config.num_heads, config.d_v, config.d_model)
+        shape = (config.num_heads * config.d_v, config.d_model)
+        self.output = Projection("BHTC,HCO->BTO", shape, heads, ("heads", "embed"), config.dtype)
 
     def _projection(self, heads: int, width: int) -> Projection:
-        """From d_model features to some heads."""
-        inputs = self.config.d_model
-        return Projection(
-            "BTI,IHC->BHTC",
-            (inputs, heads * width),
-            (inputs, heads, width),
-            ("embed", "heads"),
-            self.config.dtype,
-        )
+        inputs, dtype = self.config.d_model, self.config.dtype
+        shapes = (inputs, heads * width), (inputs, heads, width)
+        return Projection("BTI,IHC->BHTC", *shapes, ("embed", "heads"), dtype)
 
-    def keys_values(
-        self, memory: Float[jax.Array, "B S D"], positions: Int[jax.Array, "#B S"]
-    ) -> KeysValues:
+    def keys_values(self, x: Float[Array, "B S D"], positions: Int[Array, "#B S"]) -> KeysValues:
         """Projects what is attended to; done once, it serves any number of queries."""
-        return KeysValues(self.position.rotate(self.key(memory), positions), self.value(memory))
+        return KeysValues(self.position.rotate(self.key(x), positions), self.value(x))
 
     def __call__(
         self,
-        x: Float[jax.Array, "B T D"],
+        x: Float[Array, "B T D"],
         keys_values: KeysValues,
-        mask: Bool[jax.Array, "#B #1 #T S"],
-        query_positions: Int[jax.Array, "#B T"],
-        key_positions: Int[jax.Array, "#B S"],
+        mask: Bool[Array, "#B #1 #T S"],
+        query_positions: Int[Array, "#B T"],
+        key_positions: Int[Array, "#B S"],
         rate: dropout.Rate = None,
-    ) -> Float[jax.Array, "B T D"]:
+    ) -> Float[Array, "B T D"]:
         """Attends from each position of x, as the mask allows; `rate` drops weights."""
         queries = self.position.rotate(self.query(x), query_positions)
         bias = self.position.bias(query_positions, key_positions)
-        shown = self.is_mutable_collection("intermediates")  # the weights; never in training
-        if shown or rate is not None:
-            weights = weigh(queries, keys_values.keys, mask, bias)
+        wanted = self.is_mutable_collection("intermediates")  # the weights; never in training
+        if wanted or rate is not None:
+            weights = attention_weights(queries, keys_values.keys, mask, bias)
             self.sow("intermediates", "weights", weights)
-            return self.output(mix(dropout.drop(weights, rate, self), keys_values.values))
+            weights = dropout.drop(weights, rate, self)
+            return self.output(weighted_values(weights, keys_values.values))
         if kernels.takes(self.config, x.shape[1], mask.shape[-1]):
             return self.output(kernels.fused(queries, *keys_values, mask, bias))
         return self.output(attend(queries, keys_values, mask, bias))
 
     def step(
         self,
-        x: Float[jax.Array, "B W D"],
+        x: Float[Array, "B W D"],
         cache: Cache,
-        mask: Bool[jax.Array, "#B 1 #W S"],
-        query_positions: Int[jax.Array, "1 W"],
-        key_positions: Int[jax.Array, "1 S"],
-    ) -> Float[jax.Array, "B W D"]:
+        mask: Bool[Array, "#B 1 #W S"],
+        query_positions: Int[Array, "1 W"],
+        key_positions: Int[Array, "1 S"],
+    ) -> Float[Array, "B W D"]:
         """As `__call__`, from one position of each hypothesis."""
         queries = self.position.rotate(self.query(x), query_positions)
         bias = self.position.bias(query_positions, key_positions)
-        return self.output(recall(queries, cache, mask, bias))
+        return self.output(attend_cached(queries, cache, mask, bias))

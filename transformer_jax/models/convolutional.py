@@ -9,52 +9,18 @@ projections between embeddings and layers are left out.
 """
 
 import math
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
-from transformer_jax.models import dense, dropout, embedding, masks, products
+from transformer_jax.models import dropout, embedding, interface, masks, products
 from transformer_jax.models import positions as positions_lib
 
 _SCALE = math.sqrt(0.5)
-
-
-class Memory(NamedTuple):
-    """What decoder layers attend to: the encoder's output, and it plus its input."""
-
-    keys: Float[Array, "B S D"]
-    values: Float[Array, "B S D"]
-
-
-class ConvolutionalState(NamedTuple):
-    """What decoding one position needs of the positions before it and of the source.
-
-    Attributes:
-      caches: each layer's last kernel_size - 1 inputs, side by side.
-      memory: the encoder's output.
-      memory_mask: true at the source's real positions.
-    """
-
-    caches: list[Float[Array, "B W taps"]]
-    memory: Memory
-    memory_mask: Bool[Array, "B 1 S"]
-
-    def select(self, parents: Int[Array, "B W"]) -> "ConvolutionalState":
-        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
-        rows = parents[:, :, None]
-        return self._replace(
-            caches=jax.tree.map(lambda x: jnp.take_along_axis(x, rows, axis=1), self.caches)
-        )
-
-    def lengthened(self, length: int) -> "ConvolutionalState":
-        """The same: it takes no room that grows."""
-        del length
-        return self
 
 
 @final
@@ -66,11 +32,7 @@ class GatedConvolution(nn.Module):
     @nn.compact
     def __call__(self, taps: Float[Array, "*B taps"]) -> Float[Array, "*B D"]:
         """Convolves, given at each position the positions that its kernel sees, side by side."""
-        both = dense.Dense(
-            2 * self.config.d_model,
-            name="kernel",
-            dtype=self.config.dtype,
-        )(taps)
+        both = products.Dense(2 * self.config.d_model, name="kernel", dtype=self.config.dtype)(taps)
         value, gate = jnp.split(both, 2, axis=-1)
         return value * nn.sigmoid(gate)
 
@@ -89,23 +51,17 @@ class StepAttention(nn.Module):
         self,
         x: Float[Array, "B T D"],
         embedded: Float[Array, "B T D"],
-        memory: Memory,
-        mask: Bool[Array, "B #T S"],
+        source: interface.Source,
     ) -> Float[Array, "B T D"]:
         query = (self._projection("query")(x) + embedded) * _SCALE
-        scores = products.einsum("BTD,BSD->BTS", query, memory.keys, jnp.float32)
-        weights = jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
+        weights = source.weights(products.einsum("BTD,BSD->BTS", query, source.keys, jnp.float32))
         self.sow("intermediates", "weights", weights[:, None])
-        context = products.einsum("BTS,BSD->BTD", weights.astype(x.dtype), memory.values)
-        context *= jnp.sqrt(mask.sum(axis=-1, keepdims=True)).astype(x.dtype)
+        context = products.einsum("BTS,BSD->BTD", weights.astype(x.dtype), source.values)
+        context *= jnp.sqrt(source.mask.sum(axis=-1, keepdims=True)).astype(x.dtype)
         return (x + self._projection("output")(context)) * _SCALE
 
-    def _projection(self, name: str) -> dense.Dense:
-        return dense.Dense(
-            self.config.d_model,
-            name=name,
-            dtype=self.config.dtype,
-        )
+    def _projection(self, name: str) -> products.Dense:
+        return products.Dense(self.config.d_model, name=name, dtype=self.config.dtype)
 
 
 @final
@@ -148,46 +104,41 @@ class Convolutional(nn.Module):
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
         """The decoder's output at each target position; see Transformer."""
-        memory = self.encode(source, rates)
-        mask = masks.same_segment(target.segments, source.segments)[:, 0]
+        attended = self.encode(source, rates)._replace(
+            mask=masks.same_segment(target.segments, source.segments)[:, 0]
+        )
         x = embedded = self._embed(target.tokens, target.positions, rates)
+        offsets = range(1 - self.config.kernel_size, 1)
         for convolve, attend in zip(self.decoder, self.attention, strict=True):
-            seen = _taps(
-                dropout.drop(x, rates.residual, self),
-                target.segments,
-                range(1 - self.config.kernel_size, 1),
-            )
-            x = (attend(convolve(seen), embedded, memory, mask) + x) * _SCALE
+            seen = _taps(dropout.drop(x, rates.residual, self), target.segments, offsets)
+            x = (attend(convolve(seen), embedded, attended) + x) * _SCALE
         return x
 
-    def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Memory:
-        """What the decoder attends to."""
+    def encode(
+        self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
+    ) -> interface.Source:
+        """The encoder's output as keys, it plus its input as values."""
         x = embedded = self._embed(source.tokens, source.positions, rates)
         before = (self.config.kernel_size - 1) // 2
+        offsets = range(-before, self.config.kernel_size - before)
         for convolve in self.encoder:
-            seen = _taps(
-                dropout.drop(x, rates.residual, self),
-                source.segments,
-                range(-before, self.config.kernel_size - before),
-            )
+            seen = _taps(dropout.drop(x, rates.residual, self), source.segments, offsets)
             x = (convolve(seen) + x) * _SCALE
-        return Memory(x, (x + embedded) * _SCALE)
+        return interface.Source(x, (x + embedded) * _SCALE, (source.segments > 0)[:, None])
 
-    def start_decoding(
+    def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
-    ) -> ConvolutionalState:
-        """Encodes one sentence per row; the caches need no room for max_length positions."""
+    ) -> interface.FixedSizeState:
+        """Encodes; each layer's cache is its last kernel_size - 1 inputs, side by side."""
         del max_length
         config = self.config
         shape = (source.tokens.shape[0], width, (config.kernel_size - 1) * config.d_model)
-        cache = jnp.zeros(shape, config.dtype)
-        return ConvolutionalState(
-            [cache] * config.num_layers, self.encode(source), (source.segments > 0)[:, None]
-        )
+        caches = [jnp.zeros(shape, config.dtype)] * config.num_layers
+        return interface.FixedSizeState(caches, self.encode(source))
 
     def decode_step(
-        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: ConvolutionalState
-    ) -> tuple[Float[Array, "B W V"], ConvolutionalState]:
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: interface.FixedSizeState
+    ) -> tuple[Float[Array, "B W V"], interface.FixedSizeState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         here = jnp.broadcast_to(index, (1, 1))
         x = embedded = self._embed(tokens, here, dropout.NONE)
@@ -195,8 +146,7 @@ class Convolutional(nn.Module):
         for convolve, attend, cache in zip(self.decoder, self.attention, state.caches, strict=True):
             seen = jnp.concatenate([cache, x], axis=-1)
             caches.append(seen[..., x.shape[-1] :])
-            y = convolve(seen)
-            x = (attend(y, embedded, state.memory, state.memory_mask) + x) * _SCALE
+            x = (attend(convolve(seen), embedded, state.source) + x) * _SCALE
         return embedding.logits(self.embedding, x), state._replace(caches=caches)
 
     def _embed(
@@ -211,10 +161,10 @@ def _taps(
 ) -> Float[Array, "B T taps"]:
     """What stands at some offsets from each position, side by side; 0 outside its sentence."""
     length = x.shape[1]
-    places = jnp.arange(length)
+    index = jnp.arange(length)
     seen = []
     for offset in offsets:
-        there = jnp.clip(places + offset, 0, length - 1)
-        inside = (places + offset == there) & (segments[:, there] == segments)
+        there = jnp.clip(index + offset, 0, length - 1)
+        inside = (index + offset == there) & (segments[:, there] == segments)
         seen.append(jnp.where(inside[..., None], x[:, there], 0))
     return jnp.concatenate(seen, axis=-1)

@@ -5,38 +5,28 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-Rate = Float[jax.Array, ""] | None  # None: no dropout, as in evaluation
+Rate = Float[Array, ""] | None  # None: no dropout, as in evaluation
 
 
 class Rates(NamedTuple):
-    """Where a model drops how much.
+    """Where a model drops how much; the paper has the first, tensor2tensor's v2 and v3 have all."""
 
-    Attributes:
-      residual: the paper's P_drop, on sub-layers' outputs and on embeddings + positions.
-      attention: on attention weights; the paper has none, tensor2tensor's v2 and v3 do.
-      feed_forward: inside the feed-forward, after its activation; likewise.
-    """
-
-    residual: Rate = None
-    attention: Rate = None
-    feed_forward: Rate = None
+    residual: Rate = None  # P_drop, on sub-layers' outputs and on embeddings + positions
+    attention: Rate = None  # on attention weights
+    feed_forward: Rate = None  # inside the feed-forward, after its activation
 
 
 NONE = Rates()  # as in evaluation
 
 
-def drop(x: Float[jax.Array, "*B"], rate: Rate, module: nn.Module) -> Float[jax.Array, "*B"]:
+def drop(x: Float[Array, "*B"], rate: Rate, module: nn.Module) -> Float[Array, "*B"]:
     """Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate).
 
     Each element takes 16 random bits, half of a threefry word: the rate is rounded down to a
-    multiple of 2⁻¹⁶, and the scale is that of the rounded rate. At rate 0 the result is x itself.
-
-    Args:
-      x: any array.
-      rate: at least 0 and below 1; None draws nothing and returns x.
-      module: the Linen module whose "dropout" key is used.
+    multiple of 2⁻¹⁶, and the scale is that of the rounded rate. At rate 0 the result is x itself;
+    None draws nothing from the module's "dropout" key and returns x.
     """
     if rate is None:
         return x

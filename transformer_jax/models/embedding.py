@@ -4,44 +4,35 @@ import math
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from flax.linen import spmd
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax.models import products
 
 
-def make(
-    module: nn.Module, config: config_lib.ModelConfig, vocab_size: int
-) -> Float[jax.Array, "V D"]:
+def make(module: nn.Module, config: config_lib.ModelConfig, vocab_size: int) -> Float[Array, "V D"]:
     """Declares a module's parameter "embedding", from N(0, 1 / d_model) as the paper's code."""
     initialiser = nn.initializers.normal(1 / math.sqrt(config.d_model))
-    found = module.param(
-        "embedding",
-        nn.with_logical_partitioning(initialiser, ("vocab", "embed")),
-        (vocab_size, config.d_model),
-    )
-    return jnp.asarray(found)
+    initialiser = nn.with_logical_partitioning(initialiser, ("vocab", "embed"))
+    return jnp.asarray(module.param("embedding", initialiser, (vocab_size, config.d_model)))
 
 
-def of(params: Any) -> Float[jax.Array, "V D"]:
+def of(params: Any) -> Float[Array, "V D"]:
     """The matrix among a model's parameters."""
     return params["params"]["embedding"]
 
 
 def embed(
-    embedding: Float[jax.Array, "V D"], tokens: Int[jax.Array, "B T"], dtype: jnp.dtype
-) -> Float[jax.Array, "B T D"]:
+    embedding: Float[Array, "V D"], tokens: Int[Array, "B T"], dtype: jnp.dtype
+) -> Float[Array, "B T D"]:
     """sqrt(d_model) times the tokens' embeddings."""
     table = spmd.with_logical_constraint(embedding, ("vocab", None))
     # Chosen from float32, so that a frequent word's gradient is summed in float32 too.
     return table[tokens].astype(dtype) * math.sqrt(embedding.shape[-1])
 
 
-def logits(
-    embedding: Float[jax.Array, "V D"], x: Float[jax.Array, "B T D"]
-) -> Float[jax.Array, "B T V"]:
+def logits(embedding: Float[Array, "V D"], x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
     """Float32, whatever x is computed in: they are about to be exponentiated."""
     return products.einsum("BTD,VD->BTV", x, jnp.asarray(embedding, x.dtype), jnp.float32)

@@ -5,14 +5,15 @@ matrix that `embedding.of` finds among its parameters, that is the labels' logit
 a `Decoder` besides for one position after another. A family that writes no sentences is the first
 alone; one without an encoder reads the source as its prompt, or not at all.
 
-Letters of shapes are those of `attention`. The functions of `transformer_jax.models` call the
-methods with an architecture's parameters; to add one, write its class and its line in
+Letters of shapes are those of `attention`. To add an architecture, write its class and its line in
 `models.ARCHITECTURES`.
 """
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Array, Float, Int
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
@@ -35,11 +36,43 @@ class DecodingState(Protocol):
         ...
 
 
+class Source(NamedTuple):
+    """What a decoder with single-head attention reads of the source."""
+
+    keys: Float[Array, "B S D"]
+    values: Float[Array, "B S D"]
+    mask: Bool[Array, "B #T S"]  # true where a target position may look
+
+    def weights(self, scores: Float[Array, "B T S"]) -> Float[Array, "B T S"]:
+        """Attention weights, in float32: softmax over the positions that the mask allows."""
+        scores = scores.astype(jnp.float32)
+        return jax.nn.softmax(jnp.where(self.mask, scores, jnp.finfo(jnp.float32).min))
+
+
+class FixedSizeState(NamedTuple):
+    """The decoding state of architectures whose hypotheses carry along all that they need."""
+
+    caches: Any  # a tree of arrays B W …, as large at every position
+    source: Source
+
+    def select(self, parents: Int[Array, "B W"]) -> "FixedSizeState":
+        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
+        index = parents[:, :, None]
+        return self._replace(
+            caches=jax.tree.map(lambda x: jnp.take_along_axis(x, index, axis=1), self.caches)
+        )
+
+    def lengthened(self, length: int) -> "FixedSizeState":
+        """The same: it takes no room that grows."""
+        del length
+        return self
+
+
 @runtime_checkable
 class Architecture(Protocol):
     """A Linen module that can be trained and measured.
 
-    It has its pieces' vectors as its parameter "embedding", V D (`embedding.make`), and sows what
+    It has its tokens' vectors as its parameter "embedding", V D (`embedding.make`), and sows what
     attention weights it has, as `evaluation.attention_weights` wants them.
 
     Attributes:
@@ -80,12 +113,8 @@ class Architecture(Protocol):
     ) -> Float[Array, "B T D"]:
         """What it makes of each target position, under teacher forcing; it says what follows.
 
-        A recurrent one also takes `sampling`, where training uses it; see there.
-
-        Args:
-          source: the source sentences, B S, packed.
-          target: the target sentences shifted right by one, B T, packed alike.
-          rates: dropout's, which need a "dropout" key given to `apply`.
+        Source and target are packed alike, the target shifted right by one. Rates of dropout need
+        a "dropout" key given to `apply`. A recurrent one also takes `sampling`; see there.
         """
         ...
 
@@ -102,15 +131,10 @@ class Decoder(Architecture, Protocol):
         """Reads the source, or a prompt, whole: what later positions look at, in its own form."""
         ...
 
-    def start_decoding(
-        self, source: sequences.Sequences, width: int, max_length: int
-    ) -> DecodingState:
-        """Encodes, and makes the state before the first position.
+    def prefill(self, source: sequences.Sequences, width: int, max_length: int) -> DecodingState:
+        """The state before the first target position, with room for max_length of them.
 
-        Args:
-          source: rows of one sentence each, not packed.
-          width: W, hypotheses for each sentence.
-          max_length: target positions that the state has room for.
+        The source has one sentence a row, and is to have `width` hypotheses.
         """
         ...
 
@@ -119,9 +143,6 @@ class Decoder(Architecture, Protocol):
     ) -> tuple[Float[Array, "B W V"], DecodingState]:
         """Logits, in float32, for the token that follows, and the state with this one in it.
 
-        Args:
-          tokens: of each hypothesis the newest token.
-          index: the position where they stand, from 0 on.
-          state: its own, as `start_decoding` or the step before gave it.
+        Each hypothesis's newest token stands at position `index`, counted from 0.
         """
         ...

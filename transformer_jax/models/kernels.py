@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from transformer_jax import config as config_lib
 
@@ -24,13 +24,7 @@ def on(config: config_lib.ModelConfig, platform: str) -> config_lib.ModelConfig:
 
 
 def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
-    """Whether the config asks for the fused kernel and cuDNN's takes the shapes.
-
-    Args:
-      config: the model.
-      queries: positions that attend.
-      keys: positions that are attended to.
-    """
+    """Whether the config asks for the fused kernel and cuDNN's takes these numbers of positions."""
     return (
         config.attention_kernel == FUSED
         and config.compute_dtype == "bfloat16"
@@ -44,36 +38,24 @@ def describe(config: config_lib.Config) -> str:
     """The choice for each of a run's three attentions, for its log."""
     source, target = config.data.source_length, config.data.target_length
     model = on(config.model, jax.default_backend())
-    shapes = {
-        "encoder": (source, source),
-        "decoder": (target, target),
-        "cross": (target, source),
-    }
+    shapes = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
     return ", ".join(
         f"{name} {FUSED if takes(model, *lengths) else PLAIN}" for name, lengths in shapes.items()
     )
 
 
 def fused(
-    queries: Float[jax.Array, "B H T d_k"],
-    keys: Float[jax.Array, "B K S d_k"],
-    values: Float[jax.Array, "B K S d_v"],
-    mask: Bool[jax.Array, "#B #1 #T S"],
-    bias: Float[jax.Array, "#B H T S"] | None,
+    queries: Float[Array, "B H T d_k"],
+    keys: Float[Array, "B K S d_k"],
+    values: Float[Array, "B K S d_v"],
+    mask: Bool[Array, "#B #1 #T S"],
+    bias: Float[Array, "#B H T S"] | None,
     implementation: Any = "cudnn",
-) -> Float[jax.Array, "B H T d_v"]:
-    """As `attention.attend`, in one kernel.
+) -> Float[Array, "B H T d_v"]:
+    """As `attention.attend`, in one kernel of `jax.nn.dot_product_attention`.
 
     It wants d_k = d_v: the narrower gets columns of zeros, which change neither a product of
     queries and keys nor the values' own columns.
-
-    Args:
-      queries: one query per head and position.
-      keys: with K heads, K a divisor of H.
-      values: likewise.
-      mask: true where a query may look.
-      bias: added to the scaled logits.
-      implementation: of `jax.nn.dot_product_attention`.
     """
     d_k, d_v = queries.shape[-1], values.shape[-1]
     width = _width(d_k, d_v)

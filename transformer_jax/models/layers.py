@@ -4,37 +4,37 @@ from collections.abc import Callable
 from typing import final
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from flax.linen import spmd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import attention, dense, dropout
+from transformer_jax.models import attention, dropout, products
 from transformer_jax.models import positions as positions_lib
 
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
 
 
-def make_norm(config: config_lib.ModelConfig) -> nn.Module:
+def make_norm(config: config_lib.ModelConfig, name: str | None = None) -> nn.Module:
     """A normalisation of the kind that the config names, with the paper's code's epsilon."""
-    return NORMS[config.norm](epsilon=1e-6, dtype=config.dtype, use_fast_variance=False)
+    kind = NORMS[config.norm]
+    return kind(epsilon=1e-6, dtype=config.dtype, use_fast_variance=False, name=name)
 
 
-def by_rows(x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
-    """Keeps activations shared out by rows alone.
+def shard_batch(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+    """Shards activations along the batch alone.
 
-    Left to itself, the compiler shares out D as the weights' is, and then has devices exchange
-    activations of the whole batch where they could gather weights (`training/sharding.py`).
+    Left to itself, the compiler shards D as the weights' is, and then has devices exchange
+    activations of the whole batch where they could gather weights (`distributed/sharding.py`).
     """
     return spmd.with_logical_constraint(x, ("rows", None, None))
 
 
 @final
-class Nothing(nn.Module):
-    """The identity."""
+class Identity(nn.Module):
+    """Where there is no final norm."""
 
-    def __call__(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return x
 
 
@@ -46,18 +46,18 @@ class Residual(nn.Module):
     def setup(self) -> None:
         self.norm = make_norm(self.config)
 
-    def before(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
+    def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """What the sub-layer sees."""
         raise NotImplementedError
 
     def after(
-        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
-    ) -> Float[jax.Array, "B T D"]:
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
+    ) -> Float[Array, "B T D"]:
         """Adds the sub-layer's output y, with dropout, to its input x."""
         raise NotImplementedError
 
     @staticmethod
-    def make_end(config: config_lib.ModelConfig) -> nn.Module:
+    def make_final_norm(config: config_lib.ModelConfig, name: str) -> nn.Module:
         """What stands after the last layer of a stack."""
         raise NotImplementedError
 
@@ -66,35 +66,35 @@ class Residual(nn.Module):
 class PostNorm(Residual):
     """The paper's: norm(x + dropout(f(x)))."""
 
-    def before(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
+    def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return x
 
     def after(
-        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
-    ) -> Float[jax.Array, "B T D"]:
-        return by_rows(self.norm(x + dropout.drop(by_rows(y), rate, self)))
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
+    ) -> Float[Array, "B T D"]:
+        return shard_batch(self.norm(x + dropout.drop(shard_batch(y), rate, self)))
 
     @staticmethod
-    def make_end(config: config_lib.ModelConfig) -> nn.Module:
+    def make_final_norm(config: config_lib.ModelConfig, name: str) -> nn.Module:
         del config
-        return Nothing()
+        return Identity(name=name)
 
 
 @final
 class PreNorm(Residual):
     """x + dropout(f(norm(x))), the stack ending in a norm of its own (Xiong et al. 2020)."""
 
-    def before(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T D"]:
+    def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return self.norm(x)
 
     def after(
-        self, x: Float[jax.Array, "B T D"], y: Float[jax.Array, "B T D"], rate: dropout.Rate
-    ) -> Float[jax.Array, "B T D"]:
-        return by_rows(x + dropout.drop(by_rows(y), rate, self))
+        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
+    ) -> Float[Array, "B T D"]:
+        return shard_batch(x + dropout.drop(shard_batch(y), rate, self))
 
     @staticmethod
-    def make_end(config: config_lib.ModelConfig) -> nn.Module:
-        return make_norm(config)
+    def make_final_norm(config: config_lib.ModelConfig, name: str) -> nn.Module:
+        return make_norm(config, name)
 
 
 NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
@@ -107,18 +107,18 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[jax.Array, "B T D"], rate: dropout.Rate = None
-    ) -> Float[jax.Array, "B T D"]:
+        self, x: Float[Array, "B T D"], rate: dropout.Rate = None
+    ) -> Float[Array, "B T D"]:
         inner = dropout.drop(self.inner(x), rate, self)
         return self.projection(self.config.d_model, "outer", "mlp", "embed")(inner)
 
-    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+    def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
         """The d_ff features of each position."""
         raise NotImplementedError
 
-    def projection(self, features: int, name: str, *axes: str) -> dense.Dense:
+    def projection(self, features: int, name: str, *axes: str) -> products.Dense:
         """X W + b, Glorot-uniform."""
-        return dense.Dense(
+        return products.Dense(
             features,
             name=name,
             dtype=self.config.dtype,
@@ -131,7 +131,7 @@ class FeedForward(nn.Module):
 class Relu(FeedForward):
     """Equation 2 of the paper: FFN(x) = max(0, x W1 + b1) W2 + b2."""
 
-    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+    def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
         return nn.relu(self.projection(self.config.d_ff, "inner", "embed", "mlp")(x))
 
 
@@ -139,7 +139,7 @@ class Relu(FeedForward):
 class Gelu(FeedForward):
     """GELU(z) = z Φ(z) in place of max(0, z), Φ the normal distribution (Hendrycks & Gimpel)."""
 
-    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+    def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
         z = self.projection(self.config.d_ff, "inner", "embed", "mlp")(x)
         return nn.gelu(z, approximate=False)
 
@@ -151,7 +151,7 @@ class SwiGlu(FeedForward):
     It has three matrices: two thirds of another kind's d_ff give it as many parameters.
     """
 
-    def inner(self, x: Float[jax.Array, "B T D"]) -> Float[jax.Array, "B T F"]:
+    def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
         gate = self.projection(self.config.d_ff, "gate", "embed", "mlp")(x)
         return nn.swish(gate) * self.projection(self.config.d_ff, "inner", "embed", "mlp")(x)
 
@@ -159,65 +159,70 @@ class SwiGlu(FeedForward):
 FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swiglu": SwiGlu}
 
 
-@final
-class EncoderLayer(nn.Module):
-    """Self-attention, then feed-forward (section 3.1)."""
+class Layer(nn.Module):
+    """What layers of both stacks share."""
 
     config: config_lib.ModelConfig
     position: positions_lib.Position
 
-    def setup(self) -> None:
-        config = self.config
-        residual = NORM_PLACEMENTS[config.norm_placement]
-        self.attention = attention.MultiHeadAttention(config, self.position)
-        self.attention_residual = residual(config)
-        self.feed_forward = FEED_FORWARDS[config.feed_forward](config)
-        self.feed_forward_residual = residual(config)
+    def _residual(self) -> Residual:
+        return NORM_PLACEMENTS[self.config.norm_placement](self.config)
 
-    def __call__(
-        self,
-        x: Float[jax.Array, "B S D"],
-        mask: Bool[jax.Array, "B 1 S S"],
-        positions: Int[jax.Array, "B S"],
-        rates: dropout.Rates,
-    ) -> Float[jax.Array, "B S D"]:
-        """One layer over a whole row."""
-        y = self.attention_residual.before(x)
-        keys_values = self.attention.keys_values(y, positions)
-        y = self.attention(y, keys_values, mask, positions, positions, rates.attention)
-        x = self.attention_residual.after(x, y, rates.residual)
+    def _feed_forward(
+        self, x: Float[Array, "B T D"], rates: dropout.Rates
+    ) -> Float[Array, "B T D"]:
         y = self.feed_forward(self.feed_forward_residual.before(x), rates.feed_forward)
         return self.feed_forward_residual.after(x, y, rates.residual)
 
 
 @final
-class DecoderLayer(nn.Module):
-    """Masked self-attention, attention to the encoder's output, feed-forward (section 3.1)."""
-
-    config: config_lib.ModelConfig
-    position: positions_lib.Position
-    cross_position: positions_lib.Position
+class EncoderLayer(Layer):
+    """Self-attention, then feed-forward (section 3.1)."""
 
     def setup(self) -> None:
-        config = self.config
-        residual = NORM_PLACEMENTS[config.norm_placement]
-        self.self_attention = attention.MultiHeadAttention(config, self.position)
-        self.self_attention_residual = residual(config)
-        self.cross_attention = attention.MultiHeadAttention(config, self.cross_position)
-        self.cross_attention_residual = residual(config)
-        self.feed_forward = FEED_FORWARDS[config.feed_forward](config)
-        self.feed_forward_residual = residual(config)
+        self.attention = attention.MultiHeadAttention(self.config, self.position)
+        self.attention_residual = self._residual()
+        self.feed_forward = FEED_FORWARDS[self.config.feed_forward](self.config)
+        self.feed_forward_residual = self._residual()
 
     def __call__(
         self,
-        x: Float[jax.Array, "B T D"],
-        mask: Bool[jax.Array, "B 1 T T"],
-        positions: Int[jax.Array, "B T"],
-        memory: attention.KeysValues,
-        memory_mask: Bool[jax.Array, "B 1 T S"],
-        memory_positions: Int[jax.Array, "B S"],
+        x: Float[Array, "B S D"],
+        mask: Bool[Array, "B 1 S S"],
+        positions: Int[Array, "B S"],
         rates: dropout.Rates,
-    ) -> Float[jax.Array, "B T D"]:
+    ) -> Float[Array, "B S D"]:
+        """One layer over a whole row."""
+        y = self.attention_residual.before(x)
+        keys_values = self.attention.keys_values(y, positions)
+        y = self.attention(y, keys_values, mask, positions, positions, rates.attention)
+        return self._feed_forward(self.attention_residual.after(x, y, rates.residual), rates)
+
+
+@final
+class DecoderLayer(Layer):
+    """Masked self-attention, attention to the encoder's output, feed-forward (section 3.1)."""
+
+    cross_position: positions_lib.Position
+
+    def setup(self) -> None:
+        self.self_attention = attention.MultiHeadAttention(self.config, self.position)
+        self.self_attention_residual = self._residual()
+        self.cross_attention = attention.MultiHeadAttention(self.config, self.cross_position)
+        self.cross_attention_residual = self._residual()
+        self.feed_forward = FEED_FORWARDS[self.config.feed_forward](self.config)
+        self.feed_forward_residual = self._residual()
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        mask: Bool[Array, "B 1 T T"],
+        positions: Int[Array, "B T"],
+        source: attention.KeysValues,
+        source_mask: Bool[Array, "B 1 T S"],
+        source_positions: Int[Array, "B S"],
+        rates: dropout.Rates,
+    ) -> Float[Array, "B T D"]:
         """One layer over a whole row (teacher forcing)."""
         y = self.self_attention_residual.before(x)
         keys_values = self.self_attention.keys_values(y, positions)
@@ -225,34 +230,34 @@ class DecoderLayer(nn.Module):
         x = self.self_attention_residual.after(x, y, rates.residual)
         y = self.cross_attention_residual.before(x)
         y = self.cross_attention(
-            y, memory, memory_mask, positions, memory_positions, rates.attention
+            y, source, source_mask, positions, source_positions, rates.attention
         )
         x = self.cross_attention_residual.after(x, y, rates.residual)
         return self._feed_forward(x, rates)
 
     def step(
         self,
-        x: Float[jax.Array, "B W D"],
-        positions: Int[jax.Array, "1 W"],
-        places: Int[jax.Array, "1 slots"],
+        x: Float[Array, "B W D"],
+        positions: Int[Array, "1 W"],
+        slots: Int[Array, "1 slots"],
         cache: attention.Cache,
-        mask: Bool[jax.Array, "B 1 W slots"],
-        memory: attention.Cache,
-        memory_mask: Bool[jax.Array, "B 1 1 S"],
-    ) -> tuple[Float[jax.Array, "B W D"], attention.Cache]:
+        mask: Bool[Array, "B 1 W slots"],
+        source: attention.Cache,
+        source_mask: Bool[Array, "B 1 1 S"],
+    ) -> tuple[Float[Array, "B W D"], attention.Cache]:
         """One layer for one token of each of W hypotheses per sentence.
 
         They stand as queries side by side, so that they share the source's keys and values; the
         mask keeps them apart in the cache.
 
         Args:
-          x: the tokens.
-          positions: theirs, all the same.
-          places: positions of what is in the cache, W slots for each.
+          x: the tokens' features.
+          positions: the tokens', all the same.
+          slots: the position of each slot of the cache; a position has W slots.
           cache: keys and values so far.
           mask: true where a hypothesis may look, its own slot included.
-          memory: the source's keys and values.
-          memory_mask: true at the source's real positions.
+          source: keys and values.
+          source_mask: true at the source's real positions.
 
         Returns:
           The layer's output, and the cache with this position's keys and values written into it.
@@ -260,16 +265,10 @@ class DecoderLayer(nn.Module):
         y = self.self_attention_residual.before(x)
         new = self.self_attention.keys_values(y, positions)
         cache = cache.write(new, positions[0, 0] * x.shape[1])
-        y = self.self_attention.step(y, cache, mask, positions, places)
+        y = self.self_attention.step(y, cache, mask, positions, slots)
         x = self.self_attention_residual.after(x, y, None)
         y = self.cross_attention_residual.before(x)
-        memory_positions = jnp.arange(memory_mask.shape[-1])[None]
-        y = self.cross_attention.step(y, memory, memory_mask, positions, memory_positions)
+        source_positions = jnp.arange(source_mask.shape[-1])[None]
+        y = self.cross_attention.step(y, source, source_mask, positions, source_positions)
         x = self.cross_attention_residual.after(x, y, None)
         return self._feed_forward(x, dropout.NONE), cache
-
-    def _feed_forward(
-        self, x: Float[jax.Array, "B T D"], rates: dropout.Rates
-    ) -> Float[jax.Array, "B T D"]:
-        y = self.feed_forward(self.feed_forward_residual.before(x), rates.feed_forward)
-        return self.feed_forward_residual.after(x, y, rates.residual)

@@ -13,44 +13,37 @@ from typing import ClassVar, final
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
 
 
 class Position(nn.Module):
-    """What every position kind can do, each hook the identity until overridden.
-
-    Attributes:
-      config: the model's sizes.
-      causal: whether it serves a self-attention that sees no later position, as the decoder's.
-    """
+    """What every position kind can do, each hook the identity until overridden."""
 
     config: config_lib.ModelConfig
-    causal: bool = False
+    causal: bool = False  # for a self-attention that sees no later position, as the decoder's
 
     even: ClassVar[tuple[str, ...]] = ()  # model fields that this kind needs to be even
     bounded: ClassVar[bool] = False  # whether positions must be below max_positions
 
     def embed(
-        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B #T"]
-    ) -> Float[jax.Array, "B T D"]:
+        self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
+    ) -> Float[Array, "B T D"]:
         """Acts on scaled embeddings, before dropout."""
         del positions
         return x
 
     def rotate(
-        self, x: Float[jax.Array, "B _ T C"], positions: Int[jax.Array, "#B T"]
-    ) -> Float[jax.Array, "B _ T C"]:
+        self, x: Float[Array, "B _ T C"], positions: Int[Array, "#B T"]
+    ) -> Float[Array, "B _ T C"]:
         """Acts on the queries or keys of a self-attention, head by head."""
         del positions
         return x
 
     def bias(
-        self,
-        query_positions: Int[jax.Array, "#B T"],
-        key_positions: Int[jax.Array, "#B S"],
-    ) -> Float[jax.Array, "#B H T S"] | None:
+        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+    ) -> Float[Array, "#B H T S"] | None:
         """Added to the logits of a self-attention; None adds nothing."""
         del query_positions, key_positions
         return None
@@ -73,21 +66,21 @@ class Sinusoidal(Position):
     even: ClassVar[tuple[str, ...]] = ("d_model",)
 
     def embed(
-        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B #T"]
-    ) -> Float[jax.Array, "B T D"]:
+        self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
+    ) -> Float[Array, "B T D"]:
         return x + encode_sinusoidal(positions, self.config.d_model).astype(x.dtype)
 
 
 @final
 class Learned(Position):
-    """Table 3, row E: a trained vector for each position up to max_positions."""
+    """Row E of Table 3: a trained vector for each position below max_positions."""
 
     bounded: ClassVar[bool] = True
 
     @nn.compact
     def embed(
-        self, x: Float[jax.Array, "B T D"], positions: Int[jax.Array, "#B #T"]
-    ) -> Float[jax.Array, "B T D"]:
+        self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
+    ) -> Float[Array, "B T D"]:
         table = self.param(
             "table",
             nn.with_logical_partitioning(
@@ -96,8 +89,8 @@ class Learned(Position):
             (self.config.max_positions, self.config.d_model),
         )
         # Beyond the table is a mistake of the caller's: NaN shows it, clamping would hide it.
-        rows = jnp.take(jnp.asarray(table), positions, axis=0, mode="fill", fill_value=jnp.nan)
-        return x + rows.astype(x.dtype)
+        vectors = jnp.take(jnp.asarray(table), positions, axis=0, mode="fill", fill_value=jnp.nan)
+        return x + vectors.astype(x.dtype)
 
 
 @final
@@ -107,8 +100,8 @@ class Rotary(Position):
     even: ClassVar[tuple[str, ...]] = ("d_k",)
 
     def rotate(
-        self, x: Float[jax.Array, "B _ T C"], positions: Int[jax.Array, "#B T"]
-    ) -> Float[jax.Array, "B _ T C"]:
+        self, x: Float[Array, "B _ T C"], positions: Int[Array, "#B T"]
+    ) -> Float[Array, "B _ T C"]:
         angles = _angles(positions, x.shape[-1])[:, None]
         sin, cos = jnp.sin(angles).astype(x.dtype), jnp.cos(angles).astype(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
@@ -129,10 +122,8 @@ class T5Bias(Position):
 
     @nn.compact
     def bias(
-        self,
-        query_positions: Int[jax.Array, "#B T"],
-        key_positions: Int[jax.Array, "#B S"],
-    ) -> Float[jax.Array, "#B H T S"]:
+        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+    ) -> Float[Array, "#B H T S"]:
         table = self.param(
             "table",
             nn.with_logical_partitioning(
@@ -145,7 +136,7 @@ class T5Bias(Position):
         chosen = jax.nn.one_hot(buckets, self.BUCKETS)
         return jnp.einsum("BTSU,UH->BHTS", chosen, jnp.asarray(table))
 
-    def _bucket(self, offset: Int[jax.Array, "#B T S"]) -> Int[jax.Array, "#B T S"]:
+    def _bucket(self, offset: Int[Array, "#B T S"]) -> Int[Array, "#B T S"]:
         """The bucket of a key that stands `offset` after its query."""
         if self.causal:
             buckets, first, distance = self.BUCKETS, 0, jnp.maximum(-offset, 0)
@@ -166,10 +157,8 @@ class Alibi(Position):
     """
 
     def bias(
-        self,
-        query_positions: Int[jax.Array, "#B T"],
-        key_positions: Int[jax.Array, "#B S"],
-    ) -> Float[jax.Array, "#B H T S"]:
+        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+    ) -> Float[Array, "#B H T S"]:
         distance = jnp.abs(key_positions[:, None, :] - query_positions[:, :, None])
         slopes = jnp.array(alibi_slopes(self.config.num_heads))
         return -slopes[:, None, None] * distance[:, None]
@@ -187,22 +176,20 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + between[: heads - power]
 
 
-def encode_sinusoidal(
-    positions: Int[jax.Array, "#B #T"], d_model: int
-) -> Float[jax.Array, "#B #T D"]:
+def encode_sinusoidal(positions: Int[Array, "#B #T"], d_model: int) -> Float[Array, "#B #T D"]:
     """The paper's position encodings, computed for any position."""
     angles = _angles(positions, d_model)
     return _interleave(jnp.sin(angles), jnp.cos(angles))
 
 
-def _angles(positions: Int[jax.Array, "#B #T"], width: int) -> Float[jax.Array, "#B #T half"]:
+def _angles(positions: Int[Array, "#B #T"], width: int) -> Float[Array, "#B #T half"]:
     frequencies = 10000.0 ** (-jnp.arange(0, width, 2) / width)
     return positions[..., None] * frequencies
 
 
 def _interleave(
-    even: Float[jax.Array, "*B half"], odd: Float[jax.Array, "*B half"]
-) -> Float[jax.Array, "*B 2*half"]:
+    even: Float[Array, "*B half"], odd: Float[Array, "*B half"]
+) -> Float[Array, "*B 2*half"]:
     return jnp.stack([even, odd], axis=-1).reshape(*even.shape[:-1], -1)
 
 

@@ -19,10 +19,11 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
 from transformer_jax.models import (
-    dense,
     dropout,
     embedding,
+    interface,
     masks,
+    products,
     recurrent_attention,
     recurrent_cells,
 )
@@ -31,47 +32,17 @@ from transformer_jax.models import (
 class Encoded(NamedTuple):
     """What the decoder gets of the source.
 
-    Attributes:
-      memory: the last layer's output.
-      states: of each layer, the cell's state after each position, both directions side by side:
-        forwards of what has been read up to it, backwards of what follows from it on.
+    The states are the cells', both directions side by side: forwards of what has been read up to
+    each position, backwards of what follows from it on.
     """
 
-    memory: Float[Array, "B S D"]
-    states: list[recurrent_cells.State]
-
-
-class RecurrentState(NamedTuple):
-    """What decoding one position needs of the positions before it and of the source.
-
-    Attributes:
-      caches: each layer's state.
-      memory: the encoder's output.
-      keys: what attention compares with.
-      memory_mask: true at the source's real positions.
-    """
-
-    caches: list[recurrent_cells.State]
-    memory: Float[Array, "B S D"]
-    keys: Float[Array, "B S D"]
-    memory_mask: Bool[Array, "B 1 S"]
-
-    def select(self, parents: Int[Array, "B W"]) -> "RecurrentState":
-        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
-        rows = parents[:, :, None]
-        return self._replace(
-            caches=jax.tree.map(lambda x: jnp.take_along_axis(x, rows, axis=1), self.caches)
-        )
-
-    def lengthened(self, length: int) -> "RecurrentState":
-        """The same: it takes no room that grows."""
-        del length
-        return self
+    outputs: Float[Array, "B S D"]  # of the last layer
+    states: list[recurrent_cells.State]  # of each layer, after each position
 
 
 @final
 class Recurrent(nn.Module):
-    """An encoder–decoder of recurrent layers; `architecture` names the cell, d_model is even."""
+    """An encoder–decoder of recurrent layers; `architecture` names the cell."""
 
     config: config_lib.ModelConfig
     vocab_size: int
@@ -98,13 +69,11 @@ class Recurrent(nn.Module):
         self.forwards = [cell(half, config.dtype) for _ in layers]
         self.backwards = [cell(half, config.dtype) for _ in layers]
         self.decoder = [cell(config.d_model, config.dtype) for _ in layers]
-        self.bridges = [
-            [
-                dense.Dense(config.d_model, name=f"bridge_{layer}_{part}", dtype=config.dtype)
-                for part in range(cell.parts)
-            ]
-            for layer in layers
-        ]
+
+        def bridge(layer: int, part: int) -> products.Dense:
+            return products.Dense(config.d_model, name=f"bridge_{layer}_{part}", dtype=config.dtype)
+
+        self.bridges = [[bridge(layer, part) for part in range(cell.parts)] for layer in layers]
         self.attention = recurrent_attention.ATTENTIONS[config.recurrent_attention](config)
 
     def __call__(
@@ -116,35 +85,30 @@ class Recurrent(nn.Module):
     ) -> Float[Array, "B T D"]:
         """The decoder's output at each target position, which says the token that follows.
 
-        Args:
-          source: the source sentences.
-          target: the target sentences shifted right by one.
-          rates: dropout's, which need a "dropout" key given to `apply`.
-          sampling: the chance that the decoder reads, in place of a target token, one drawn from
-            what it has just said (Bengio et al. 2015); needs a "sampling" key. None: never.
+        With the probability `sampling` the decoder reads, in place of a target token, one drawn
+        from its own prediction (Bengio et al. 2015); that needs a "sampling" key. None: never.
         """
-        memory, states = self.encode(source, rates)
-        keys = self.attention.keys(memory)
+        outputs, states = self.encode(source, rates)
         mask = masks.same_segment(target.segments, source.segments)[:, 0]
-        first, last = _ends(target, source)
+        attended = interface.Source(self.attention.keys(outputs), outputs, mask)
+        first, last = _ends(mask)
         starts = [self._bridge(layer, state, first, last) for layer, state in enumerate(states)]
 
         def read(module: "Recurrent", carry: Any, here: Any) -> tuple[Any, Float[Array, "B D"]]:
-            state, said = carry
+            state, predicted = carry
             token, begins, start, visible = here
+            visible = attended._replace(mask=visible[:, None])
             fresh = begins[:, None, None]
             state = jax.tree.map(lambda a, b: jnp.where(fresh, a[:, None], b), start, state)
             if sampling is not None:
                 own = jax.random.bernoulli(module.make_rng("sampling"), sampling, token.shape)
-                token = jnp.where(own & ~begins, said, token)
+                token = jnp.where(own & ~begins, predicted, token)
             x = module._embed(token[:, None], rates)
-            x, state = module._step(x, state, keys, memory, visible[:, None], rates)
+            x, state = module._step(x, state, visible, rates)
             if sampling is not None:
-                logits = embedding.logits(
-                    module.embedding, module.attention.after(x, keys, memory, visible[:, None])
-                )
-                said = jax.random.categorical(module.make_rng("sampling"), logits[:, 0])
-            return (state, said), x[:, 0]
+                logits = embedding.logits(module.embedding, module.attention.after(x, visible))
+                predicted = jax.random.categorical(module.make_rng("sampling"), logits[:, 0])
+            return (state, predicted), x[:, 0]
 
         scan = nn.scan(
             read,
@@ -157,7 +121,7 @@ class Recurrent(nn.Module):
         empty = jax.tree.map(lambda x: jnp.zeros_like(x[:, :1]), starts)
         begins = target.positions == 0
         (_, _), x = scan(self, (empty, target.tokens[:, 0]), (target.tokens, begins, starts, mask))
-        return self.attention.after(x, keys, memory, mask)
+        return self.attention.after(x, attended)
 
     def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Encoded:
         """Reads the source in both directions."""
@@ -165,62 +129,54 @@ class Recurrent(nn.Module):
         starts = source.positions == 0
         ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
         states = []
-        for layer, (forwards, backwards) in enumerate(
-            zip(self.forwards, self.backwards, strict=True)
-        ):
-            both = (
-                _run(forwards, x, starts, reverse=False),
-                _run(backwards, x, ends, reverse=True),
-            )
-            state = tuple(jnp.concatenate(parts, axis=-1) for parts in zip(*both, strict=True))
-            states.append(state)
+        for forwards, backwards in zip(self.forwards, self.backwards, strict=True):
+            left = _run(forwards, x, starts, reverse=False)
+            right = _run(backwards, x, ends, reverse=True)
+            state = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1), left, right)
             y = dropout.drop(state[0], rates.residual, self)
-            x = x + y if layer else y
+            x = x + y if states else y
+            states.append(state)
         return Encoded(x, states)
 
-    def start_decoding(
+    def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
-    ) -> RecurrentState:
-        """Encodes one sentence per row; a state needs no room for max_length positions."""
+    ) -> interface.FixedSizeState:
+        """Encodes; each layer's cache is its cell's state."""
         del max_length
-        memory, states = self.encode(source)
+        outputs, states = self.encode(source)
         last = (source.segments > 0).sum(axis=1, keepdims=True) - 1
         starts = [
             self._bridge(layer, state, jnp.zeros_like(last), last)
             for layer, state in enumerate(states)
         ]
         caches = jax.tree.map(lambda x: jnp.repeat(x, width, axis=1), starts)
-        return RecurrentState(
-            caches, memory, self.attention.keys(memory), (source.segments > 0)[:, None]
-        )
+        keys, mask = self.attention.keys(outputs), (source.segments > 0)[:, None]
+        return interface.FixedSizeState(caches, interface.Source(keys, outputs, mask))
 
     def decode_step(
-        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: RecurrentState
-    ) -> tuple[Float[Array, "B W V"], RecurrentState]:
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: interface.FixedSizeState
+    ) -> tuple[Float[Array, "B W V"], interface.FixedSizeState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         del index
         x = self._embed(tokens, dropout.NONE)
-        rest = (state.keys, state.memory, state.memory_mask)
-        x, caches = self._step(x, state.caches, *rest, dropout.NONE)
-        logits = embedding.logits(self.embedding, self.attention.after(x, *rest))
+        x, caches = self._step(x, state.caches, state.source, dropout.NONE)
+        logits = embedding.logits(self.embedding, self.attention.after(x, state.source))
         return logits, state._replace(caches=caches)
 
     def _step(
         self,
         x: Float[Array, "B W D"],
         states: list[recurrent_cells.State],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #W S"],
+        source: interface.Source,
         rates: dropout.Rates,
     ) -> tuple[Float[Array, "B W D"], list[recurrent_cells.State]]:
         """All decoder layers at one position of W separate hypotheses."""
-        context = self.attention.before(states[-1][0], keys, memory, mask)
+        context = self.attention.before(states[-1][0], source)
         x, after = jnp.concatenate([x, context], axis=-1), []
-        for layer, (cell, state) in enumerate(zip(self.decoder, states, strict=True)):
+        for cell, state in zip(self.decoder, states, strict=True):
             state = cell.advance(state, cell.project(x))
             y = dropout.drop(state[0], rates.residual, self)
-            x = x + y if layer else y
+            x = x + y if after else y
             after.append(state)
         return x, after
 
@@ -274,13 +230,10 @@ def _run(
     return scan(cell, empty, (cell.project(x), fresh))[1]
 
 
-def _ends(
-    target: sequences.Sequences, source: sequences.Sequences
-) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
+def _ends(same: Bool[Array, "B T S"]) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
     """For each target position, where its source sentence begins and ends in the row."""
-    same = masks.same_segment(target.segments, source.segments)[:, 0]
-    places = jnp.arange(same.shape[-1])
-    first = jnp.where(same, places, same.shape[-1]).min(axis=-1)
-    last = jnp.where(same, places, -1).max(axis=-1)
+    index = jnp.arange(same.shape[-1])
+    first = jnp.where(same, index, same.shape[-1]).min(axis=-1)
+    last = jnp.where(same, index, -1).max(axis=-1)
     # Padding has no source where the source row is full; whatever it reads does not count.
     return jnp.minimum(first, same.shape[-1] - 1), jnp.maximum(last, 0)

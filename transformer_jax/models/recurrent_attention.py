@@ -6,12 +6,11 @@ To add one, write its class and its line in `ATTENTIONS`.
 from typing import final
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import dense, products
+from transformer_jax.models import interface, products
 
 
 class Attention(nn.Module):
@@ -19,31 +18,26 @@ class Attention(nn.Module):
 
     config: config_lib.ModelConfig
 
-    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+    def keys(self, encoded: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
         """What queries are compared with; computed once."""
-        return memory
+        return encoded
 
     def before(
-        self,
-        state: Float[Array, "B W D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #W S"],
+        self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
         """Joins the first layer's input, from the state before it; of width D, here of none."""
-        del keys, memory, mask
+        del source
         return state[..., :0]
 
     def after(
-        self,
-        output: Float[Array, "B T D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #T S"],
+        self, output: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
         """Takes the place of the last layer's output."""
-        del keys, memory, mask
+        del source
         return output
+
+    def _matrix(self, name: str, features: int) -> products.Dense:
+        return products.Dense(features, use_bias=False, name=name, dtype=self.config.dtype)
 
 
 @final
@@ -53,25 +47,21 @@ class NoAttention(Attention):
 
 @final
 class DotAttention(Attention):
-    """Luong et al. 2015: c = Σ softmax(h · m) m over memory m; output tanh(W [c; h]).
+    """Luong et al. 2015: c = Σ softmax(h · m) m over the encoder's outputs m; tanh(W [c; h]).
 
     The output is not fed into the next step.
     """
 
     def setup(self) -> None:
-        self.combine = _matrix("combine", self.config.d_model, self.config.dtype)
+        self.combine = self._matrix("combine", self.config.d_model)
 
     def after(
-        self,
-        output: Float[Array, "B T D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #T S"],
+        self, output: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
-        scores = products.einsum("BTD,BSD->BTS", output, keys, jnp.float32)
-        weights = _softmax(scores, mask)
+        weights = source.weights(products.einsum("BTD,BSD->BTS", output, source.keys, jnp.float32))
         self.sow("intermediates", "weights", weights[:, None])
-        context = products.einsum("BTS,BSD->BTD", weights.astype(memory.dtype), memory)
+        weights = weights.astype(source.values.dtype)
+        context = products.einsum("BTS,BSD->BTD", weights, source.values)
         return jnp.tanh(self.combine(jnp.concatenate([context, output], axis=-1)))
 
 
@@ -83,25 +73,21 @@ class AdditiveAttention(Attention):
     """
 
     def setup(self) -> None:
-        width, dtype = self.config.d_model, self.config.dtype
-        self.from_state = _matrix("from_state", width, dtype)
-        self.from_memory = dense.Dense(width, name="from_memory", dtype=dtype)
-        self.score = _matrix("score", 1, dtype)
+        width = self.config.d_model
+        self.from_state = self._matrix("from_state", width)
+        self.from_encoded = products.Dense(width, name="from_memory", dtype=self.config.dtype)
+        self.score = self._matrix("score", 1)
 
-    def keys(self, memory: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        return self.from_memory(memory)
+    def keys(self, encoded: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
+        return self.from_encoded(encoded)
 
     def before(
-        self,
-        state: Float[Array, "B W D"],
-        keys: Float[Array, "B S D"],
-        memory: Float[Array, "B S D"],
-        mask: Bool[Array, "B #W S"],
+        self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
-        sums = jnp.tanh(self.from_state(state)[:, :, None] + keys[:, None])
-        weights = _softmax(self.score(sums)[..., 0], mask)
+        sums = jnp.tanh(self.from_state(state)[:, :, None] + source.keys[:, None])
+        weights = source.weights(self.score(sums)[..., 0])
         self.sow("intermediates", "weights", weights)  # B 1 S here; B 1 T S out of the loop
-        return products.einsum("BWS,BSD->BWD", weights.astype(memory.dtype), memory)
+        return products.einsum("BWS,BSD->BWD", weights.astype(source.values.dtype), source.values)
 
 
 ATTENTIONS: dict[str, type[Attention]] = {
@@ -109,12 +95,3 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "dot": DotAttention,
     "additive": AdditiveAttention,
 }
-
-
-def _softmax(scores: Float[Array, "B T S"], mask: Bool[Array, "B #T S"]) -> Float[Array, "B T S"]:
-    scores = scores.astype(jnp.float32)
-    return jax.nn.softmax(jnp.where(mask, scores, jnp.finfo(jnp.float32).min))
-
-
-def _matrix(name: str, features: int, dtype: jnp.dtype) -> dense.Dense:
-    return dense.Dense(features, use_bias=False, name=name, dtype=dtype)

@@ -9,18 +9,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from transformer_jax.models import dense
+from transformer_jax.models import products
 
 State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
 
 
 class RecurrentCell(nn.Module):
-    """One step of a recurrence over vectors of `width` features.
-
-    Attributes:
-      width: of the state and of the output.
-      dtype: that it is computed in.
-    """
+    """One step of a recurrence over vectors of `width` features, computed in dtype."""
 
     width: int
     dtype: jnp.dtype
@@ -29,16 +24,10 @@ class RecurrentCell(nn.Module):
     parts: ClassVar[int] = 1  # vectors that it remembers; the first is its output
 
     def setup(self) -> None:
-        self.from_input = dense.Dense(
-            self.gates * self.width,
-            dtype=self.dtype,
-            kernel_init=nn.initializers.glorot_uniform(),
-        )
-        self.from_state = dense.Dense(
-            self.gates * self.width,
-            use_bias=False,
-            dtype=self.dtype,
-            kernel_init=nn.initializers.orthogonal(),
+        features = self.gates * self.width
+        self.from_input = products.Dense(features, dtype=self.dtype)
+        self.from_state = products.Dense(
+            features, use_bias=False, dtype=self.dtype, kernel_init=nn.initializers.orthogonal()
         )
 
     def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B gates"]:

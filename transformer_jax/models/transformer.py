@@ -3,9 +3,8 @@
 from typing import ClassVar, NamedTuple, final
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
@@ -18,20 +17,14 @@ class TransformerState(NamedTuple):
 
     Hypotheses stay where they were written. What a hypothesis w has at position l stands in slot
     ancestors[w, l] of that position, so that keeping, dropping or doubling one moves no keys.
-
-    Attributes:
-      caches: for each layer the keys and values so far, the W slots of a position side by side.
-      ancestors: see above.
-      memories: for each layer the source's keys and values.
-      memory_mask: true at the source's real positions.
     """
 
-    caches: tuple[attention.Cache, ...]
-    ancestors: Int[jax.Array, "B W L"]
-    memories: tuple[attention.Cache, ...]
-    memory_mask: Bool[jax.Array, "B 1 1 S"]
+    caches: tuple[attention.Cache, ...]  # of each layer, the W slots of a position side by side
+    ancestors: Int[Array, "B W L"]
+    sources: tuple[attention.Cache, ...]  # keys and values of the source, for each layer
+    source_mask: Bool[Array, "B 1 1 S"]  # true at the source's real positions
 
-    def select(self, parents: Int[jax.Array, "B W"]) -> "TransformerState":
+    def select(self, parents: Int[Array, "B W"]) -> "TransformerState":
         """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         ancestors = jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
         return self._replace(ancestors=ancestors)
@@ -47,12 +40,7 @@ class TransformerState(NamedTuple):
 
 @final
 class Transformer(nn.Module):
-    """Encoder and decoder with one embedding for source, target and output (section 3.4).
-
-    Attributes:
-      config: the model's sizes and kinds.
-      vocab_size: rows of the embedding.
-    """
+    """Encoder and decoder with one embedding for source, target and output (section 3.4)."""
 
     config: config_lib.ModelConfig
     vocab_size: int
@@ -67,7 +55,7 @@ class Transformer(nn.Module):
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
-        """Nothing: `masks` and `positions` refuse what does not suit them."""
+        """Identity: `masks` and `positions` refuse what does not suit them."""
 
     def setup(self) -> None:
         config = self.config
@@ -84,57 +72,44 @@ class Transformer(nn.Module):
             again(layers.DecoderLayer)(config, self.decoder_position, cross_position)
             for _ in range(config.num_layers)
         ]
-        make_end = layers.NORM_PLACEMENTS[config.norm_placement].make_end
-        self.encoder_end = make_end(config)
-        self.decoder_end = make_end(config)
+        make_final_norm = layers.NORM_PLACEMENTS[config.norm_placement].make_final_norm
+        # Names that checkpoints have.
+        self.encoder_final_norm = make_final_norm(config, "encoder_end")
+        self.decoder_final_norm = make_final_norm(config, "decoder_end")
 
     def __call__(
         self,
         source: sequences.Sequences,
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
-    ) -> Float[jax.Array, "B T D"]:
-        """The decoder's output at each target position, which says the token that follows.
-
-        Args:
-          source: the source sentences.
-          target: the target sentences shifted right by one.
-          rates: dropout's, which need a "dropout" key given to `apply`.
-        """
-        memory = self.encode(source, rates)
+    ) -> Float[Array, "B T D"]:
+        """The decoder's output at each target position, which says the token that follows."""
+        encoded = self.encode(source, rates)
         causal = masks.causal(target.positions, target.positions)
         same = causal & masks.same_segment(target.segments, target.segments)
         patterns = self._patterns(target.positions, target.positions)
-        memory_mask = masks.same_segment(target.segments, source.segments)
+        source_mask = masks.same_segment(target.segments, source.segments)
         x = self._embed(target.tokens, target.positions, rates)
-        memories = self._memories(memory, source.positions)
-        for layer, pattern, keys_values in zip(self.decoder, patterns, memories, strict=True):
+        sources = self._sources(encoded, source.positions)
+        for layer, pattern, keys_values in zip(self.decoder, patterns, sources, strict=True):
             mask = same & pattern
-            x = layer(x, mask, target.positions, keys_values, memory_mask, source.positions, rates)
-        return self.decoder_end(x)
+            x = layer(x, mask, target.positions, keys_values, source_mask, source.positions, rates)
+        return self.decoder_final_norm(x)
 
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
-    ) -> Float[jax.Array, "B S D"]:
+    ) -> Float[Array, "B S D"]:
         """The encoder's output."""
         same = masks.same_segment(source.segments, source.segments)
         patterns = self._patterns(source.positions, source.positions)
         x = self._embed(source.tokens, source.positions, rates)
         for layer, pattern in zip(self.encoder, patterns, strict=True):
             x = layer(x, same & pattern, source.positions, rates)
-        return self.encoder_end(x)
+        return self.encoder_final_norm(x)
 
-    def start_decoding(
-        self, source: sequences.Sequences, width: int, max_length: int
-    ) -> TransformerState:
-        """Encodes one sentence per row and makes empty caches.
-
-        Args:
-          source: rows of one sentence each, not packed.
-          width: hypotheses for each sentence.
-          max_length: target positions that the caches hold.
-        """
-        memories = self._memories(self.encode(source), source.positions)
+    def prefill(self, source: sequences.Sequences, width: int, max_length: int) -> TransformerState:
+        """Encodes, projects the source's keys and values, and makes empty caches."""
+        sources = self._sources(self.encode(source), source.positions)
         config, batch = self.config, source.tokens.shape[0]
         heads, slots = config.key_value_heads, max_length * width
         cache = attention.Cache(
@@ -144,49 +119,47 @@ class Transformer(nn.Module):
         return TransformerState(
             (cache,) * config.num_layers,
             jnp.zeros((batch, width, max_length), jnp.int32),
-            tuple(attention.Cache.of(memory) for memory in memories),
+            tuple(map(attention.Cache.of, sources)),
             (source.segments > 0)[:, None, None, :],
         )
 
     def decode_step(
-        self, tokens: Int[jax.Array, "B W"], index: Int[jax.Array, ""], state: TransformerState
-    ) -> tuple[Float[jax.Array, "B W V"], TransformerState]:
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: TransformerState
+    ) -> tuple[Float[Array, "B W V"], TransformerState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
         batch, width, length = state.ancestors.shape
-        slots = jnp.arange(width)
-        ancestors = state.ancestors.at[:, :, index].set(slots)
-        own = (ancestors[..., None] == slots).reshape(batch, 1, width, length * width)
+        hypotheses = jnp.arange(width)
+        ancestors = state.ancestors.at[:, :, index].set(hypotheses)
+        own = (ancestors[..., None] == hypotheses).reshape(batch, 1, width, length * width)
         here = jnp.broadcast_to(index, (1, width))
-        places = jnp.repeat(jnp.arange(length), width)[None]
-        mask, patterns = own & masks.causal(here, places), self._patterns(here, places)
+        slots = jnp.repeat(jnp.arange(length), width)[None]
+        mask, patterns = own & masks.causal(here, slots), self._patterns(here, slots)
         x = self._embed(tokens, here, dropout.NONE)
         caches = []
-        for layer, pattern, cache, memory in zip(
-            self.decoder, patterns, state.caches, state.memories, strict=True
+        for layer, pattern, cache, source in zip(
+            self.decoder, patterns, state.caches, state.sources, strict=True
         ):
-            x, cache = layer.step(x, here, places, cache, mask & pattern, memory, state.memory_mask)
+            x, cache = layer.step(x, here, slots, cache, mask & pattern, source, state.source_mask)
             caches.append(cache)
-        logits = embedding.logits(self.embedding, self.decoder_end(x))
+        logits = embedding.logits(self.embedding, self.decoder_final_norm(x))
         return logits, state._replace(caches=tuple(caches), ancestors=ancestors)
 
-    def _memories(
-        self, memory: Float[jax.Array, "B S D"], positions: Int[jax.Array, "B S"]
+    def _sources(
+        self, encoded: Float[Array, "B S D"], positions: Int[Array, "B S"]
     ) -> tuple[attention.KeysValues, ...]:
-        return tuple(layer.cross_attention.keys_values(memory, positions) for layer in self.decoder)
+        modules = (layer.cross_attention for layer in self.decoder)
+        return tuple(module.keys_values(encoded, positions) for module in modules)
 
     def _patterns(
-        self, query_positions: Int[jax.Array, "#B T"], key_positions: Int[jax.Array, "#B S"]
-    ) -> list[Bool[jax.Array, "#B 1 T S"]]:
+        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+    ) -> list[Bool[Array, "#B 1 T S"]]:
         """What each layer's self-attention may see of the same sentence."""
-        pattern = masks.PATTERNS[self.config.attention_pattern]
-        layers_from_1 = range(1, self.config.num_layers + 1)
-        return [pattern(self.config, n, query_positions, key_positions) for n in layers_from_1]
+        window = masks.PATTERNS[self.config.attention_pattern]
+        windows = [window(self.config, layer + 1) for layer in range(self.config.num_layers)]
+        return [masks.within_window(query_positions, key_positions, size) for size in windows]
 
     def _embed(
-        self,
-        tokens: Int[jax.Array, "B T"],
-        positions: Int[jax.Array, "#B #T"],
-        rates: dropout.Rates,
-    ) -> Float[jax.Array, "B T D"]:
-        x = layers.by_rows(embedding.embed(self.embedding, tokens, self.config.dtype))
+        self, tokens: Int[Array, "B T"], positions: Int[Array, "#B #T"], rates: dropout.Rates
+    ) -> Float[Array, "B T D"]:
+        x = layers.shard_batch(embedding.embed(self.embedding, tokens, self.config.dtype))
         return dropout.drop(self.position.embed(x, positions), rates.residual, self)

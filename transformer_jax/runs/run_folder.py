@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, who is at work in it, and what went wrong there."""
+"""A run's folder: whose it is, who is at work in it, what went wrong there, what it has trained."""
 
 import contextlib
 import fcntl
@@ -11,12 +11,18 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+import jax
+
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, files, models
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.decoding import translator
+from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import bleu
-from transformer_jax.training import metrics
+from transformer_jax.models import interface
+from transformer_jax.training import checkpoint, metrics
+from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
 
@@ -219,3 +225,42 @@ def _differences(
         if old_digests.get(name) != dataset.digests[name]
     ]
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def load(workdir: str | files.Path) -> translator.Translator:
+    """A trained run, ready to translate: `load("runs/X").translate(["A dog sleeps."])`.
+
+    Only data is read: config.json, tokenizer.model and the newest checkpoint, or as many as
+    evaluation.average_checkpoints says.
+
+    Raises:
+      UserError: the folder holds no run, none with a checkpoint, or a damaged one.
+    """
+    folder = files.path(os.fspath(workdir))
+    for name in ("config.json", "tokenizer.model", "checkpoints/"):
+        there = folder / name
+        try:
+            is_there = there.is_dir() if name.endswith("/") else there.exists()
+        except OSError as error:
+            raise errors.UserError(f"cannot read {folder}: {error}") from error
+        if not is_there:
+            raise errors.UserError(f"{folder} holds no trained run: it has no {name}")
+    config = read_config(folder)
+    mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
+    tokenizer = read_tokenizer(folder, config)
+    model = models.build(config.model, tokenizer.vocab_size)
+    params = restore_params(model, config, mesh, folder, tokenizer)
+    return translator.Translator(model, params, tokenizer, config, mesh)
+
+
+def restore_params(
+    model: interface.Architecture,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    workdir: files.Path,
+    tokenizer: tokenizer_lib.Tokenizer,
+) -> Any:
+    """A run's newest parameters, or the mean of as many as evaluation.average_checkpoints says."""
+    checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, tokenizer.digest)
+    with contextlib.closing(checkpoints):
+        return checkpoints.averaged(*step_lib.state_shapes_and_shardings(model, config, mesh))

@@ -15,9 +15,9 @@ from transformer_jax import errors, fields, files, models, paper
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import hosts, preemption, sharding
-from transformer_jax.evaluation import bleu, evaluators, perplexity
+from transformer_jax.evaluation import bleu, evaluators
 from transformer_jax.models import kernels, positions, recurrent_cells
-from transformer_jax.runs import run_folder, trained
+from transformer_jax.runs import run_folder
 from transformer_jax.training import loop, metrics, tensorboard, tracking
 from transformer_jax.training import step as step_lib
 
@@ -29,7 +29,7 @@ def run(
     workdir: files.Path,
     cache_dir: pathlib.Path,
     *,
-    row: str = "",
+    table_row: str = "",
     overrides: Mapping[str, Any] | None = None,
     profile: bool = False,
     project: tracking.Project = tracking.NONE,
@@ -40,7 +40,7 @@ def run(
       config: the run.
       workdir: its folder; its files are listed in docs/operations.md.
       cache_dir: where tokenizers, encoded corpora and compiled programs are shared.
-      row: its name in a table.
+      table_row: its name in a table.
       overrides: what it changes against the config file, for the record.
       profile: whether to write a JAX trace of a few steps.
       project: where the run is shown.
@@ -77,7 +77,7 @@ def run(
         if done:
             _log.info("%s is there already: nothing is left to do", result)
         else:
-            about = {"row": row, "overrides": dict(overrides or {}), "config_hash": digest}
+            about = {"row": table_row, "overrides": dict(overrides or {}), "config_hash": digest}
             with _tracked(project, config, workdir, about) as tracker:
                 _train_and_evaluate(config, mesh, dataset, workdir, about, tracker, profile)
         hosts.from_first(lambda: None)  # the first has written the result
@@ -124,23 +124,16 @@ def _train_and_evaluate(
     tracker: tracking.Tracker | None,
     profile: bool,
 ) -> None:
-    """Trains, evaluates and writes the result; what fails leaves failure.json.
+    """Trains, evaluates and writes the result, with what is said about it besides.
 
-    Args:
-      config: the run.
-      mesh: the devices.
-      dataset: what to train and evaluate on.
-      workdir: the run's folder.
-      about: what its result says besides.
-      tracker: is told its metrics.
-      profile: whether to write a JAX trace.
+    What fails leaves failure.json.
     """
     for line in paper.deviations(config):
         _log.info("not the paper's: %s", line)
     if config.model.attention_kernel != kernels.PLAIN:
         _log.info("attention kernels: %s", kernels.describe(config))
     model = models.build(config.model, config.data.vocab_size)
-    dev_perplexity = perplexity.build(model, dataset.dev, config.data, mesh)
+    dev_perplexity = evaluators.perplexity(model, dataset.dev, config.data, mesh)
     try:
         trained = loop.train(
             model, dataset, config, mesh, workdir, dev_perplexity, tracker, profile
@@ -158,7 +151,7 @@ def _train_and_evaluate(
         raise
     except Exception as error:
         if not isinstance(error, loop.DivergedError):  # which all processes meet alike
-            hosts.blame(error)
+            hosts.await_peer_failure(error)
         if hosts.is_first():
             try:
                 run_folder.record_failure(workdir, error)
@@ -214,11 +207,11 @@ def _evaluate(
     model = models.build(config.model, config.data.vocab_size)
     params = state.params
     if config.evaluation.average_checkpoints > 1:
-        params = trained.restore_params(model, config, mesh, workdir, dataset.tokenizer)
+        params = run_folder.restore_params(model, config, mesh, workdir, dataset.tokenizer)
     translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
     measured = {"dev": evaluators.measure(dataset.dev, translate, dev_perplexity)}
     if config.evaluation.score_test:
-        of_test = perplexity.build(model, dataset.test, config.data, mesh)
+        of_test = evaluators.perplexity(model, dataset.test, config.data, mesh)
         measured["test"] = evaluators.measure(dataset.test, translate, of_test)
     if not hosts.is_first():
         return {}

@@ -44,11 +44,8 @@ class Checkpoints:
     ) -> None:
         """Opens a folder of checkpoints, which need not exist.
 
-        Args:
-          folder: where they are.
-          config: the run; of its regular checkpoints the newest config.checkpoint.keep are kept.
-          tokenizer_digest: SHA-256 of the tokenizer whose ids the model reads; stored in each
-            checkpoint, and demanded of each that is read.
+        The tokenizer, whose ids the model reads, is known by its SHA-256: stored in each,
+        and demanded of each that is read.
         """
         self._folder = folder.absolute() if isinstance(folder, pathlib.Path) else folder
         self._config = config
@@ -56,11 +53,11 @@ class Checkpoints:
         self._orbax = ocp.AsyncCheckpointer(
             ocp.CompositeCheckpointHandler(
                 state=ocp.StandardCheckpointHandler(), record=ocp.JsonCheckpointHandler()
-            ),
+            )
         )
-        self._sealing: threading.Thread | None = None
+        self._finalizing: threading.Thread | None = None
         self._failure: errors.RunError | None = None
-        self._sound: set[int] = set()  # steps of those that were compared with their manifests
+        self._verified: set[int] = set()  # steps of those that were compared with their manifests
 
     def recover(self) -> None:
         """Sets aside, with a warning, what cannot be read, so that the run goes on from before it.
@@ -97,12 +94,10 @@ class Checkpoints:
     def save(
         self, state: step_lib.TrainState, wall_seconds: float, window_starts: Sequence[int] = (0,)
     ) -> None:
-        """Starts writing a checkpoint; training may go on at once.
+        """Starts writing a checkpoint; training may go on at once, the state being copied.
 
-        Args:
-          state: copied before this returns.
-          wall_seconds: spent on the run so far, over all its starts.
-          window_starts: what the plan of the input knows, which saves the next start its packing.
+        With it go the wall seconds spent on the run over all its starts, and what the plan of the
+        input knows, which saves the next start its packing.
 
         Raises:
           RunError: the checkpoint before could not be written.
@@ -125,12 +120,12 @@ class Checkpoints:
         except Exception as error:
             if not isinstance(error, OSError) and not files.met_in_a_bucket(error):
                 raise
-            hosts.blame(error)
+            hosts.await_peer_failure(error)
             raise _unwritten(step, error) from error
-        self._sealing = threading.Thread(target=self._seal, args=(step,))
-        self._sealing.start()
+        self._finalizing = threading.Thread(target=self._finalize, args=(step,))
+        self._finalizing.start()
 
-    def _seal(self, step: int) -> None:
+    def _finalize(self, step: int) -> None:
         """Waits until a checkpoint is written, and adds its manifest; then older ones may go."""
         try:
             self._orbax.wait_until_finished()
@@ -138,7 +133,7 @@ class Checkpoints:
                 manifest.write(self._folder / str(step))
                 self._remove_superseded()
         except Exception as error:  # of another thread: `wait` raises it
-            hosts.blame(error)
+            hosts.await_peer_failure(error)
             self._failure = _unwritten(step, error)
 
     def _remove_superseded(self) -> None:
@@ -156,10 +151,10 @@ class Checkpoints:
         Raises:
           RunError: it could not be written.
         """
-        if self._sealing:
-            self._sealing.join()
-            self._sealing = None
-            hosts.from_first(self._raise_failure)  # nobody reads before the first has sealed
+        if self._finalizing:
+            self._finalizing.join()
+            self._finalizing = None
+            hosts.from_first(self._raise_failure)  # nobody reads before the first has finalized
             self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -168,17 +163,9 @@ class Checkpoints:
             raise failure
 
     def restore(
-        self,
-        shapes: step_lib.TrainState,
-        shardings: step_lib.TrainState,
-        step: int | None = None,
+        self, shapes: step_lib.TrainState, shardings: step_lib.TrainState, step: int | None = None
     ) -> Restored:
-        """Reads a checkpoint onto the devices of `shardings`, whichever wrote it.
-
-        Args:
-          shapes: of the state.
-          shardings: where its parts shall live.
-          step: the checkpoint's; None for the newest.
+        """Reads a checkpoint, by default the newest, onto the devices of `shardings`.
 
         Raises:
           UserError: there is no checkpoint, it is not as it was written, or it was written with
@@ -187,7 +174,7 @@ class Checkpoints:
         step = self.latest_step() if step is None else step
         if step is None:
             raise errors.UserError(f"there is no checkpoint in {self._folder}")
-        hosts.from_first(lambda: self._demand_sound(step))
+        hosts.from_first(lambda: self._demand_verified(step))
         folder = self._folder / str(step)
         abstract = jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
@@ -216,10 +203,6 @@ class Checkpoints:
         So many of the regular ones as config.evaluation.average_checkpoints says; if that is 1, the
         newest of all.
 
-        Args:
-          shapes: of the state.
-          shardings: where its parts shall live.
-
         Raises:
           UserError: there are not so many, or as in `restore`.
         """
@@ -243,8 +226,8 @@ class Checkpoints:
 
         Unlike `wait` it asks no other process, which may never come here.
         """
-        if self._sealing:
-            self._sealing.join()
+        if self._finalizing:
+            self._finalizing.join()
         self._orbax.close()
 
     def _steps(self) -> list[int]:
@@ -268,14 +251,14 @@ class Checkpoints:
         return [step for step in self._steps() if step not in kept]
 
     def _fault(self, step: int) -> str:
-        if step in self._sound:
+        if step in self._verified:
             return ""
         fault = manifest.fault(self._folder / str(step))
         if not fault:
-            self._sound.add(step)
+            self._verified.add(step)
         return fault
 
-    def _demand_sound(self, step: int) -> None:
+    def _demand_verified(self, step: int) -> None:
         if fault := self._fault(step):
             raise errors.UserError(
                 f"the checkpoint {self._folder / str(step)} cannot be read: {fault}; delete the "
@@ -285,8 +268,8 @@ class Checkpoints:
 
 def _free(path: files.Path) -> files.Path:
     """A path like this one where there is nothing yet."""
-    names = itertools.chain([path.name], (f"{path.name}.{number}" for number in itertools.count(1)))
-    return next(path.with_name(name) for name in names if not path.with_name(name).exists())
+    paths = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+    return next(each for each in itertools.chain([path], paths) if not each.exists())
 
 
 def _unwritten(step: int, error: Exception) -> errors.RunError:

@@ -54,10 +54,6 @@ def compile_step(
 def refusals_explained(config: config_lib.Config, mesh: jax.sharding.Mesh) -> Iterator[None]:
     """A compiler that refuses, in here, what does not fit says so as `compile_step` does.
 
-    Args:
-      config: the run.
-      mesh: the devices.
-
     Raises:
       TooLittleMemoryError: the compiler refused; the message says what would fit.
     """
@@ -67,7 +63,7 @@ def refusals_explained(config: config_lib.Config, mesh: jax.sharding.Mesh) -> It
         found = _REFUSAL.search(str(error))
         if not found:
             raise
-        needed, there = (round(float(found[place]) * _UNITS[found[place + 1]]) for place in (1, 3))
+        needed, there = (round(float(found[group]) * _UNITS[found[group + 1]]) for group in (1, 3))
         raise _too_little(config, mesh, needed, there) from error
 
 
@@ -81,14 +77,7 @@ def _too_little(
 
 
 def _remedy(config: config_lib.Config, mesh: jax.sharding.Mesh, needed: int, there: int) -> str:
-    """The first of a few changes of a config that lets it fit.
-
-    Args:
-      config: the run.
-      mesh: the devices.
-      needed: bytes that it takes on each device.
-      there: bytes that each has.
-    """
+    """The first of a few changes of a config that lets it fit into the bytes that are there."""
     rows = config.train.batch_tokens // config.data.target_length
     least = 2 ** math.ceil(math.log2(needed / there))
     tried: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import hosts, preemption, sharding
 from transformer_jax.models import interface
-from transformer_jax.training import checkpoint, fitting, metrics, optimizer, tracking
+from transformer_jax.training import checkpoint, fitting, metrics, tracking
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -43,15 +43,9 @@ def train(
 ) -> tuple[step_lib.TrainState, float]:
     """Trains to config.train.num_steps, going on from the newest checkpoint if there is one.
 
-    Args:
-      model: an architecture.
-      dataset: what to train on.
-      config: the run.
-      mesh: the devices.
-      workdir: the run's folder.
-      dev_perplexity: of parameters, measured every config.log.dev_every steps.
-      tracker: is told the metrics, in the first process.
-      profile: whether to write a JAX trace of a few steps to the folder's profile.
+    Development perplexity, as a function of the parameters, is measured every
+    config.log.dev_every steps. In the first process the tracker is told the metrics, and a profile
+    of a few steps is written to the run's folder.
 
     Returns:
       The last state, and wall seconds over all starts.
@@ -73,20 +67,23 @@ def train(
         started -= spent
         if advance is None:
             return state, time.monotonic() - started
-        tally, trace = _Tally(config, first), _Trace(workdir, first, num_steps, profile)
-        with preemption.heeded(), _opened_log(workdir, first, config, tracker) as log, trace:
+        tally = _Tally(config, first)
+        with (
+            preemption.handled(),
+            _opened_log(workdir, first, config, tracker) as log,
+            _traced(workdir, first, num_steps, profile) as trace,
+        ):
             hyper, key = step_lib.hyperparameters(config), jax.random.key(config.train.seed)
             for step, local in enumerate(batches.from_step(first), start=first + 1):
-                trace.begin_at(step)
                 batch = sharding.put(local, mesh, batches.batch_rows)
                 state, measured = advance(state, batch, hyper, key)
-                trace.end_at(step, state)
+                trace(step, state)
                 tally.add(step, measured)
                 if (values := _due(step, config, tally, state, dev_perplexity, started)) and log:
                     log.write(step, values)
                 stop = preemption.reached()
                 if step % config.checkpoint.every == 0 or step == num_steps or stop:
-                    with tally.paused_to_save(step):
+                    with tally.paused(saving=step):
                         checkpoints.save(state, time.monotonic() - started, batches.plan.starts)
                 if stop:
                     checkpoints.wait()
@@ -141,10 +138,7 @@ def _due(
 
 
 def _opened_log(
-    workdir: files.Path,
-    step: int,
-    config: config_lib.Config,
-    tracker: tracking.Tracker | None,
+    workdir: files.Path, step: int, config: config_lib.Config, tracker: tracking.Tracker | None
 ) -> contextlib.AbstractContextManager[metrics.MetricsLog | None]:
     """The log of a run that stands at a step; none but in the first process."""
     if not hosts.is_first():
@@ -169,19 +163,13 @@ class _Tally:
         self._steps.append((step, measured))
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time that is not training's, once all steps are known to be good."""
+    def paused(self, saving: int | None = None) -> Iterator[None]:
+        """Time that is not training's, once all steps are known to be good; one may be saved."""
         self._fetch()
         start = time.monotonic()
         yield
         self._paused += time.monotonic() - start
-
-    @contextlib.contextmanager
-    def paused_to_save(self, step: int) -> Iterator[None]:
-        """As `paused`; then there is a checkpoint of that step."""
-        with self.paused():
-            yield
-        self._saved = step
+        self._saved = saving or self._saved
 
     def means(self) -> dict[str, float]:
         """Means over the tokens of all steps, and their speed; begins anew.
@@ -199,7 +187,7 @@ class _Tally:
         return {
             "loss": float(found.smoothed_loss @ tokens / tokens.sum()),
             "ppl": float(np.exp(nats)),
-            "learning_rate": float(optimizer.learning_rate(last, train, d_model)),
+            "learning_rate": float(step_lib.learning_rate(last, train, d_model)),
             "gradient_norm": float(found.gradient_norm[-1]),
             "tokens": float(tokens.sum()),
             "tokens_per_second": float(tokens.sum()) / seconds,
@@ -213,51 +201,35 @@ class _Tally:
         found = step_lib.Metrics(*columns) if fetched else None
         for (step, _), one in zip(self._steps, fetched, strict=True):
             if not np.isfinite(one.smoothed_loss + one.gradient_norm):
-                newest = (
-                    f"the last good checkpoint is that of step {self._saved}"
-                    if self._saved
-                    else "there is no checkpoint yet"
-                )
+                newest = f"the last good checkpoint is that of step {self._saved}"
                 raise DivergedError(
                     f"step {step}: loss {one.smoothed_loss}, gradient norm {one.gradient_norm}; "
-                    f"{newest}"
+                    f"{newest if self._saved else 'there is no checkpoint yet'}"
                 )
         return found
 
 
-@final
-class _Trace:
-    """JAX's trace of a few steps, for --profile, written by the first process."""
+@contextlib.contextmanager
+def _traced(
+    workdir: files.Path, first: int, num_steps: int, wanted: bool
+) -> Iterator[Callable[[int, step_lib.TrainState], None]]:
+    """JAX's trace of a few steps, for --profile, in the first process; it is told of each step."""
+    folder, wanted = workdir / "profile", wanted and hosts.is_first()
+    begin = first + SKIPPED_STEPS
+    end = min(begin + TRACED_STEPS, num_steps)
+    if wanted and end <= begin:
+        _log.warning("no trace: at most %d steps are left", SKIPPED_STEPS)
+    with contextlib.ExitStack() as trace:  # it ends also if an error cuts it short
 
-    def __init__(self, workdir: files.Path, first: int, num_steps: int, wanted: bool) -> None:
-        self._folder, self._tracing = workdir / "profile", False
-        begin = first + 1 + SKIPPED_STEPS
-        wanted = wanted and hosts.is_first()
-        self._steps = range(begin, min(begin + TRACED_STEPS, num_steps + 1) if wanted else begin)
-        if wanted and not self._steps:
-            _log.warning("no trace: at most %d steps are left", SKIPPED_STEPS)
+        def after(step: int, state: step_lib.TrainState) -> None:
+            if wanted and step == begin < end:
+                trace.enter_context(jax.profiler.trace(str(folder)))
+            elif wanted and begin < step == end:
+                jax.block_until_ready(state)
+                trace.close()
+                _log.info("the trace lies in %s", folder)
 
-    def __enter__(self) -> None:
-        """Traces nothing yet."""
-
-    def __exit__(self, *_: object) -> None:
-        """Ends a trace that an error has cut short."""
-        if self._tracing:
-            jax.profiler.stop_trace()
-
-    def begin_at(self, step: int) -> None:
-        """Begins the trace, if it is that step."""
-        if self._steps and step == self._steps[0]:
-            jax.profiler.start_trace(str(self._folder))
-            self._tracing = True
-
-    def end_at(self, step: int, state: step_lib.TrainState) -> None:
-        """Ends the trace once the step's state is there, if it is that step."""
-        if self._steps and step == self._steps[-1]:
-            jax.block_until_ready(state)
-            jax.profiler.stop_trace()
-            self._tracing = False
-            _log.info("the trace lies in %s", self._folder)
+        yield after
 
 
 def make_batches(
@@ -266,11 +238,9 @@ def make_batches(
     """The run's input.
 
     Raises:
-      UserError: the batch cannot be shared out over the mesh.
+      UserError: the batch cannot be sharded over the mesh.
     """
-    rows = sharding.rows_for_budget(
-        config.train.batch_tokens, config.data.target_length, config.train.accumulation_steps, mesh
-    )
+    rows = step_lib.rows_of(config, mesh)
     return batching.TrainingBatches(
         dataset,
         batch_rows=rows,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from transformer_jax.models import products
 
@@ -20,28 +20,17 @@ LARGE_CHUNK_BYTES = 2**30
 
 
 class Losses(NamedTuple):
-    """Sums over the real target tokens of a batch, end tokens included.
+    """Sums over the real target tokens of a batch, EOS included; cross-entropies in nats."""
 
-    Attributes:
-      smoothed: cross-entropy, in nats, with the smoothed distribution: what training minimises, and
-        the only one that has a gradient.
-      true: cross-entropy, in nats, with the labels themselves: what perplexity counts.
-      tokens: how many there are.
-    """
-
-    smoothed: Float[jax.Array, ""]
-    true: Float[jax.Array, ""]
-    tokens: Float[jax.Array, ""]
+    smoothed: Float[Array, ""]  # with the smoothed labels; the only one that has a gradient
+    true: Float[Array, ""]  # with the labels themselves: what perplexity counts
+    tokens: Float[Array, ""]  # how many there are
 
 
 def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
-    """How many chunks of its rows a device computes the logits of, one after another: few enough.
+    """In how many chunks of its rows, each of `length` positions, a device computes the logits.
 
-    Args:
-      rows: of one device.
-      length: positions of each.
-      vocab_size: V.
-      platform: the device's kind: "cpu", "gpu" or "tpu".
+    They are few enough, by the kind of device ("cpu", "gpu" or "tpu").
     """
     limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
     row = 4 * length * vocab_size
@@ -52,11 +41,11 @@ def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
 
 
 def cross_entropy(
-    outputs: Float[jax.Array, "B T D"],
-    embedding: Float[jax.Array, "V D"],
-    labels: Int[jax.Array, "B T"],
-    segments: Int[jax.Array, "B T"],
-    smoothing: Float[jax.Array, ""] | float,
+    outputs: Float[Array, "B T D"],
+    embedding: Float[Array, "V D"],
+    labels: Int[Array, "B T"],
+    segments: Int[Array, "B T"],
+    smoothing: Float[Array, ""] | float,
     chunks: int = 1,
 ) -> Losses:
     """Section 5.4: the label gets 1 - eps, and eps is spread evenly over all V classes.
@@ -67,32 +56,32 @@ def cross_entropy(
       softmax(z) - (1 - eps) onehot(y) - eps / V.
 
     Args:
-      outputs: the decoder's.
+      outputs: the decoder's, at each target position.
       embedding: the matrix that turns them into logits.
-      labels: the tokens that should be said.
+      labels: the token that follows each position.
       segments: 0 marks padding, which does not count.
-      smoothing: eps.
+      smoothing: eps; 0 for perplexity.
       chunks: logits are computed for one of so many chunks of the rows at a time; a divisor of B,
         and of the rows of each device.
     """
-    several = products.on_several_devices()
+    sharded = products.is_sharded()
     eps = jnp.asarray(smoothing, jnp.float32)
-    sums: Any = _cross_entropy(several, chunks, outputs, embedding, labels, segments > 0, eps)
+    sums: Any = _cross_entropy(sharded, chunks, outputs, embedding, labels, segments > 0, eps)
     return Losses(*sums)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _cross_entropy(several: bool, chunks: int, *arguments: Any) -> tuple[Any, Any, Any]:
-    return _in_chunks(several, chunks, False, *arguments)[0]
+def _cross_entropy(sharded: bool, chunks: int, *arguments: Any) -> tuple[Any, Any, Any]:
+    return _in_chunks(sharded, chunks, False, *arguments)[0]
 
 
-def _forward(several: bool, chunks: int, *arguments: Any) -> tuple[tuple[Any, Any, Any], Any]:
+def _forward(sharded: bool, chunks: int, *arguments: Any) -> tuple[tuple[Any, Any, Any], Any]:
     """The gradient of the smoothed loss is found with it; its factor is known only later."""
-    return _in_chunks(several, chunks, True, *arguments)
+    return _in_chunks(sharded, chunks, True, *arguments)
 
 
-def _backward(several: bool, chunks: int, gradients: Any, factors: Any) -> tuple[Any, ...]:
-    del several, chunks
+def _backward(sharded: bool, chunks: int, gradients: Any, factors: Any) -> tuple[Any, ...]:
+    del sharded, chunks
     factor, _, _ = factors
     d_outputs, d_matrix = gradients
     return (factor * d_outputs).astype(d_outputs.dtype), factor * d_matrix.T, None, None, None
@@ -102,7 +91,7 @@ _cross_entropy.defvjp(_forward, _backward)
 
 
 def _in_chunks(
-    several: bool,
+    sharded: bool,
     chunks: int,
     differentiate: bool,
     outputs: Any,
@@ -116,12 +105,12 @@ def _in_chunks(
 
     def one(carry: Any, rows: Any) -> tuple[Any, Any]:
         sums, d_matrix = carry
-        more, d_logits = _of_rows(several, differentiate, matrix, rows, eps)
+        more, d_logits = _of_rows(sharded, differentiate, matrix, rows, eps)
         sums = jax.tree.map(jnp.add, sums, more)
         if d_logits is None:
             return (sums, None), None
-        d_outputs = products.multiply("BTV,VD->BTD", d_logits, matrix, several, outputs.dtype)
-        d_matrix += products.multiply("BTD,BTV->DV", rows[0], d_logits, several)
+        d_outputs = products.multiply("BTV,VD->BTD", d_logits, matrix, sharded, outputs.dtype)
+        d_matrix += products.multiply("BTD,BTV->DV", rows[0], d_logits, sharded)
         return (sums, d_matrix), d_outputs
 
     # The embedding's gradient is summed transposed: then no logits are.
@@ -138,29 +127,22 @@ def _in_chunks(
 
 
 def _of_rows(
-    several: bool,
-    differentiate: bool,
-    matrix: Any,
-    rows: tuple[Any, Any, Any],
-    eps: Any,
+    sharded: bool, differentiate: bool, matrix: Any, rows: tuple[Any, Any, Any], eps: Any
 ) -> tuple[tuple[Any, Any, Any], Any]:
     """The three sums over some rows, and the gradient of the first for their logits."""
     outputs, labels, real = rows
-    logits = products.multiply("BTD,VD->BTV", outputs, matrix, several)
+    logits = products.multiply("BTD,VD->BTV", outputs, matrix, sharded)
     highest = logits.max(axis=-1, keepdims=True)
     exponentials = jnp.exp(logits - highest)
     total = exponentials.sum(axis=-1, keepdims=True)
     # Compared, not looked up: the gradient of looking up is a scatter.
-    said = jnp.arange(logits.shape[-1]) == labels[..., None]
-    label = jnp.sum(logits, axis=-1, where=said)
+    is_label = jnp.arange(logits.shape[-1]) == labels[..., None]
+    label = jnp.sum(logits, axis=-1, where=is_label)
     true = (jnp.log(total) + highest)[..., 0] - label
     smoothed = true + eps * (label - logits.mean(axis=-1))
-    sums = (
-        jnp.sum(smoothed, where=real),
-        jnp.sum(true, where=real),
-        jnp.sum(real, dtype=jnp.float32),
-    )
+    tokens = jnp.sum(real, dtype=jnp.float32)
+    sums = (jnp.sum(smoothed, where=real), jnp.sum(true, where=real), tokens)
     if not differentiate:
         return sums, None
-    d_logits = exponentials / total - jnp.where(said, 1 - eps, 0) - eps / logits.shape[-1]
+    d_logits = exponentials / total - jnp.where(is_label, 1 - eps, 0) - eps / logits.shape[-1]
     return sums, jnp.where(real[..., None], d_logits, 0).astype(outputs.dtype)

@@ -30,19 +30,14 @@ class MetricsLog:
     ) -> None:
         """Opens the log of a run that stands at `step`, and forgets what came after it.
 
-        Args:
-          workdir: the run's folder.
-          step: where it stands.
-          config: the run.
-          tracker: is told the metrics too, from the first on; it is not closed.
+        The tracker is told the metrics too, from the first on; it is not closed.
         """
         self._tracker = tracker
         self._workdir = workdir
         kept = [record for record in read(workdir) if record["step"] <= step]
-        if isinstance(workdir, pathlib.Path):
-            self._here = workdir
-        else:  # nothing can be added to a file in a bucket
-            self._here = pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
+        # Nothing can be added to a file in a bucket.
+        here = isinstance(workdir, pathlib.Path)
+        self._here = workdir if here else pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
         if tracker:
             for record in kept:  # which a killed start may not have sent
                 values = {name: value for name, value in record.items() if name != "step"}
@@ -99,13 +94,7 @@ def tokens_per_second(workdir: files.Path) -> float:
 
 
 def log_progress(step: int, num_steps: int, values: dict[str, float]) -> None:
-    """One line: step, loss, speed and the time left at that speed.
-
-    Args:
-      step: steps taken.
-      num_steps: steps in all.
-      values: the run's metrics.
-    """
+    """One line: step, loss, speed and the time left at that speed."""
     left = (num_steps - step) * values["seconds_per_step"]
     _log.info(
         "step %s of %s   loss %.3f   ppl %.2f   %s target tokens/s   %s left",

@@ -8,13 +8,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding, interface
-from transformer_jax.training import losses, optimizer
+from transformer_jax.training import losses
 
 # By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
 # larger tiles, base's step takes 6% fewer cycles by the compiler's estimate.
@@ -22,46 +22,60 @@ COMPILER_OPTIONS = {"TPU v5 lite": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
 
 
 class TrainState(NamedTuple):
-    """All that training carries from step to step, and all that a checkpoint holds.
+    """All that training carries from step to step, and all that a checkpoint holds."""
 
-    Attributes:
-      step: optimiser steps taken; also the position in the input.
-      params: the model's parameters, in float32.
-      opt_state: Adam's moments.
-    """
-
-    step: Int[jax.Array, ""]
-    params: Any
-    opt_state: optax.OptState
+    step: Int[Array, ""]  # optimiser steps taken; also the position in the input
+    params: Any  # the model's parameters, in float32
+    opt_state: optax.OptState  # Adam's moments
 
 
 class Hyperparameters(NamedTuple):
     """Numbers that are arguments of the compiled step, so that rows of Table 3 share it.
 
-    Attributes:
-      rates: dropout's.
-      label_smoothing: eps.
-      sampling: the chance at the last step that a decoder reads a word of its own, which grows
-        evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never.
+    Sampling is the chance at the last step that a decoder reads a token of its own, which grows
+    evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never.
     """
 
     rates: dropout.Rates
-    label_smoothing: Float[jax.Array, ""]
-    sampling: Float[jax.Array, ""] | None
+    label_smoothing: Float[Array, ""]
+    sampling: Float[Array, ""] | None
 
 
 class Metrics(NamedTuple):
     """Of one step: losses are nats per target token."""
 
-    smoothed_loss: Float[jax.Array, ""]
-    true_loss: Float[jax.Array, ""]
-    tokens: Float[jax.Array, ""]
-    gradient_norm: Float[jax.Array, ""]
+    smoothed_loss: Float[Array, ""]
+    true_loss: Float[Array, ""]
+    tokens: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
 
 
 Step = Callable[
     [TrainState, sequences.Batch, Hyperparameters, PRNGKeyArray], tuple[TrainState, Metrics]
 ]
+
+
+def learning_rate(
+    step: jax.typing.ArrayLike, config: config_lib.TrainConfig, d_model: int
+) -> Float[Array, ""]:
+    """Equation 3 of the paper, for step = 1, 2, …, times a factor.
+
+    scale · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)
+    """
+    step = jnp.asarray(step, jnp.float32)
+    shape = jnp.minimum(step**-0.5, step * config.warmup_steps**-1.5)
+    return config.learning_rate_scale * d_model**-0.5 * shape
+
+
+def optimizer(config: config_lib.TrainConfig, d_model: int) -> optax.GradientTransformation:
+    """Adam as in section 5.3, but for beta2; no clipping, no weight decay."""
+    # optax counts updates from 0, the paper from 1.
+    return optax.adam(
+        lambda count: learning_rate(jnp.asarray(count) + 1, config, d_model),
+        b1=0.9,
+        b2=config.adam_beta2,
+        eps=1e-9,
+    )
 
 
 def hyperparameters(config: config_lib.Config) -> Hyperparameters:
@@ -89,7 +103,7 @@ def state_shapes_and_shardings(
 ) -> tuple[TrainState, TrainState]:
     """What a state looks like and where it lives, without making one."""
     boxed = jax.eval_shape(_initialiser(model, config), jax.random.key(0))
-    return nn.unbox(boxed), sharding.of_parameters(boxed, mesh)
+    return nn.unbox(boxed), sharding.parameter_shardings(boxed, mesh)
 
 
 def init_state(
@@ -109,23 +123,12 @@ def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh) -> int:
     return sharding.rows_for_budget(train.batch_tokens, length, train.accumulation_steps, mesh)
 
 
-def make_step(
+def _gradient(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
-) -> Step:
-    """Compiles, at its first call, one optimiser step; it consumes the state it is given.
-
-    The loss is the mean over all real target tokens of the global batch, however many devices and
-    accumulation steps compute it.
-
-    Args:
-      model: an architecture.
-      config: the run.
-      mesh: the devices.
-    """
-    _, shardings = state_shapes_and_shardings(model, config, mesh)
-    transformation = optimizer.build(config.train, config.model.d_model)
+) -> Callable[..., tuple[Any, losses.Losses]]:
+    """The gradient of a batch's summed loss, and the sums, as a function of the parameters."""
     loss_chunks = losses.chunks(
-        rows_of(config, mesh) // config.train.accumulation_steps // sharding.parts(mesh),
+        rows_of(config, mesh) // config.train.accumulation_steps // sharding.batch_shards(mesh),
         config.data.target_length,
         config.data.vocab_size,
         mesh.devices.flat[0].platform,
@@ -133,8 +136,8 @@ def make_step(
 
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
-    ) -> tuple[Float[jax.Array, ""], losses.Losses]:
-        with sharding.of_activations(mesh):
+    ) -> tuple[Float[Array, ""], losses.Losses]:
+        with sharding.activation_rules(mesh):
             outputs = models.outputs(model, params, batch, hyper.rates, key, hyper.sampling)
             total = losses.cross_entropy(
                 outputs,
@@ -146,15 +149,19 @@ def make_step(
             )
         return total.smoothed, total
 
-    gradient = jax.grad(total_loss, has_aux=True)
+    return jax.grad(total_loss, has_aux=True)
+
+
+def _accumulated(
+    gradient: Callable[..., tuple[Any, losses.Losses]], parts: int
+) -> Callable[..., tuple[Any, losses.Losses]]:
+    """The same, a batch's parts being computed one after another."""
+    if parts == 1:
+        return gradient
 
     def summed(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[Any, losses.Losses]:
-        """Gradient of the summed loss, and the sums, over all accumulation steps."""
-        parts = config.train.accumulation_steps
-        if parts == 1:
-            return gradient(params, batch, hyper, key)
         # Row r belongs to part r % parts: each part then has rows on every device.
         split = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
 
@@ -169,28 +176,43 @@ def make_step(
         )
         return jax.lax.scan(add, zero, (split, jnp.arange(parts)))[0]
 
+    return summed
+
+
+def make_step(
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> Step:
+    """Compiles, at its first call, one optimiser step; it consumes the state it is given.
+
+    The loss is the mean over all real target tokens of the global batch, however many devices and
+    accumulation steps compute it.
+    """
+    _, shardings = state_shapes_and_shardings(model, config, mesh)
+    transformation = optimizer(config.train, config.model.d_model)
+    gradient = _accumulated(_gradient(model, config, mesh), config.train.accumulation_steps)
+
     def step(
         state: TrainState, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
         if hyper.sampling is not None:
             share = state.step / config.train.num_steps
             hyper = hyper._replace(sampling=hyper.sampling * share)
-        gradients, total = summed(state.params, batch, hyper, jax.random.fold_in(key, state.step))
+        gradients, total = gradient(state.params, batch, hyper, jax.random.fold_in(key, state.step))
         gradients = jax.tree.map(lambda g: g / total.tokens, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
         metrics = Metrics(
             total.smoothed / total.tokens,
             total.true / total.tokens,
             total.tokens,
             optax.tree.norm(gradients),
         )
+        params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, opt_state), metrics
 
     everywhere = sharding.replicated(mesh)
     return jax.jit(
         step,
-        in_shardings=(shardings, sharding.by_rows(mesh), everywhere, everywhere),
+        in_shardings=(shardings, sharding.batch_sharding(mesh), everywhere, everywhere),
         out_shardings=(shardings, everywhere),
         donate_argnums=0,
     )
@@ -210,7 +232,7 @@ def compile_step(
     state = jax.tree.map(shaped, shapes, shardings)
     source, target = (jax.ShapeDtypeStruct((rows, length), jnp.int32) for length in lengths)
     batch = jax.tree.map(
-        lambda leaf: shaped(leaf, sharding.by_rows(mesh)),
+        lambda leaf: shaped(leaf, sharding.batch_sharding(mesh)),
         sequences.Batch(
             sequences.Sequences(*[source] * 3), sequences.Sequences(*[target] * 3), target
         ),
@@ -225,7 +247,7 @@ def compile_step(
 def _initialiser(
     model: interface.Architecture, config: config_lib.Config
 ) -> Callable[[PRNGKeyArray], TrainState]:
-    transformation = optimizer.build(config.train, config.model.d_model)
+    transformation = optimizer(config.train, config.model.d_model)
 
     def init(key: PRNGKeyArray) -> TrainState:
         params = models.init(model, key)

@@ -4,7 +4,6 @@ import functools
 import pathlib
 import tempfile
 import time
-import types
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -23,13 +22,7 @@ class Events:
     """
 
     def __init__(self, folder: pathlib.Path, name: str, config: config_lib.Config) -> None:
-        """Makes the file.
-
-        Args:
-          folder: where; made if it is not there.
-          name: what the file's name ends with: another's of the same second ends otherwise.
-          config: the run.
-        """
+        """Makes the file; the end of its name tells it from another's of the same second."""
         folder.mkdir(parents=True, exist_ok=True)
         # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
         # that has died of a full disk.
@@ -42,7 +35,7 @@ class Events:
 
     def forget_after(self, step: int) -> None:
         """Makes TensorBoard forget what it had seen of later steps."""
-        proto = _library().event_pb2
+        proto = _library().proto.event_pb2
         start = proto.SessionLog(status=proto.SessionLog.START)
         self._file.write_event(proto.Event(step=step + 1, session_log=start))
 
@@ -61,18 +54,17 @@ class Events:
         self._file.close()
 
     def _add(self, step: int, content: Any) -> None:
-        event = _library().event_pb2.Event(wall_time=time.time(), step=step, summary=content)
+        event = _library().proto.event_pb2.Event(wall_time=time.time(), step=step, summary=content)
         self._file.write_event(event)
 
 
 @functools.cache
 def _library() -> Any:
     """tensorboardX, imported when it is needed: it takes PyTorch along, if there, and seconds."""
-    from tensorboardX import event_file_writer, summary
-    from tensorboardX.proto import event_pb2
+    import tensorboardX.event_file_writer
+    import tensorboardX.proto.event_pb2
 
-    modules = {"event_file_writer": event_file_writer, "summary": summary, "event_pb2": event_pb2}
-    return types.SimpleNamespace(**modules)
+    return tensorboardX
 
 
 def hyperparameters(config: config_lib.Config) -> dict[str, bool | float | str]:
@@ -87,14 +79,7 @@ def hyperparameters(config: config_lib.Config) -> dict[str, bool | float | str]:
 
 
 def write_result(workdir: files.Path, config: config_lib.Config, ppl: float, bleu: float) -> None:
-    """Tells what a run has come to, in a file of events of its own.
-
-    Args:
-      workdir: the run's folder.
-      config: the run.
-      ppl: perplexity on the development set.
-      bleu: BLEU there, of the main variant.
-    """
+    """Tells what a run has come to on the development set, in a file of events of its own."""
     with tempfile.TemporaryDirectory(prefix="events-") as name:
         here = pathlib.Path(name)
         events = Events(here, "result", config)

@@ -21,12 +21,7 @@ SECONDS_TO_FINISH = 120  # for what is not uploaded yet; it then lies in the run
 
 @dataclasses.dataclass(frozen=True)
 class Project:
-    """Where runs are shown.
-
-    Attributes:
-      name: the project's; "" if they are shown nowhere.
-      group: what its runs are gathered under; may be empty.
-    """
+    """Where runs are shown; a name of "": nowhere."""
 
     name: str
     group: str = ""
@@ -55,17 +50,10 @@ class Tracker:
         config: config_lib.Config,
         config_hash: str,
     ) -> None:
-        """Opens the run.
+        """Opens the run, which is known by its name, its group and its config's hash.
 
-        Where the service cannot be reached, it is kept in the folder, for `wandb sync`.
-
-        Args:
-          project: where.
-          name: the run's, for people.
-          workdir: the run's folder, which takes wandb's own files; if it lies in a bucket, a
-            temporary one does.
-          config: the run.
-          config_hash: with name and group, what the run is known by.
+        Where the service cannot be reached, it is kept in the folder for `wandb sync`; for one
+        in a bucket, in a temporary one.
         """
         self._run: Any = None
         folder = workdir

@@ -99,8 +99,9 @@ class _Writer:
             first = self._about_thing()
             english, german = self._predicate_of(first.direct)
         else:
-            first = self._clause(subject=self._noun_phrase("person"))
-            second = self._clause(subject=clauses.Pronoun(self._subject_of(first)), short=True)
+            subject = self._noun_phrase("person")
+            first = self._clause(subject=subject)
+            second = self._clause(subject=clauses.Pronoun(subject), short=True)
             english, german = self._subordinate(second)
         return f"{first.english()} {english}.", f"{first.german('second')}, {german}."
 
@@ -254,10 +255,6 @@ class _Writer:
             self._combinations.add((modifier, noun.en))
         return grammar.NounPhrase(noun, plural, determiner, adjective, modifier, count)
 
-    def _subject_of(self, clause: clauses.Clause) -> grammar.NounPhrase:
-        assert isinstance(clause.subject, grammar.NounPhrase)
-        return clause.subject
-
     def _auxiliary(self) -> int | None:
         return self._random.randrange(len(grammar.AUXILIARIES)) if self._chance(0.4) else None
 
@@ -295,12 +292,8 @@ def load(
 ) -> corpus_lib.Corpus:
     """The toy corpus, in either direction ("en" and "de").
 
-    Args:
-      pairs: size of the training set.
-      held_out_pairs: size of the development set, and of the test set.
-      seed: of the sentences drawn, and of the combinations held out.
-      source_language: translated from.
-      target_language: translated into.
+    Development and test set have held_out_pairs each. The seed decides which sentences are drawn
+    and which combinations are held out.
     """
     train, held_out = sentences(pairs, 2 * held_out_pairs, seed)
     fields = {"en": "english", "de": "german"}

@@ -44,8 +44,8 @@ class Verb:
 
 
 def _nouns(kind: Kind, table: str) -> list[Noun]:
-    rows = (line.split() for line in table.strip().splitlines())
-    return [Noun(r[0], r[1], r[2], _gender(r[3]), r[4], kind, *r[5:]) for r in rows]
+    forms = (entry.split() for entry in table.split(";"))
+    return [Noun(f[0], f[1], f[2], _gender(f[3]), f[4], kind, *f[5:]) for f in forms]
 
 
 def _gender(letter: str) -> Gender:
@@ -53,20 +53,20 @@ def _gender(letter: str) -> Gender:
     return genders[letter]
 
 
+def _words(table: str) -> dict[str, str]:
+    return dict(entry.split(":") for entry in table.split())
+
+
 def _verbs(table: str) -> list[Verb]:
-    return [Verb(*line.split()) for line in table.strip().splitlines()]
+    return [Verb(*entry.split()) for entry in table.split(";")]
 
 
 PERSONS = _nouns(
     "person",
     """
-man men Mann m Männer
-boy boys Junge m Jungen Jungen
-doctor doctors Ärztin f Ärztinnen
-queen queens Königin f Königinnen
-uncle uncles Onkel m Onkel
-neighbour neighbours Nachbar m Nachbarn Nachbarn
-judge judges Richter m Richter
+man men Mann m Männer; boy boys Junge m Jungen Jungen; doctor doctors Ärztin f Ärztinnen;
+queen queens Königin f Königinnen; uncle uncles Onkel m Onkel;
+neighbour neighbours Nachbar m Nachbarn Nachbarn; judge judges Richter m Richter
 """,
 )
 # The same word in both languages: what a model learns to copy first.
@@ -81,128 +81,76 @@ NAMES = [
 ANIMALS = _nouns(
     "animal",
     """
-dog dogs Hund m Hunde
-horse horses Pferd n Pferde
-cow cows Kuh f Kühe
-bear bears Bär m Bären Bären
-calf calves Kalb n Kälber
+dog dogs Hund m Hunde; horse horses Pferd n Pferde; cow cows Kuh f Kühe;
+bear bears Bär m Bären Bären; calf calves Kalb n Kälber
 """,
 )
 FURNITURE = _nouns(
     "thing",
     """
-table tables Tisch m Tische
-picture pictures Bild n Bilder
-clock clocks Uhr f Uhren
-door doors Tür f Türen
-cupboard cupboards Schrank m Schränke
+table tables Tisch m Tische; picture pictures Bild n Bilder; clock clocks Uhr f Uhren;
+door doors Tür f Türen; cupboard cupboards Schrank m Schränke
 """,
 )
 GOODS = _nouns(
     "thing",
     """
-letter letters Brief m Briefe
-book books Buch n Bücher
-flower flowers Blume f Blumen
-hat hats Hut m Hüte
-car cars Auto n Autos
-bag bags Tasche f Taschen
+letter letters Brief m Briefe; book books Buch n Bücher; flower flowers Blume f Blumen;
+hat hats Hut m Hüte; car cars Auto n Autos; bag bags Tasche f Taschen;
 coat coats Mantel m Mäntel
 """,
 )
 PLACES = _nouns(
     "thing",
     """
-garden gardens Garten m Gärten
-city cities Stadt f Städte
-village villages Dorf n Dörfer
-forest forests Wald m Wälder
-school schools Schule f Schulen
-hotel hotels Hotel n Hotels
-kitchen kitchens Küche f Küchen
-castle castles Schloss n Schlösser
+garden gardens Garten m Gärten; city cities Stadt f Städte; village villages Dorf n Dörfer;
+forest forests Wald m Wälder; school schools Schule f Schulen; hotel hotels Hotel n Hotels;
+kitchen kitchens Küche f Küchen; castle castles Schloss n Schlösser
 """,
 )
 # English modifier → first part of a German compound.
-COMPOUNDS = {
-    "kitchen": "Küchen",
-    "garden": "Garten",
-    "city": "Stadt",
-    "school": "Schul",
-    "summer": "Sommer",
-    "winter": "Winter",
-    "hotel": "Hotel",
-    "forest": "Wald",
-}
-ADJECTIVES = {
-    "old": "alt",
-    "new": "neu",
-    "small": "klein",
-    "red": "rot",
-    "green": "grün",
-    "beautiful": "schön",
-    "heavy": "schwer",
-    "young": "jung",
-    "strange": "seltsam",
-    "tired": "müd",
-}
+COMPOUNDS = _words(
+    "kitchen:Küchen garden:Garten city:Stadt school:Schul summer:Sommer winter:Winter "
+    "hotel:Hotel forest:Wald"
+)
+ADJECTIVES = _words(
+    "old:alt new:neu small:klein red:rot green:grün beautiful:schön heavy:schwer young:jung "
+    "strange:seltsam tired:müd"
+)
 ADJECTIVES_OF: dict[Kind, list[str]] = {
     "person": [en for en in ADJECTIVES if en not in ("new", "green", "red", "heavy")],
     "animal": [en for en in ADJECTIVES if en not in ("new", "green")],
     "thing": [en for en in ADJECTIVES if en not in ("young", "tired")],
 }
 KINDS: tuple[Kind, ...] = ("person", "animal", "thing")
-NOUNS: dict[Kind, list[Noun]] = {
-    "person": PERSONS,
-    "animal": ANIMALS,
-    "thing": FURNITURE + GOODS,
-}
+NOUNS: dict[Kind, list[Noun]] = {"person": PERSONS, "animal": ANIMALS, "thing": FURNITURE + GOODS}
 PREDICATES = {  # adjectives as they stand after "to be"
     en: {"müd": "müde"}.get(de, de) for en, de in ADJECTIVES.items()
 }
-TRANSITIVE = _verbs(
-    """
-see sees seen sieht sehen gesehen
-find finds found findet finden gefunden
-seek seeks sought sucht suchen gesucht
-carry carries carried trägt tragen getragen
-sell sells sold verkauft verkaufen verkauft
-fetch fetches fetched holt holen abgeholt ab
-admit admits admitted lässt lassen eingelassen ein
-pick picks picked hebt heben aufgehoben auf
+TRANSITIVE = _verbs("""
+see sees seen sieht sehen gesehen; find finds found findet finden gefunden;
+seek seeks sought sucht suchen gesucht; carry carries carried trägt tragen getragen;
+sell sells sold verkauft verkaufen verkauft; fetch fetches fetched holt holen abgeholt ab;
+admit admits admitted lässt lassen eingelassen ein;
+pick picks picked hebt heben aufgehoben auf;
 choose chooses chosen sucht suchen ausgesucht aus
-"""
-)
-DITRANSITIVE = _verbs(
-    """
-give gives given gibt geben gegeben
-show shows shown zeigt zeigen gezeigt
-send sends sent schickt schicken geschickt
-lend lends lent leiht leihen ausgeliehen aus
-return returns returned gibt geben zurückgegeben zurück
+""")
+DITRANSITIVE = _verbs("""
+give gives given gibt geben gegeben; show shows shown zeigt zeigen gezeigt;
+send sends sent schickt schicken geschickt; lend lends lent leiht leihen ausgeliehen aus;
+return returns returned gibt geben zurückgegeben zurück;
 read reads read liest lesen vorgelesen vor
-"""
-)
-INTRANSITIVE = _verbs(
-    """
-sleep sleeps slept schläft schlafen geschlafen
-laugh laughs laughed lacht lachen gelacht
-sing sings sung singt singen gesungen
-work works worked arbeitet arbeiten gearbeitet
-wait waits waited wartet warten gewartet
-dance dances danced tanzt tanzen getanzt
-listen listens listened hört hören zugehört zu
-stop stops stopped hört hören aufgehört auf
-"""
-)
-SAYING = _verbs(
-    """
-say says said sagt sagen gesagt
-believe believes believed glaubt glauben geglaubt
-know knows known weiß wissen gewusst
-hope hopes hoped hofft hoffen gehofft
-"""
-)
+""")
+INTRANSITIVE = _verbs("""
+sleep sleeps slept schläft schlafen geschlafen; laugh laughs laughed lacht lachen gelacht;
+sing sings sung singt singen gesungen; work works worked arbeitet arbeiten gearbeitet;
+wait waits waited wartet warten gewartet; dance dances danced tanzt tanzen getanzt;
+listen listens listened hört hören zugehört zu; stop stops stopped hört hören aufgehört auf
+""")
+SAYING = _verbs("""
+say says said sagt sagen gesagt; believe believes believed glaubt glauben geglaubt;
+know knows known weiß wissen gewusst; hope hopes hoped hofft hoffen gehofft
+""")
 TIMES = {
     "today": "heute",
     "tomorrow": "morgen",
@@ -268,22 +216,13 @@ def number(value: int) -> tuple[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class NounPhrase:
-    """Determiner, number, adjective, compound modifier and noun.
-
-    Attributes:
-      noun: the head.
-      plural: its number.
-      determiner: "the", "a", "no", "his", "her", or "" before a number and for a name.
-      adjective: English, or "".
-      modifier: English first part of a compound, or "".
-      count: a number in figures, or 0.
-    """
+    """Determiner, number, adjective, compound modifier and noun; the words in English."""
 
     noun: Noun
     plural: bool
-    determiner: str
+    determiner: str  # "the", "a", "no", "his", "her", or "" before a number and for a name
     adjective: str = ""
-    modifier: str = ""
+    modifier: str = ""  # first part of a compound
     count: int = 0
 
     @property

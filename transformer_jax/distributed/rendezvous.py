@@ -15,23 +15,17 @@ SECONDS_TO_SPEAK = 5  # for one who has called
 
 @dataclasses.dataclass(frozen=True)
 class ProcessPlace:
-    """Where a process stands among those of its run.
+    """Where a process stands among those of its run."""
 
-    Attributes:
-      coordinator: host and port of the first process, "10.0.0.1:1234".
-      processes: how many there are.
-      process: this one's number; the first has 0.
-    """
-
-    coordinator: str
-    processes: int
-    process: int
+    coordinator: str  # host and port of the first process, "10.0.0.1:1234"
+    processes: int  # how many there are
+    process: int  # this one's number; the first has 0
 
 
 DETECTED = ProcessPlace("", -1, -1)  # JAX's cluster detection knows more
 
 
-def call(where: ProcessPlace, timeout: float) -> None:
+def wait_for_all(where: ProcessPlace, timeout: float) -> None:
     """Sees to it that every process is there.
 
     Each tells the first its number and name, on the port that JAX will use afterwards; the first
@@ -52,7 +46,7 @@ def call(where: ProcessPlace, timeout: float) -> None:
 
 
 def _hear(where: ProcessPlace, deadline: float) -> dict[int, str]:
-    """The first process's part of the roll call."""
+    """The first process's part."""
     names = {0: socket.gethostname()}
     port = int(where.coordinator.rpartition(":")[2])
     with contextlib.ExitStack() as opened:
@@ -75,10 +69,10 @@ def _hear(where: ProcessPlace, deadline: float) -> dict[int, str]:
                     continue
                 caller: Any = key.fileobj
                 selector.unregister(caller)
-                said = b""
+                received = b""
                 with contextlib.suppress(OSError):  # none of ours
-                    said = caller.recv(1024)
-                number, _, name = said.decode(errors="replace").partition(" ")
+                    received = caller.recv(1024)
+                number, _, name = received.decode(errors="replace").partition(" ")
                 if number.isdecimal() and int(number) < where.processes and name:
                     names[int(number)] = name
                     callers.append(caller)
