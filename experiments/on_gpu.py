@@ -38,6 +38,7 @@ from absl import flags
 
 from configs import base, big
 from experiments.benchmarks import pieces as pieces_lib
+from experiments.benchmarks import speed_tables
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -49,10 +50,17 @@ _log = logging.getLogger("transformer_jax.on_gpu")
 
 NAME, ARCHIVE = "on_gpu.jsonl", "on_gpu.tar.xz"
 LEFT_OUT = ("cache", "checkpoints", "tensorboard")  # of the archive: large, and made again
-HEADS = (
-    "piece", "row", "ms", "real tokens/s", "TFLOP/s", "of ceiling", "ms, × first", "peak GB",
-    "predicted GB",
-)  # fmt: skip
+COLUMNS = (
+    speed_tables.Column("piece", "workload"),
+    speed_tables.Column("row", "row"),
+    speed_tables.Column("ms", "median_seconds", "{:,.2f}", 1e3),
+    speed_tables.Column("real tokens/s", "tokens_per_second", "{:,.0f}"),
+    speed_tables.Column("TFLOP/s", "flops_per_second", "{:.3g}", 1e-12),
+    speed_tables.Column("of ceiling", "share_of_ceiling", "{:.1%}"),
+    speed_tables.Column("ms, × first", "seconds_ratio", "{:.2f}"),
+    speed_tables.Column("peak GB", "peak_bytes", "{:.2f}", 1e-9),
+    speed_tables.Column("predicted GB", "predicted_bytes", "{:.2f}", 1e-9),
+)
 
 
 class OutOfTimeError(BaseException):
@@ -123,11 +131,10 @@ def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def _about() -> dict[str, str]:
-    command = shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]])
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = datetime.datetime.now(datetime.UTC)
     return {
-        "command": command,
-        "date": now,
+        "command": shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]]),
+        "date": now.isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "commit": training_run.git_commit(),
     }
@@ -151,50 +158,30 @@ def _stopped_at(deadline: float) -> Iterator[None]:
 
 def pack(workdir: pathlib.Path) -> pathlib.Path:
     """Writes the archive."""
+
+    def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if pathlib.PurePath(member.name).name in LEFT_OUT else member
+
     path = workdir / ARCHIVE
     part = path.with_suffix(".part")
     with tarfile.open(part, "w:xz") as archive:
         for each in sorted(workdir.iterdir()):
             if each not in (path, part):
-                archive.add(each, each.name, filter=_kept)
+                archive.add(each, each.name, filter=kept)
     os.replace(part, path)
     return path
 
 
-def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if pathlib.PurePath(member.name).name in LEFT_OUT else member
-
-
-def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Printed:
-    """The rows of all pieces that are timed."""
-    lines: list[list[str]] = []
-    for name, record in records.items():
-        for row in record.get("rows", []):
-            share, predicted = row.get("share_of_ceiling"), row.get("predicted_bytes")
-            tokens, flops = row.get("tokens_per_second"), row.get("flops_per_second")
-            lines.append(
-                [
-                    name,
-                    row["row"],
-                    f"{row['median_seconds'] * 1e3:,.2f}",
-                    f"{tokens:,.0f}" if tokens else "",
-                    f"{flops / 1e12:.3g}" if flops else "",
-                    f"{share:.1%}" if share else "",
-                    f"{row['seconds_ratio']:.2f}",
-                    f"{row['peak_bytes'] / 1e9:.2f}" if row["peak_bytes"] else "",
-                    f"{predicted / 1e9:.2f}" if predicted else "",
-                ]
-            )
-    return tables.Printed(HEADS, lines)
-
-
-def _chosen(pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]) -> list[str]:
+def _chosen(
+    pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]
+) -> dict[str, pieces_lib.Piece]:
     for pattern in patterns:
         if not fnmatch.filter(pieces, pattern):
             raise errors.UserError(
                 f"--pieces: no piece matches {pattern!r}; there are {', '.join(pieces)}"
             )
-    return [name for name in pieces if any(fnmatch.fnmatch(name, each) for each in patterns)]
+    names = {name for pattern in patterns for name in fnmatch.filter(pieces, pattern)}
+    return {name: piece for name, piece in pieces.items() if name in names}
 
 
 def _config(holder: flags.FlagHolder, default: types.ModuleType) -> config_lib.Config:
@@ -222,7 +209,7 @@ def main() -> int:
     for text in _SWEEP.value:
         name, sweep = pieces_lib.sweep(text, list(found))
         found[name] = sweep
-    chosen = {name: found[name] for name in _chosen(found, _PIECES.value)}
+    chosen = _chosen(found, _PIECES.value)
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts
@@ -230,8 +217,8 @@ def main() -> int:
         code = measure_all(chosen, workdir, 60 * _MINUTES.value, _RETRY_FAILED.value)
     finally:  # by SIGTERM too
         _log.info("all that is measured lies in %s", pack(workdir))
-    timed = table(read(workdir))
-    tables.show([timed] if timed.lines else [], [])
+    rows = [row for record in read(workdir).values() for row in record.get("rows", [])]
+    tables.show([speed_tables.table(rows, COLUMNS)] if rows else [], [])
     if code == hosts.RUN_AGAIN:
         _log.info("something is left: the same command goes on")
     return code

@@ -1,6 +1,5 @@
 """Measuring on a lent machine: done once, gone on with, and what is said is what is computed."""
 
-import dataclasses
 import json
 import pathlib
 import subprocess
@@ -26,16 +25,16 @@ from transformer_jax.training import step as step_lib
 HOUR = 3600.0
 
 
-@dataclasses.dataclass
-class Made:
+class Made(pieces.Piece):
     """A piece whose result is made up."""
 
-    does: Callable[[], Mapping[str, Any]]
-    asked: Any = ()
-    goes_on: bool = False
-    times: int = 0
+    def __init__(
+        self, does: Callable[[], Mapping[str, Any]], asked: Any = (), goes_on: bool = False
+    ) -> None:
+        super().__init__(asked, self._measure, goes_on)
+        self.does, self.times = does, 0
 
-    def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
+    def _measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
         self.times += 1
         return self.does()
 
@@ -168,7 +167,7 @@ def test_what_describes_no_sweep_is_refused(text):
 def test_a_contenders_error_is_what_its_worker_says():
     options = {"config": {}, "dtype": "bfloat16", "sentences": 4}
     with pytest.raises(errors.RunError, match="UserError: the config lacks"):
-        worker.Worker("made_up:Search", options)
+        worker.Worker("made_up:search", options)
 
 
 def test_made_up_batches_are_packed_as_training_packs_and_as_long_as_wmts(make_config):
@@ -197,7 +196,7 @@ def test_agreement_tells_kernels_from_rounding(make_config, monkeypatch):
     config = config_lib.to_dict(make_config())
 
     def compare() -> Mapping[str, Mapping[str, Any]]:
-        return made_up.Agreement(config, "bfloat16", "fused").facts
+        return made_up.agreement(config, "bfloat16", "fused").says
 
     same = compare()  # on a CPU there is no other kernel
     assert same["fused bfloat16 from plain bfloat16"] == {"logits": 0, "gradient": 0}
@@ -232,10 +231,11 @@ def test_a_kernel_that_hides_its_products_does_as_much(make_config, monkeypatch)
 
     monkeypatch.setattr(kernels, "on", lambda model, platform: model)
     monkeypatch.setattr(kernels, "fused", hidden)
-    plain, fused = (made_up.MadeUpTraining(config, "bfloat16", kernel) for kernel in kernels.KINDS)
-    assert fused.work == plain.work
+    plain, fused = (made_up.training(config, "bfloat16", kernel).says for kernel in kernels.KINDS)
+    for measure in ("flops", "positions", "tokens"):
+        assert fused[measure] == plain[measure] > 0
     # What is timed has fewer products, which shows that the kernel is the one asked for.
-    assert fused.facts["program_bytes"] < plain.facts["program_bytes"]
+    assert fused["program_bytes"] < plain["program_bytes"]
 
 
 def command(workdir: pathlib.Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from configs import base, toy
-from experiments.benchmarks import compiled, partitioned
+from experiments.benchmarks import compiled, hlo, partitioned
 from transformer_jax import config as config_lib
 
 CONFIGS = {"base": base.get_config, "toy": toy.get_config}
@@ -38,7 +38,7 @@ class Compiled:
     """A program, and the text of it taken apart."""
 
     program: jax.stages.Compiled
-    module: partitioned.Module
+    module: hlo.Module
 
     def collectives(self) -> collections.Counter[str]:
         """How many of each kind a step runs."""
@@ -51,7 +51,7 @@ class Compiled:
 def step(config: config_lib.Config, devices: Any) -> Compiled:
     """A run's step, compiled."""
     program = compiled.compile_step(config, devices)
-    return Compiled(program, partitioned.parse(program.as_text() or ""))
+    return Compiled(program, hlo.read(program.as_text() or ""))
 
 
 def require_donated(program: jax.stages.Compiled) -> None:
