@@ -6,6 +6,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from experiments.benchmarks import compiled, hlo, network, partitioned
+from tests.accelerators import programs
 from transformer_jax import models
 from transformer_jax.distributed import sharding
 from transformer_jax.training import step as step_lib
@@ -138,8 +139,8 @@ SCATTER = partitioned.Collective("reduce-scatter", 16 * 4, tuple(range(8)))
 def test_a_tpus_text_is_read_as_what_it_runs():
     module = hlo.read(TPU)
     assert partitioned.collectives(module, 8) == [GATHER, PERMUTE, SCATTER]
-    assert partitioned.cycles(module) == 300 + 6 * 10 + 500
-    assert partitioned.wide_products(module) == ["both.2"]
+    assert programs.cycles(module) == 300 + 6 * 10 + 500
+    assert programs.wide_products(module) == ["both.2"]
 
 
 def test_a_collective_hides_as_much_as_stands_before_it_is_awaited(monkeypatch):
@@ -183,11 +184,11 @@ ENTRY %main (p0: f32[4,8]) -> f32[4,4] {
 
 def test_a_gpus_text_is_read_as_what_it_runs():
     module = hlo.read(GPU)
-    assert partitioned.wide_products(module) == ["c.1"]
+    assert programs.wide_products(module) == ["c.1"]
     assert partitioned.collectives(module, 2) == [
         partitioned.Collective("all-reduce", 64, (0, 1), beside=True)
     ]
-    assert partitioned.moved_bytes(module) == (128 + 64) + (64 + 2 * 128) + (64 + 2 * 64)
+    assert programs.moved_bytes(module) == (128 + 64) + (64 + 2 * 128) + (64 + 2 * 64)
 
 
 @pytest.mark.parametrize(
@@ -264,18 +265,18 @@ def test_each_part_sums_all_gradients_and_the_shared_matrix_three_times(make_con
     assert {(one.kind, one.group, one.times) for one in found} == {
         ("all-reduce", tuple(range(8)), parts)
     }
-    total = partitioned.total_bytes(found, "all-reduce")
+    total = programs.total_bytes(found, "all-reduce")
     assert total == parts * 4 * (parameters + 2 * shared + losses)
 
 
 def test_fsdp_gathers_its_parameters_and_no_activations(make_config):
     config, parameters, found = sent_by(make_config, {"mesh.data": 1, "mesh.fsdp": 8})
-    gathered = partitioned.total_bytes(found, "all-gather")
+    gathered = programs.total_bytes(found, "all-gather")
     # Norms and the feed-forward's inner biases have no axis that is shared out.
     sizes = config.model
     whole = sizes.num_layers * (5 * 2 * sizes.d_model + 2 * sizes.d_ff)
     assert 4 * (parameters - whole) <= gathered <= 2 * 4 * parameters  # backwards perhaps once more
     shared = config.data.vocab_size * config.model.d_model
-    summed = partitioned.total_bytes(found, "all-reduce")
+    summed = programs.total_bytes(found, "all-reduce")
     # The batch's activations of one layer alone would be more than all of it.
     assert summed <= 4 * (parameters + 2 * shared + config.train.batch_tokens)

@@ -15,8 +15,9 @@ from configs import base, big
 from experiments.benchmarks import compiled
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
-from transformer_jax.distributed import memory, sharding
+from transformer_jax.distributed import memory
 from transformer_jax.training import fitting
+from transformer_jax.training import step as step_lib
 
 KIND = "v5e"
 MODELS = {"base": base.get_config, "big": big.get_config}
@@ -53,13 +54,11 @@ class Layout:
           UserError: the batch's rows cannot be shared out so.
         """
         sizes = {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
-        changes: dict[str, Any] = {f"mesh.{axis}": size for axis, size in sizes.items()}
-        changes |= {"data.source_length": self.row, "data.target_length": self.row}
+        changes = {f"mesh.{axis}": size for axis, size in sizes.items()}
+        changes |= dict.fromkeys(("data.source_length", "data.target_length"), self.row)
         config = config_lib.from_mapping(MODELS[self.model]().to_dict())
-        found = config_lib.replace(config, {"model.compute_dtype": "bfloat16", **changes})
-        mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
-        parts = found.train.accumulation_steps
-        sharding.rows_for_budget(found.train.batch_tokens, self.row, parts, mesh)
+        found = config_lib.replace(config, {**changes, "model.compute_dtype": "bfloat16"})
+        step_lib.rows_of(found, jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes)))
         return found
 
 
@@ -93,6 +92,13 @@ class Result:
     program: compiled.Program | None
     refusal: str
     made: tuple[str, ...]
+
+    @property
+    def step(self) -> compiled.Program:
+        """The program of what fits."""
+        if self.program is None:
+            raise ValueError(f"{self.layout.name} does not fit: {self.refusal}")
+        return self.program
 
 
 def compile_once(layout: Layout, workdir: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ sentences say. Lengths are spread about as those of WMT's training set; words fo
 since a table's gradient is summed more slowly where a word comes often.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -131,9 +132,8 @@ def agreement(config: Mapping[str, Any], dtype: str, kernel: str) -> worker.Cont
         (batch,) = batches(found, COMPARED_ROWS, 1)
         model = models.build(found.model, found.data.vocab_size)
         params = step_lib.init_state(model, found, mesh).params
-        return jax.jit(_logits_and_gradient, static_argnums=0)(
-            model, params, sharding.put(batch, mesh)
-        )
+        results = jax.jit(functools.partial(_logits_and_gradient, model))
+        return results(params, sharding.put(batch, mesh))
 
     with jax.default_matmul_precision("highest"):
         exact = computed(kernels.PLAIN, "float32")

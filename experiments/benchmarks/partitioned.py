@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from experiments.benchmarks import hlo
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
-_ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _NUMBERED = re.compile(r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?")
 _MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{([^}]*)\}")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -27,9 +26,6 @@ _BEGINS, _AWAITS = "AsyncCollectiveStart", "AsyncCollectiveDone"
 _BESIDE = "chain_id="
 # And it makes one fusion of an all-reduce of which each device needs a part.
 _SCATTERED = "all-reduce-scatter"
-# How a GPU's compiler calls cuBLAS, and what else it makes kernels of.
-_LIBRARY = "__cublas"
-_KERNELS = ("fusion", "custom-call", "copy", "dot", "convolution", "reduce", "sort", "scatter")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,61 +152,13 @@ def collectives(module: hlo.Module, devices: int) -> list[Collective]:
     return [dataclasses.replace(one, times=times[key]) for key, one in once.items()]
 
 
-def total_bytes(found: Sequence[Collective], kind: str) -> int:
-    """Of the arrays of all collectives of a kind in a step."""
-    return sum(one.times * one.array_bytes for one in found if one.kind == kind)
-
-
-def cycles(module: hlo.Module) -> int:
-    """A TPU compiler's estimate of a step, which has none for collectives, scatters and sorts."""
-    return sum(event.cycles for event in events(module, 0) if isinstance(event, Computing))
-
-
-def wide_products(module: hlo.Module) -> list[str]:
-    """Names of the products of two float32 operands, in all of a module's computations."""
-    shapes = _shapes(module)
-    return [
-        one.name
-        for block in module.computations.values()
-        for one in block
-        if one.opcode in ("dot", "convolution") or _LIBRARY in one.attributes
-        if all(shapes.get(operand, "").startswith("f32[") for operand in one.operands[:2])
-    ]
-
-
-def moved_bytes(module: hlo.Module) -> int:
-    """What the kernels of a step read and write, as if none were read twice.
-
-    Raises:
-      ValueError: a loop turns as often as its data say.
-    """
-    shapes = _shapes(module)
-
-    def size(shape: str) -> int:
-        """But for a library's room for work."""
-        return sum(_bytes([each]) for each in _arrays(shape) if each[0] != "s8")
-
-    def moved(one: hlo.Instruction) -> int:
-        if one.opcode in _KERNELS:
-            return size(one.shape) + sum(size(shapes[operand]) for operand in one.operands)
-        inside = sum(moved(each) for name in one.called for each in module.computations[name])
-        return inside * (module.turns(one) if one.opcode == "while" and inside else 1)
-
-    return sum(map(moved, module.computations[module.entry]))
-
-
-def _shapes(module: hlo.Module) -> dict[str, str]:
-    """Of each instruction's result, by name."""
-    return {one.name: one.shape for block in module.computations.values() for one in block}
-
-
 def _collective(one: hlo.Instruction, devices: int) -> Collective:
     kind, rest = one.opcode.removesuffix("-start"), one.attributes
-    arrays, beside = _arrays(one.shape), one.opcode.endswith("-start")
+    arrays, beside = one.arrays, one.opcode.endswith("-start")
     if beside and kind != "all-reduce":  # the others name what they take before what they result in
-        arrays = [each for each in arrays if each != ("u32", [])]  # and then flags
+        arrays = [each for each in arrays if (each.dtype, each.sizes) != ("u32", ())]  # and flags
         arrays = arrays[len(arrays) // 2 :]
-    size = _bytes(arrays)
+    size = sum(each.bytes for each in arrays)
     if kind == "collective-permute":
         pairs = rest.split("source_target_pairs=")[1].split("}}")[0]
         members = tuple(sorted(set(map(int, re.findall(r"\d+", pairs)))))
@@ -218,16 +166,6 @@ def _collective(one: hlo.Instruction, devices: int) -> Collective:
     group = _first_group(rest.split("replica_groups=")[1], devices)
     whole = size * len(group) if kind == "reduce-scatter" else size
     return Collective(kind, whole, group, beside=beside)
-
-
-def _arrays(shape: str) -> list[tuple[str, list[int]]]:
-    """Types and sizes, of one array or of all of a tuple."""
-    return [(dtype, _integers(sizes)) for dtype, sizes in _ARRAY.findall(shape)]
-
-
-def _bytes(arrays: Sequence[tuple[str, list[int]]]) -> int:
-    bits = {dtype: int("".join(re.findall(r"\d+", dtype)[:1]) or 8) for dtype, _ in arrays}
-    return sum(math.prod(sizes) * -(-bits[dtype] // 8) for dtype, sizes in arrays)
 
 
 def _first_group(text: str, devices: int) -> tuple[int, ...]:
