@@ -1,19 +1,16 @@
-r"""What a GPU makes of training and decoding: each piece measured once, over several calls.
+"""What a GPU makes of training and decoding: each piece measured once, over several calls.
 
   python -m experiments.on_gpu --workdir=runs/gpu
-  python -m experiments.on_gpu --workdir=runs/gpu --minutes=9 --pieces='base*,multi30k' \
-      --sweep='multi30k experiments.table3 --config=configs/small.py --seeds=3
-               --config.data.train=PATH/train --config.data.dev=PATH/val'
+  python -m experiments.on_gpu --workdir=runs/gpu --minutes=9 --pieces='base*,decoding-8'
 
 For a machine that is lent for minutes at a time: a call stops after --minutes, with exit code 42
 where something is left, and the same command goes on. Pieces compute in bfloat16, on one device and
-on made-up sentences (`benchmarks/made_up.py`). A sweep is a command like any other, which is
-stopped in time and goes on from its checkpoints. In place of configs/base.py and big.py others can
-be given, as in --base=configs/toy.py --base.model.d_k=16.
+on made-up sentences (`benchmarks/made_up.py`). In place of configs/base.py and big.py others can be
+given, as in --base=configs/toy.py --base.model.d_k=16.
 
-Writes on_gpu.jsonl, a line for each piece with command, date, device and JAX's version, and
-on_gpu.tar.xz, which holds it and what sweeps have found: unpacked into an empty workdir, on another
-machine too, it is what the next call goes on from, but for runs that have not ended.
+Writes on_gpu.jsonl, a line for each piece with command, date, device and JAX's version: copied into
+an empty workdir, on another machine too, it is what the next call goes on from. A piece whose line
+is deleted is measured again.
 """
 
 import contextlib
@@ -27,7 +24,6 @@ import pathlib
 import shlex
 import signal
 import sys
-import tarfile
 import time
 import types
 from collections.abc import Iterator, Mapping
@@ -48,8 +44,7 @@ from transformer_jax.runs import training_run
 
 _log = logging.getLogger("transformer_jax.on_gpu")
 
-NAME, ARCHIVE = "on_gpu.jsonl", "on_gpu.tar.xz"
-LEFT_OUT = ("cache", "checkpoints", "tensorboard")  # of the archive: large, and made again
+NAME = "on_gpu.jsonl"
 COLUMNS = (
     speed_tables.Column("piece", "workload"),
     speed_tables.Column("row", "row"),
@@ -68,10 +63,7 @@ class OutOfTimeError(BaseException):
 
 
 def measure_all(
-    pieces: Mapping[str, pieces_lib.Piece],
-    workdir: pathlib.Path,
-    seconds: float,
-    retry_failed: bool = False,
+    pieces: Mapping[str, pieces_lib.Piece], workdir: pathlib.Path, seconds: float
 ) -> int:
     """Measures what is not on record yet, and records it; returns the exit code.
 
@@ -79,28 +71,24 @@ def measure_all(
       pieces: by name.
       workdir: where.
       seconds: after which the call stops.
-      retry_failed: whether what has failed before is tried again, as sweeps always are.
     """
     deadline, known = time.monotonic() + seconds, read(workdir)
     is_first = True
     for name, piece in pieces.items():
-        # As JSON has it: lists, not tuples.
-        asked = json.loads(json.dumps(piece.asked))
         before = known.get(name, {"asked": None})
-        # What goes on where it was knows best what of it has failed for good.
-        again = (
-            retry_failed or piece.goes_on or seconds / 60 > before.get("minutes", math.inf)
-        ) and "error" in before
-        if before["asked"] == asked and not again:
+        # A call that has more time tries again what has taken too long.
+        is_longer = seconds / 60 > before.get("minutes", math.inf)
+        asked = json.loads(json.dumps(piece.asked))  # as JSON has it: lists, not tuples
+        if before["asked"] == asked and not is_longer:
             continue
         _log.info("%s: begins", name)
         try:
             with _stopped_at(deadline):
-                found = piece.measure(name, workdir)
+                found = piece.measure(name)
         except OutOfTimeError:
-            if piece.goes_on or not is_first:
+            if not is_first:
                 return hosts.RUN_AGAIN
-            minutes = seconds / 60  # a call that has more tries again
+            minutes = seconds / 60
             error = f"it takes more than the {minutes:g} minutes of --minutes"
             found = {"error": error, "minutes": minutes}
         except Exception as error:
@@ -156,22 +144,6 @@ def _stopped_at(deadline: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def pack(workdir: pathlib.Path) -> pathlib.Path:
-    """Writes the archive."""
-
-    def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if pathlib.PurePath(member.name).name in LEFT_OUT else member
-
-    path = workdir / ARCHIVE
-    part = path.with_suffix(".part")
-    with tarfile.open(part, "w:xz") as archive:
-        for each in sorted(workdir.iterdir()):
-            if each not in (path, part):
-                archive.add(each, each.name, filter=kept)
-    os.replace(part, path)
-    return path
-
-
 def _chosen(
     pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]
 ) -> dict[str, pieces_lib.Piece]:
@@ -206,17 +178,12 @@ def main() -> int:
         _REPEATS.value,
         _SECONDS.value,
     )
-    for text in _SWEEP.value:
-        name, sweep = pieces_lib.sweep(text, list(found))
-        found[name] = sweep
     chosen = _chosen(found, _PIECES.value)
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts
-    try:
-        code = measure_all(chosen, workdir, 60 * _MINUTES.value, _RETRY_FAILED.value)
-    finally:  # by SIGTERM too
-        _log.info("all that is measured lies in %s", pack(workdir))
+    code = measure_all(chosen, workdir, 60 * _MINUTES.value)
+    _log.info("all that is measured lies in %s", workdir / NAME)
     rows = [row for record in read(workdir).values() for row in record.get("rows", [])]
     tables.show([speed_tables.table(rows, COLUMNS)] if rows else [], [])
     if code == hosts.RUN_AGAIN:
@@ -226,16 +193,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "Where results are kept.", required=True)
-    _PIECES = flags.DEFINE_list("pieces", "*", "Pieces and sweeps: names and shell patterns.")
-    _MINUTES = flags.DEFINE_float(
-        "minutes",
-        9.0,
-        "After which this call stops; what a sweep runs then takes some seconds to save.",
-        lower_bound=0.0,
-    )
-    _SWEEP = flags.DEFINE_multi_string(
-        "sweep", [], "A sweep to run too: 'NAME MODULE FLAGS', in WORKDIR/NAME; may be repeated."
-    )
+    _PIECES = flags.DEFINE_list("pieces", "*", "Pieces: names and shell patterns.")
+    _MINUTES = flags.DEFINE_float("minutes", 9.0, "After which this call stops.", lower_bound=0.0)
     _BASE, _BIG = (flags_lib.define_config(name, required=False) for name in ("base", "big"))
     _SENTENCES = flags.DEFINE_list(
         "sentences", "8,32,128,512", "Numbers of sentences that base translates at a time."
@@ -244,5 +203,4 @@ if __name__ == "__main__":
     _SECONDS = flags.DEFINE_float(
         "seconds", 1.0, "That each row works in a round.", lower_bound=0.0
     )
-    _RETRY_FAILED = flags.DEFINE_boolean("retry_failed", False, "Try again what failed before.")
     flags_lib.run(main)
