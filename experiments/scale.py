@@ -51,12 +51,7 @@ COLUMNS = (
 
 
 def predict(measured: Sequence[Mapping[str, float]], pairs: int) -> dict[str, float]:
-    """A straight line through the two largest corpora, for each quantity but the speed.
-
-    Args:
-      measured: quantities by name, ascending in pairs, two or more.
-      pairs: of the corpus to predict.
-    """
+    """A straight line through the last two, the largest, for each quantity but the speed."""
     small, large = measured[-2:]
     beyond = (pairs - large["pairs"]) / (large["pairs"] - small["pairs"])
     line = {name: high + (high - small[name]) * beyond for name, high in large.items()}

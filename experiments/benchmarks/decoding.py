@@ -16,13 +16,10 @@ FORCED_SENTENCES = 2 * BATCH  # of them, so that two workers have a batch each
 
 
 def load(run: str, sentences: str, forced: bool) -> tuple[translator.Translator, list[list[int]]]:
-    """A trained run, and tokens of sentences without end tokens.
+    """A trained run, and tokens, without end tokens, of sentences in a file, one a line.
 
-    Args:
-      run: its folder.
-      sentences: the path of a file of them, one a line.
-      forced: whether each translation has `FORCED_LENGTH` tokens, whatever the model says; then all
-        sources are cut to the same length.
+    Where each translation is forced to have `FORCED_LENGTH` tokens, whatever the model says, all
+    sources are cut to the same length.
     """
     loaded = trained.load(pathlib.Path(run))
     lines = pathlib.Path(sentences).read_text(encoding="utf-8").splitlines()

@@ -39,11 +39,8 @@ def steps(
 ) -> worker.Contender:
     """Training steps over a few batches in turn, each in as few parts as fit into memory.
 
-    Args:
-      config: what to train.
-      mesh: the devices.
-      make: NumPy's batches for the config with its number of parts.
-      says: what else the record has, likewise.
+    Once the number of parts is known, `make` makes NumPy's batches for the config, and `says`
+    what else the record has.
 
     Raises:
       UserError: not in `PARTS[-1]` parts either.

@@ -89,10 +89,8 @@ Event = Computing | Sending | Awaiting
 def events(module: hlo.Module, devices: int, name: str = "") -> Iterator[Event]:
     """What one step does, in the order in which the text has it; loops turn by turn.
 
-    Args:
-      module: the program.
-      devices: that run it; 0: whatever their number, without what they send.
-      name: of a computation, in place of the entry.
+    With 0 devices, whatever their number, without what they send; with a computation's name, that
+    in place of the entry.
 
     Raises:
       ValueError: a loop turns as often as its data say.

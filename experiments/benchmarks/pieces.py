@@ -28,14 +28,7 @@ class Piece:
 
 
 def timed(rows: Sequence[timing.Row], repeats: int, seconds: float) -> Piece:
-    """Rows that take turns.
-
-    Args:
-      rows: the ceiling, if shares of it are asked for, the row that others are compared with, and
-        others.
-      repeats: rounds.
-      seconds: that each row works in a round.
-    """
+    """Rows that take turns; others are compared with the first that is not the ceiling."""
     first = next((row for row in rows if row is not CEILING), CEILING)
 
     def measure(name: str) -> Mapping[str, Any]:
@@ -67,14 +60,9 @@ def all_pieces(
     repeats: int,
     seconds: float,
 ) -> dict[str, Piece]:
-    """Everything, by name.
+    """Everything, by name: of base and big, and of so many sentences that base translates at once.
 
-    Args:
-      base: the paper's base model and batch.
-      big: likewise big.
-      sentences: numbers of them that base translates at a time.
-      repeats: rounds of timing.
-      seconds: that each row works in a round.
+    Each row works for so many seconds in each of the rounds.
     """
 
     def row(name: str, where: str, config: config_lib.Config, **options: Any) -> timing.Row:

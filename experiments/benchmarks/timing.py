@@ -45,15 +45,7 @@ def measure(
     repeats: int,
     sample_seconds: float = SECONDS_A_SAMPLE,
 ) -> list[Record]:
-    """Times all rows that are there in turn.
-
-    Args:
-      name: the workload's.
-      rows: what is compared.
-      peers: see `compare`.
-      repeats: rounds.
-      sample_seconds: that a row works in each round.
-    """
+    """Times a workload's rows in turn, those that are installed: `sample_seconds` each a round."""
     timed: list[tuple[worker.Worker, int, Record]] = []
     with contextlib.ExitStack() as stack:
         for row in rows:
@@ -84,12 +76,9 @@ def measure(
 def compare(records: Sequence[Record], peers: Sequence[str]) -> None:
     """Adds what follows from the times of rows that took turns.
 
-    That are medians; rates; ratios of rates to the peer's by round, as (median, least, most); and
-    a training's share of the rate of a product of matrices of its type.
-
-    Args:
-      records: of all that took turns.
-      peers: names; the first row that has one of them is whom others are compared with.
+    That are medians; rates; ratios of rates by round, as (median, least, most), to the peer's, the
+    first row that has one of the peers' names; and a training's share of the rate of a product of
+    matrices of its type.
     """
     peer = next((one for one in records if one["row"] in peers), None)
     products = [one for one in records if "flops" in one and "positions" not in one]
@@ -115,10 +104,7 @@ def compare(records: Sequence[Record], peers: Sequence[str]) -> None:
 def ratios(one: Record, other: Record, measure: str) -> tuple[float, float, float]:
     """Median, least and most of a row's speed over another's in the same round.
 
-    Args:
-      one: the faster one, we hope.
-      other: timed in the same rounds.
-      measure: what of a step's work counts.
+    Speed is how much of a measure of a step's work is done in a second.
     """
     found = [
         (one[measure] / seconds) / (other[measure] / others)

@@ -60,13 +60,7 @@ class _Model(torch.nn.Module):
 
 
 def training(workload: str, batches: str, dtype: str) -> worker.Contender:
-    """Steps over the padded batches of a file, with the fused Adam.
-
-    Args:
-      workload: what to train.
-      batches: the path of the file.
-      dtype: "float32", or "bfloat16" for automatic mixed precision.
-    """
+    """Steps over the padded batches of a file, in bfloat16 by automatic mixed precision."""
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high" if torch.cuda.is_available() else "highest")
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -57,9 +57,7 @@ class Worker:
     def __init__(self, where: str, options: Mapping[str, Any]) -> None:
         """Starts it and waits for its first step.
 
-        Args:
-          where: a function of this room that makes a contender, as "ours:training".
-          options: its arguments.
+        Its contender is made by a function of this room, "ours:training" for one, of such options.
 
         Raises:
           RunError: the process ended; what it said is on stderr.

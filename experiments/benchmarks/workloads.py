@@ -28,13 +28,7 @@ _HEADS = {"model.num_heads": 4, "model.d_k": 64, "model.d_v": 64}  # of small, a
 
 
 def config(name: str, kind: str = "packed", dtype: str = "float32") -> config_lib.Config:
-    """What a workload trains: the toy's model, small, or the paper's base or big.
-
-    Args:
-      name: which.
-      kind: of its rows, of `LENGTHS`.
-      dtype: what the model computes in.
-    """
+    """What a workload trains: the toy's model, small, or the paper's base or big."""
     changes = {
         **(_HEADS if name == "small" else {}),
         "model.compute_dtype": dtype,
@@ -50,10 +44,8 @@ def config(name: str, kind: str = "packed", dtype: str = "float32") -> config_li
 def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
     """The corpus that batches are drawn from.
 
-    Args:
-      train: path prefix of training text; "" for the embedded corpus, which has fewer words.
-      dev: path prefix of development text.
-      cache_dir: where the corpus is kept, once encoded.
+    It is that of two path prefixes, or the embedded one, which has fewer words, where these are
+    empty. Once encoded it is kept in `cache_dir`.
 
     Raises:
       UserError: only one of the two is given.

@@ -74,11 +74,7 @@ four, and a collective waits for the hops along both sides of its group.
 
 
 def document(results: Sequence[layouts.Result], command: str) -> str:
-    """The whole page.
-
-    Args:
-      results: in the order in which they should stand.
-      command: that makes the page.
+    """The whole page: results in this order, and the command that makes it.
 
     Raises:
       UserError: of some model none fits.
