@@ -9,188 +9,170 @@ machine for a while slows all alike; the others wait, since idle processes take 
 tables, and writes one JSON object a row to benchmark.jsonl.
 """
 
-import dataclasses
+import json
 import logging
 import pathlib
 from collections.abc import Mapping, Sequence
 
+import jax
 from absl import flags
 
-from experiments.benchmarks import cost, measuring, speed_tables, timing, worker, workloads
+from experiments.benchmarks import speed_tables, timing, workloads
 from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
+from transformer_jax.drawing import tables
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
 SENTENCES = 256  # translated to their natural ends
 EVALUATED = 32  # sentences of an evaluation
 
-
-_OURS, _TORCH = "ours:Training", "torch_peer:TorchTraining"
-_CEILING = "ours:Ceiling"
-_DECODE, _CT2 = "ours:Decoding", "ctranslate2_peer:CTranslate2Decoding"
-_INPUT, _EVALUATION = "ours:Input", "ours:Evaluation"
 OURS, OURS_BFLOAT16 = "ours, packed, float32", "ours, packed, bfloat16"
-PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
-DECODING = [
-    timing.Contender("ours", _DECODE, {}),
-    timing.Contender(PEERS[1], _CT2, {"workers": 1}, "ctranslate2"),
-    timing.Contender(
-        "CTranslate2, two workers that share them", _CT2, {"workers": 2}, "ctranslate2"
-    ),
-]
+READING, EVALUATION = "ours, input alone", "ours, evaluation"
+TORCH, CTRANSLATE2 = PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
+
+_NAMES = (speed_tables.Column("workload", "workload"), speed_tables.Column("row", "row"))
+TRAINING = (
+    *_NAMES,
+    speed_tables.Column("ms a step", "median_seconds", "{:,.0f}", 1e3),
+    speed_tables.Column("real tokens/s", "tokens_per_second", "{:,.0f}"),
+    speed_tables.Column("× torch", f"tokens_ratio_to_{TORCH}", speed_tables.RATIO),
+    speed_tables.Column("positions/s", "positions_per_second", "{:,.0f}"),
+    speed_tables.Column("× torch", f"positions_ratio_to_{TORCH}", speed_tables.RATIO),
+    speed_tables.Column("GFLOP/s", "flops_per_second", "{:,.0f}", 1e-9),
+    speed_tables.Column("of ceiling", "share_of_ceiling", "{:.0%}"),
+    speed_tables.Column("compile s", "compile_seconds", "{:.1f}"),
+    speed_tables.Column("first step s", "first_step_seconds", "{:.1f}"),
+    speed_tables.Column("peak GB", "peak_bytes", "{:.2f}", 1e-9),
+    speed_tables.Column("predicted GB", "predicted_bytes", "{:.2f}", 1e-9),
+)
+DECODING = (
+    *_NAMES,
+    speed_tables.Column("sentences/s", "sentences_per_second", "{:,.1f}"),
+    speed_tables.Column("× CTranslate2", f"sentences_ratio_to_{CTRANSLATE2}", speed_tables.RATIO),
+    speed_tables.Column("same translations", "same_translations", "{:.1%}"),
+)
 
 
 def _training_rows(
-    name: str,
-    workload: workloads.Workload,
-    batches: pathlib.Path,
-    corpus: Mapping[str, str],
-    repeats: int,
-) -> list[speed_tables.SpeedRow]:
-    """Rows of one workload: training, its input alone, and evaluation."""
-
-    def product(dtype: str) -> timing.Contender:
-        return timing.Contender(f"matrix product, {dtype}", _CEILING, {"dtype": dtype})
-
-    def ours(name: str, kind: str = "packed", dtype: str = "float32") -> timing.Contender:
-        return timing.Contender(name, _OURS, {**read, "kind": kind, "dtype": dtype})
-
-    def torch(dtype: str) -> timing.Contender:
-        return timing.Contender(
-            f"torch, padded, {dtype}", _TORCH, {**read, "dtype": dtype}, "torch"
-        )
-
-    def unshown(*contenders: timing.Contender) -> list[timing.Contender]:
-        return [dataclasses.replace(each, shown=False) for each in contenders]
-
-    read = {"workload": name, "batches": str(batches)}
-    drawn = {"workload": name, **corpus}
-    wide, narrow, alone = "float32", "bfloat16", ours(OURS)
-    groups = [
-        [product(wide), alone, ours("ours, padded, float32", "padded"), torch(wide)],
-        [
-            product(narrow),
-            ours(OURS_BFLOAT16, dtype=narrow),
-            torch(narrow),
-            *unshown(alone, torch(wide)),
-        ],
-        [
-            timing.Contender("ours, input alone", _INPUT, drawn),
-            timing.Contender("ours, evaluation", _EVALUATION, {**drawn, "sentences": EVALUATED}),
-        ],
+    name: str, batches: pathlib.Path, corpus: Mapping[str, str]
+) -> list[list[timing.Row]]:
+    """A workload's rows: training, whose rows all take turns, and what is beside it."""
+    read, drawn = {"workload": name, "batches": str(batches)}, {"workload": name, **corpus}
+    work = {
+        kind: workloads.work(workloads.config(name, kind), workloads.read(batches, kind))
+        for kind in workloads.LENGTHS
+    }
+    training = []
+    for dtype, kinds in (("float32", ("packed", "padded")), ("bfloat16", ("packed",))):
+        options = {**read, "dtype": dtype}
+        training.append(timing.Row(f"matrix product, {dtype}", "ours:ceiling", {"dtype": dtype}))
+        for kind in kinds:
+            of_kind, row = {**options, "kind": kind}, f"ours, {kind}, {dtype}"
+            training.append(timing.Row(row, "ours:training", of_kind, work[kind]))
+        row, where = f"torch, padded, {dtype}", "torch_peer:training"
+        training.append(timing.Row(row, where, options, work["padded"], "torch"))
+    reads = {key: work["packed"][key] for key in ("positions", "tokens")}
+    evaluated = {**drawn, "sentences": EVALUATED}
+    return [
+        training,
+        [timing.Row(READING, "ours:reading", drawn, reads)],
+        [timing.Row(EVALUATION, "ours:evaluation", evaluated)],
     ]
 
-    def work_of(contender: timing.Contender, started: worker.Worker) -> speed_tables.StepWork:
-        if contender.where == _CEILING:
-            return speed_tables.StepWork(**started.ready["work"])
-        if contender.where == _EVALUATION:
-            return speed_tables.StepWork(sentences=EVALUATED)
-        kind = contender.options.get("kind", "packed" if contender.where == _INPUT else "padded")
-        length = workloads.LENGTHS[kind]
-        config = workload.config
-        data = dataclasses.replace(config.data, source_length=length, target_length=length)
-        train = dataclasses.replace(config.train, batch_tokens=workload.positions, num_steps=1)
-        step = dataclasses.replace(config, data=data, train=train)
-        return speed_tables.StepWork(
-            flops=0 if contender.where == _INPUT else cost.training_flops(step),
-            positions=workload.positions,
-            tokens=workloads.real_tokens(workloads.read(batches, kind)),
-        )
 
-    rows: list[speed_tables.SpeedRow] = []
-    for number, contenders in enumerate(groups):
-        rows += timing.measure(name, contenders, repeats, work_of, number)
-    return rows
-
-
-def _notes(rows: Sequence[speed_tables.SpeedRow]) -> list[str]:
-    """What follows from the rows of each workload together."""
-    lines: list[str] = []
-    for name in dict.fromkeys(row.workload for row in rows):
-        by_name = {row.name: row for row in rows if row.workload == name and row.shown}
-        if OURS not in by_name:
-            continue
-        training, reading = by_name[OURS], by_name["ours, input alone"]
-        times = reading.rate("tokens") / training.rate("tokens")
-        share = speed_tables.evaluation_share(training, by_name["ours, evaluation"])
-        lines.append(
-            f"{name}: the input alone delivers {times:,.0f} times what training reads; evaluation "
-            "of 3,000 sentences (perplexity and beam search) "
-            f"every 5,000 steps of 24,576 target positions would take {share:.1%} of a run's time."
-        )
-        for row in by_name.values():
-            beside = [
-                other for other in rows if other is not row and speed_tables.took_turns(other, row)
-            ]
-            if row.name == OURS_BFLOAT16:
-                lines += _times(name, row, beside, OURS, "float32")
-                for other in beside:
-                    if other.name.startswith("torch"):
-                        lines += _times(name, row, beside, other.name, other.name)
+def notes(records: Sequence[timing.Record]) -> list[str]:
+    """What follows from the rows of a workload together."""
+    by_row = {one["row"]: one for one in records}
+    training, narrow = by_row[OURS], by_row[OURS_BFLOAT16]
+    times = by_row[READING]["tokens_per_second"] / training["tokens_per_second"]
+    share = evaluation_share(training, by_row[EVALUATION])
+    lines = [
+        f"{training['workload']}: the input alone delivers {times:,.0f} times what training reads; "
+        "evaluation of 3,000 sentences (perplexity and beam search) every 5,000 steps of 24,576 "
+        f"target positions would take {share:.1%} of a run's time."
+    ]
+    for row, other in by_row.items():
+        if row == OURS or row.startswith("torch"):
+            gain = speed_tables.RATIO.format(*timing.ratios(narrow, other, "tokens"))
+            lines.append(
+                f"{training['workload']}: {OURS_BFLOAT16} trains on {gain} times as many real "
+                f"tokens a second as {row}."
+            )
     return lines
 
 
-def _times(
-    workload: str,
-    row: speed_tables.SpeedRow,
-    rows: Sequence[speed_tables.SpeedRow],
-    name: str,
-    called: str,
-) -> list[str]:
-    """How many times as fast as another a row trains."""
-    other = next(each for each in rows if each.name == name)
-    gain, low, high = speed_tables.ratios(row, other, "tokens")
-    return [
-        f"{workload}: {row.name} trains on {gain:.2f} ({low:.2f}–{high:.2f}) times as many real "
-        f"tokens a second as {called}."
-    ]
+def evaluation_share(training: timing.Record, evaluation: timing.Record) -> float:
+    """The part of a run's time that evaluation takes on the paper's schedule.
+
+    That is 3,000 sentences every 5,000 steps of 24,576 target positions.
+    """
+    evaluating = 3000 / evaluation["sentences_per_second"]
+    return evaluating / (evaluating + 5000 * 24_576 / training["positions_per_second"])
 
 
-def _decoding_rows(run: str, sentences: pathlib.Path, repeats: int) -> list[speed_tables.SpeedRow]:
-    case = {"run": run, "sentences": str(sentences)}
-    rows: list[speed_tables.SpeedRow] = []
+def _decoding_groups(run: str, sentences: pathlib.Path) -> dict[str, list[timing.Row]]:
+    """Rows by how translations end."""
+    found = {}
     for ends in ("forced", "natural"):
-        contenders = [
-            dataclasses.replace(each, options={**each.options, **case, "forced": ends == "forced"})
-            for each in DECODING
-        ]
-        rows += timing.measure(
-            f"{ends} ends",
-            contenders,
-            repeats,
-            lambda _, started: speed_tables.StepWork(sentences=len(started.ready["translations"])),
-        )
-    return rows
+        case = {"run": run, "sentences": str(sentences), "forced": ends == "forced"}
+        found[f"{ends} ends"] = [timing.Row("ours", "ours:translating", case)]
+        for workers, row in ((1, CTRANSLATE2), (2, "CTranslate2, two workers that share them")):
+            options, where = {**case, "workers": workers}, "ctranslate2_peer:translating"
+            found[f"{ends} ends"] += [timing.Row(row, where, options, needs="ctranslate2")]
+    return found
+
+
+def write(workdir: pathlib.Path, records: Sequence[timing.Record], notes: Sequence[str]) -> None:
+    """Writes benchmark.jsonl and benchmark.md, and prints the tables."""
+    kept = [{key: one[key] for key in one if key != "translations"} for one in records]
+    files.write_lines(workdir / "benchmark.jsonl", list(map(json.dumps, kept)))
+    note = (
+        f"{records[0]['machine']}; medians of {len(records[0]['seconds'])} rounds in which rows "
+        "that are compared took turns; others were timed at another time, so that ratios say more "
+        f"than columns. ×: the median ratio to {' or '.join(f'“{peer}”' for peer in PEERS)} in the "
+        "same round, with its range. GFLOP/s: matrix products, padding included; the ceiling is a "
+        "product of two square matrices of the same type, timed in turn with the rest. Decoding: "
+        "beam 4, batches of 32, score / length^0.6, the same trained weights."
+    )
+    found = [
+        speed_tables.table(chosen, columns)
+        for columns, translates in ((TRAINING, False), (DECODING, True))
+        if (chosen := [one for one in records if ("sentences" in one) == translates])
+    ]
+    files.write(workdir / "benchmark.md", tables.markdown(found, [*notes, note]).encode())
+    tables.show(found, [*notes, note])
 
 
 def main() -> None:
     """Times each workload and writes the tables."""
+    jax.config.update("jax_platforms", "cpu")  # this process only waits; others take the device
     workdir = files.local_path(_WORKDIR.value)
-    known = workloads.all_workloads()
     for name in _WORKLOADS.value:
-        fields.require_known("--workloads", name, known)
+        fields.require_known("--workloads", name, workloads.SENTENCES)
     if not _WORKLOADS.value and not _RUN.value:
         raise errors.UserError("neither --workloads nor --run names something to time")
     cache_dir = workdir / "cache"
     cache_dir.mkdir(parents=True, exist_ok=True)
     corpus = {"train": _TRAIN.value, "dev": _DEV.value, "cache_dir": str(cache_dir)}
     dataset = workloads.load(**corpus)
-    rows: list[speed_tables.SpeedRow] = []
-
-    def write() -> None:
-        speed_tables.write(workdir, rows, PEERS, measuring.describe_machine(), _notes(rows))
-
+    records: list[timing.Record] = []
+    lines: list[str] = []
     for name in _WORKLOADS.value:
         batches = workdir / f"batches-{name}.npz"
-        workloads.write(batches, dataset, known[name])
-        rows += _training_rows(name, known[name], batches, corpus, _REPEATS.value)
-        write()  # what is measured is kept, whatever comes of the rest
+        workloads.write(batches, dataset, name)
+        found: list[timing.Record] = []
+        for rows in _training_rows(name, batches, corpus):
+            found += timing.measure(name, rows, PEERS, _REPEATS.value)
+        records += found
+        lines += notes(found)
+        write(workdir, records, lines)  # it is kept, whatever comes of the rest
     if _RUN.value:
         sentences = workdir / "sentences.txt"
         files.write_lines(sentences, dataset.dev.source[:SENTENCES])
-        rows += _decoding_rows(_RUN.value, sentences, _REPEATS.value)
-        write()
+        for name, rows in _decoding_groups(_RUN.value, sentences).items():
+            records += timing.measure(name, rows, PEERS, _REPEATS.value)
+        write(workdir, records, lines)
     else:
         _log.info("left out: decoding: --run names no trained run")
     _log.info("the tables lie in %s", workdir / "benchmark.md")

@@ -1,19 +1,16 @@
-r"""What a GPU makes of training and decoding: each piece measured once, over several calls.
+"""What a GPU makes of training and decoding: each piece measured once, over several calls.
 
   python -m experiments.on_gpu --workdir=runs/gpu
-  python -m experiments.on_gpu --workdir=runs/gpu --minutes=9 --pieces='base*,multi30k' \
-      --sweep='multi30k experiments.table3 --config=configs/small.py --seeds=3
-               --config.data.train=PATH/train --config.data.dev=PATH/val'
+  python -m experiments.on_gpu --workdir=runs/gpu --minutes=9 --pieces='base*,decoding-8'
 
 For a machine that is lent for minutes at a time: a call stops after --minutes, with exit code 42
 where something is left, and the same command goes on. Pieces compute in bfloat16, on one device and
-on made-up sentences (`benchmarks/made_up.py`). A sweep is a command like any other, which is
-stopped in time and goes on from its checkpoints. In place of configs/base.py and big.py others can
-be given, as in --base=configs/toy.py --base.model.d_k=16.
+on made-up sentences (`benchmarks/made_up.py`). In place of configs/base.py and big.py others can be
+given, as in --base=configs/toy.py --base.model.d_k=16.
 
-Writes on_gpu.jsonl, a line for each piece with command, date, device and JAX's version, and
-on_gpu.tar.xz, which holds it and what sweeps have found: unpacked into an empty workdir, on another
-machine too, it is what the next call goes on from, but for runs that have not ended.
+Writes on_gpu.jsonl, a line for each piece with command, date, device and JAX's version: copied into
+an empty workdir, on another machine too, it is what the next call goes on from. A piece whose line
+is deleted is measured again.
 """
 
 import contextlib
@@ -27,7 +24,6 @@ import pathlib
 import shlex
 import signal
 import sys
-import tarfile
 import time
 import types
 from collections.abc import Iterator, Mapping
@@ -38,6 +34,7 @@ from absl import flags
 
 from configs import base, big
 from experiments.benchmarks import pieces as pieces_lib
+from experiments.benchmarks import speed_tables
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -47,12 +44,18 @@ from transformer_jax.runs import training_run
 
 _log = logging.getLogger("transformer_jax.on_gpu")
 
-NAME, ARCHIVE = "on_gpu.jsonl", "on_gpu.tar.xz"
-LEFT_OUT = ("cache", "checkpoints", "tensorboard")  # of the archive: large, and made again
-HEADS = (
-    "piece", "row", "ms", "real tokens/s", "TFLOP/s", "of ceiling", "ms, × first", "peak GB",
-    "predicted GB",
-)  # fmt: skip
+NAME = "on_gpu.jsonl"
+COLUMNS = (
+    speed_tables.Column("piece", "workload"),
+    speed_tables.Column("row", "row"),
+    speed_tables.Column("ms", "median_seconds", "{:,.2f}", 1e3),
+    speed_tables.Column("real tokens/s", "tokens_per_second", "{:,.0f}"),
+    speed_tables.Column("TFLOP/s", "flops_per_second", "{:.3g}", 1e-12),
+    speed_tables.Column("of ceiling", "share_of_ceiling", "{:.1%}"),
+    speed_tables.Column("ms, × first", "seconds_ratio", "{:.2f}"),
+    speed_tables.Column("peak GB", "peak_bytes", "{:.2f}", 1e-9),
+    speed_tables.Column("predicted GB", "predicted_bytes", "{:.2f}", 1e-9),
+)
 
 
 class OutOfTimeError(BaseException):
@@ -60,10 +63,7 @@ class OutOfTimeError(BaseException):
 
 
 def measure_all(
-    pieces: Mapping[str, pieces_lib.Piece],
-    workdir: pathlib.Path,
-    seconds: float,
-    retry_failed: bool = False,
+    pieces: Mapping[str, pieces_lib.Piece], workdir: pathlib.Path, seconds: float
 ) -> int:
     """Measures what is not on record yet, and records it; returns the exit code.
 
@@ -71,28 +71,24 @@ def measure_all(
       pieces: by name.
       workdir: where.
       seconds: after which the call stops.
-      retry_failed: whether what has failed before is tried again, as sweeps always are.
     """
     deadline, known = time.monotonic() + seconds, read(workdir)
     is_first = True
     for name, piece in pieces.items():
-        # As JSON has it: lists, not tuples.
-        asked = json.loads(json.dumps(piece.asked))
         before = known.get(name, {"asked": None})
-        # What goes on where it was knows best what of it has failed for good.
-        again = (
-            retry_failed or piece.goes_on or seconds / 60 > before.get("minutes", math.inf)
-        ) and "error" in before
-        if before["asked"] == asked and not again:
+        # A call that has more time tries again what has taken too long.
+        is_longer = seconds / 60 > before.get("minutes", math.inf)
+        asked = json.loads(json.dumps(piece.asked))  # as JSON has it: lists, not tuples
+        if before["asked"] == asked and not is_longer:
             continue
         _log.info("%s: begins", name)
         try:
             with _stopped_at(deadline):
-                found = piece.measure(name, workdir)
+                found = piece.measure(name)
         except OutOfTimeError:
-            if piece.goes_on or not is_first:
+            if not is_first:
                 return hosts.RUN_AGAIN
-            minutes = seconds / 60  # a call that has more tries again
+            minutes = seconds / 60
             error = f"it takes more than the {minutes:g} minutes of --minutes"
             found = {"error": error, "minutes": minutes}
         except Exception as error:
@@ -123,11 +119,10 @@ def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def _about() -> dict[str, str]:
-    command = shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]])
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = datetime.datetime.now(datetime.UTC)
     return {
-        "command": command,
-        "date": now,
+        "command": shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]]),
+        "date": now.isoformat(timespec="seconds"),
         "jax": jax.__version__,
         "commit": training_run.git_commit(),
     }
@@ -149,52 +144,16 @@ def _stopped_at(deadline: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def pack(workdir: pathlib.Path) -> pathlib.Path:
-    """Writes the archive."""
-    path = workdir / ARCHIVE
-    part = path.with_suffix(".part")
-    with tarfile.open(part, "w:xz") as archive:
-        for each in sorted(workdir.iterdir()):
-            if each not in (path, part):
-                archive.add(each, each.name, filter=_kept)
-    os.replace(part, path)
-    return path
-
-
-def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if pathlib.PurePath(member.name).name in LEFT_OUT else member
-
-
-def table(records: Mapping[str, Mapping[str, Any]]) -> tables.Printed:
-    """The rows of all pieces that are timed."""
-    lines: list[list[str]] = []
-    for name, record in records.items():
-        for row in record.get("rows", []):
-            share, predicted = row.get("share_of_ceiling"), row.get("predicted_bytes")
-            tokens, flops = row.get("tokens_per_second"), row.get("flops_per_second")
-            lines.append(
-                [
-                    name,
-                    row["row"],
-                    f"{row['median_seconds'] * 1e3:,.2f}",
-                    f"{tokens:,.0f}" if tokens else "",
-                    f"{flops / 1e12:.3g}" if flops else "",
-                    f"{share:.1%}" if share else "",
-                    f"{row['seconds_ratio']:.2f}",
-                    f"{row['peak_bytes'] / 1e9:.2f}" if row["peak_bytes"] else "",
-                    f"{predicted / 1e9:.2f}" if predicted else "",
-                ]
-            )
-    return tables.Printed(HEADS, lines)
-
-
-def _chosen(pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]) -> list[str]:
+def _chosen(
+    pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]
+) -> dict[str, pieces_lib.Piece]:
     for pattern in patterns:
         if not fnmatch.filter(pieces, pattern):
             raise errors.UserError(
                 f"--pieces: no piece matches {pattern!r}; there are {', '.join(pieces)}"
             )
-    return [name for name in pieces if any(fnmatch.fnmatch(name, each) for each in patterns)]
+    names = {name for pattern in patterns for name in fnmatch.filter(pieces, pattern)}
+    return {name: piece for name, piece in pieces.items() if name in names}
 
 
 def _config(holder: flags.FlagHolder, default: types.ModuleType) -> config_lib.Config:
@@ -219,19 +178,14 @@ def main() -> int:
         _REPEATS.value,
         _SECONDS.value,
     )
-    for text in _SWEEP.value:
-        name, sweep = pieces_lib.sweep(text, list(found))
-        found[name] = sweep
-    chosen = {name: found[name] for name in _chosen(found, _PIECES.value)}
+    chosen = _chosen(found, _PIECES.value)
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts
-    try:
-        code = measure_all(chosen, workdir, 60 * _MINUTES.value, _RETRY_FAILED.value)
-    finally:  # by SIGTERM too
-        _log.info("all that is measured lies in %s", pack(workdir))
-    timed = table(read(workdir))
-    tables.show([timed] if timed.lines else [], [])
+    code = measure_all(chosen, workdir, 60 * _MINUTES.value)
+    _log.info("all that is measured lies in %s", workdir / NAME)
+    rows = [row for record in read(workdir).values() for row in record.get("rows", [])]
+    tables.show([speed_tables.table(rows, COLUMNS)] if rows else [], [])
     if code == hosts.RUN_AGAIN:
         _log.info("something is left: the same command goes on")
     return code
@@ -239,16 +193,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "Where results are kept.", required=True)
-    _PIECES = flags.DEFINE_list("pieces", "*", "Pieces and sweeps: names and shell patterns.")
-    _MINUTES = flags.DEFINE_float(
-        "minutes",
-        9.0,
-        "After which this call stops; what a sweep runs then takes some seconds to save.",
-        lower_bound=0.0,
-    )
-    _SWEEP = flags.DEFINE_multi_string(
-        "sweep", [], "A sweep to run too: 'NAME MODULE FLAGS', in WORKDIR/NAME; may be repeated."
-    )
+    _PIECES = flags.DEFINE_list("pieces", "*", "Pieces: names and shell patterns.")
+    _MINUTES = flags.DEFINE_float("minutes", 9.0, "After which this call stops.", lower_bound=0.0)
     _BASE, _BIG = (flags_lib.define_config(name, required=False) for name in ("base", "big"))
     _SENTENCES = flags.DEFINE_list(
         "sentences", "8,32,128,512", "Numbers of sentences that base translates at a time."
@@ -257,5 +203,4 @@ if __name__ == "__main__":
     _SECONDS = flags.DEFINE_float(
         "seconds", 1.0, "That each row works in a round.", lower_bound=0.0
     )
-    _RETRY_FAILED = flags.DEFINE_boolean("retry_failed", False, "Try again what failed before.")
     flags_lib.run(main)

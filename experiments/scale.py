@@ -8,7 +8,6 @@ it in another: scale.md. A pair joins pairs of your own text, drawn at random, u
 WMT's, so that words and pieces are real ones.
 """
 
-import dataclasses
 import datetime
 import json
 import logging
@@ -17,12 +16,13 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from absl import flags
 from ml_collections import config_flags
 
+from experiments.benchmarks import speed_tables
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -38,68 +38,39 @@ WORDS = 25  # of an English sentence in WMT's training set, about
 BLOCK = 10_000  # pairs written together
 SECONDS_OF_READING = 20
 
-
-@dataclasses.dataclass(frozen=True)
-class Measurement:
-    """One corpus.
-
-    Attributes:
-      pairs: in it.
-      text_bytes: of its two files.
-      prepare_seconds: from text to tokenizer and encoded training set.
-      prepare_peak_bytes: the most memory that took.
-      cache_bytes: what it left on disk.
-      start_seconds: opening what was prepared, until the first batch.
-      pairs_a_second: what reading batches delivers then.
-      read_peak_bytes: the most memory that took, pages of mapped files included.
-    """
-
-    pairs: int
-    text_bytes: float
-    prepare_seconds: float
-    prepare_peak_bytes: float
-    cache_bytes: float
-    start_seconds: float
-    pairs_a_second: float
-    read_peak_bytes: float
+COLUMNS = (
+    speed_tables.Column("pairs", "pairs", "{:,}"),
+    speed_tables.Column("text GB", "text_bytes", "{:.2f}", 1e-9),
+    speed_tables.Column("prepare s", "prepare_seconds", "{:,.0f}"),
+    speed_tables.Column("peak GB", "prepare_peak_bytes", "{:.2f}", 1e-9),
+    speed_tables.Column("cache GB", "cache_bytes", "{:.2f}", 1e-9),
+    speed_tables.Column("start s", "start_seconds", "{:.1f}"),  # until the first batch
+    speed_tables.Column("read pairs/s", "pairs_a_second", "{:,.0f}"),
+    speed_tables.Column("peak GB reading", "read_peak_bytes", "{:.2f}", 1e-9),
+)
 
 
-def predict(measured: Sequence[Measurement], pairs: int) -> Measurement:
-    """A straight line through the two largest corpora, for each quantity but the speed.
-
-    Args:
-      measured: ascending in pairs, two or more.
-      pairs: of the corpus to predict.
-    """
+def predict(measured: Sequence[Mapping[str, float]], pairs: int) -> dict[str, float]:
+    """A straight line through the last two, the largest, for each quantity but the speed."""
     small, large = measured[-2:]
-
-    def line(name: str) -> float:
-        low, high = getattr(small, name), getattr(large, name)
-        return high + (high - low) / (large.pairs - small.pairs) * (pairs - large.pairs)
-
-    names = [field.name for field in dataclasses.fields(Measurement)][1:]
-    values = {name: line(name) for name in names}
-    return Measurement(pairs, **{**values, "pairs_a_second": large.pairs_a_second})
+    beyond = (pairs - large["pairs"]) / (large["pairs"] - small["pairs"])
+    line = {name: high + (high - small[name]) * beyond for name, high in large.items()}
+    return {**line, "pairs": pairs, "pairs_a_second": large["pairs_a_second"]}
 
 
 def write_corpus(
-    sources: Sequence[str],
-    targets: Sequence[str],
-    prefix: pathlib.Path,
-    ends: Sequence[str],
-    pairs: int,
+    pairs: Sequence[tuple[str, str]], prefix: pathlib.Path, ends: Sequence[str], number: int
 ) -> None:
-    """Writes pairs, each of which joins some of the given ones up to `WORDS` source words."""
-    words = np.array([len(sentence.split()) for sentence in sources])
+    """Writes so many pairs, each of which joins some of the given ones up to `WORDS` words."""
+    words = np.mean([len(source.split()) for source, _ in pairs])
+    each = max(1, round(WORDS / words))
     draw = np.random.default_rng(0)
-    each = max(1, round(WORDS / words.mean()))
     paths = [pathlib.Path(f"{prefix}.{end}") for end in ends]
     with paths[0].open("w") as source_file, paths[1].open("w") as target_file:
-        for first in range(0, pairs, BLOCK):
-            chosen = draw.integers(len(sources), size=(min(BLOCK, pairs - first), each))
-            rows: list[list[int]] = chosen.tolist()
-            for file, sentences in ((source_file, sources), (target_file, targets)):
-                file.writelines(" ".join(sentences[i] for i in row) + "\n" for row in rows)
+        for first in range(0, number, BLOCK):
+            chosen = draw.integers(len(pairs), size=(min(BLOCK, number - first), each)).tolist()
+            for side, file in enumerate((source_file, target_file)):
+                file.writelines(" ".join(pairs[i][side] for i in row) + "\n" for row in chosen)
 
 
 def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
@@ -118,7 +89,7 @@ def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
     return time.perf_counter() - start, usage.ru_maxrss * unit
 
 
-def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> Measurement:
+def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> dict[str, float]:
     cache_dir = workdir / f"cache-{pairs}"
     if cache_dir.exists():
         shutil.rmtree(cache_dir)  # what is there already would cost nothing
@@ -134,24 +105,23 @@ def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> Measure
     _, read_peak = _in_a_process(
         ["experiments.scale", *common, f"--workdir={cache_dir}", f"--read_to={report}"]
     )
-    return Measurement(
-        pairs,
-        sum(path.stat().st_size for path in prefix.parent.glob(f"{prefix.name}.*")),
-        seconds,
-        peak,
-        sum(path.stat().st_size for path in cache_dir.rglob("*") if path.is_file()),
-        read_peak_bytes=read_peak,
+    texts = prefix.parent.glob(f"{prefix.name}.*")
+    return {
+        "pairs": pairs,
+        "text_bytes": sum(path.stat().st_size for path in texts),
+        "prepare_seconds": seconds,
+        "prepare_peak_bytes": peak,
+        "cache_bytes": sum(path.stat().st_size for path in cache_dir.rglob("*") if path.is_file()),
+        "read_peak_bytes": read_peak,
         **json.loads(report.read_text()),
-    )
+    }
 
 
 def _read(config: config_lib.Config, cache_dir: pathlib.Path) -> dict[str, float]:
     """Reads batches of a prepared corpus as training does."""
     start = time.perf_counter()
     dataset = dataset_lib.load(config.data, cache_dir)
-    mesh = sharding.make_mesh(config.mesh)
-    batches = loop.make_batches(dataset, config, mesh)
-    stream = batches.from_step(0)
+    stream = loop.make_batches(dataset, config, sharding.make_mesh(config.mesh)).from_step(0)
     next(stream)
     started = time.perf_counter()
     read = 0
@@ -159,37 +129,8 @@ def _read(config: config_lib.Config, cache_dir: pathlib.Path) -> dict[str, float
         read += int(batch.target.segments.max(axis=1).sum())
         if time.perf_counter() - started > SECONDS_OF_READING:
             break
-    return {
-        "start_seconds": started - start,
-        "pairs_a_second": read / (time.perf_counter() - started),
-    }
-
-
-def _table(measured: Sequence[Measurement], predicted: Sequence[Measurement]) -> tables.Printed:
-    heads = [
-        "pairs",
-        "text GB",
-        "prepare s",
-        "peak GB",
-        "cache GB",
-        "start s",
-        "read pairs/s",
-        "peak GB reading",
-    ]
-    lines = [
-        [
-            f"{one.pairs:,}" + (" (predicted)" if one in predicted else ""),
-            f"{one.text_bytes / 1e9:.2f}",
-            f"{one.prepare_seconds:,.0f}",
-            f"{one.prepare_peak_bytes / 1e9:.2f}",
-            f"{one.cache_bytes / 1e9:.2f}",
-            f"{one.start_seconds:.1f}",
-            f"{one.pairs_a_second:,.0f}",
-            f"{one.read_peak_bytes / 1e9:.2f}",
-        ]
-        for one in [*measured, *predicted]
-    ]
-    return tables.Printed(heads, lines)
+    seconds = time.perf_counter() - started
+    return {"start_seconds": started - start, "pairs_a_second": read / seconds}
 
 
 def _main() -> None:
@@ -209,9 +150,12 @@ def _main() -> None:
     for size in sizes:
         prefix = workdir / f"corpus-{size}"
         _log.info("%s pairs: writing", f"{size:,}")
-        write_corpus([one for one, _ in pairs], [other for _, other in pairs], prefix, ends, size)
+        write_corpus(pairs, prefix, ends, size)
         measured.append(_measure(size, workdir, prefix))
-    table = _table(measured, [predict(measured, size) for size in predict_for])
+    predicted = [
+        {**predict(measured, size), "pairs": f"{size:,} (predicted)"} for size in predict_for
+    ]
+    table = speed_tables.table([*measured, *predicted], COLUMNS)
     note = (
         f"{os.cpu_count()} CPU cores, {datetime.date.today()}. Predicted: a straight line through "
         "the two largest, which is too steep where the tokenizer learnt from more pairs in the "
@@ -219,7 +163,7 @@ def _main() -> None:
         "counts the pages of mapped files that were touched, which the system may take back. "
         "TFDS's own download and preparation come first."
     )
-    (workdir / "scale.md").write_text(tables.markdown([table], [note]), encoding="utf-8")
+    files.write(workdir / "scale.md", tables.markdown([table], [note]).encode())
     tables.show([table], [note])
 
 

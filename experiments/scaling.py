@@ -21,26 +21,24 @@ from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.scaling")
 
-# data × fsdp × tensor, and the length of a row: the batch has 24,576 / length rows to share out.
-_BOTH = ((8, 1, 1, 256), (1, 8, 1, 256), (16, 1, 1, 256), (32, 1, 1, 256), (32, 1, 2, 256))
+# The batch has 24,576 / (positions in a row) rows to share out.
+_BOTH = ("8x1x1-256", "1x8x1-256", "16x1x1-256", "32x1x1-256", "32x1x2-256")
 MESHES = {
-    "base": ((1, 1, 1, 256), *_BOTH, (64, 1, 1, 128)),
-    "big": ((1, 1, 1, 256), (4, 1, 1, 256), *_BOTH),
+    "base": ("1x1x1-256", *_BOTH, "64x1x1-128"),
+    "big": ("1x1x1-256", "4x1x1-256", *_BOTH),
 }
 
 
 def _main() -> None:
     workdir = files.local_path(_WORKDIR.value)
-    asked = [layouts.Layout(model, *mesh) for model, meshes in MESHES.items() for mesh in meshes]
-    if _LAYOUTS.value:
-        asked = list(map(layouts.parse, _LAYOUTS.value))
+    every = [f"{model}-{mesh}" for model, meshes in MESHES.items() for mesh in meshes]
+    asked = list(map(layouts.parse, _LAYOUTS.value or every))
     for done, layout in enumerate(asked, start=1):
         _log.info("%s, %d of %d", layout.name, done, len(asked))
         layouts.compile_once(layout, workdir)
     command = ".venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling"
     command += f" --layouts={','.join(_LAYOUTS.value)}" if _LAYOUTS.value else ""
-    results = [layouts.read(layout, workdir) for layout in asked]
-    page = scaling_page.document(results, command)
+    page = scaling_page.document([layouts.read(layout, workdir) for layout in asked], command)
     files.write(pathlib.Path(_OUTPUT.value), page.encode())
     _log.info("%s is written", _OUTPUT.value)
 

@@ -1,12 +1,12 @@
 """The benchmark: what it times is what it says it times."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from experiments.benchmarks import speed_tables, worker, workloads
+from experiments import benchmark
+from experiments.benchmarks import timing, worker, workloads
 from transformer_jax import errors
 from transformer_jax.data import dataset as dataset_lib
 
@@ -18,8 +18,8 @@ def dataset(make_config, cache_dir):
 
 
 def test_padded_and_packed_batches_hold_whole_sentence_pairs(dataset, tmp_path):
-    workload = workloads.all_workloads()["base"]
-    workloads.write(tmp_path / "batches.npz", dataset, workload)
+    positions = workloads.config("base").train.batch_tokens
+    workloads.write(tmp_path / "batches.npz", dataset, "base")
     pairs = {
         (tuple(dataset.source[i].tolist()), tuple(dataset.target[i].tolist()))
         for i in range(len(dataset.source))
@@ -28,7 +28,7 @@ def test_padded_and_packed_batches_hold_whole_sentence_pairs(dataset, tmp_path):
         batches = workloads.read(tmp_path / "batches.npz", kind)
         assert len(batches) == workloads.BATCHES
         for batch in batches:
-            assert batch.labels.shape == (workload.positions // length, length)
+            assert batch.labels.shape == (positions // length, length)
             for row in range(len(batch.labels)):
                 segments = range(1, batch.target.segments[row].max() + 1)
                 assert len(segments) == 1 or kind == "packed"
@@ -40,111 +40,117 @@ def test_padded_and_packed_batches_hold_whole_sentence_pairs(dataset, tmp_path):
         workloads.real_tokens(workloads.read(tmp_path / "batches.npz", kind))
         for kind in ("padded", "packed")
     )
-    assert padded < packed <= workload.positions
+    assert padded < packed <= positions
 
 
-def row(name, seconds, tokens, positions):
-    work = speed_tables.StepWork(flops=1e9, positions=positions, tokens=tokens)
-    return speed_tables.SpeedRow("small", name, "float32", seconds, work, 0.0, 1.0, 10**9)
+def row(name, seconds, **says):
+    about = {"workload": "small", "row": name, "dtype": "float32", "peak_bytes": 10**9}
+    return {**about, "machine": "this machine", "seconds": seconds, **says}
+
+
+def training(name, seconds, tokens=30, **says):
+    return row(name, seconds, flops=1e9, positions=100, tokens=tokens, **says)
+
+
+def compared(*rows):
+    timing.compare(rows, benchmark.PEERS)
+    return list(rows)
 
 
 def test_ratios_are_taken_round_by_round():
-    ours, peer = row("ours", [1.0, 4.0, 1.0], 60, 100), row("torch", [2.0, 4.0, 6.0], 30, 100)
-    assert speed_tables.ratios(ours, peer, "tokens") == (4.0, 2.0, 12.0)
-    assert speed_tables.ratios(ours, peer, "positions") == (2.0, 1.0, 6.0)
+    ours = training("ours", [1.0, 4.0, 1.0], 60)
+    peer = training("torch", [2.0, 4.0, 6.0])
+    assert timing.ratios(ours, peer, "tokens") == (4.0, 2.0, 12.0)
+    assert timing.ratios(ours, peer, "positions") == (2.0, 1.0, 6.0)
 
 
 def test_the_report_sets_rows_beside_ceiling_and_peer(tmp_path, capsys):
-    ceiling = speed_tables.SpeedRow(
-        "small", "product", "float32", [0.5, 0.5], speed_tables.StepWork(2e9), 0.0, 1.0, 10**9
+    rows = compared(
+        row("product", [0.5, 0.5], flops=2e9),
+        row("narrow product", [0.5, 0.5], flops=8e9, dtype="bfloat16"),
+        training("ours", [1.0, 1.0], 60),
+        training("narrow", [0.5, 0.5], 60, dtype="bfloat16"),
+        training(benchmark.TORCH, [2.0, 2.0]),
+        row("input", [0.1, 0.1], positions=100, tokens=60),
     )
-    reading = dataclasses.replace(
-        row("input", [0.1, 0.1], 60, 100), work=speed_tables.StepWork(0, 100, 60)
-    )
-    evaluation = dataclasses.replace(
-        reading, name="evaluation", work=speed_tables.StepWork(sentences=8)
-    )
-    evaluation = dataclasses.replace(evaluation, seconds=[1.0, 1.0])
-    rows = [
-        ceiling,
-        row("ours", [1.0, 1.0], 60, 100),
-        row("torch", [2.0, 2.0], 30, 100),
-        reading,
-        evaluation,
-    ]
-    speed_tables.write(tmp_path, rows, ["torch"], "this machine")
+    evaluation = compared(row("evaluation", [1.0, 1.0], sentences=8))
+    benchmark.write(tmp_path, [*rows, *evaluation], ["a note"])
     records = [json.loads(line) for line in (tmp_path / "benchmark.jsonl").read_text().splitlines()]
-    ours = records[1]
-    assert ours["share_of_ceiling"] == 0.25
+    _, _, ours, narrow, _, reading, evaluated = records
+    assert (ours["share_of_ceiling"], narrow["share_of_ceiling"]) == (0.25, 0.125)
     assert ours["tokens_per_second"] == 60
-    assert ours["tokens_ratio_to_torch"] == [4.0, 4.0, 4.0]
-    assert "| small | ours | 1,000 | 60 | 4.00 (4.00–4.00) |" in (
-        tmp_path / "benchmark.md"
-    ).read_text(encoding="utf-8")
-    assert not any("ratio" in name for each in records[3:] for name in each)
-    assert records[3]["tokens_per_second"] == 600
-    assert records[4]["sentences_per_second"] == 8
-    assert "this machine" in capsys.readouterr().out
+    assert ours[f"tokens_ratio_to_{benchmark.TORCH}"] == [4.0, 4.0, 4.0]
+    assert narrow[f"positions_ratio_to_{benchmark.TORCH}"] == [4.0, 4.0, 4.0]
+    table = (tmp_path / "benchmark.md").read_text(encoding="utf-8")
+    assert (
+        "| small | ours | 1,000 | 60 | 4.00 (4.00–4.00) | 100 | 2.00 (2.00–2.00) | 1 | 25% |"
+        in table
+    )
+    assert "| small | evaluation | 8.0 |" in table
+    assert not any("ratio" in name for each in (reading, evaluated) for name in each)
+    assert reading["tokens_per_second"] == 600
+    assert evaluated["sentences_per_second"] == 8
+    printed = capsys.readouterr().out
+    assert "this machine" in printed
+    assert "a note" in printed
 
 
-def test_only_rows_that_took_turns_are_compared(tmp_path):
-    first = [row("ours", [1.0], 60, 100), row("torch", [2.0], 30, 100)]
-    later = [
-        dataclasses.replace(row("other", [1.0], 60, 100), group=1),
-        dataclasses.replace(row("torch", [4.0], 30, 100), group=1, shown=False),
-    ]
-    products = [
-        speed_tables.SpeedRow(
-            "small",
-            "product",
-            "float32",
-            [0.5],
-            speed_tables.StepWork(2e9),
-            0.0,
-            1.0,
-            10**9,
-            group=group,
-        )
-        for group in (0, 1)
-    ]
-    speed_tables.write(tmp_path, [*products, *first, *later], ["torch"], "this machine")
-    lines = (tmp_path / "benchmark.jsonl").read_text().splitlines()
-    found = {record["row"]: record for record in map(json.loads, lines)}
-    assert len(lines) == 5  # torch's second time is there to compare with
-    assert found["ours"]["tokens_ratio_to_torch"] == [4.0, 4.0, 4.0]
-    assert found["other"]["tokens_ratio_to_torch"] == [8.0, 8.0, 8.0]
+def test_only_rows_that_took_turns_are_compared():
+    first = compared(training("ours", [1.0], 60), training(benchmark.TORCH, [2.0]))
+    later = compared(training("ours", [1.0], 60), training(benchmark.TORCH, [4.0]))
+    alone = compared(training("ours", [1.0], 60))
+    ratio = f"tokens_ratio_to_{benchmark.TORCH}"
+    assert first[0][ratio] == (4.0, 4.0, 4.0)
+    assert later[0][ratio] == (8.0, 8.0, 8.0)
+    assert ratio not in alone[0]
+
+
+def test_translations_are_compared_with_the_peers(tmp_path):
+    ours = row("ours", [2.0], sentences=4, translations=[[1], [2, 3], [4], [5]])
+    peer = row(benchmark.CTRANSLATE2, [1.0], sentences=4, translations=[[1], [2], [4], [5]])
+    rows = compared(ours, peer)
+    benchmark.write(tmp_path, rows, [])
+    table = (tmp_path / "benchmark.md").read_text(encoding="utf-8")
+    assert "| small | ours | 2.0 | 0.50 (0.50–0.50) | 75.0% |" in table
+    assert "translations" not in json.loads(
+        (tmp_path / "benchmark.jsonl").read_text().split("\n")[0]
+    )
+
+
+def test_what_follows_from_a_workloads_rows_is_said():
+    rows = compared(
+        training(benchmark.OURS, [2.0, 2.0], 60),
+        training(benchmark.OURS_BFLOAT16, [1.0, 0.5], 60),
+        training(benchmark.TORCH, [3.0, 3.0], 60),
+    )
+    rows += compared(row(benchmark.READING, [0.1, 0.1], positions=100, tokens=60))
+    rows += compared(row(benchmark.EVALUATION, [3.0, 3.0], sentences=30))
+    alone, to_ours, to_torch = benchmark.notes(rows)
+    assert "delivers 20 times what training reads" in alone
+    assert f"{benchmark.OURS_BFLOAT16} trains on 3.00 (2.00–4.00) times" in to_ours
+    assert f"4.50 (3.00–6.00) times as many real tokens a second as {benchmark.TORCH}" in to_torch
 
 
 def test_evaluations_share_is_that_of_the_papers_schedule():
-    training = row("ours", [2.0], 60, 100)
-    evaluation = speed_tables.SpeedRow(
-        "small",
-        "evaluation",
-        "float32",
-        [3.0],
-        speed_tables.StepWork(sentences=30),
-        0.0,
-        1.0,
-        10**9,
-    )
+    ours, evaluation = compared(training("ours", [2.0]), row("evaluation", [3.0], sentences=30))
     # 300 s for 3,000 sentences, after 5,000 × 24,576 positions at 50 a second.
     expected = 300 / (300 + 5000 * 24_576 / 50)
-    assert speed_tables.evaluation_share(training, evaluation) == pytest.approx(expected)
+    assert benchmark.evaluation_share(ours, evaluation) == pytest.approx(expected)
 
 
 def test_a_worker_answers_with_seconds_and_memory():
-    started = worker.Worker("ours:Ceiling", {"dtype": "float32"})
+    started = worker.Worker("ours:ceiling", {"dtype": "float32"})
     try:
-        assert started.ready["work"] == {"flops": 2 * 2048**3}
+        assert started.ready["flops"] == 2 * 2048**3
         one, peak = started.run(1)
         many, _ = started.run(8)
         assert 0 < one < many < 600
         assert peak > 2048**2 * 4
-        assert np.isfinite(started.first_step_seconds)
+        assert np.isfinite(started.ready["first_step_seconds"])
     finally:
         started.close()
 
 
 def test_a_worker_that_fails_says_so():
     with pytest.raises(errors.RunError, match="AttributeError: module"):
-        worker.Worker("ours:None", {})
+        worker.Worker("ours:none", {})

@@ -1,11 +1,9 @@
 """Measuring on a lent machine: done once, gone on with, and what is said is what is computed."""
 
-import dataclasses
 import json
 import pathlib
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +16,7 @@ from experiments import on_gpu
 from experiments.benchmarks import made_up, pieces, worker
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import errors, models
+from transformer_jax import errors, files, models
 from transformer_jax.distributed import hosts, sharding
 from transformer_jax.models import kernels
 from transformer_jax.training import step as step_lib
@@ -26,16 +24,14 @@ from transformer_jax.training import step as step_lib
 HOUR = 3600.0
 
 
-@dataclasses.dataclass
-class Made:
+class Made(pieces.Piece):
     """A piece whose result is made up."""
 
-    does: Callable[[], Mapping[str, Any]]
-    asked: Any = ()
-    goes_on: bool = False
-    times: int = 0
+    def __init__(self, does: Callable[[], Mapping[str, Any]], asked: Any = ()) -> None:
+        super().__init__(asked, self._measure)
+        self.does, self.times = does, 0
 
-    def measure(self, name: str, workdir: pathlib.Path) -> Mapping[str, Any]:
+    def _measure(self, name: str) -> Mapping[str, Any]:
         self.times += 1
         return self.does()
 
@@ -74,12 +70,15 @@ def test_what_is_asked_otherwise_is_measured_anew(tmp_path):
 
 def test_a_piece_that_fails_is_recorded_and_the_others_go_on(tmp_path):
     some = {"one": Made(fails), "two": Made(found)}
-    for retry, times in ((False, 1), (False, 1), (True, 2)):
-        assert on_gpu.measure_all(some, tmp_path, HOUR, retry_failed=retry) == 1
-        assert (some["one"].times, some["two"].times) == (times, 1)
+    for _ in range(2):
+        assert on_gpu.measure_all(some, tmp_path, HOUR) == 1
+        assert (some["one"].times, some["two"].times) == (1, 1)
     assert on_gpu.read(tmp_path)["one"]["error"] == "RuntimeError: no such kernel"
     some["one"].does = found
-    assert on_gpu.measure_all(some, tmp_path, HOUR, retry_failed=True) == 0
+    record = tmp_path / on_gpu.NAME
+    record.write_text("".join(record.read_text().splitlines(keepends=True)[1:]))
+    assert on_gpu.measure_all(some, tmp_path, HOUR) == 0
+    assert (some["one"].times, some["two"].times) == (2, 1)
 
 
 def test_what_the_time_does_not_suffice_for_is_left_for_the_next_call(tmp_path):
@@ -94,20 +93,12 @@ def test_what_the_time_does_not_suffice_for_is_left_for_the_next_call(tmp_path):
 
 
 def test_a_piece_that_no_call_is_long_enough_for_does_not_stop_the_others(tmp_path):
-    some = {"one": Made(forever), "two": Made(found), "sweep": Made(forever, goes_on=True)}
-    codes = [on_gpu.measure_all(some, tmp_path, 0.5) for _ in range(3)]
-    assert codes == [hosts.RUN_AGAIN] * 3  # a sweep is never given up
+    some = {"one": Made(forever), "two": Made(found)}
+    codes = [on_gpu.measure_all(some, tmp_path, 0.5) for _ in range(2)]
+    assert codes[-1] == 1  # the first call may have had time for both
+    assert some["one"].times == 1
     assert "takes more than" in on_gpu.read(tmp_path)["one"]["error"]
     assert list(on_gpu.read(tmp_path)) == ["one", "two"]
-
-
-def test_a_sweep_that_failed_goes_on_all_the_same(tmp_path):
-    """As where the one before was killed, and what it had started was still at work."""
-    piece = Made(fails, goes_on=True)
-    assert on_gpu.measure_all({"sweep": piece}, tmp_path, HOUR) == 1
-    piece.does = found
-    assert on_gpu.measure_all({"sweep": piece}, tmp_path, HOUR) == 0
-    assert piece.times == 2
 
 
 def test_a_piece_that_a_call_was_too_short_for_is_tried_by_a_longer_one(tmp_path):
@@ -125,50 +116,10 @@ def test_a_damaged_record_is_refused(tmp_path):
         on_gpu.read(tmp_path)
 
 
-STOPPABLE = """
-import pathlib, signal, sys, time
-folder = pathlib.Path(sys.argv[1].removeprefix("--workdir="))
-def stop(*_):
-    (folder / "saved").touch()
-    sys.exit(130)
-signal.signal(signal.SIGTERM, stop)
-if not (folder / "saved").exists():
-    folder.mkdir()
-    time.sleep(60)
-(folder / "row/seed0").mkdir(parents=True)
-(folder / "row/seed0/result.json").touch()
-"""
-
-
-def test_a_sweep_is_told_to_stop_and_goes_on(tmp_path, monkeypatch):
-    (tmp_path / "stoppable.py").write_text(STOPPABLE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    name, sweep = pieces.sweep("mine stoppable", [])
-    seconds = 2.0
-    while not (tmp_path / "mine").exists():  # Python may take long to start
-        assert on_gpu.measure_all({name: sweep}, tmp_path, seconds) == hosts.RUN_AGAIN
-        seconds *= 2
-    assert (tmp_path / "mine/saved").exists()
-    assert on_gpu.measure_all({name: sweep}, tmp_path, HOUR) == 0
-    assert on_gpu.read(tmp_path)["mine"]["results"] == ["mine/row/seed0"]
-
-
-def test_what_a_failed_sweep_said_last_is_recorded(tmp_path):
-    name, sweep = pieces.sweep("mine experiments.table3 --config=configs/none.py", [])
-    assert on_gpu.measure_all({name: sweep}, tmp_path, HOUR) == 1
-    assert "configs/none.py" in on_gpu.read(tmp_path)["mine"]["error"]
-
-
-@pytest.mark.parametrize("text", ["", "one", "base experiments.table3", "../x experiments.table3"])
-def test_what_describes_no_sweep_is_refused(text):
-    with pytest.raises(errors.UserError, match="--sweep="):
-        pieces.sweep(text, ["base"])
-
-
 def test_a_contenders_error_is_what_its_worker_says():
     options = {"config": {}, "dtype": "bfloat16", "sentences": 4}
     with pytest.raises(errors.RunError, match="UserError: the config lacks"):
-        worker.Worker("made_up:Search", options)
+        worker.Worker("made_up:search", options)
 
 
 def test_made_up_batches_are_packed_as_training_packs_and_as_long_as_wmts(make_config):
@@ -197,7 +148,7 @@ def test_agreement_tells_kernels_from_rounding(make_config, monkeypatch):
     config = config_lib.to_dict(make_config())
 
     def compare() -> Mapping[str, Mapping[str, Any]]:
-        return made_up.Agreement(config, "bfloat16", "fused").facts
+        return made_up.agreement(config, "bfloat16", "fused").says
 
     same = compare()  # on a CPU there is no other kernel
     assert same["fused bfloat16 from plain bfloat16"] == {"logits": 0, "gradient": 0}
@@ -232,10 +183,11 @@ def test_a_kernel_that_hides_its_products_does_as_much(make_config, monkeypatch)
 
     monkeypatch.setattr(kernels, "on", lambda model, platform: model)
     monkeypatch.setattr(kernels, "fused", hidden)
-    plain, fused = (made_up.MadeUpTraining(config, "bfloat16", kernel) for kernel in kernels.KINDS)
-    assert fused.work == plain.work
+    plain, fused = (made_up.training(config, "bfloat16", kernel).says for kernel in kernels.KINDS)
+    for measure in ("flops", "positions", "tokens"):
+        assert fused[measure] == plain[measure] > 0
     # What is timed has fewer products, which shows that the kernel is the one asked for.
-    assert fused.facts["program_bytes"] < plain.facts["program_bytes"]
+    assert fused["program_bytes"] < plain["program_bytes"]
 
 
 def command(workdir: pathlib.Path, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -259,26 +211,17 @@ def rows_of(workdir: pathlib.Path, piece: str) -> Sequence[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_the_whole_command(tmp_path, make_config):
-    """Pieces and a sweep are measured; another machine goes on from the archive."""
+    """Pieces are measured; another machine goes on from the record."""
     there, here = tmp_path / "there", tmp_path / "here"
-    values = {**tiny.OVERRIDES, "model.num_layers": 3, "model.num_heads": 8, "model.d_ff": 8}
-    values |= {"model.d_k": 8, "model.d_v": 8}  # which Table 3 can be scaled to
-    flags = " ".join(f"--config.{name}={value}" for name, value in values.items())
-    sweep = f"mine experiments.table3 --config=configs/toy.py --rows=base {flags}"
-    chosen = "--pieces=base,decoding-4,mine"
-    done = command(there, chosen, f"--sweep={sweep}")
+    chosen = "--pieces=base,decoding-4"
+    done = command(there, chosen)
     assert done.returncode == 0, done.stderr
-    (there / "mine").rename(there / "elsewhere")  # nothing but the archive is left
-    here.mkdir()
-    with tarfile.open(there / on_gpu.ARCHIVE) as archive:
-        assert not any("checkpoints" in name or "cache" in name for name in archive.getnames())
-        archive.extractall(here, filter="data")
-    result = (here / "mine/base/seed0/result.json").read_bytes()
-    again = command(here, chosen, f"--sweep={sweep} --seeds=1")  # asked in other words
+    assert "sentences" in done.stdout  # of the table
+    files.write(here / on_gpu.NAME, (there / on_gpu.NAME).read_bytes())
+    again = command(here, f"{chosen},ceiling")
     assert again.returncode == 0, again.stderr
-    assert [line.split()[1] for line in again.stderr.splitlines() if "begins" in line] == ["mine:"]
-    assert "1 of 1 runs are done; 0 to go" in (here / "mine.log").read_text()
-    assert (here / "mine/base/seed0/result.json").read_bytes() == result
+    began = [line.split()[1] for line in again.stderr.splitlines() if "begins" in line]
+    assert began == ["ceiling:"]
 
     ceiling, base = rows_of(there, "base")
     assert "CPU cores" in base["machine"]
@@ -311,7 +254,6 @@ def test_a_mistake_is_one_line(server, tmp_path):
     for flags, message in (
         (["--pieces=bas"], "no piece matches 'bas'"),
         (["--base=configs/none.py"], "configs/none.py"),
-        (["--sweep=mine"], "should be a name, a module and its flags"),
         (["--sentences=0"], "should be a whole number"),
         (["--base=configs/toy.py", "--base.model.d_kk=3"], "d_kk"),
         (["--base.model.d_k=3"], "base.model.d_k"),

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec
 
-from experiments.benchmarks import compiled, network, partitioned
+from experiments.benchmarks import compiled, hlo, network, partitioned
+from tests.accelerators import programs
 from transformer_jax import models
 from transformer_jax.distributed import sharding
 from transformer_jax.training import step as step_lib
@@ -42,12 +43,12 @@ def sent_by(make_config, overrides):
     model = models.build(config.model, config.data.vocab_size)
     shapes, _ = step_lib.state_shapes_and_shardings(model, config, mesh)
     text = step_lib.compile_step(model, config, mesh).as_text()
-    found = partitioned.collectives(partitioned.parse(text or ""), 8)
+    found = partitioned.collectives(hlo.read(text or ""), 8)
     return config, sum(leaf.size for leaf in jax.tree.leaves(shapes.params)), found
 
 
 def test_what_a_text_says_is_counted_as_often_as_it_runs():
-    module = partitioned.parse(TURNS)
+    module = hlo.read(TURNS)
     assert partitioned.collectives(module, 8) == [
         partitioned.Collective("all-reduce", 4 * 8 * 2, (0, 1, 2, 3), times=5),
         partitioned.Collective("all-reduce", 4 + 2 * 6 * 4, tuple(range(8))),
@@ -57,11 +58,11 @@ def test_what_a_text_says_is_counted_as_often_as_it_runs():
 
 
 def test_a_loop_of_unknown_length_is_no_count():
-    module = partitioned.parse(HLO)
+    module = hlo.read(HLO)
     with pytest.raises(ValueError, match="how often"):
         partitioned.collectives(module, 8)
     with pytest.raises(ValueError, match="ENTRY"):
-        partitioned.parse("no program")
+        hlo.read("no program")
 
 
 # As a TPU's compiler writes them: a gather that runs beside a product, in three fusions; an
@@ -136,10 +137,10 @@ SCATTER = partitioned.Collective("reduce-scatter", 16 * 4, tuple(range(8)))
 
 
 def test_a_tpus_text_is_read_as_what_it_runs():
-    module = partitioned.parse(TPU)
+    module = hlo.read(TPU)
     assert partitioned.collectives(module, 8) == [GATHER, PERMUTE, SCATTER]
-    assert partitioned.cycles(module) == 300 + 6 * 10 + 500
-    assert partitioned.wide_products(module) == ["both.2"]
+    assert programs.cycles(module) == 300 + 6 * 10 + 500
+    assert programs.wide_products(module) == ["both.2"]
 
 
 def test_a_collective_hides_as_much_as_stands_before_it_is_awaited(monkeypatch):
@@ -182,12 +183,12 @@ ENTRY %main (p0: f32[4,8]) -> f32[4,4] {
 
 
 def test_a_gpus_text_is_read_as_what_it_runs():
-    module = partitioned.parse(GPU)
-    assert partitioned.wide_products(module) == ["c.1"]
+    module = hlo.read(GPU)
+    assert programs.wide_products(module) == ["c.1"]
     assert partitioned.collectives(module, 2) == [
         partitioned.Collective("all-reduce", 64, (0, 1), beside=True)
     ]
-    assert partitioned.moved_bytes(module) == (128 + 64) + (64 + 2 * 128) + (64 + 2 * 64)
+    assert programs.moved_bytes(module) == (128 + 64) + (64 + 2 * 128) + (64 + 2 * 64)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_a_gpus_text_is_read_as_what_it_runs():
 )
 def test_every_form_of_groups_is_read(text, group):
     line = f"  %c = f32[3]{{0}} all-reduce(%x), replica_groups={text}"
-    module = partitioned.parse(f"ENTRY %main (p: f32[3]) -> f32[3] {{\n{line}\n}}\n")
+    module = hlo.read(f"ENTRY %main (p: f32[3]) -> f32[3] {{\n{line}\n}}\n")
     assert [one.group for one in partitioned.collectives(module, 8)] == [group]
 
 
@@ -229,7 +230,7 @@ def test_collectives_written_by_hand_send_what_was_written():
         check_vma=False,
     )
     text = jax.jit(split).lower(whole).compile().as_text()
-    found = partitioned.collectives(partitioned.parse(text or ""), 8)
+    found = partitioned.collectives(hlo.read(text or ""), 8)
     by_kind = {one.kind: one for one in found if one.kind != "all-reduce"}
     assert by_kind["all-gather"].array_bytes == 4 * 8 * 16 * 4
     assert by_kind["all-gather"].group == (0, 1, 2, 3)
@@ -264,18 +265,18 @@ def test_each_part_sums_all_gradients_and_the_shared_matrix_three_times(make_con
     assert {(one.kind, one.group, one.times) for one in found} == {
         ("all-reduce", tuple(range(8)), parts)
     }
-    total = partitioned.total_bytes(found, "all-reduce")
+    total = programs.total_bytes(found, "all-reduce")
     assert total == parts * 4 * (parameters + 2 * shared + losses)
 
 
 def test_fsdp_gathers_its_parameters_and_no_activations(make_config):
     config, parameters, found = sent_by(make_config, {"mesh.data": 1, "mesh.fsdp": 8})
-    gathered = partitioned.total_bytes(found, "all-gather")
+    gathered = programs.total_bytes(found, "all-gather")
     # Norms and the feed-forward's inner biases have no axis that is shared out.
     sizes = config.model
     whole = sizes.num_layers * (5 * 2 * sizes.d_model + 2 * sizes.d_ff)
     assert 4 * (parameters - whole) <= gathered <= 2 * 4 * parameters  # backwards perhaps once more
     shared = config.data.vocab_size * config.model.d_model
-    summed = partitioned.total_bytes(found, "all-reduce")
+    summed = programs.total_bytes(found, "all-reduce")
     # The batch's activations of one layer alone would be more than all of it.
     assert summed <= 4 * (parameters + 2 * shared + config.train.batch_tokens)

@@ -13,11 +13,8 @@ from transformer_jax.data.toy import generator
 
 
 def _measurement(pairs, **quantities):
-    names = [
-        "text_bytes", "prepare_seconds", "prepare_peak_bytes", "cache_bytes", "start_seconds",
-        "pairs_a_second", "read_peak_bytes",
-    ]  # fmt: skip
-    return scale.Measurement(pairs, **{**dict.fromkeys(names, 1.0), **quantities})
+    names = [column.key for column in scale.COLUMNS]
+    return {**dict.fromkeys(names, 1.0), "pairs": pairs, **quantities}
 
 
 def test_a_prediction_goes_on_in_a_straight_line():
@@ -27,20 +24,20 @@ def test_a_prediction_goes_on_in_a_straight_line():
         _measurement(20, prepare_seconds=7.0, prepare_peak_bytes=2.0, pairs_a_second=3.0),
     ]
     predicted = scale.predict(measured, 100)
-    assert (predicted.pairs, predicted.pairs_a_second) == (100, 3.0)
-    assert predicted.prepare_seconds == pytest.approx(7.0 + 0.2 * 80)
-    assert predicted.prepare_peak_bytes == pytest.approx(2.0)
+    assert (predicted["pairs"], predicted["pairs_a_second"]) == (100, 3.0)
+    assert predicted["prepare_seconds"] == pytest.approx(7.0 + 0.2 * 80)
+    assert predicted["prepare_peak_bytes"] == pytest.approx(2.0)
 
 
 def test_pairs_join_pairs_of_the_corpus(tmp_path):
     train, _ = generator.sentences(50, 1, 0)
-    ours, theirs = [pair.english for pair in train], [pair.german for pair in train]
-    scale.write_corpus(ours, theirs, tmp_path / "corpus", ("en", "de"), 200)
+    pairs = [(pair.english, pair.german) for pair in train]
+    scale.write_corpus(pairs, tmp_path / "corpus", ("en", "de"), 200)
     english, german = (text.read_lines(tmp_path / f"corpus.{end}") for end in ("en", "de"))
     assert len(english) == len(german) == 200
     words = sum(len(line.split()) for line in english) / 200
     assert 0.7 * scale.WORDS < words < 1.4 * scale.WORDS
-    translations = dict(zip(ours, theirs, strict=True))
+    translations = dict(pairs)
     for one, other in zip(english, german, strict=True):
         assert other.startswith(
             tuple(german for english, german in translations.items() if one.startswith(english))

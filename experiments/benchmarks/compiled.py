@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from experiments.benchmarks import network, partitioned
+from experiments.benchmarks import hlo, network, partitioned
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.distributed import memory, sharding
@@ -32,13 +32,13 @@ _NO_TPU_HERE = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What is known of a compiled step on each of some chips.
+    """A compiled step on each of some chips.
 
     Attributes:
       memory_bytes: that it takes.
       computing: seconds of its operations, by the compiler's estimate of their cycles, at the clock
         at which a chip's matrix units reach the published rate.
-      products: seconds of those that are matrix products, with what is fused with them.
+      products: seconds of those that hold a matrix product.
       sending: seconds by which its collectives, by published rates, make it longer.
       links: seconds of all its collectives, one after another.
       sent_bytes: of these, by the ring algorithm.
@@ -76,7 +76,7 @@ def chips(kind: str, number: int) -> Sequence[Any]:
             f"--compile estimates no time on {kind}, only on {', '.join(compilers)}: plan for one "
             "of these, or leave --compile out"
         )
-    slices = {_size(name): name for name in compilers[kind]["slices"]}
+    slices = {math.prod(map(int, name.split("x"))): name for name in compilers[kind]["slices"]}
     if number not in slices:
         raise errors.UserError(
             f"there is no slice of {number} {kind}: the numbers are {', '.join(map(str, slices))}"
@@ -112,29 +112,23 @@ def read(program: jax.stages.Compiled, kind: str, number: int) -> Program:
 
 
 def of_text(text: str, memory_bytes: int, kind: str, number: int) -> Program:
-    """What a program's text says, which is walked as a chip would.
+    """What a program's text says, which is walked as each of so many chips of a kind would.
 
     Operations follow one another, and so do collectives. One that the program begins before it
     awaits it takes time only as far as what stands between is done sooner.
-
-    Args:
-      text: the program's.
-      memory_bytes: that it takes.
-      kind: of chips.
-      number: of chips.
     """
     torus = network.torus(kind)
     hertz = 1e9 * network.read_data()["compilers"][kind]["gigahertz"]
     now = free = computing = products = links = 0.0  # free: when the links are
     ends: dict[str, float] = {}
-    module = partitioned.parse(text)
+    module = hlo.read(text)
     for event in partitioned.events(module, number):
         match event:
             case partitioned.Computing(cycles, product):
                 computing += cycles / hertz
                 products += product * cycles / hertz
                 now += cycles / hertz
-            case partitioned.Sending(_, one, key):
+            case partitioned.Sending(key, one):
                 seconds = torus.seconds(one)
                 links += seconds
                 free = ends[key] = max(now, free) + seconds
@@ -144,8 +138,3 @@ def of_text(text: str, memory_bytes: int, kind: str, number: int) -> Program:
     found = partitioned.collectives(module, number)
     sent = sum(one.sent_bytes for one in found)
     return Program(memory_bytes, computing, products, now - computing, links, sent, found)
-
-
-def _size(slice_name: str) -> int:
-    """Chips in 2x4."""
-    return math.prod(map(int, slice_name.split("x")))

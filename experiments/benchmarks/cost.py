@@ -12,7 +12,7 @@ from experiments.benchmarks import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.distributed import sharding
-from transformer_jax.models import dropout, embedding, interface
+from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses
 
 # A model is traced for so many rows, more than any axis has: an array whose size this prime divides
@@ -109,18 +109,24 @@ def _traced(
     sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int], samples: bool
 ) -> _Counted:
     model = models.build(sizes, vocab_size)
-    params, batch = _shapes(model, lengths)
+    key: Any = jax.eval_shape(lambda: jax.random.key(0))
     scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
     optional = (sizes.attention_dropout_rate, sizes.feed_forward_dropout_rate)
     rates = dropout.Rates(scalar, *(scalar if rate else None for rate in optional))
+    source, target = (
+        sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
+        for length in lengths
+    )
+    batch = sequences.Batch(source, target, target.tokens)
 
     def backward(params: Any, batch: sequences.Batch, rates: Any, key: Any, sampling: Any) -> Any:
         rest = batch, rates, key, sampling
         outputs, kept = jax.vjp(lambda params: models.outputs(model, params, *rest), params)
         return embedding.logits(embedding.of(params), outputs), outputs, kept
 
-    arguments = (params, batch, rates, _key(), scalar if samples else None)
     with jax.sharding.use_abstract_mesh(_SEVERAL):
+        params = nn.unbox(jax.eval_shape(model.init, key, source, target))
+        arguments = (params, batch, rates, key, scalar if samples else None)
         forward, (_, *kept) = jax.make_jaxpr(backward, return_shape=True)(*arguments)
     leaves = jax.tree.leaves(kept)
     ours = [leaf.size for leaf in leaves if leaf.dtype == jnp.bfloat16]
@@ -132,18 +138,3 @@ def _traced(
         sum(size for size in masks if size % _ROWS == 0) // _ROWS,
         sum(size for size in ours if size % _ROWS),
     )
-
-
-def _shapes(model: interface.Architecture, lengths: tuple[int, int]) -> tuple[Any, sequences.Batch]:
-    """Parameters and a batch of packed rows of such lengths, without making them."""
-    source, target = (
-        sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
-        for length in lengths
-    )
-    with jax.sharding.use_abstract_mesh(_SEVERAL):
-        params = nn.unbox(jax.eval_shape(model.init, _key(), source, target))
-    return params, sequences.Batch(source, target, target.tokens)
-
-
-def _key() -> Any:
-    return jax.eval_shape(lambda: jax.random.key(0))

@@ -1,4 +1,4 @@
-"""CTranslate2 with the weights of a run of ours."""
+"""CTranslate2 with the weights of a run of ours, in float32."""
 
 import importlib
 import os
@@ -9,56 +9,41 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import decoding
+from experiments.benchmarks import decoding, worker
 from transformer_jax.models import positions
 
 ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are checked without
 
 
-class CTranslate2Decoding(decoding.DecodingContender):
-    """Beam search of CTranslate2 in float32."""
+def translating(workers: int, run: str, sentences: str, forced: bool) -> worker.Contender:
+    """Its beam search, of so many workers beside each other that share out the machine's cores."""
+    trained, sources = decoding.load(run, sentences, forced)
+    params = jax.tree.map(np.asarray, trained.params["params"])
+    words = ["<blank>", "<s>", "</s>", "<unk>"]
+    words += [f"<{i}>" for i in range(len(words), len(params["embedding"]))]
+    ids = {word: i for i, word in enumerate(words)}
+    texts = [[words[i] for i in tokens] + ["</s>"] for tokens in sources]
+    options: dict[str, Any] = {"beam_size": 4, "length_penalty": 0.6}
+    options |= {"max_batch_size": decoding.BATCH, "batch_type": "examples"}
+    if forced:
+        options |= dict.fromkeys(
+            ("min_decoding_length", "max_decoding_length"), decoding.FORCED_LENGTH
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        _specification(trained.config.model, params, words).save(folder)
+        translator = ctranslate2.Translator(
+            folder,
+            device="auto",
+            inter_threads=workers,
+            intra_threads=max(1, (os.cpu_count() or 1) // workers),
+            compute_type="float32",
+        )
 
-    def __init__(self, workers: int, **case: Any) -> None:
-        """Loads the case.
+    def translate() -> list[list[int]]:
+        found = translator.translate_batch(texts, **options)
+        return [[ids[word] for word in each.hypotheses[0]] for each in found]
 
-        Args:
-          workers: translators beside each other; the machine's cores are shared out over them.
-          case: as `decoding.DecodingContender` takes it.
-        """
-        self._workers = workers
-        super().__init__(**case)
-
-    def prepare(self) -> None:
-        """Converts the run."""
-        model = self.case.translator.config.model
-        params = jax.tree.map(np.asarray, self.case.translator.params["params"])
-        words = [f"<{i}>" for i in range(len(params["embedding"]))]
-        words[:4] = ["<blank>", "<s>", "</s>", "<unk>"]
-        self._ids = {word: i for i, word in enumerate(words)}
-        self._sources = [[words[i] for i in tokens] + ["</s>"] for tokens in self.case.sources]
-        self._options: dict[str, Any] = {
-            "beam_size": 4,
-            "length_penalty": 0.6,
-            "max_batch_size": decoding.BATCH,
-            "batch_type": "examples",
-        }
-        if self.case.forced:
-            length = decoding.FORCED_LENGTH
-            self._options |= {"min_decoding_length": length, "max_decoding_length": length}
-        with tempfile.TemporaryDirectory() as folder:
-            _specification(model, params, words).save(folder)
-            self._translator = ctranslate2.Translator(
-                folder,
-                device="auto",
-                inter_threads=self._workers,
-                intra_threads=max(1, (os.cpu_count() or 1) // self._workers),
-                compute_type="float32",
-            )
-
-    def translate(self) -> list[list[int]]:
-        """Translates all sentences."""
-        found = self._translator.translate_batch(self._sources, **self._options)
-        return [[self._ids[word] for word in each.hypotheses[0]] for each in found]
+    return decoding.translating(translate)
 
 
 def _specification(model: Any, params: Any, words: list[str]) -> Any:
@@ -81,17 +66,11 @@ def _specification(model: Any, params: Any, words: list[str]) -> Any:
     spec.decoder.projection.weight = params["embedding"]
     for n in range(model.num_layers):
         p, layer = params[f"encoder_{n}"], spec.encoder.layer[n]
-        _self_attention(layer.self_attention, p["attention"])
-        _norm(layer.self_attention.layer_norm, p["attention_residual"])
+        _attention(layer.self_attention, p, "attention", "query key value")
         _feed_forward(layer.ffn, p)
         p, layer = params[f"decoder_{n}"], spec.decoder.layer[n]
-        _self_attention(layer.self_attention, p["self_attention"])
-        _norm(layer.self_attention.layer_norm, p["self_attention_residual"])
-        cross = p["cross_attention"]
-        _linear(layer.attention.linear[0], cross["query"]["kernel"])
-        _linear(layer.attention.linear[1], _joined(cross, "key", "value"))
-        _linear(layer.attention.linear[2], cross["output"]["kernel"])
-        _norm(layer.attention.layer_norm, p["cross_attention_residual"])
+        _attention(layer.self_attention, p, "self_attention", "query key value")
+        _attention(layer.attention, p, "cross_attention", "query", "key value")
         _feed_forward(layer.ffn, p)
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
@@ -99,13 +78,18 @@ def _specification(model: Any, params: Any, words: list[str]) -> Any:
     return spec
 
 
-def _joined(attention: Any, *names: str) -> np.ndarray:
-    return np.concatenate([attention[name]["kernel"] for name in names], axis=1)
+def _attention(spec: Any, layer: Any, name: str, *joined: str) -> None:
+    """Its first matrices each join some of ours; its last is that of the output."""
+    for linear, parts in zip(spec.linear, (*joined, "output"), strict=True):
+        kernels = [layer[name][part]["kernel"] for part in parts.split()]
+        _linear(linear, np.concatenate(kernels, axis=1))
+    _norm(spec.layer_norm, layer[f"{name}_residual"])
 
 
-def _self_attention(spec: Any, attention: Any) -> None:
-    _linear(spec.linear[0], _joined(attention, "query", "key", "value"))
-    _linear(spec.linear[1], attention["output"]["kernel"])
+def _feed_forward(spec: Any, layer: Any) -> None:
+    for name, linear in (("inner", spec.linear_0), ("outer", spec.linear_1)):
+        _linear(linear, layer["feed_forward"][name]["kernel"], layer["feed_forward"][name]["bias"])
+    _norm(spec.layer_norm, layer["feed_forward_residual"])
 
 
 def _linear(spec: Any, kernel: np.ndarray, bias: np.ndarray | None = None) -> None:
@@ -115,9 +99,3 @@ def _linear(spec: Any, kernel: np.ndarray, bias: np.ndarray | None = None) -> No
 
 def _norm(spec: Any, residual: Any) -> None:
     spec.gamma, spec.beta = residual["norm"]["scale"], residual["norm"]["bias"]
-
-
-def _feed_forward(spec: Any, layer: Any) -> None:
-    for name, linear in (("inner", spec.linear_0), ("outer", spec.linear_1)):
-        _linear(linear, layer["feed_forward"][name]["kernel"], layer["feed_forward"][name]["bias"])
-    _norm(spec.layer_norm, layer["feed_forward_residual"])

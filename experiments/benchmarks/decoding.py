@@ -1,9 +1,12 @@
-"""What translating is timed on: a trained run, sentences of it, and how long translations get."""
+"""What translating is timed on: a trained run, sentences of it, and how long translations get.
 
-import dataclasses
+All search with beam 4 and alpha 0.6, the length penalty being length^alpha.
+"""
+
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from experiments.benchmarks import worker
 from transformer_jax.decoding import translator
 from transformer_jax.runs import run_folder
 
@@ -12,75 +15,24 @@ FORCED_SOURCE, FORCED_LENGTH = 16, 48  # tokens, each with its end token, where 
 FORCED_SENTENCES = 2 * BATCH  # of them, so that two workers have a batch each
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """Sentences to translate with beam 4 and alpha 0.6, the length penalty being length^alpha.
+def load(run: str, sentences: str, forced: bool) -> tuple[translator.Translator, list[list[int]]]:
+    """A trained run, and tokens, without end tokens, of sentences in a file, one a line.
 
-    Attributes:
-      translator: the trained run.
-      sources: token lists without end tokens.
-      forced: whether every translation has `FORCED_LENGTH` tokens, whatever the model says.
-    """
-
-    translator: translator.Translator
-    sources: Sequence[Sequence[int]]
-    forced: bool
-
-
-def load(run: str, sentences: Sequence[str], forced: bool) -> Case:
-    """The case of a run.
-
-    Args:
-      run: its folder.
-      sentences: in the source language.
-      forced: see `Case`; then all sources are cut to the same length.
+    Where each translation is forced to have `FORCED_LENGTH` tokens, whatever the model says, all
+    sources are cut to the same length.
     """
     loaded = run_folder.load(pathlib.Path(run))
-    sources = [tokens for tokens in loaded.tokenizer.encode(sentences) if tokens]
-    if forced:
-        length = FORCED_SOURCE - 1
-        sources = [tokens[:length] for tokens in sources if len(tokens) >= length][
-            :FORCED_SENTENCES
-        ]
-    return Case(loaded, sources, forced)
+    lines = pathlib.Path(sentences).read_text(encoding="utf-8").splitlines()
+    sources = [tokens for tokens in loaded.tokenizer.encode(lines) if tokens]
+    if not forced:
+        return loaded, sources
+    length = FORCED_SOURCE - 1
+    long = [tokens[:length] for tokens in sources if len(tokens) >= length]
+    return loaded, long[:FORCED_SENTENCES]
 
 
-class DecodingContender:
-    """Translates all sentences of a case at every step.
-
-    Attributes:
-      case: what is translated.
-      translations: of each sentence, without its end token.
-    """
-
-    compile_seconds = 0.0
-
-    def __init__(self, sentences: str, run: str, forced: bool) -> None:
-        """Loads a trained run and sentences.
-
-        Args:
-          sentences: the path of a file of them, one a line.
-          run: the trained run's folder.
-          forced: whether translations have a fixed length.
-        """
-        lines = pathlib.Path(sentences).read_text(encoding="utf-8").splitlines()
-        self.case = load(run, lines, forced)
-        self.prepare()
-        self.translations = self.translate()
-
-    def prepare(self) -> None:
-        """Makes what `translate` needs."""
-        raise NotImplementedError
-
-    def translate(self) -> list[list[int]]:
-        """Translates all sentences."""
-        raise NotImplementedError
-
-    def run(self, steps: int) -> None:
-        """Translates all sentences so many times."""
-        for _ in range(steps):
-            self.translate()
-
-    def peak_bytes(self) -> int | None:
-        """Not of interest."""
-        return None
+def translating(translate: Callable[[], Sequence[Sequence[int]]]) -> worker.Contender:
+    """Translates all sentences at every step, into tokens without end tokens."""
+    translations = translate()
+    says = {"translations": translations, "sentences": len(translations)}
+    return worker.Contender(translate, says)

@@ -8,17 +8,33 @@ whose shape is the result on one device.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-NAME = re.compile(r"%([\w.\-]+)")
+_NAME = re.compile(r"%([\w.\-]+)")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 # The name; its shape, which may be a tuple of shapes; the opcode; the operands; the attributes.
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)(.*)$")
+_CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?((?:%[\w.\-]+(?:, )?)+)")
+_ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CONDITION = re.compile(r"condition=%([\w.\-]+)")
-_BODY = re.compile(r"body=%([\w.\-]+)")
 _INDEX = re.compile(r"index=(\d+)")
+
+
+class Array(NamedTuple):
+    """The type and sizes of an array."""
+
+    dtype: str
+    sizes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What it takes, part of a byte as a whole one."""
+        bits = re.search(r"\d+", self.dtype)
+        return math.prod(self.sizes) * (-(-int(bits[0]) // 8) if bits else 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,57 +44,83 @@ class Instruction:
     name: str
     shape: str
     opcode: str
-    operands: str
+    arguments: str
     attributes: str
 
+    @property
+    def arrays(self) -> list[Array]:
+        """The result's, one or all of a tuple."""
+        return [
+            Array(dtype, tuple(int(size) for size in sizes.split(",") if size))
+            for dtype, sizes in _ARRAY.findall(self.shape)
+        ]
 
-Computations = Mapping[str, Sequence[Instruction]]
+    @property
+    def operands(self) -> list[str]:
+        """Names of the instructions whose results it takes."""
+        return _NAME.findall(self.arguments)
+
+    @property
+    def called(self) -> list[str]:
+        """Names of the computations that it calls."""
+        groups = _CALLED.findall(self.attributes)
+        return [name for group in groups for name in _NAME.findall(group)]
+
+    @property
+    def number(self) -> int | None:
+        """What it is, if it is a constant whole number."""
+        is_number = self.opcode == "constant" and self.arguments.isdigit()
+        return int(self.arguments) if is_number else None
 
 
-def turns(loop: Instruction, computations: Computations) -> int:
-    """How often a while loop runs its body.
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """A whole program.
 
-    A TPU's compiler does not write it down: there a counter, which begins at 0, is compared with a
-    constant, and the body adds another to it, which is more than 1 where turns were put together.
-
-    Raises:
-      ValueError: it is not known.
+    Attributes:
+      entry: the name of the computation that is run.
+      computations: the instructions of each, operands before what uses them.
     """
-    if found := _TRIP_COUNT.search(loop.attributes):
-        return int(found[1])
-    condition, body = (
-        computations.get(found[1], []) if (found := which.search(loop.attributes)) else []
-        for which in (_CONDITION, _BODY)
-    )
-    limits = [int(each.operands) for each in condition if _is_limit(each)]
-    counters = [each for each in condition if each.opcode == "get-tuple-element"]
-    if len(limits) == len(counters) == 1 and condition[-1].opcode == "compare":
-        step = _step(body, int(_INDEX.findall(counters[0].attributes)[0]))
-        if step:
-            return -(-limits[0] // step)
-    raise ValueError(f"the compiler does not know how often {loop.name} turns")
+
+    entry: str
+    computations: Mapping[str, Sequence[Instruction]]
+
+    def turns(self, loop: Instruction) -> int:
+        """How often a while loop runs its body.
+
+        A TPU's compiler does not write it down: there a counter, which begins at 0, is compared
+        with a constant, and the body adds another to it, which is more than 1 where turns were put
+        together.
+
+        Raises:
+          ValueError: it is not known.
+        """
+        if found := _TRIP_COUNT.search(loop.attributes):
+            return int(found[1])
+        found = _CONDITION.search(loop.attributes)
+        condition = self.computations.get(found[1], []) if found else []
+        limits = [each.number for each in condition if each.number is not None]
+        counters = [each for each in condition if each.opcode == "get-tuple-element"]
+        step = 0
+        if len(limits) == len(counters) == 1 and condition[-1].opcode == "compare":
+            step = self._step(loop, int(_INDEX.findall(counters[0].attributes)[0]))
+        if not step:
+            raise ValueError(f"the compiler does not know how often {loop.name} turns")
+        return -(-limits[0] // step)
+
+    def _step(self, loop: Instruction, place: int) -> int:
+        """The constant that a loop's body adds to what stands at a place; 0 if it is not known."""
+        body = [each for name in loop.called for each in self.computations[name]]
+        if not body or body[-1].opcode != "tuple":
+            return 0
+        named = {each.name: each for each in body}
+        counted = named[body[-1].operands[place]]
+        terms = [number for name in counted.operands if (number := named[name].number) is not None]
+        return terms[0] if counted.opcode == "add" and len(terms) == 1 else 0
 
 
-def _step(body: Sequence[Instruction], place: int) -> int:
-    """The constant that a loop's body adds to what stands at a place; 0 if it is not known."""
-    named = {each.name: each for each in body}
-    if not body or body[-1].opcode != "tuple":
-        return 0
-    counted = named[NAME.findall(body[-1].operands)[place]]
-    terms = [
-        int(named[name].operands)
-        for name in NAME.findall(counted.operands)
-        if _is_limit(named[name])
-    ]
-    return terms[0] if counted.opcode == "add" and len(terms) == 1 else 0
-
-
-def _is_limit(instruction: Instruction) -> bool:
-    return instruction.opcode == "constant" and instruction.operands.isdigit()
-
-
-def read(text: str) -> tuple[str, Computations]:
-    """The entry's name, and each computation's instructions, operands before what uses them.
+def read(text: str) -> Module:
+    """What `jax.stages.Compiled.as_text()` says.
 
     Raises:
       ValueError: there is no entry computation.
@@ -94,4 +136,4 @@ def read(text: str) -> tuple[str, Computations]:
             block.append(Instruction(*found.groups()))
     if not entry:
         raise ValueError("this is not the text of a module: it has no ENTRY")
-    return entry, computations
+    return Module(entry, computations)

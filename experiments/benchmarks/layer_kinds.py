@@ -7,7 +7,7 @@ paper's n² d leaves out the four d × d projections, with which it would be n²
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,16 @@ class Sizes:
     width: int
     kernel: int
     neighbourhood: int
+
+    @property
+    def input(self) -> tuple[int, ...]:
+        """The shape of a layer's input."""
+        return (self.batch, self.length, self.width)
+
+    @property
+    def matrix(self) -> tuple[int, ...]:
+        """The shape of a layer's matrices."""
+        return (self.width, self.width)
 
 
 def self_attention(queries: Inputs, keys: Inputs, values: Inputs) -> Inputs:
@@ -107,30 +117,15 @@ def _attend(queries: Inputs, keys: Inputs, values: Inputs, mask: jax.Array) -> I
     return attention.attend(queries[:, None], keys_values, mask)[:, 0]
 
 
-Layer = tuple[Callable[..., jax.Array], Sequence[tuple[int, ...]]]
-
-
-def _make(function: Callable[..., jax.Array], inputs: int, matrices: int, sizes: Sizes) -> Layer:
-    x, matrix = (sizes.batch, sizes.length, sizes.width), (sizes.width, sizes.width)
-    return function, [x] * inputs + [matrix] * matrices
-
-
-def _make_convolutional(sizes: Sizes) -> Layer:
-    function, (x, matrix) = _make(convolutional, 1, 1, sizes)
-    return function, [x, (sizes.kernel, *matrix)]
-
-
-def _make_restricted(sizes: Sizes) -> Layer:
-    function = functools.partial(restricted_self_attention, neighbourhood=sizes.neighbourhood)
-    return _make(function, 3, 0, sizes)
-
-
 PROJECTED = "self-attention, with projections"  # not a row of the paper's
 # From sizes to a layer's function and the shapes of the arrays it takes.
-KINDS: dict[str, Callable[[Sizes], Layer]] = {
-    "self-attention": functools.partial(_make, self_attention, 3, 0),
-    "recurrent": functools.partial(_make, recurrent, 1, 2),
-    "convolutional": _make_convolutional,
-    "self-attention, restricted": _make_restricted,
-    PROJECTED: functools.partial(_make, projected_self_attention, 1, 4),
+KINDS: dict[str, Callable[[Sizes], tuple[Callable[..., jax.Array], list[tuple[int, ...]]]]] = {
+    "self-attention": lambda sizes: (self_attention, [sizes.input] * 3),
+    "recurrent": lambda sizes: (recurrent, [sizes.input, sizes.matrix, sizes.matrix]),
+    "convolutional": lambda sizes: (convolutional, [sizes.input, (sizes.kernel, *sizes.matrix)]),
+    "self-attention, restricted": lambda sizes: (
+        functools.partial(restricted_self_attention, neighbourhood=sizes.neighbourhood),
+        [sizes.input] * 3,
+    ),
+    PROJECTED: lambda sizes: (projected_self_attention, [sizes.input, *[sizes.matrix] * 4]),
 }

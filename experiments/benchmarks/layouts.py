@@ -20,18 +20,14 @@ from transformer_jax.training import fitting
 
 KIND = "v5e"
 MODELS = {"base": base.get_config, "big": big.get_config}
+_MADE = ("date", "jax", "libtpu")
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """One model on a mesh.
+    """One model, base or big, on a mesh of data × fsdp × tensor chips, in rows of some positions.
 
-    Attributes:
-      model: the name of a config, base or big.
-      data: chips that share out the batch.
-      fsdp: chips that share out the batch, parameters and optimiser state.
-      tensor: chips that share out heads, d_ff and the vocabulary.
-      row: target, and source, positions in a packed row.
+    Its name, on the command line and of its files, is base-32x1x2-256.
     """
 
     model: str
@@ -47,7 +43,7 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """In file names and on the command line: base-32x1x2-256."""
+        """What `parse` reads."""
         return f"{self.model}-{self.data}x{self.fsdp}x{self.tensor}-{self.row}"
 
     def config(self) -> config_lib.Config:
@@ -56,20 +52,12 @@ class Layout:
         Raises:
           UserError: the batch's rows cannot be shared out so.
         """
-        config = MODELS[self.model]()
-        config.update_from_flattened_dict(
-            {
-                "model.compute_dtype": "bfloat16",
-                "data.source_length": self.row,
-                "data.target_length": self.row,
-                "mesh.data": self.data,
-                "mesh.fsdp": self.fsdp,
-                "mesh.tensor": self.tensor,
-            }
-        )
-        found = config_lib.from_mapping(config.to_dict())
-        sizes = (self.data, self.fsdp, self.tensor)
-        mesh = jax.sharding.AbstractMesh(sizes, ("data", "fsdp", "tensor"))
+        sizes = {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
+        changes = {f"mesh.{axis}": size for axis, size in sizes.items()}
+        changes |= dict.fromkeys(("data.source_length", "data.target_length"), self.row)
+        config = config_lib.from_mapping(MODELS[self.model]().to_dict())
+        found = config_lib.replace(config, {**changes, "model.compute_dtype": "bfloat16"})
+        mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
         parts = found.train.accumulation_steps
         sharding.rows_for_budget(found.train.batch_tokens, self.row, parts, mesh)
         return found
@@ -104,7 +92,14 @@ class Result:
     layout: Layout
     program: compiled.Program | None
     refusal: str
-    made: tuple[str, str, str]
+    made: tuple[str, ...]
+
+    @property
+    def step(self) -> compiled.Program:
+        """The program of what fits."""
+        if self.program is None:
+            raise ValueError(f"{self.layout.name} does not fit: {self.refusal}")
+        return self.program
 
 
 def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
@@ -113,23 +108,20 @@ def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
     Raises:
       UserError: the step cannot be shared out so, or there is no compiler or no such slice.
     """
-    kept = _path(workdir, layout, "json")
+    kept = workdir / f"{layout.name}.json"
     if kept.exists():
         return
     config, described = layout.config(), compiled.chips(KIND, layout.chips)
+    made = (str(datetime.date.today()), jax.__version__, importlib.metadata.version("libtpu"))
+    found: dict[str, Any] = dict(zip(_MADE, made, strict=True))
     text = ""
-    found: dict[str, Any] = {
-        "date": str(datetime.date.today()),
-        "jax": jax.__version__,
-        "libtpu": importlib.metadata.version("libtpu"),
-    }
     try:
         program = compiled.compile_step(config, described)
         text = program.as_text() or ""
         found["memory_bytes"] = memory.of_program(program)
     except fitting.TooLittleMemoryError as error:
         found["refusal"] = str(error)
-    files.write(_path(workdir, layout, "hlo.gz"), gzip.compress(text.encode()))
+    files.write(workdir / f"{layout.name}.hlo.gz", gzip.compress(text.encode()))
     files.write_json(kept, found)
 
 
@@ -139,20 +131,14 @@ def read(layout: Layout, workdir: pathlib.Path) -> Result:
     Raises:
       UserError: it is damaged.
     """
-    kept = _path(workdir, layout, "json")
+    kept, packed = (workdir / f"{layout.name}.{ending}" for ending in ("json", "hlo.gz"))
     remedy = f"delete {kept.name}, and {layout.name} is compiled again"
-    found = files.read_json(kept, dict.fromkeys(("date", "jax", "libtpu"), str), remedy)
+    found = files.read_json(kept, dict.fromkeys(_MADE, str), remedy)
     program = None
     if "refusal" not in found:
-        packed = _path(workdir, layout, "hlo.gz")
         try:
             text = gzip.decompress(packed.read_bytes()).decode()
             program = compiled.of_text(text, found["memory_bytes"], KIND, layout.chips)
         except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
             raise errors.UserError(f"{packed} is damaged ({error}): {remedy}") from error
-    made = (found["date"], found["jax"], found["libtpu"])
-    return Result(layout, program, found.get("refusal", ""), made)
-
-
-def _path(workdir: pathlib.Path, layout: Layout, ending: str) -> pathlib.Path:
-    return workdir / f"{layout.name}.{ending}"
+    return Result(layout, program, found.get("refusal", ""), tuple(found[key] for key in _MADE))

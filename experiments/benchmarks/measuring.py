@@ -113,24 +113,28 @@ class Runs(Protocol):
 def time_interleaved(
     programs: Sequence[Runs], repeats: int, on_round: Callable[[int], None]
 ) -> list[list[float]]:
-    """Times programs in turn, so that what slows the machine for a while slows them all alike.
+    """Each program's samples, in seconds a call; they take turns, after two calls that warm them.
 
     Args:
-      programs: each is called twice beforehand, to warm it.
+      programs: what takes turns.
       repeats: rounds, in each of which every program gives one sample.
       on_round: called with the number of rounds done.
-
-    Returns:
-      For each program its samples: seconds a call.
     """
+
+    def seconds(program: Runs, calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            program.run()
+        return (time.perf_counter() - start) / calls
+
     calls = []
     for program in programs:
         program.run()
-        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / _seconds(program, 1))))
+        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / seconds(program, 1))))
     samples: list[list[float]] = [[] for _ in programs]
     for done in range(1, repeats + 1):
         for program, number, found in zip(programs, calls, samples, strict=True):
-            found.append(_seconds(program, number))
+            found.append(seconds(program, number))
         on_round(done)
     return samples
 
@@ -161,11 +165,3 @@ def peak_device_bytes() -> int | None:
     """The most memory that arrays have taken on the accelerator so far; None on a CPU."""
     stats = jax.devices()[0].memory_stats()
     return stats["peak_bytes_in_use"] if stats else None
-
-
-def _seconds(program: Runs, calls: int) -> float:
-    """Mean seconds a call."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        program.run()
-    return (time.perf_counter() - start) / calls

@@ -9,8 +9,6 @@ from typing import Any
 
 from experiments.benchmarks import partitioned
 
-_DEVICES = pathlib.Path(__file__).with_name("devices.json")
-
 
 @dataclasses.dataclass(frozen=True)
 class Torus:
@@ -57,4 +55,4 @@ def torus(kind: str) -> Torus:
 
 def read_data() -> Mapping[str, Any]:
     """All of devices.json."""
-    return json.loads(_DEVICES.read_text(encoding="utf-8"))
+    return json.loads(pathlib.Path(__file__).with_name("devices.json").read_text(encoding="utf-8"))

@@ -1,18 +1,17 @@
-"""Our own training, input, evaluation and decoding, as the benchmark's rows run them."""
+"""Our own training, input, evaluation and decoding, as the benchmarks' rows run them."""
 
 import itertools
 import os
-import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmarks import decoding, measuring, workloads
+from experiments.benchmarks import decoding, measuring, worker, workloads
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
@@ -21,185 +20,109 @@ from transformer_jax.models import interface
 from transformer_jax.training import step as step_lib
 
 SIZES = {False: 2048, True: 8192}  # of the ceiling's matrices, on a CPU and on an accelerator
+PARTS = (1, 2, 4, 8, 16)  # in which a batch may be computed
+EXTRA = 10  # tokens of a translation more than of its source, where none ends of itself
 
 
-class Steps:
-    """Training steps of a configuration, over a few batches in turn.
+def training(workload: str, batches: str, kind: str, dtype: str) -> worker.Contender:
+    """Steps of a workload, over the batches of a kind in a file."""
+    config = workloads.config(workload, kind, dtype)
+    mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
+    return steps(config, mesh, lambda _: workloads.read(batches, kind))
 
-    Attributes:
-      predicted_bytes: most memory that should be in use, known before the first step.
+
+def steps(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    make: Callable[[config_lib.Config], Sequence[sequences.Batch]],
+    says: Callable[[config_lib.Config, Sequence[sequences.Batch]], dict[str, Any]] | None = None,
+) -> worker.Contender:
+    """Training steps over a few batches in turn, each in as few parts as fit into memory.
+
+    Once the number of parts is known, `make` makes NumPy's batches for the config, and `says`
+    what else the record has.
+
+    Raises:
+      UserError: not in `PARTS[-1]` parts either.
     """
+    start = time.perf_counter()
+    config, program = _fitting(config, mesh)
+    seconds = time.perf_counter() - start
+    needed, made = memory.of_program(program) or 0, make(config)
+    # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
+    before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
+    batches = itertools.cycle([sharding.put(batch, mesh) for batch in made])
+    rest = (step_lib.hyperparameters(config), jax.random.key(0))
+    model = models.build(config.model, config.data.vocab_size)
+    state = step_lib.init_state(model, config, mesh)
 
-    def __init__(
-        self,
-        program: jax.stages.Compiled,
-        config: config_lib.Config,
-        mesh: jax.sharding.Mesh,
-        batches: Sequence[sequences.Batch],
-    ) -> None:
-        """Puts on the devices what the step takes.
+    def step() -> Any:
+        nonlocal state
+        state, _ = program(state, next(batches), *rest)
+        return state
 
-        Args:
-          program: the compiled step.
-          config: what to train.
-          mesh: the devices.
-          batches: NumPy's.
-        """
-        self._step: Any = program
-        # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
-        before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
-        self.predicted_bytes = before + (memory.of_program(program) or 0)
-        self._batches = itertools.cycle([sharding.put(batch, mesh) for batch in batches])
-        self._rest = (step_lib.hyperparameters(config), jax.random.key(0))
-        model = models.build(config.model, config.data.vocab_size)
-        self._state = step_lib.init_state(model, config, mesh)
-
-    def run(self, steps: int) -> None:
-        """Takes so many steps, until the last one's result is there."""
-        for batch in itertools.islice(self._batches, steps):
-            self._state, _ = self._step(self._state, batch, *self._rest)
-        jax.block_until_ready(self._state)
-
-    def peak_bytes(self) -> int | None:
-        """Most memory in use on the accelerator so far; None on a CPU."""
-        return measuring.peak_device_bytes()
+    said = {"compile_seconds": seconds, "program_bytes": needed, "predicted_bytes": before + needed}
+    return worker.Contender(step, {**said, **(says(config, made) if says else {})})
 
 
-class Training(Steps):
-    """Steps over batches of one kind.
-
-    Attributes:
-      compile_seconds: spent on tracing and compiling the step.
-    """
-
-    def __init__(self, workload: str, batches: str, kind: str, dtype: str) -> None:
-        """Compiles the step.
-
-        Args:
-          workload: the name of what to train.
-          batches: the path of their file.
-          kind: "padded" or "packed".
-          dtype: what the model computes in.
-        """
-        chosen, length = workloads.all_workloads()[workload], workloads.LENGTHS[kind]
-        changes: dict[str, Any] = {
-            "model.compute_dtype": dtype,
-            "train.batch_tokens": chosen.positions,
-            "data.source_length": length,
-            "data.target_length": length,
-        }
-        config = config_lib.replace(chosen.config, changes)
-        mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-        model = models.build(config.model, config.data.vocab_size)
-        start = time.perf_counter()
-        program = step_lib.compile_step(model, config, mesh)
-        self.compile_seconds = time.perf_counter() - start
-        super().__init__(program, config, mesh, workloads.read(pathlib.Path(batches), kind))
+def _fitting(
+    config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> tuple[config_lib.Config, jax.stages.Compiled]:
+    """The config, its batch in as few parts as fit, and its step."""
+    model = models.build(config.model, config.data.vocab_size)
+    there = memory.of_device(mesh)
+    for parts in PARTS:
+        changed = config_lib.replace(config, {"train.accumulation_steps": parts})
+        program = step_lib.compile_step(model, changed, mesh)
+        needed = memory.of_program(program)
+        if needed is None or there is None or needed <= there:
+            return changed, program
+    raise errors.UserError(f"a step does not fit into {there:,} bytes in {PARTS[-1]} parts")
 
 
-class Input:
+def reading(workload: str, **corpus: str) -> worker.Contender:
     """Packed batches as training reads them, with nobody who trains on them."""
-
-    compile_seconds = 0.0
-
-    def __init__(self, workload: str, **corpus: str) -> None:
-        """Starts reading.
-
-        Args:
-          workload: the name of the one whose batches they are.
-          corpus: as `workloads.load` takes it.
-        """
-        chosen = workloads.all_workloads()[workload]
-        batches = workloads.packed(workloads.load(**corpus), chosen, steps=10**9)
-        self._batches = batches.from_step(0)
-
-    def run(self, steps: int) -> None:
-        """Reads so many batches."""
-        for _ in itertools.islice(self._batches, steps):
-            pass
-
-    def peak_bytes(self) -> int | None:
-        """Not of interest."""
-        return None
+    config = config_lib.replace(workloads.config(workload), {"train.num_steps": 10**9})
+    batches = workloads.packed(workloads.load(**corpus), config).from_step(0)
+    return worker.Contender(lambda: next(batches), {})
 
 
-class Evaluation:
-    """Perplexity and beam search over some sentences, as at the end of a run.
+def evaluation(workload: str, sentences: int, **corpus: str) -> worker.Contender:
+    """Perplexity and beam search over some sentences, as at the end of a run."""
+    config = config_lib.replace(workloads.config(workload), {"decode.extra_tokens": EXTRA})
+    mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
+    model = models.build(config.model, config.data.vocab_size)
+    params = step_lib.init_state(model, config, mesh).params
+    pairs = workloads.load(**corpus).dev.first(sentences)
+    measure = evaluators.perplexity(model, pairs, config.data, mesh)
+    search = beam_search.BeamSearch(endless(model), config.decode)
 
-    The weights are not trained, so that translations do not end of themselves: each gets as many
-    tokens as its source and `EXTRA` more.
-    """
+    def step() -> None:
+        measure(params)
+        for group in batching.padded_batches(pairs.source_ids, None, len(pairs.source_ids), 16):
+            jax.block_until_ready(search(params, group.batch.source))
 
-    EXTRA = 10
-    compile_seconds = 0.0
-
-    def __init__(self, workload: str, sentences: int, **corpus: str) -> None:
-        """Builds both.
-
-        Args:
-          workload: the name of the one whose model it is.
-          sentences: how many.
-          corpus: as `workloads.load` takes it.
-        """
-        dataset = workloads.load(**corpus)
-        chosen = workloads.all_workloads()[workload]
-        config = config_lib.replace(chosen.config, {"decode.extra_tokens": self.EXTRA})
-        mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-        model = models.build(config.model, config.data.vocab_size)
-        self._params = step_lib.init_state(model, config, mesh).params
-        chosen_pairs = dataset.dev.first(sentences)
-        self._perplexity = evaluators.perplexity(model, chosen_pairs, config.data, mesh)
-        self._sources = chosen_pairs.source_ids
-        self._search = beam_search.BeamSearch(cast(Any, Endless(model)), config.decode)
-
-    def run(self, steps: int) -> None:
-        """Evaluates so many times."""
-        for _ in range(steps):
-            self._perplexity(self._params)
-            for group in batching.padded_batches(self._sources, None, len(self._sources), 16):
-                jax.block_until_ready(self._search(self._params, group.batch.source))
-
-    def peak_bytes(self) -> int | None:
-        """Not of interest."""
-        return None
+    return worker.Contender(step, {"sentences": sentences})
 
 
-class Ceiling:
-    """Products of two square matrices: what this machine's compiler makes of the best case.
-
-    Attributes:
-      work: of one product.
-    """
-
-    compile_seconds = 0.0
-
-    def __init__(self, dtype: str) -> None:
-        """Makes the matrices, of numbers of this type."""
-        size = SIZES[jax.default_backend() != "cpu"]
-        self.work = {"flops": 2 * size**3}
-        self._matrix = jax.random.normal(jax.random.key(0), (size, size), dtype)
-        self._product = jax.jit(lambda a: a @ a)
-
-    def run(self, steps: int) -> None:
-        """Takes so many products, one after another."""
-        found = self._matrix
-        for _ in range(steps):  # nothing keeps a result: thousands of them fit into no memory
-            found = self._product(self._matrix)
-        jax.block_until_ready(found)
-
-    def peak_bytes(self) -> int | None:
-        """Not of interest."""
-        return None
+def ceiling(dtype: str) -> worker.Contender:
+    """Products of two square matrices: what this machine's compiler makes of the best case."""
+    size = SIZES[jax.default_backend() != "cpu"]
+    matrix = jax.random.normal(jax.random.key(0), (size, size), dtype)
+    product = jax.jit(lambda a: a @ a)
+    return worker.Contender(lambda: product(matrix), {"flops": 2 * size**3})
 
 
-class Endless:
-    """A model that never ends a sentence."""
+def endless(model: interface.Decoder) -> Any:
+    """A model that never ends a sentence: one that is not trained would never, or at once."""
+    return cast(Any, _Endless(model))
 
+
+class _Endless:
     def __init__(self, model: interface.Decoder) -> None:
         self._model = model
 
     def apply(self, *arguments: Any, method: str) -> Any:
-        """As the model's own."""
         found = self._model.apply(*arguments, method=method)
         if method != "decode_step":
             return found
@@ -207,29 +130,25 @@ class Endless:
         return logits.at[..., tokenizer.EOS].set(-jnp.inf), state
 
 
-class Decoding(decoding.DecodingContender):
-    """Beam search of ours."""
+def translating(run: str, sentences: str, forced: bool) -> worker.Contender:
+    """Beam search of ours, as CTranslate2 searches; sentences side by side on all cores."""
+    trained, sources = decoding.load(run, sentences, forced)
+    extra = decoding.FORCED_LENGTH - decoding.FORCED_SOURCE if forced else 50
+    how = {"beam_size": 4, "alpha": 0.6, "penalty": "length", "extra_tokens": extra}
+    changes = {f"decode.{name}": value for name, value in how.items()}
+    changes["decode.batch_sentences"] = decoding.BATCH * (os.cpu_count() or 1)
+    searching = translator.Translator(
+        endless(trained.model) if forced else trained.model,
+        trained.params,
+        trained.tokenizer,
+        config_lib.replace(trained.config, changes),
+        sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1)),
+    )
 
-    def prepare(self) -> None:
-        """Builds a translator that searches as CTranslate2 does."""
-        forced, trained = self.case.forced, self.case.translator
-        extra = decoding.FORCED_LENGTH - decoding.FORCED_SOURCE if forced else 50
-        how = {"beam_size": 4, "alpha": 0.6, "penalty": "length", "extra_tokens": extra}
-        changes = {f"decode.{name}": value for name, value in how.items()}
-        changes["decode.batch_sentences"] = decoding.BATCH * (os.cpu_count() or 1)
-        self._translator = translator.Translator(
-            cast(Any, Endless(trained.model)) if forced else trained.model,
-            trained.params,
-            trained.tokenizer,
-            config_lib.replace(trained.config, changes),
-            sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1)),
-        )
-
-    def translate(self) -> list[list[int]]:
-        """Translates all sentences, as many side by side as there are cores."""
-        found = {
-            place: ids
-            for group in self._translator.search(self.case.sources)
-            for place, ids in group.items()
-        }
+    def translate() -> list[list[int]]:
+        found = {}
+        for group in searching.search(sources):
+            found |= group
         return [found[place] for place in range(len(found))]
+
+    return decoding.translating(translate)

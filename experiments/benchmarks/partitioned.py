@@ -1,4 +1,4 @@
-"""What each device does in a compiled program, read from its text, `Compiled.as_text()`.
+"""What each device does in a compiled program, read from its text.
 
 A TPU's compiler writes an estimate of its cycles to each operation, and operations in the order in
 which they run. To collectives, scatters and sorts it writes none.
@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from experiments.benchmarks import hlo
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
-_ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
-_CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?((?:%[\w.\-]+(?:, )?)+)")
 _NUMBERED = re.compile(r"\[([\d,]+)\](?:<=\[([\d,]+)\])?(?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{([^}]*)\}")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 # A TPU's compiler lets a collective run beside products: it writes it, with the same channel, into
@@ -27,10 +26,6 @@ _BEGINS, _AWAITS = "AsyncCollectiveStart", "AsyncCollectiveDone"
 _BESIDE = "chain_id="
 # And it makes one fusion of an all-reduce of which each device needs a part.
 _SCATTERED = "all-reduce-scatter"
-# How a GPU's compiler calls cuBLAS, and what else it makes kernels of.
-_LIBRARY = "__cublas"
-_KERNELS = ("fusion", "custom-call", "copy", "dot", "convolution", "reduce", "sort", "scatter")
-_MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\((.*?\]\S*)\))? \{([^}]*)\}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +38,7 @@ class Collective:
         all-gather and all-to-all result in, what reduce-scatter starts from.
       group: the devices of the first group, by number; all groups are alike.
       times: how often a step runs it.
-      beside: whether it runs beside other operations, which wait for its end only where they need
-        its result.
+      beside: whether other operations run beside it, until one needs its result.
     """
 
     kind: str
@@ -68,12 +62,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Computing:
-    """An operation.
-
-    Attributes:
-      cycles: that it takes.
-      product: whether it is a matrix product, with what is fused with it.
-    """
+    """An operation of so many cycles, which holds a matrix product or does not."""
 
     cycles: int
     product: bool
@@ -81,22 +70,15 @@ class Computing:
 
 @dataclasses.dataclass(frozen=True)
 class Sending:
-    """A collective begins, and goes on beside operations until it is awaited, if it is `beside`.
+    """A collective begins; if it is `beside`, it goes on until its key is awaited."""
 
-    Attributes:
-      name: its instruction's.
-      collective: it.
-      key: what `Awaiting` says.
-    """
-
-    name: str
-    collective: Collective
     key: str
+    collective: Collective
 
 
 @dataclasses.dataclass(frozen=True)
 class Awaiting:
-    """A collective has to have ended."""
+    """The collective of a key has to have ended."""
 
     key: str
 
@@ -104,64 +86,11 @@ class Awaiting:
 Event = Computing | Sending | Awaiting
 
 
-@dataclasses.dataclass(frozen=True)
-class Module:
-    """The text of a module, taken apart.
-
-    Attributes:
-      entry: the name of the computation that a step is.
-      computations: the instructions of each.
-      shapes: of each instruction's result, by name.
-    """
-
-    entry: str
-    computations: Mapping[str, Sequence[hlo.Instruction]]
-    shapes: Mapping[str, str]
-
-
-def parse(text: str) -> Module:
-    """Takes a module's text apart.
-
-    Raises:
-      ValueError: there is no entry computation.
-    """
-    entry, computations = hlo.read(text)
-    shapes = {each.name: each.shape for block in computations.values() for each in block}
-    return Module(entry, computations, shapes)
-
-
-def collectives(module: Module, devices: int) -> list[Collective]:
-    """Those that one step runs among several devices.
-
-    Args:
-      module: from `parse`.
-      devices: that run it.
-
-    Raises:
-      ValueError: a loop turns as often as its data say.
-    """
-    found = [event for event in events(module, devices) if isinstance(event, Sending)]
-    times = collections.Counter(event.name for event in found)
-    once = {event.name: event.collective for event in found if len(event.collective.group) > 1}
-    return [dataclasses.replace(one, times=times[name]) for name, one in once.items()]
-
-
-def cycles(module: Module) -> int:
-    """A TPU compiler's estimate of a step, which has none for collectives, scatters and sorts.
-
-    Raises:
-      ValueError: a loop turns as often as its data say.
-    """
-    return sum(event.cycles for event in events(module, 0) if isinstance(event, Computing))
-
-
-def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
+def events(module: hlo.Module, devices: int, name: str = "") -> Iterator[Event]:
     """What one step does, in the order in which the text has it; loops turn by turn.
 
-    Args:
-      module: from `parse`.
-      devices: that run it; 0: whatever their number, without what they send.
-      name: of a computation, in place of the entry.
+    With 0 devices, whatever their number, without what they send; with a computation's name, that
+    in place of the entry.
 
     Raises:
       ValueError: a loop turns as often as its data say.
@@ -179,11 +108,11 @@ def events(module: Module, devices: int, name: str = "") -> Iterator[Event]:
         # The estimate of what calls a computation is that of all that stands in it.
         inside = [
             event
-            for called in _called(one)
+            for called in one.called
             for event in events(module, devices, called)
             if not (estimate and isinstance(event, Computing))
         ]
-        turns = hlo.turns(one, module.computations) if one.opcode == "while" and inside else 1
+        turns = module.turns(one) if one.opcode == "while" and inside else 1
         for _ in range(turns):
             yield from inside
 
@@ -193,93 +122,41 @@ def _sending(
 ) -> Iterator[Event]:
     """What a collective does, in a computation of a name and with such calls of the library's."""
     if one.opcode == f"{kind}-done":
-        yield Awaiting(hlo.NAME.findall(one.operands)[0])
+        yield Awaiting(one.operands[0])
     elif _BESIDE in one.attributes:
         channel = _CHANNEL.findall(one.attributes)[0]
         if _BEGINS in custom:
-            found = dataclasses.replace(_collective(one, devices), beside=True)
-            yield Sending(one.name, found, channel)
+            yield Sending(channel, dataclasses.replace(_collective(one, devices), beside=True))
         elif _AWAITS in custom:
             yield Awaiting(channel)
     else:
         found = _collective(one, devices)
         if name.startswith(_SCATTERED):
             found = dataclasses.replace(found, kind="reduce-scatter")
-        yield Sending(one.name, found, one.name)
+        yield Sending(one.name, found)
 
 
-def _multiplies(module: Module, instruction: hlo.Instruction) -> bool:
-    return instruction.opcode == "convolution" or any(
-        _multiplies(module, each)
-        for called in _called(instruction)
-        for each in module.computations[called]
+def _multiplies(module: hlo.Module, one: hlo.Instruction) -> bool:
+    return one.opcode == "convolution" or any(
+        _multiplies(module, each) for called in one.called for each in module.computations[called]
     )
 
 
-def wide_products(module: Module) -> list[str]:
-    """Names of the products of two float32 operands, in all of a module's computations."""
-
-    def is_wide(product: hlo.Instruction) -> bool:
-        operands = hlo.NAME.findall(product.operands)[:2]
-        return all(module.shapes.get(name, "").startswith("f32[") for name in operands)
-
-    return [
-        each.name
-        for block in module.computations.values()
-        for each in block
-        if (each.opcode in ("dot", "convolution") or _LIBRARY in each.attributes) and is_wide(each)
-    ]
+def collectives(module: hlo.Module, devices: int) -> list[Collective]:
+    """Those that one step runs among several devices, each once, with how often it runs."""
+    found = [event for event in events(module, devices) if isinstance(event, Sending)]
+    times = collections.Counter(event.key for event in found)
+    once = {event.key: event.collective for event in found if len(event.collective.group) > 1}
+    return [dataclasses.replace(one, times=times[key]) for key, one in once.items()]
 
 
-def moved_bytes(module: Module, name: str = "") -> int:
-    """What the kernels of a step read and write, as if none were read twice.
-
-    Args:
-      module: from `parse`.
-      name: of a computation, in place of the entry.
-
-    Raises:
-      ValueError: a loop turns as often as its data say.
-    """
-    total = 0
-    for one in module.computations[name or module.entry]:
-        if one.opcode in _KERNELS:
-            operands = [module.shapes[operand] for operand in hlo.NAME.findall(one.operands)]
-            total += sum(map(_size, (one.shape, *operands)))
-        elif inside := sum(moved_bytes(module, called) for called in _called(one)):
-            turns = hlo.turns(one, module.computations) if one.opcode == "while" else 1
-            total += turns * inside
-    return total
-
-
-def _size(shape: str) -> int:
-    """Bytes of an array, or of all of a tuple, but for a library's room for work."""
-    return sum(
-        math.prod(sizes) * _item_bytes(dtype) for dtype, sizes in _arrays(shape) if dtype != "s8"
-    )
-
-
-def _called(instruction: hlo.Instruction) -> list[str]:
-    """Names of the computations that it calls."""
-    groups = _CALLED.findall(instruction.attributes)
-    return [name for group in groups for name in hlo.NAME.findall(group)]
-
-
-def total_bytes(found: Sequence[Collective], kind: str) -> int:
-    """Of the arrays of all collectives of a kind in a step."""
-    return sum(one.times * one.array_bytes for one in found if one.kind == kind)
-
-
-def _collective(instruction: hlo.Instruction, devices: int) -> Collective:
-    kind, rest = instruction.opcode, instruction.attributes
-    arrays = _arrays(instruction.shape)
-    beside = kind.endswith("-start")
-    if beside:
-        kind = kind.removesuffix("-start")
-        if kind != "all-reduce":  # the others name what they take before what they result in
-            arrays = [each for each in arrays if each != ("u32", [])]  # and then flags
-            arrays = arrays[len(arrays) // 2 :]
-    size = sum(math.prod(sizes) * _item_bytes(dtype) for dtype, sizes in arrays)
+def _collective(one: hlo.Instruction, devices: int) -> Collective:
+    kind, rest = one.opcode.removesuffix("-start"), one.attributes
+    arrays, beside = one.arrays, one.opcode.endswith("-start")
+    if beside and kind != "all-reduce":  # the others name what they take before what they result in
+        arrays = [each for each in arrays if (each.dtype, each.sizes) != ("u32", ())]  # and flags
+        arrays = arrays[len(arrays) // 2 :]
+    size = sum(each.bytes for each in arrays)
     if kind == "collective-permute":
         pairs = rest.split("source_target_pairs=")[1].split("}}")[0]
         members = tuple(sorted(set(map(int, re.findall(r"\d+", pairs)))))
@@ -287,16 +164,6 @@ def _collective(instruction: hlo.Instruction, devices: int) -> Collective:
     group = _first_group(rest.split("replica_groups=")[1], devices)
     whole = size * len(group) if kind == "reduce-scatter" else size
     return Collective(kind, whole, group, beside=beside)
-
-
-def _arrays(shape: str) -> list[tuple[str, list[int]]]:
-    """Types and sizes, of one array or of all of a tuple."""
-    return [(dtype, _integers(sizes)) for dtype, sizes in _ARRAY.findall(shape)]
-
-
-def _item_bytes(dtype: str) -> int:
-    bits = 8 if dtype == "pred" else int(re.findall(r"\d+", dtype)[0])
-    return -(-bits // 8)
 
 
 def _first_group(text: str, devices: int) -> tuple[int, ...]:

@@ -1,98 +1,113 @@
 """Rows that take turns, so that what slows the machine for a while slows all alike."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.benchmarks import speed_tables, worker
+from experiments.benchmarks import worker
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
 SECONDS_A_SAMPLE, FEWEST_STEPS = 4.0, 2
 FEW_SECONDS, MANY_STEPS = 0.02, 50
 
+# What is kept of a row, by name: what its contender says, and what follows from its times.
+Record = dict[str, Any]
+
 
 @dataclasses.dataclass(frozen=True)
-class Contender:
-    """A row of the table.
+class Row:
+    """What is to be timed.
 
     Attributes:
-      name: as the table shows it.
-      where: its class.
+      name: as tables show it.
+      where: the function that makes its contender, as `worker.Worker` takes it.
       options: its arguments.
+      says: what the contender cannot say of itself.
       needs: a package that may be absent.
-      shown: whether it has a line of its own, rather than being there to compare with.
     """
 
     name: str
     where: str
     options: Mapping[str, Any]
+    says: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs: str = "jax"
-    shown: bool = True
 
 
 def measure(
     name: str,
-    contenders: Sequence[Contender],
+    rows: Sequence[Row],
+    peers: Sequence[str],
     repeats: int,
-    work_of: Callable[[Contender, worker.Worker], speed_tables.StepWork],
-    group: int = 0,
     sample_seconds: float = SECONDS_A_SAMPLE,
-) -> list[speed_tables.SpeedRow]:
-    """Times all contenders that are there in turn.
-
-    Args:
-      name: the workload's.
-      contenders: rows to be.
-      repeats: rounds.
-      work_of: what one step of a contender does.
-      group: tells these rows from others of the workload, with which they take no turns.
-      sample_seconds: that a contender works in each round.
-    """
-    present: list[Contender] = []
-    for contender in contenders:
-        if importlib.util.find_spec(contender.needs):
-            present.append(contender)
-        else:
-            _log.info("left out: %s: %s is not installed", contender.name, contender.needs)
-    workers: list[tuple[worker.Worker, int]] = []
-    try:
-        for contender in present:
-            _log.info("%s: %s: starting", name, contender.name)
-            started = worker.Worker(contender.where, contender.options)
+) -> list[Record]:
+    """Times a workload's rows in turn, those that are installed: `sample_seconds` each a round."""
+    timed: list[tuple[worker.Worker, int, Record]] = []
+    with contextlib.ExitStack() as stack:
+        for row in rows:
+            if not importlib.util.find_spec(row.needs):
+                _log.info("left out: %s: %s is not installed", row.name, row.needs)
+                continue
+            _log.info("%s: %s: starting", name, row.name)
+            started = worker.Worker(row.where, row.options)
+            stack.callback(started.close)
             seconds, _ = started.run(1)
             if seconds < FEW_SECONDS:  # one alone may have been read ahead, or not be timed well
                 seconds = started.run(MANY_STEPS)[0] / MANY_STEPS
-            workers.append((started, max(FEWEST_STEPS, round(sample_seconds / seconds))))
-        samples: list[list[float]] = [[] for _ in workers]
-        peaks = [0] * len(workers)
+            dtype = row.options.get("dtype", "float32")
+            about = {"workload": name, "row": row.name, "dtype": dtype, "seconds": []}
+            steps = max(FEWEST_STEPS, round(sample_seconds / seconds))
+            timed.append((started, steps, {**about, **row.says, **started.ready}))
         for done in range(1, repeats + 1):
-            for i, (each, steps) in enumerate(workers):
-                each.run(1)  # not timed: what the system took from the idle process comes back
-                seconds, peaks[i] = each.run(steps)
-                samples[i].append(seconds / steps)
+            for started, steps, record in timed:
+                started.run(1)  # not timed: what the system took from the idle process comes back
+                seconds, record["peak_bytes"] = started.run(steps)
+                record["seconds"].append(seconds / steps)
             _log.info("%s: %d of %d rounds timed", name, done, repeats)
-        return [
-            speed_tables.SpeedRow(
-                workload=name,
-                name=contender.name,
-                dtype=contender.options.get("dtype", "float32"),
-                seconds=seconds,
-                work=work_of(contender, each),
-                compile_seconds=each.compile_seconds,
-                first_step_seconds=each.first_step_seconds,
-                peak_bytes=peak,
-                predicted_bytes=each.ready.get("predicted_bytes", 0),
-                translations=each.ready.get("translations", ()),
-                group=group,
-                shown=contender.shown,
-            )
-            for contender, (each, _), seconds, peak in zip(
-                present, workers, samples, peaks, strict=True
-            )
-        ]
-    finally:
-        for each, _ in workers:
-            each.close()
+    records = [record for _, _, record in timed]
+    compare(records, peers)
+    return records
+
+
+def compare(records: Sequence[Record], peers: Sequence[str]) -> None:
+    """Adds what follows from the times of rows that took turns.
+
+    That are medians; rates; ratios of rates by round, as (median, least, most), to the peer's, the
+    first row that has one of the peers' names; and a training's share of the rate of a product of
+    matrices of its type.
+    """
+    peer = next((one for one in records if one["row"] in peers), None)
+    products = [one for one in records if "flops" in one and "positions" not in one]
+    for one in records:
+        one["median_seconds"] = statistics.median(one["seconds"])
+        for measure in ("flops", "positions", "tokens", "sentences"):
+            if measure in one:
+                one[f"{measure}_per_second"] = one[measure] / one["median_seconds"]
+    for one in records:
+        ceiling = [each for each in products if each["dtype"] == one["dtype"]]
+        if ceiling and "flops" in one and "positions" in one:
+            one["share_of_ceiling"] = one["flops_per_second"] / ceiling[0]["flops_per_second"]
+        # Both train, or neither does.
+        if peer and peer is not one and ("flops" in one) == ("flops" in peer):
+            for measure in ("positions", "tokens", "sentences"):
+                if measure in one and measure in peer:
+                    one[f"{measure}_ratio_to_{peer['row']}"] = ratios(one, peer, measure)
+            if "translations" in one and "translations" in peer:
+                pairs = list(zip(one["translations"], peer["translations"], strict=True))
+                one["same_translations"] = statistics.mean(ours == other for ours, other in pairs)
+
+
+def ratios(one: Record, other: Record, measure: str) -> tuple[float, float, float]:
+    """Median, least and most of a row's speed over another's in the same round.
+
+    Speed is how much of a measure of a step's work is done in a second.
+    """
+    found = [
+        (one[measure] / seconds) / (other[measure] / others)
+        for seconds, others in zip(one["seconds"], other["seconds"], strict=True)
+    ]
+    return statistics.median(found), min(found), max(found)

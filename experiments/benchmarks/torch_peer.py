@@ -6,14 +6,13 @@ costs time. It keeps biases in its attention projections, and runs as it is, not
 its float32 products may take the short way (TF32), as JAX's do.
 """
 
-import contextlib
 import importlib
 import itertools
 import math
-import pathlib
 from typing import Any
 
-from experiments.benchmarks import workloads
+from experiments.benchmarks import worker, workloads
+from transformer_jax import config as config_lib
 
 torch: Any = importlib.import_module("torch")  # which types are checked without
 
@@ -21,20 +20,15 @@ torch: Any = importlib.import_module("torch")  # which types are checked without
 class _Model(torch.nn.Module):
     """Embeddings, shared with the output, and sinusoidal positions around the module."""
 
-    def __init__(self, workload: workloads.Workload) -> None:
+    def __init__(self, config: config_lib.Config) -> None:
         super().__init__()
-        model = workload.config.model
+        model = config.model
         self.d_model, rate = model.d_model, model.dropout_rate
-        self.embedding = torch.nn.Embedding(workloads.VOCABULARY, model.d_model)
+        self.embedding = torch.nn.Embedding(config.data.vocab_size, model.d_model)
         torch.nn.init.normal_(self.embedding.weight, std=model.d_model**-0.5)
+        layers = (model.num_layers, model.num_layers)
         self.transformer = torch.nn.Transformer(
-            model.d_model,
-            model.num_heads,
-            model.num_layers,
-            model.num_layers,
-            model.d_ff,
-            rate,
-            batch_first=True,
+            model.d_model, model.num_heads, *layers, model.d_ff, rate, batch_first=True
         )
         for layer in (*self.transformer.encoder.layers, *self.transformer.decoder.layers):
             layer.dropout.p = layer.self_attn.dropout = 0.0
@@ -42,7 +36,7 @@ class _Model(torch.nn.Module):
                 layer.multihead_attn.dropout = 0.0
         self.transformer.encoder.norm = self.transformer.decoder.norm = None
         self.dropout = torch.nn.Dropout(rate)
-        length, half = workloads.PADDED_LENGTH, model.d_model // 2
+        length, half = config.data.target_length, model.d_model // 2
         rates = torch.exp(torch.arange(half) * (-math.log(10_000.0) / half))
         angles = torch.arange(length)[:, None] * rates
         table = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
@@ -65,61 +59,40 @@ class _Model(torch.nn.Module):
         return hidden @ self.embedding.weight.T
 
 
-class TorchTraining:
-    """Steps over the padded batches, with the fused Adam."""
-
-    compile_seconds = 0.0
-
-    def __init__(self, workload: str, batches: str, dtype: str) -> None:
-        """Builds the model.
-
-        Args:
-          workload: the name of what to train.
-          batches: the path of their file.
-          dtype: "float32", or "bfloat16" for automatic mixed precision.
-        """
-        torch.manual_seed(0)
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        if self._device == "cuda":
-            torch.set_float32_matmul_precision("high")
-        chosen = workloads.all_workloads()[workload]
-        self._model = _Model(chosen).to(self._device).train()
-        self._optimizer = torch.optim.Adam(
-            self._model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
-        )
-        self._smoothing = chosen.config.train.label_smoothing
-        self._dtype = dtype
-        tensors = [
-            [
-                torch.tensor(array, dtype=torch.long, device=self._device)
-                for array in (batch.source.tokens, batch.target.tokens, batch.labels)
-            ]
-            for batch in workloads.read(pathlib.Path(batches), "padded")
+def training(workload: str, batches: str, dtype: str) -> worker.Contender:
+    """Steps over the padded batches of a file, in bfloat16 by automatic mixed precision."""
+    torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high" if torch.cuda.is_available() else "highest")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    config = workloads.config(workload, "padded")
+    model = _Model(config).to(device).train()
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
+    )
+    tensors = [
+        [
+            torch.tensor(array, dtype=torch.long, device=device)
+            for array in (batch.source.tokens, batch.target.tokens, batch.labels)
         ]
-        self._batches = itertools.cycle(tensors)
+        for batch in workloads.read(batches, "padded")
+    ]
+    turns = itertools.cycle(tensors)
 
-    def run(self, steps: int) -> None:
-        """Takes so many steps."""
-        for source, target, labels in itertools.islice(self._batches, steps):
-            narrow = (
-                torch.autocast(self._device, torch.bfloat16)
-                if self._dtype == "bfloat16"
-                else contextlib.nullcontext()
+    def step() -> None:
+        source, target, labels = next(turns)
+        with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
+            logits = model(source, target)
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1),
+                labels.flatten(),
+                ignore_index=0,
+                label_smoothing=config.train.label_smoothing,
             )
-            with narrow:
-                logits = self._model(source, target)
-                loss = torch.nn.functional.cross_entropy(
-                    logits.flatten(0, 1),
-                    labels.flatten(),
-                    ignore_index=0,
-                    label_smoothing=self._smoothing,
-                )
-            self._optimizer.zero_grad()
-            loss.backward()
-            self._optimizer.step()
-        if self._device == "cuda":
-            torch.cuda.synchronize()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
-    def peak_bytes(self) -> int | None:
-        """Most memory in use on the accelerator so far; None on a CPU."""
-        return torch.cuda.max_memory_allocated() if self._device == "cuda" else None
+    if device == "cpu":
+        return worker.Contender(step, {})
+    wait, peak_bytes = torch.cuda.synchronize, torch.cuda.max_memory_allocated
+    return worker.Contender(step, {}, lambda _: wait(), peak_bytes)

@@ -1,17 +1,16 @@
-"""One row of the benchmark in a process of its own, which works whenever it is told to.
+"""One row of the benchmarks in a process of its own, which works whenever it is told to."""
 
-The process reads numbers of steps from standard input, a line each, and answers on standard output
-with one JSON object each: seconds, and the most memory in use so far.
-"""
-
+import contextlib
+import dataclasses
 import importlib
-import json
+import multiprocessing
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Mapping
-from typing import Any, TextIO, final
+from collections.abc import Callable, Mapping
+from multiprocessing import connection
+from typing import Any, final
+
+import jax
 
 from experiments.benchmarks import measuring
 from transformer_jax import errors
@@ -19,101 +18,105 @@ from transformer_jax.distributed import memory
 
 
 @final
-class Worker:
-    """The process, seen from the benchmark.
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """What a row times, as its process makes it: steps that can be taken one after another.
 
     Attributes:
-      compile_seconds: as the contender says.
-      first_step_seconds: from the start of the process to the end of the first step.
-      ready: what else the contender says of itself: the work of a step, translations, the memory
-        that it expects to use, facts; and its device.
+      step: takes one; what it gives back need not be there yet.
+      says: what goes into the row's record besides times. Of a step's work: flops, of matrix
+        products, padding included; positions, of the target, that it trains on; tokens, real ones
+        among them; sentences, that it translates. And compile_seconds; predicted_bytes, the memory
+        that should be in use, known before the first step; translations, as token lists; others.
+      wait: until what a step has given back is there.
+      peak_bytes: most memory in use on the accelerator so far; None on a CPU.
     """
 
-    def __init__(self, contender: str, options: Mapping[str, Any]) -> None:
+    step: Callable[[], Any]
+    says: Mapping[str, Any]
+    wait: Callable[[Any], object] = jax.block_until_ready
+    peak_bytes: Callable[[], int | None] = measuring.peak_device_bytes
+
+    def run(self, steps: int) -> None:
+        """Takes so many steps, until the last one's result is there."""
+        found = None
+        for _ in range(steps):  # each result takes the last one's place: many fit into no memory
+            found = self.step()
+        self.wait(found)
+
+
+@final
+class Worker:
+    """The process, seen from outside.
+
+    Attributes:
+      ready: what its contender says, its machine, and first_step_seconds, from the start of the
+        process to the end of the first step.
+    """
+
+    def __init__(self, where: str, options: Mapping[str, Any]) -> None:
         """Starts it and waits for its first step.
 
-        Args:
-          contender: a class, as "ours:Training", of this room.
-          options: the arguments of the class.
+        Its contender is made by a function of this room, "ours:training" for one, of such options.
 
         Raises:
           RunError: the process ended; what it said is on stderr.
         """
-        self._name = f"{contender} of the benchmark"
+        self._name = f"{where} of the benchmark"
         start = time.perf_counter()
-        arguments = [contender, json.dumps(dict(options))]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.benchmarks.worker", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
-        )
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, where, options), daemon=True)
+        self._process.start()
+        theirs.close()
         try:
             self.ready = self._answer()
         except BaseException:  # out of time, for one: what it does is of no use to anybody
             self.close()
             raise
-        self.compile_seconds: float = self.ready["compile_seconds"]
-        self.first_step_seconds = time.perf_counter() - start
+        self.ready["first_step_seconds"] = time.perf_counter() - start
 
     def run(self, steps: int) -> tuple[float, int]:
         """Seconds that so many steps took, and the most bytes in use so far."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{steps}\n")
-        self._process.stdin.flush()
+        self._pipe.send(steps)
         answer = self._answer()
         return answer["seconds"], answer["peak_bytes"]
 
     def close(self) -> None:
         """Ends the process."""
         self._process.kill()
-        self._process.communicate()
+        self._process.join()
+        self._pipe.close()
 
     def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.communicate()
-            raise errors.RunError(f"{self._name} ended without an answer: see above")
-        answer = json.loads(line)
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            raise errors.RunError(f"{self._name} ended without an answer: see above") from error
         if "error" in answer:
             raise errors.RunError(f"{self._name}: {answer['error']}")
         return answer
 
 
-def _serve(answers: TextIO) -> None:
-    contender, options = sys.argv[1:]
-    module, name = contender.split(":")
-    made = getattr(importlib.import_module(f"experiments.benchmarks.{module}"), name)(
-        **json.loads(options)
-    )
-    made.run(1)
-    ready = {
-        name: getattr(made, name)
-        for name in ("compile_seconds", "predicted_bytes", "work", "translations", "facts")
-        if hasattr(made, name)
-    }
-    ready["machine"] = measuring.describe_machine()
-    print(json.dumps(ready), file=answers, flush=True)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        made.run(int(line))
-        seconds = time.perf_counter() - start
-        on_device = made.peak_bytes()
-        peak = measuring.peak_resident_bytes() if on_device is None else on_device
-        answer = {"seconds": seconds, "peak_bytes": peak}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    # What libraries print goes to stderr; standard output is for answers alone.
+def _serve(pipe: connection.Connection, where: str, options: Mapping[str, Any]) -> None:
+    """Answers each number of steps with seconds and the most memory in use so far."""
+    os.dup2(2, 1)  # what libraries print goes to stderr; standard output is for tables alone
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     memory.keep_freed_memory()
     memory.one_step_at_a_time()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
-        os.dup2(2, 1)
-        try:
-            _serve(stream)
-        except Exception as error:
-            print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=stream)
-            raise
+    try:
+        module, name = where.split(":")
+        make = getattr(importlib.import_module(f"experiments.benchmarks.{module}"), name)
+        made: Contender = make(**options)
+        made.run(1)
+        pipe.send({**made.says, "machine": measuring.describe_machine()})
+        with contextlib.suppress(EOFError):  # where the one that asks has ended
+            while steps := pipe.recv():
+                start = time.perf_counter()
+                made.run(steps)
+                seconds = time.perf_counter() - start
+                peak = made.peak_bytes() or measuring.peak_resident_bytes()
+                pipe.send({"seconds": seconds, "peak_bytes": peak})
+    except Exception as error:
+        pipe.send({"error": f"{type(error).__name__}: {error}"})
+        raise

@@ -2,81 +2,68 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
-import ml_collections
 import numpy as np
 
-from configs import base as base_config
-from configs import big as big_config
-from configs import small as small_config
-from configs import toy as toy_config
+from configs import base, big, small, toy
+from experiments.benchmarks import cost
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.distributed import sharding
+from transformer_jax.training import loop
 
 VOCABULARY = 8000
 # Positions of a row: one sentence stands in a padded row, several in a packed one.
 LENGTHS = {"padded": 32, "packed": 64}
-PADDED_LENGTH, PACKED_LENGTH = LENGTHS.values()
+PADDED_LENGTH = LENGTHS["padded"]
 BATCHES = 4  # different ones, read in turn
+_MODELS = {"toy": toy, "small": small, "base": base, "big": big}
+# Of a padded batch; a packed one has as many target positions.
+SENTENCES = {"toy": 32, "small": 128, "base": 32, "big": 32}
+_HEADS = {"model.num_heads": 4, "model.d_k": 64, "model.d_v": 64}  # of small, as PyTorch can have
 
 
-@dataclasses.dataclass(frozen=True)
-class Workload:
-    """One model and its batch.
-
-    Attributes:
-      config: the model and the recipe.
-      sentences: rows of a padded batch; a packed batch has as many target positions.
-    """
-
-    config: config_lib.Config
-    sentences: int
-
-    @property
-    def positions(self) -> int:
-        """Target positions of a batch."""
-        return self.sentences * PADDED_LENGTH
-
-
-def _configured(values: ml_collections.ConfigDict, **overrides: int) -> config_lib.Config:
-    config = config_lib.from_mapping(values.to_dict())
-    return config_lib.replace(config, {"data.vocab_size": VOCABULARY, **overrides})
-
-
-def all_workloads() -> Mapping[str, Workload]:
-    """The toy's model, small, and the paper's base and big, all with a vocabulary of 8,000."""
-    heads = {"model.num_heads": 4, "model.d_k": 64, "model.d_v": 64}
-    return {
-        "toy": Workload(_configured(toy_config.get_config()), 32),
-        "small": Workload(_configured(small_config.get_config(), **heads), 128),
-        "base": Workload(_configured(base_config.get_config()), 32),
-        "big": Workload(_configured(big_config.get_config()), 32),
+def config(name: str, kind: str = "packed", dtype: str = "float32") -> config_lib.Config:
+    """What a workload trains: the toy's model, small, or the paper's base or big."""
+    changes = {
+        **(_HEADS if name == "small" else {}),
+        "model.compute_dtype": dtype,
+        "data.vocab_size": VOCABULARY,
+        "data.source_length": LENGTHS[kind],
+        "data.target_length": LENGTHS[kind],
+        "train.batch_tokens": SENTENCES[name] * PADDED_LENGTH,
     }
+    found = config_lib.from_mapping(_MODELS[name].get_config().to_dict())
+    return config_lib.replace(found, changes)
 
 
 def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
     """The corpus that batches are drawn from.
 
-    Args:
-      train: path prefix of training text; "" for the embedded corpus, which has fewer words.
-      dev: path prefix of development text.
-      cache_dir: where the corpus is kept, once encoded.
+    It is that of two path prefixes, or the embedded one, which has fewer words, where these are
+    empty. Once encoded it is kept in `cache_dir`.
 
     Raises:
       UserError: only one of the two is given.
     """
     if bool(train) != bool(dev):
         raise errors.UserError("--train and --dev go together: give both, or neither")
-    values = small_config.get_config() if train else toy_config.get_config()
-    config = config_lib.from_mapping(values.to_dict())
+    found = config_lib.from_mapping((small if train else toy).get_config().to_dict())
     if train:
         text = {"corpus": "text", "train": train, "dev": dev, "vocab_size": VOCABULARY}
-        config = config_lib.replace(config, {f"data.{name}": it for name, it in text.items()})
-    return dataset_lib.load(config.data, pathlib.Path(cache_dir))
+        found = config_lib.replace(found, {f"data.{name}": it for name, it in text.items()})
+    return dataset_lib.load(found.data, pathlib.Path(cache_dir))
+
+
+def packed(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.TrainingBatches:
+    """Training's batches, of the pairs that fit into a padded row."""
+    fitting = dataclasses.replace(dataset, usable=_fitting(dataset))
+    mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
+    return loop.make_batches(fitting, config, mesh)
 
 
 def _fitting(dataset: dataset_lib.Dataset) -> np.ndarray:
@@ -85,48 +72,34 @@ def _fitting(dataset: dataset_lib.Dataset) -> np.ndarray:
     return dataset.usable[longest < PADDED_LENGTH]
 
 
-def packed(
-    dataset: dataset_lib.Dataset, workload: Workload, steps: int
-) -> batching.TrainingBatches:
-    """Batches of rows of `PACKED_LENGTH`, of the pairs that fit into a padded row."""
-    return batching.TrainingBatches(
-        dataclasses.replace(dataset, usable=_fitting(dataset)),
-        batch_rows=workload.positions // PACKED_LENGTH,
-        source_length=PACKED_LENGTH,
-        target_length=PACKED_LENGTH,
-        window=workload.config.data.packing_window,
-        seed=0,
-        num_steps=steps,
-    )
+def write(path: pathlib.Path, dataset: dataset_lib.Dataset, name: str) -> None:
+    """Writes `BATCHES` padded batches of a workload and as many packed ones to a file.
 
-
-def write(path: pathlib.Path, dataset: dataset_lib.Dataset, workload: Workload) -> None:
-    """Writes `BATCHES` padded batches and as many packed ones to a file.
-
-    Padded batches hold one pair to a row of `PADDED_LENGTH`, in random order; packed ones several
-    to a row of `PACKED_LENGTH`, of the same pairs: those that fit into a padded row.
+    Padded batches hold one pair to a row, in random order; packed ones several of the same pairs.
 
     Raises:
       UserError: the corpus has too few of them.
     """
     fitting = _fitting(dataset)
-    needed = BATCHES * workload.sentences
+    needed = BATCHES * SENTENCES[name]
     if len(fitting) < needed:
         raise errors.UserError(
             f"the benchmark draws {needed:,} pairs shorter than {PADDED_LENGTH} tokens, but this "
             f"corpus has {len(fitting):,}: give it a larger one"
         )
     order = np.random.default_rng(0).permutation(fitting)[:needed].reshape(BATCHES, -1)
-    padded = [
-        batching.fill(
-            [[(dataset.source[i], dataset.target[i])] for i in indices.tolist()],
-            PADDED_LENGTH,
-            PADDED_LENGTH,
-        )
-        for indices in order
-    ]
-    rows = packed(dataset, workload, BATCHES)
-    kinds = {"padded": padded, "packed": [rows[k] for k in range(BATCHES)]}
+    rows = packed(dataset, config(name))
+    kinds = {
+        "padded": [
+            batching.fill(
+                [[(dataset.source[pair], dataset.target[pair])] for pair in pairs],
+                PADDED_LENGTH,
+                PADDED_LENGTH,
+            )
+            for pairs in order.tolist()
+        ],
+        "packed": [rows[k] for k in range(BATCHES)],
+    }
     arrays = {
         f"{kind}/{k}/{i}": leaf
         for kind, batches in kinds.items()
@@ -136,19 +109,25 @@ def write(path: pathlib.Path, dataset: dataset_lib.Dataset, workload: Workload) 
     np.savez(path, **arrays)
 
 
-def read(path: pathlib.Path, kind: str) -> list[sequences.Batch]:
+def read(path: str | pathlib.Path, kind: str) -> list[sequences.Batch]:
     """The "padded" or the "packed" batches of a file."""
     arrays = np.load(path)
-    batches: list[sequences.Batch] = []
-    for k in range(BATCHES):
-        source, target = (
-            sequences.Sequences(*[arrays[f"{kind}/{k}/{i + first}"] for i in range(3)])
-            for first in (0, 3)
-        )
-        batches.append(sequences.Batch(source, target, arrays[f"{kind}/{k}/6"]))
-    return batches
+    found = [[arrays[f"{kind}/{k}/{i}"] for i in range(7)] for k in range(BATCHES)]
+    return [
+        sequences.Batch(sequences.Sequences(*each[:3]), sequences.Sequences(*each[3:6]), each[6])
+        for each in found
+    ]
 
 
-def real_tokens(batches: list[sequences.Batch]) -> float:
+def work(config: config_lib.Config, batches: Sequence[sequences.Batch]) -> Mapping[str, float]:
+    """What a training step does, as `worker.Contender` says it."""
+    return {
+        "flops": cost.training_flops(config) / config.train.num_steps,
+        "positions": batches[0].labels.size,
+        "tokens": real_tokens(batches),
+    }
+
+
+def real_tokens(batches: Sequence[sequences.Batch]) -> float:
     """Target tokens of a batch, end tokens included, on average."""
     return float(np.mean([(batch.target.segments > 0).sum() for batch in batches]))

@@ -2,12 +2,12 @@
 
 import collections
 import dataclasses
+import itertools
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from experiments.benchmarks import compiled, layouts, network
+from experiments.benchmarks import layouts, network
 from transformer_jax import errors
 from transformer_jax.drawing import tables
 
@@ -74,11 +74,7 @@ four, and a collective waits for the hops along both sides of its group.
 
 
 def document(results: Sequence[layouts.Result], command: str) -> str:
-    """The whole page.
-
-    Args:
-      results: in the order in which they should stand.
-      command: that makes the page.
+    """The whole page: results in this order, and the command that makes it.
 
     Raises:
       UserError: of some model none fits.
@@ -93,14 +89,13 @@ def document(results: Sequence[layouts.Result], command: str) -> str:
         sorted(set(each)) for each in zip(*(one.made for one in results), strict=True)
     )
     rows = config.train.batch_tokens // config.data.target_length
+    least = ", ".join(f"{smallest(each).layout.chips} for {model}" for model, each in found.items())
     text = _TEXT.format(
         kind=layouts.KIND,
         tokens=config.train.batch_tokens,
         answer="\n".join(_answer(model, each) for model, each in found.items()),
         answers=_markdown(_answers(found)),
-        smallest=", ".join(
-            f"{smallest(each).layout.chips} for {model}" for model, each in found.items()
-        ),
+        smallest=least,
         half=HALF,
         steps=_markdown(*(_steps(model, each) for model, each in found.items())),
         gigahertz=data["compilers"][layouts.KIND]["gigahertz"],
@@ -121,66 +116,53 @@ def document(results: Sequence[layouts.Result], command: str) -> str:
     return "\n\n".join(map(_wrapped, text.strip().split("\n\n"))) + "\n"
 
 
+def best(results: Sequence[layouts.Result]) -> list[layouts.Result]:
+    """For each number of chips the fastest layout, ascending."""
+    fitting = [one for one in results if one.program]
+    slowest_first = sorted(fitting, key=lambda one: one.step.seconds, reverse=True)
+    fastest = {one.layout.chips: one for one in slowest_first}
+    return [fastest[chips] for chips in sorted(fastest)]
+
+
 def smallest(results: Sequence[layouts.Result]) -> layouts.Result:
     """The fastest layout on the fewest chips that a step fits on."""
     return best(results)[0]
 
 
-def best(results: Sequence[layouts.Result]) -> list[layouts.Result]:
-    """For each number of chips the fastest layout, ascending."""
-    fastest: dict[int, layouts.Result] = {}
-    fitting = [one for one in results if one.program]
-    for one in sorted(fitting, key=lambda one: _program(one).seconds, reverse=True):
-        fastest[one.layout.chips] = one
-    return [fastest[chips] for chips in sorted(fastest)]
-
-
 def efficiency(one: layouts.Result, results: Sequence[layouts.Result]) -> float:
     """Positions a second and chip, over those of the smallest slice."""
     least = smallest(results)
-    alone = _program(least).seconds * least.layout.chips
-    return alone / (_program(one).seconds * one.layout.chips)
+    return (least.step.seconds * least.layout.chips) / (one.step.seconds * one.layout.chips)
 
 
 def pays(results: Sequence[layouts.Result]) -> layouts.Result:
     """The fastest layout of the number of chips up to which a batch scales."""
-    last, *others = best(results)
-    for one in others:
-        if efficiency(one, results) < HALF:
-            break
-        last = one
+    *_, last = itertools.takewhile(lambda one: efficiency(one, results) >= HALF, best(results))
     return last
 
 
 def hours(one: layouts.Result) -> float:
     """Of the paper's number of steps."""
-    return _program(one).seconds * one.layout.config().train.num_steps / 3600
-
-
-def _program(one: layouts.Result) -> compiled.Program:
-    if one.program is None:
-        raise ValueError(f"{one.layout.name} does not fit: {one.refusal}")
-    return one.program
+    return one.step.seconds * one.layout.config().train.num_steps / 3600
 
 
 def _answer(model: str, results: Sequence[layouts.Result]) -> str:
     last = pays(results)
-    if last is smallest(results) is best(results)[-1]:
+    chips, larger = last.layout.chips, best(results)[best(results).index(last) + 1 :]
+    if last is smallest(results) and not larger:
         return (
-            f"- {model}: not known, since no more than {last.layout.chips} chips were compiled "
-            f"for, on which the run takes {hours(last):.2g} hours."
+            f"- {model}: not known, since no more than {chips} chips were compiled for, on which "
+            f"the run takes {hours(last):.2g} hours."
         )
-    larger = [one for one in best(results) if one.layout.chips > last.layout.chips]
-    text = (
-        f"- **{model}: up to {last.layout.chips} chips**, where each does "
-        f"{efficiency(last, results):.0%} of what it does on the smallest slice, and the run takes "
-        f"{hours(last):.2g} hours"
-    )
-    if not larger:
-        return f"{text}; no larger slice was compiled."
+    then = "no larger slice was compiled."
+    if larger:
+        then = (
+            f"on {larger[0].layout.chips}, the next that was compiled for, it would be "
+            f"{efficiency(larger[0], results):.0%} and {hours(larger[0]):.2g} hours."
+        )
     return (
-        f"{text}; on {larger[0].layout.chips}, the next that was compiled for, it would be "
-        f"{efficiency(larger[0], results):.0%} and {hours(larger[0]):.2g} hours."
+        f"- **{model}: up to {chips} chips**, where each does {efficiency(last, results):.0%} of "
+        f"what it does on the smallest slice, and the run takes {hours(last):.2g} hours; {then}"
     )
 
 
@@ -188,7 +170,7 @@ def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Printed:
     """A line for each model."""
     lines = []
     for model, results in found.items():
-        fastest = min(best(results), key=lambda one: _program(one).seconds)
+        fastest = min(best(results), key=lambda one: one.step.seconds)
         lines.append([model])
         for one in (smallest(results), pays(results), fastest):
             place = f"{one.layout.chips}: {_mesh(one.layout)}"
@@ -199,23 +181,23 @@ def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Printed:
 
 def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Printed:
     """A line for each layout."""
+    config = results[0].layout.config()
     lines = []
     for one in results:
-        positions = one.layout.config().train.batch_tokens
-        rows = positions // one.layout.row // (one.layout.data * one.layout.fsdp)
-        lines.append([f"{one.layout.chips}", _mesh(one.layout), f"{rows} × {one.layout.row}"])
+        layout, positions = one.layout, config.train.batch_tokens
+        rows = positions // layout.row // (layout.data * layout.fsdp)
+        lines.append([f"{layout.chips}", _mesh(layout), f"{rows} × {layout.row}"])
         if not one.program:
             lines[-1] += ["does not fit", *[""] * 7]
             continue
         step = one.program
         times = (step.products, step.computing, step.sending, step.seconds)
-        lines[-1] += [f"{step.memory_bytes / GIB:.2f}", *(f"{1e3 * each:.1f}" for each in times)]
+        lines[-1] += [f"{step.memory_bytes / GIB:.2f}", *map(_milliseconds, times)]
         lines[-1] += [f"{positions / step.seconds / 1e6:.2f}"]
         lines[-1] += [f"{efficiency(one, results):.0%}", f"{hours(one):.2f}"]
     heads = "chips|layout|rows each|GiB a chip|products ms|computing ms|sending ms|step ms"
     heads += "|million positions/s|efficiency|hours"
-    number = results[0].layout.config().train.num_steps
-    return tables.Printed(heads.split("|"), lines, f"{model}, {number:,} steps")
+    return tables.Printed(heads.split("|"), lines, f"{model}, {config.train.num_steps:,} steps")
 
 
 def _sent(results: Sequence[layouts.Result]) -> tables.Printed:
@@ -228,48 +210,42 @@ def _sent(results: Sequence[layouts.Result]) -> tables.Printed:
         for each in step.collectives:
             kinds[each.kind] += each.times
         written = ", ".join(f"{times:,} {kind}" for kind, times in kinds.items())
-        sent = [
-            f"{step.sent_bytes / 1e6:,.0f}",
-            *(f"{1e3 * s:.1f}" for s in (step.links, step.hidden)),
-        ]
+        times = map(_milliseconds, (step.links, step.hidden))
+        sent = [f"{step.sent_bytes / 1e6:,.0f}", *times]
         lines.append([one.layout.model, _mesh(one.layout), written, *sent])
     return tables.Printed(["model", "layout", "collectives", "MB", "ms", "hidden ms"], lines)
 
 
 def _ends(model: str, results: Sequence[layouts.Result]) -> list[str]:
     """What does not shrink, from the least and the greatest of a model's data meshes."""
-    rows = results[0].layout.row
-    meshes = [
-        one
-        for one in results
-        if one.program and one.layout.data == one.layout.chips > 1 and one.layout.row == rows
-    ]
+    row = results[0].layout.row
+    meshes = [one for one in results if _by_data_alone(one) and one.layout.row == row]
     if len(meshes) < 2:
         return []
-    few, *_, many = meshes
-    before, after = _program(few), _program(many)
-    chips = (few.layout.chips, many.layout.chips)
+    few, many = meshes[0].layout.chips, meshes[-1].layout.chips
+    before, after = meshes[0].step, meshes[-1].step
     # Computing is what each row takes, and what is there however few rows there are.
-    fixed = (chips[1] * after.computing - chips[0] * before.computing) / (chips[1] - chips[0])
+    fixed = (many * after.computing - few * before.computing) / (many - few)
     return [
-        f"- {model}: from {chips[0]} chips to {chips[1]} by data alone computing falls from "
-        f"{1e3 * before.computing:.1f} to {1e3 * after.computing:.1f} ms, as if {1e3 * fixed:.1f} "
-        f"ms did not depend on a chip's rows, and sending goes from {1e3 * before.sending:.1f} to "
-        f"{1e3 * after.sending:.1f} ms: each chip sends the gradients of all parameters "
-        f"({after.sent_bytes / 1e6:,.0f} MB) and updates all of them, however few rows it has."
+        f"- {model}: from {few} chips to {many} by data alone computing falls from "
+        f"{_milliseconds(before.computing)} to {_milliseconds(after.computing)} ms, as if "
+        f"{_milliseconds(fixed)} ms did not depend on a chip's rows, and sending goes from "
+        f"{_milliseconds(before.sending)} to {_milliseconds(after.sending)} ms: each chip sends "
+        f"the gradients of all parameters ({after.sent_bytes / 1e6:,.0f} MB) and updates all of "
+        "them, however few rows it has."
     ]
 
 
 def _findings(results: Sequence[layouts.Result]) -> list[str]:
     """What is odd."""
-    by_layout = {one.layout: one.program for one in results if one.program}
-    alone = [step for layout, step in by_layout.items() if layout.data == layout.chips > 1]
+    alone = [one.step for one in results if _by_data_alone(one)]
     found = []
     if alone and all(step.hidden < NOTHING for step in alone):
         found += [
             "- By data alone nothing is hidden: all gradients are summed by collectives that the "
             "program awaits where they begin."
         ]
+    by_layout = {one.layout: one.program for one in results if one.program}
     for layout, fsdp in by_layout.items():
         data = by_layout.get(dataclasses.replace(layout, data=layout.fsdp, fsdp=layout.data))
         if layout.fsdp == 1 or not data:
@@ -277,24 +253,30 @@ def _findings(results: Sequence[layouts.Result]) -> list[str]:
         found += [
             f"- {layout.model}: {_mesh(layout)} takes {fsdp.memory_bytes / GIB:.2f} GiB a chip "
             f"where data {layout.fsdp} takes {data.memory_bytes / GIB:.2f}, and hides "
-            f"{fsdp.hidden / fsdp.links:.0%} of {1e3 * fsdp.links:.1f} ms of sending, but computes "
-            f"for {1e3 * fsdp.computing:.1f} ms in place of {1e3 * data.computing:.1f}, "
-            f"{1e3 * fsdp.products:.1f} in place of {1e3 * data.products:.1f} in products and the "
-            f"rest in what is no product, as copies and casts: a step of "
-            f"{1e3 * fsdp.seconds:.1f} ms in place of {1e3 * data.seconds:.1f}.{_walked(fsdp)}"
+            f"{fsdp.hidden / fsdp.links:.0%} of {_milliseconds(fsdp.links)} ms of sending, but "
+            f"computes for {_milliseconds(fsdp.computing)} ms in place of "
+            f"{_milliseconds(data.computing)}, {_milliseconds(fsdp.products)} in place of "
+            f"{_milliseconds(data.products)} in products and the rest in what is no product, as "
+            f"copies and casts: a step of {_milliseconds(fsdp.seconds)} ms in place of "
+            f"{_milliseconds(data.seconds)}."
         ]
+        permutes = sum(one.times for one in fsdp.collectives if one.kind == "collective-permute")
+        if permutes:
+            found[-1] += (
+                f" Large products are loops over pieces there, which {permutes:,} "
+                "collective-permutes pass along the ring of chips while the piece before is "
+                "multiplied."
+            )
     return found
 
 
-def _walked(step: compiled.Program) -> str:
-    """Whether products are taken piece by piece."""
-    permutes = sum(one.times for one in step.collectives if one.kind == "collective-permute")
-    if not permutes:
-        return ""
-    return (
-        f" Large products are loops over pieces there, which {permutes:,} collective-permutes pass "
-        "along the ring of chips while the piece before is multiplied."
-    )
+def _by_data_alone(one: layouts.Result) -> bool:
+    """Whether it fits on several chips that share out nothing but the batch."""
+    return one.program is not None and one.layout.data == one.layout.chips > 1
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f}"
 
 
 def _mesh(layout: layouts.Layout) -> str:
@@ -307,12 +289,11 @@ def _wrapped(paragraph: str) -> str:
     if paragraph.startswith(("|", "#")):
         return paragraph
     points = re.split(r"\n(?=- )", paragraph)
-    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
     indent = "  " if paragraph.startswith("- ") else ""
-    return "\n".join(
-        textwrap.fill(" ".join(point.split()), 104, subsequent_indent=indent, **options)
-        for point in points
+    wrapper = textwrap.TextWrapper(
+        104, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+    return "\n".join(wrapper.fill(" ".join(point.split())) for point in points)
 
 
 def _markdown(*shown: tables.Printed) -> str:

@@ -59,11 +59,11 @@ def test_the_fused_kernel_is_called_once_for_each_attention_and_its_gradient(bas
 
 
 def test_kernels_move_the_bytes_that_are_recorded(base, kernel):
-    assert partitioned.moved_bytes(base.module) / 1e9 == pytest.approx(MOVED[kernel], rel=0.05)
+    assert programs.moved_bytes(base.module) / 1e9 == pytest.approx(MOVED[kernel], rel=0.05)
 
 
 def test_nothing_is_multiplied_in_float32(base):
-    assert not partitioned.wide_products(base.module)
+    assert not programs.wide_products(base.module)
 
 
 def test_gradients_are_sent_beside_the_backward_pass(base):

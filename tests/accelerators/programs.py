@@ -2,14 +2,18 @@
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from configs import base, toy
-from experiments.benchmarks import compiled, partitioned
+from experiments.benchmarks import compiled, hlo, partitioned
 from transformer_jax import config as config_lib
 
+# How a GPU's compiler calls cuBLAS, and what else it makes kernels of.
+LIBRARY = "__cublas"
+KERNELS = ("fusion", "custom-call", "copy", "dot", "convolution", "reduce", "sort", "scatter")
 CONFIGS = {"base": base.get_config, "toy": toy.get_config}
 # One layer, and rows for eight devices.
 SMALL = {
@@ -38,7 +42,7 @@ class Compiled:
     """A program, and the text of it taken apart."""
 
     program: jax.stages.Compiled
-    module: partitioned.Module
+    module: hlo.Module
 
     def collectives(self) -> collections.Counter[str]:
         """How many of each kind a step runs."""
@@ -51,7 +55,7 @@ class Compiled:
 def step(config: config_lib.Config, devices: Any) -> Compiled:
     """A run's step, compiled."""
     program = compiled.compile_step(config, devices)
-    return Compiled(program, partitioned.parse(program.as_text() or ""))
+    return Compiled(program, hlo.read(program.as_text() or ""))
 
 
 def require_donated(program: jax.stages.Compiled) -> None:
@@ -61,3 +65,57 @@ def require_donated(program: jax.stages.Compiled) -> None:
     assert analysis.alias_size_in_bytes > 0
     others = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     assert 0 <= others < 16_384  # four numbers and the tuple's table, each padded
+
+
+def total_bytes(found: Sequence[partitioned.Collective], kind: str) -> int:
+    """Of the arrays of all collectives of a kind in a step."""
+    return sum(one.times * one.array_bytes for one in found if one.kind == kind)
+
+
+def cycles(module: hlo.Module) -> int:
+    """A TPU compiler's estimate of a step, which has none for collectives, scatters and sorts."""
+    events = partitioned.events(module, 0)
+    return sum(event.cycles for event in events if isinstance(event, partitioned.Computing))
+
+
+def wide_products(module: hlo.Module) -> list[str]:
+    """Names of the products of two float32 operands, in all of a module's computations."""
+    named = by_name(module)
+
+    def is_product(one: hlo.Instruction) -> bool:
+        return one.opcode in ("dot", "convolution") or LIBRARY in one.attributes
+
+    def is_wide(operand: str) -> bool:
+        return operand in named and named[operand].shape.startswith("f32[")
+
+    return [
+        name
+        for name, one in named.items()
+        if is_product(one) and all(map(is_wide, one.operands[:2]))
+    ]
+
+
+def moved_bytes(module: hlo.Module) -> int:
+    """What the kernels of a step on a GPU read and write, as if none were read twice.
+
+    Raises:
+      ValueError: a loop turns as often as its data say.
+    """
+    named = by_name(module)
+
+    def size(one: hlo.Instruction) -> int:
+        """But for a library's room for work."""
+        return sum(array.bytes for array in one.arrays if array.dtype != "s8")
+
+    def moved(one: hlo.Instruction) -> int:
+        if one.opcode in KERNELS:
+            return size(one) + sum(size(named[operand]) for operand in one.operands)
+        inside = sum(moved(each) for name in one.called for each in module.computations[name])
+        return inside * (module.turns(one) if one.opcode == "while" and inside else 1)
+
+    return sum(map(moved, module.computations[module.entry]))
+
+
+def by_name(module: hlo.Module) -> dict[str, hlo.Instruction]:
+    """All instructions."""
+    return {one.name: one for block in module.computations.values() for one in block}

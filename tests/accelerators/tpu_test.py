@@ -52,7 +52,7 @@ def require_sound(found):
     assert needed is not None
     assert needed < 1e9 * V5E.memory_gb
     programs.require_donated(found.program)
-    assert not partitioned.wide_products(found.module)
+    assert not programs.wide_products(found.module)
 
 
 def test_the_papers_step_is_sound(base):
@@ -60,7 +60,7 @@ def test_the_papers_step_is_sound(base):
 
 
 def test_the_papers_step_takes_the_cycles_that_are_recorded(base):
-    cycles = partitioned.cycles(base.module)
+    cycles = programs.cycles(base.module)
     assert cycles == pytest.approx(BASE_CYCLES, rel=0.05)
     assert cycles <= MOST_CYCLES
 
@@ -68,7 +68,7 @@ def test_the_papers_step_takes_the_cycles_that_are_recorded(base):
 def test_the_papers_step_sends_gradients_alone(base):
     assert base.collectives() == BASE_COLLECTIVES
     config = programs.config("base")
-    sent = partitioned.total_bytes(partitioned.collectives(base.module, 8), "all-reduce")
+    sent = programs.total_bytes(partitioned.collectives(base.module, 8), "all-reduce")
     gradients = 2 * cost.parameters(config)
     shared = 2 * config.data.vocab_size * config.model.d_model
     assert gradients <= sent < 1.05 * (gradients + 2 * shared)  # of each use by itself, at most
@@ -82,9 +82,9 @@ def test_planned_memory_is_that_of_the_compiled_step(base):
 def test_a_program_is_read_as_compute_and_sending(base):
     found = compiled.read(base.program, V5E.kind, V5E.chips)
     assert found.memory_bytes == memory.of_program(base.program)
-    assert found.computing == pytest.approx(partitioned.cycles(base.module) / 1.5e9)
+    assert found.computing == pytest.approx(programs.cycles(base.module) / 1.5e9)
     assert found.sent_bytes == pytest.approx(
-        2 * 7 / 8 * partitioned.total_bytes(found.collectives, "all-reduce")
+        2 * 7 / 8 * programs.total_bytes(found.collectives, "all-reduce")
     )
     # Rings of 100 GB/s, and less than a tenth of a millisecond of latency.
     assert found.sending == pytest.approx(found.sent_bytes / 100e9, abs=1e-4)
@@ -127,7 +127,7 @@ def test_variations_are_sound(chips, overrides):
     found = programs.step(programs.small(**overrides), chips)
     require_sound(found)
     assert found.collectives()["all-reduce"] > 0
-    assert partitioned.cycles(found.module) > 0
+    assert programs.cycles(found.module) > 0
 
 
 @pytest.mark.parametrize(("name", "beside"), [("toy", 0.01), ("base", 0.15)])
