@@ -63,11 +63,9 @@ class Difference:
 
     @property
     def shows(self) -> float:
-        """The smallest true difference whose interval would exclude 0 `OFTEN` enough.
-
-        The half interval is t(0.975) standard errors; the estimate falls short of the truth by more
-        than t(OFTEN) of them in the other cases.
-        """
+        """The smallest true difference whose interval would exclude 0 `OFTEN` enough."""
+        # Half is t(0.975) standard errors; in the other cases the estimate falls short of the truth
+        # by more than t(OFTEN) of them.
         outer, inner = scipy.stats.t.ppf([0.975, OFTEN], self.freedom)
         return self.half * (1 + float(inner / outer))
 
@@ -114,10 +112,10 @@ def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], varian
     sentences = len(pairs[0][0])
     swaps = np.random.default_rng(1).integers(2, size=(DRAWS, sentences))
     swaps = np.concatenate([np.zeros((1, sentences), np.int64), swaps])  # the first as measured
+    ours_first, theirs_first = np.hstack([1 - swaps, swaps]), np.hstack([swaps, 1 - swaps])
     gaps = [
-        scores(np.concatenate([a, b]), variant, np.concatenate([1 - swaps, swaps], axis=1))
-        - scores(np.concatenate([a, b]), variant, np.concatenate([swaps, 1 - swaps], axis=1))
-        for a, b in pairs
+        scores(both, variant, ours_first) - scores(both, variant, theirs_first)
+        for both in map(np.concatenate, pairs)
     ]
     observed, *exchanged = np.abs(np.mean(gaps, axis=0))
     return (1 + np.count_nonzero(np.array(exchanged) >= observed - 1e-12)) / (1 + DRAWS)
@@ -140,15 +138,9 @@ def tau(
 ) -> tuple[float, float, float, int] | None:
     """Kendall's tau-b between ours and the paper's order of rows that the paper keeps apart.
 
-    The interval is a bootstrap's over sentences, the same for all rows, and over each row's seeds.
-
-    Args:
-      rows: counts of each run, by row and seed.
-      paper: its BLEU, by row.
-      variant: of BLEU.
-
     Returns:
-      tau-b, both ends of its 95% interval, and the number of pairs of rows; None if there is none.
+      tau-b, both ends of its 95% interval, a bootstrap's over sentences, the same for all rows, and
+      over each row's seeds, and the number of pairs of rows; None if there is none.
     """
     names = [name for name in rows if rows[name]]
     apart = [
