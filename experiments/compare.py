@@ -77,18 +77,20 @@ def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
 
 
 def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
-    before, after = (config_lib.to_dict(sweep.base) for sweep in sweeps)
+    before, after = (
+        {
+            **{
+                f"{part}.{name}": v for part, fields in config.items() for name, v in fields.items()
+            },
+            **{f"row {row.name}": dict(row.overrides) for row in sweep.rows},
+        }
+        for sweep in sweeps
+        for config in [config_lib.to_dict(sweep.base)]
+    )
     changed = [
-        f"{section}.{field}: {before[section][field]} → {value}"
-        for section, fields in after.items()
-        for field, value in fields.items()
-        if before[section][field] != value
-    ]
-    overrides = [{row.name: dict(row.overrides) for row in sweep.rows} for sweep in sweeps]
-    changed += [
-        f"row {name}: {here} → {overrides[1][name]}"
-        for name, here in overrides[0].items()
-        if overrides[1].get(name, here) != here
+        f"{name}: {value} → {after[name]}"
+        for name, value in before.items()
+        if after.get(name, value) != value
     ]
     more = f"; and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
     return [

@@ -7,7 +7,6 @@ The first draws what needs no training: what position kinds do, the masks of a p
 learning rate. The second also draws, from a finished sweep of configs/toy.py, where base attends.
 """
 
-import functools
 import io
 import pathlib
 import tempfile
@@ -45,66 +44,35 @@ DPI = 110
 
 
 def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
-    """What each position kind does that has nothing to learn, for the hook that it overrides."""
-    drawn = [
-        (f"{name}: {label}", made(kind(config), config), labels)
-        for name, kind in positions.KINDS.items()
-        for hook, (made, label, labels) in _HOOKS.items()
-        if getattr(kind, hook) is not getattr(positions.Position, hook)
-        and not _learns(kind, config)
-    ]
+    """What each position kind does that has nothing to learn, in the hook that it overrides.
+
+    Each is compiled as a whole: one operation after another takes longer.
+    """
+    places = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
+    nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
+    same = np.full((1, 1, SHOWN_POSITIONS, config.d_k), config.d_k**-0.5, np.float32)
+    of_pair = {"xlabel": "key's position", "ylabel": "query's position"}
+    sinusoidal, alibi, rotary = (
+        positions.KINDS[name](config) for name in ("sinusoidal", "alibi", "rotary")
+    )
+    embedded = jax.jit(lambda: sinusoidal.apply({}, nothing, places, method="embed")[0])()
+    bias = jax.jit(lambda: alibi.apply({}, places, places, method="bias")[0, HEAD])()
+    # Products of the same vector, turned as the query and the key of each two positions are.
+    turned = jax.jit(lambda: rotary.apply({}, same, places, method="rotate")[0, 0])()
+    drawn: list[tuple[str, Any, dict[str, str]]] = [
+        (
+            "sinusoidal: added to embeddings", embedded,
+            {"xlabel": "feature", "ylabel": "position"},
+        ),
+        (f"alibi: added to logits, head {HEAD + 1}", bias, of_pair),
+        ("rotary: cosine of equal vectors", turned @ turned.T, of_pair),
+    ]  # fmt: skip
     figure = figure_lib.Figure(figsize=(4.2 * len(drawn), 3.9), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(drawn)))
-    for panel, (title, values, (xlabel, ylabel)) in zip(panels, drawn, strict=True):
+    for panel, (title, values, labels) in zip(figure.subplots(1, 3), drawn, strict=True):
         image = panel.imshow(values, cmap="viridis", aspect="auto")
-        panel.set(title=title, xlabel=xlabel, ylabel=ylabel)
+        panel.set(title=title, **labels)
         figure.colorbar(image, ax=panel, shrink=0.9)
     return figure
-
-
-_PLACES = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
-
-
-def _applied(kind: positions.Position, hook: str, *arguments: Any) -> np.ndarray:
-    """What a hook gives, compiled as a whole: one operation after another takes longer."""
-    return np.asarray(jax.jit(functools.partial(kind.apply, {}, method=hook))(*arguments))
-
-
-def _embedded(kind: positions.Position, config: config_lib.ModelConfig) -> np.ndarray:
-    nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
-    return _applied(kind, "embed", nothing, _PLACES)[0]
-
-
-def _rotated(kind: positions.Position, config: config_lib.ModelConfig) -> np.ndarray:
-    """Products of the same vector, turned as the query and the key of each two positions are."""
-    same = np.full((1, 1, SHOWN_POSITIONS, config.d_k), config.d_k**-0.5, np.float32)
-    turned = _applied(kind, "rotate", same, _PLACES)[0, 0]
-    return turned @ turned.T
-
-
-def _biased(kind: positions.Position, _: config_lib.ModelConfig) -> np.ndarray:
-    return _applied(kind, "bias", _PLACES, _PLACES)[0, HEAD]
-
-
-_PAIRS = ("key's position", "query's position")
-_HOOKS = {  # what draws each, what that is, and what stands at its axes
-    "embed": (_embedded, "added to embeddings", ("feature", "position")),
-    "rotate": (_rotated, "cosine of equal vectors", _PAIRS),
-    "bias": (_biased, f"added to logits, head {HEAD + 1}", _PAIRS),
-}
-
-
-def _learns(kind: type[positions.Position], config: config_lib.ModelConfig) -> bool:
-    """Whether a kind of positions has parameters."""
-
-    def call_all(module: positions.Position) -> None:
-        places = jnp.zeros((1, 1), jnp.int32)
-        module.embed(jnp.zeros((1, 1, config.d_model)), places)
-        module.rotate(jnp.zeros((1, 1, 1, config.d_k)), places)
-        module.bias(places, places)
-
-    shapes = jax.eval_shape(lambda: kind(config).init(jax.random.key(0), method=call_all))
-    return bool(jax.tree.leaves(shapes))
 
 
 def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:

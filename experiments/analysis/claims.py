@@ -72,10 +72,7 @@ CLAIMS = (
     Claim(
         "a recurrent model (here a GRU) without attention loses most on long sentences",
         "Cho et al. 2014, Bahdanau et al. 2015; that the Transformer loses less is our addition",
-        [
-            Inequality("J GRU", "J GRU additive", lost_on_long),
-            Inequality("J GRU", "base", lost_on_long),
-        ],
+        [Inequality("J GRU", other, lost_on_long) for other in ("J GRU additive", "base")],
     ),
     Claim(
         "the Transformer translates better than a recurrent model with attention",

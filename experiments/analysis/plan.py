@@ -55,23 +55,24 @@ def write(base: config_lib.Config, rows: Rows, seeds: int, devices: Chips, share
     """
     stated = network.read_data()["utilisation"]
     rate = devices.chips * devices.tflops * 1e12 * (share or stated)
-    lines, total = [], 0.0
-    for row, overrides in rows.items():
-        config = config_lib.replace(base, overrides)
-        hours = cost.training_flops(config) / rate / 3600
-        total += hours * seeds
-        needed = cost.memory_bytes(config, devices.chips) / 1e9
-        fits, dollars = _fits(config, needed, devices), _dollars(hours, devices)
-        lines.append([row, f"{hours:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
+    configs = {row: config_lib.replace(base, overrides) for row, overrides in rows.items()}
+    hours = {row: cost.training_flops(c) / rate / 3600 for row, c in configs.items()}
+    lines = []
+    for row, config in configs.items():
+        needed, dollars = (
+            cost.memory_bytes(config, devices.chips) / 1e9,
+            _dollars(hours[row], devices),
+        )
+        fits = _fits(config, needed, devices)
+        lines.append([row, f"{hours[row]:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
     notes = [
-        f"All {_all(len(rows), seeds, total, devices)}.",
+        f"All {_all(len(rows), seeds, sum(hours.values()), devices)}.",
         f"Training only, at {share or stated:.0%} of the peak "
         f"({'as --utilisation says' if share else 'stated'}); evaluation comes on top. Memory: "
         "an estimate, which --compile replaces by the compiled program's.",
-        *_of_rates(base),
     ]
     heads = ["row", "hours a run", "GB a chip", "fits", "dollars a run"]
-    tables.show([tables.Printed(heads, lines)], notes)
+    tables.show([tables.Printed(heads, lines)], notes + _of_rates(base))
 
 
 def write_compiled(
@@ -90,44 +91,39 @@ def write_compiled(
             _log.info("compiling %s for %s, %d of %d", row, devices.name, done, len(rows))
             try:
                 program = compiled.compile_step(shared, described)
+                programs[shared] = compiled.read(program, devices.kind, devices.chips)
             except errors.UserError as error:
                 programs[shared] = f"no: {error}"
-            else:
-                programs[shared] = compiled.read(program, devices.kind, devices.chips)
-        cells, hours = _cells(config, programs[shared], devices)
-        lines.append([row, *cells])
-        total += hours * seeds
-        refused += [row] if isinstance(programs[shared], str) else []
+        estimated = f"{cost.memory_bytes(config, devices.chips) / 1e9:.1f}"
+        found = programs[shared]
+        if isinstance(found, str):
+            refused.append(row)
+            lines.append([row, found, "", estimated, *[""] * 5])
+            continue
+        hours = found.seconds * config.train.num_steps / 3600
+        total += hours
+        memory = [f"yes, of {devices.memory_gb:g}", f"{found.memory_bytes / 1e9:.1f}", estimated]
+        times = [f"{1e3 * seconds:.1f}" for seconds in (found.computing, found.sending)]
+        ends = [
+            f"{found.sent_bytes / 1e6:,.0f}",
+            f"{hours:.2f}",
+            f"{_dollars(hours, devices):,.2f}",
+        ]
+        lines.append([row, *memory, *times, *ends])
     without = f", without {', '.join(refused)}, of which there is no program" if refused else ""
     notes = [
         f"{_all(len(rows) - len(refused), seeds, total, devices)}; training only{without}.",
         "Nothing here was run: computing is the compiler's estimate of its operations' cycles, "
         "which leaves out scatters and sorts; sending is collectives by published rates, of those "
         "beside other operations what these do not hide. MB are sent by each chip in a step.",
-        *_of_rates(base),
     ]
-    heads = (
-        "row, fits, GB a chip, estimated, computing ms, sending ms, MB, hours a run, dollars a run"
-    )
-    tables.show([tables.Printed(heads.split(", "), lines)], notes)
-
-
-def _cells(
-    config: config_lib.Config, program: compiled.Program | str, devices: Chips
-) -> tuple[list[str], float]:
-    """A row's cells after its name, and its hours."""
-    estimated = f"{cost.memory_bytes(config, devices.chips) / 1e9:.1f}"
-    if isinstance(program, str):
-        return [program, "", estimated, *[""] * 5], 0.0
-    hours = program.seconds * config.train.num_steps / 3600
-    memory = [f"yes, of {devices.memory_gb:g}", f"{program.memory_bytes / 1e9:.1f}", estimated]
-    times = [f"{1e3 * seconds:.1f}" for seconds in (program.computing, program.sending)]
-    cells = [*memory, *times, f"{program.sent_bytes / 1e6:,.0f}", f"{hours:.2f}"]
-    return [*cells, f"{_dollars(hours, devices):,.2f}"], hours
+    heads = "row,fits,GB a chip,estimated,computing ms,sending ms,MB,hours a run,dollars a run"
+    tables.show([tables.Printed(heads.split(","), lines)], notes + _of_rates(base))
 
 
 def _all(rows: int, seeds: int, hours: float, devices: Chips) -> str:
-    """A whole table, in words."""
+    """A whole table, of which one seed takes so many hours, in words."""
+    hours *= seeds
     return (
         f"{rows} rows at {seeds} seed{'s' if seeds > 1 else ''}: {hours:,.1f} hours of "
         f"{devices.name}, {_dollars(hours, devices):,.0f} dollars, one run after another"

@@ -86,20 +86,24 @@ def difference(
     ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str
 ) -> Difference:
     """Compares two rows, by the runs of each seed."""
-    weights = draws(len(next(iter(ours.values()))))
-    whole = np.ones_like(weights[:1])
-    sides = [[scores(run, variant, whole)[0] for run in side.values()] for side in (ours, theirs)]
-    mean = float(np.mean(sides[0]) - np.mean(sides[1]))
-    drawn = [
-        np.mean([scores(run, variant, weights) for run in side.values()], axis=0)
+    weights = _with_whole(draws(len(next(iter(ours.values())))))
+    found = [
+        np.array([scores(run, variant, weights) for run in side.values()])
         for side in (ours, theirs)
     ]
-    variance, freedom = float(np.var(drawn[0] - drawn[1], ddof=1)), np.inf
+    sides = [side[:, 0].tolist() for side in found]
+    gaps = found[0].mean(0) - found[1].mean(0)
+    mean, variance, freedom = float(gaps[0]), float(np.var(gaps[1:], ddof=1)), np.inf
     seeds = min(map(len, sides))
     if seeds > 1:
         variance, freedom = intervals.welch(sides, variance)
     half = float(scipy.stats.t.ppf(0.975, freedom)) * variance**0.5
     return Difference(mean, half, _randomised(ours, theirs, variant), seeds, float(freedom))
+
+
+def _with_whole(weights: Int[np.ndarray, "draws sentences"]) -> Int[np.ndarray, "_ sentences"]:
+    """Samples after one first that has each sentence once: what was measured."""
+    return np.concatenate([np.ones_like(weights[:1]), weights])
 
 
 def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str) -> float:
@@ -152,7 +156,7 @@ def tau(
         return None
     signs = np.sign([paper[names[i]] - paper[names[j]] for i, j in apart])
     some = next(iter(rows[names[0]].values()))
-    weights = np.concatenate([np.ones((1, len(some)), np.int64), draws(len(some))])
+    weights = _with_whole(draws(len(some)))
     random = np.random.default_rng(2)
     means = []
     for name in names:

@@ -67,7 +67,7 @@ function addTranslations() {
   addChoice(controls, "Row", data.rows.map(row => [row.name, row.name]), name => {
     state.row = name;
     sort();
-    go(["worst", "best"].includes(state.order) ? 0 : Math.min(state.place, order.length - 1));
+    go(["worst", "best"].includes(state.order) ? 0 : state.place);
   }).value = state.row;
   const seeds = [...new Set(data.rows.flatMap(row => row.runs.map(run => run.seed)))].sort((a, b) => a - b);
   if (seeds.length > 1) {

@@ -32,18 +32,14 @@ class Standing:
     """Where a run is.
 
     Attributes:
-      row: its row.
-      seed: its seed.
       state: done; failed; running: a process of this machine is at work in its folder; stopped: it
         has begun, and nobody is seen at work; waiting; or what an engine calls it.
-      steps: of the whole training.
+      steps: of the whole training; `step` is the last logged, or 0.
       reason: why it failed or is lost, in one line.
-      step: the last logged, or 0.
       loss: of the steps up to there, in nats a token.
       dev_ppl: perplexity on the development set: the last logged, or the result's.
       tokens_per_second: target tokens, of late.
       seconds_left: of training, at that speed, if it is running.
-      bleu: the result's.
     """
 
     row: str
@@ -204,11 +200,7 @@ def _known(folder: pathlib.Path, state: str, steps: int) -> dict[str, Any]:
 
 
 def _last_records(path: pathlib.Path) -> dict[str, Any]:
-    """What the end of metrics.jsonl says last of each metric.
-
-    Raises:
-      UserError: a line there is damaged.
-    """
+    """What the end of metrics.jsonl says last of each metric."""
     try:
         with path.open("rb") as file:
             start = max(file.seek(0, os.SEEK_END) - TAIL, 0)

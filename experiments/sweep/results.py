@@ -34,7 +34,6 @@ class Row:
     """A row of a table with the runs that it has.
 
     Attributes:
-      name: as in the paper.
       overrides: what the row changes in the base, by dotted name.
       results: the contents of result.json by seed.
       failures: the errors of failed runs by seed, each one line.
@@ -60,9 +59,7 @@ class Sweep:
 
     Attributes:
       table: its name, such as table3.
-      base: the base's configuration.
       rows: whether run yet or not.
-      workdir: its folder.
       tune: the field that each row is tuned in, and its values; empty if none is.
       match: what all rows have as much of as base; "" if they need not.
     """

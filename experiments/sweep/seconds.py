@@ -74,11 +74,7 @@ def _of_base(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, dict[s
 
 
 def read(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, float]:
-    """By `key`, how many of base's steps a step takes, as far as it was measured.
-
-    Raises:
-      UserError: seconds.json is damaged.
-    """
+    """By `key`, how many of base's steps a step takes, as far as it was measured."""
     found = {name: entry["ratio"] for name, entry in _of_base(workdir, base).items()}
     return {**found, key(base): 1.0}
 
@@ -179,11 +175,10 @@ def _compare(base: _Training, other: _Training) -> tuple[float, float]:
     for each in (base, other):
         each.run()  # the first is slower
     start = time.perf_counter()
-    base.run()
-    other.run()
-    least, most = ROUNDS
-    rounds = min(max(math.ceil(SECONDS_A_ROW / (time.perf_counter() - start)), least), most)
-    samples = measuring.time_interleaved([base, other], rounds, lambda _: None)
+    for each in (base, other):
+        each.run()
+    rounds = np.clip(math.ceil(SECONDS_A_ROW / (time.perf_counter() - start)), *ROUNDS)
+    samples = measuring.time_interleaved([base, other], int(rounds), lambda _: None)
     ratios = [row / of_base for of_base, row in zip(*samples, strict=True)]
     return statistics.median(samples[0]), statistics.median(ratios)
 

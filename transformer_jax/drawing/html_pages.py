@@ -30,7 +30,7 @@ _TEMPLATE = string.Template("""<!DOCTYPE html>
   #heads th { font-weight: normal; color: #666; }
   #heads canvas { width: 64px; height: 64px; image-rendering: pixelated; display: block; }
   svg text { font-size: 13px; }
-  svg [tabindex] { cursor: pointer; outline: none; }
+  svg [tabindex] { outline: none; }
   svg [tabindex]:focus text { font-weight: bold; }
 </style>
 <h1>Attention</h1>
@@ -39,14 +39,14 @@ $sentences
 <p id="reading"></p>
 <table id="heads"></table>
 <h2 id="name"></h2>
-<p>Point at a token, or go to it with the tab key, to see its lines alone; click to keep them.</p>
+<p>Point at a token, or go to it with the tab key, to see its lines alone.</p>
 <div id="chosen"></div>
 <script type="application/json" id="data">$data</script>
 <script>
 "use strict";
 const kinds = JSON.parse(document.getElementById("data").textContent);
 const BLUE = "#08306b", PITCH = 20, LETTER = 8;
-let kind = kinds[0], layer = 0, head = 0, pinned = null;
+let kind = kinds[0], layer = 0, head = 0;
 
 function add(parent, tag, attributes, text) {
   const space = tag === "svg" ? "http://www.w3.org/2000/svg" : parent.namespaceURI;
@@ -87,11 +87,10 @@ function drawLines(parent, weights) {
     const fade = (element, opacity) => element.setAttribute("opacity", opacity);
     weights.forEach((row, t) => row.forEach((weight, s) =>
       fade(all[t][s], only && token !== [t, s][side] ? 0 : weight / 1000)));
-    marks.forEach((side_marks, other) => side_marks.forEach((mark, i) => fade(mark, !only ? 0
+    marks.forEach((ofSide, other) => ofSide.forEach((mark, i) => fade(mark, !only ? 0
       : other === side ? Number(i === token) / 4
         : (side ? weights[i][token] : weights[token][i]) / 2500)));
   }
-  const rest = () => show(...pinned || []);
   [kind.rows, kind.columns].forEach((labels, side) => labels.forEach((label, i) => {
     const group = add(svg, "g", {tabindex: 0}), x = side ? right : 0;
     marks[side].push(add(group, "rect", {
@@ -101,13 +100,9 @@ function drawLines(parent, weights) {
       x: side ? right + 5 : left - 5, y: y(i) + 4, "text-anchor": side ? "start" : "end",
     }, label);
     group.onmouseenter = group.onfocus = () => show(side, i);
-    group.onmouseleave = group.onblur = rest;
-    group.onclick = () => {
-      pinned = String(pinned) === String([side, i]) ? null : [side, i];
-      rest();
-    };
+    group.onmouseleave = group.onblur = () => show();
   }));
-  rest();
+  show();
 }
 
 function drawSmall(parent, weights) {
@@ -125,7 +120,7 @@ function draw() {
     .map(id => document.getElementById(id));
   for (const element of [choices, table, chosen]) element.replaceChildren();
   for (const one of kinds) {
-    const choose = () => { [kind, layer, head, pinned] = [one, 0, 0, null]; };
+    const choose = () => { [kind, layer, head] = [one, 0, 0]; };
     addButton(choices, one === kind, choose, one.title);
   }
   reading.textContent = kind.reading;
