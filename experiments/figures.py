@@ -51,22 +51,22 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
     places = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
     nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
     same = np.full((1, 1, SHOWN_POSITIONS, config.d_k), config.d_k**-0.5, np.float32)
+    of_embedding = {"xlabel": "feature", "ylabel": "position"}
     of_pair = {"xlabel": "key's position", "ylabel": "query's position"}
-    sinusoidal, alibi, rotary = (
-        positions.KINDS[name](config) for name in ("sinusoidal", "alibi", "rotary")
-    )
-    embedded = jax.jit(lambda: sinusoidal.apply({}, nothing, places, method="embed")[0])()
-    bias = jax.jit(lambda: alibi.apply({}, places, places, method="bias")[0, HEAD])()
+
+    def applied(name: str, hook: str, *arguments: np.ndarray) -> np.ndarray:
+        kind = positions.KINDS[name](config)
+        return np.asarray(jax.jit(lambda: kind.apply({}, *arguments, method=hook))())
+
+    embedded = applied("sinusoidal", "embed", nothing, places)[0]
+    bias = applied("alibi", "bias", places, places)[0, HEAD]
     # Products of the same vector, turned as the query and the key of each two positions are.
-    turned = jax.jit(lambda: rotary.apply({}, same, places, method="rotate")[0, 0])()
+    turned = applied("rotary", "rotate", same, places)[0, 0]
     drawn: list[tuple[str, Any, dict[str, str]]] = [
-        (
-            "sinusoidal: added to embeddings", embedded,
-            {"xlabel": "feature", "ylabel": "position"},
-        ),
+        ("sinusoidal: added to embeddings", embedded, of_embedding),
         (f"alibi: added to logits, head {HEAD + 1}", bias, of_pair),
         ("rotary: cosine of equal vectors", turned @ turned.T, of_pair),
-    ]  # fmt: skip
+    ]
     figure = figure_lib.Figure(figsize=(4.2 * len(drawn), 3.9), layout="constrained")
     for panel, (title, values, labels) in zip(figure.subplots(1, 3), drawn, strict=True):
         image = panel.imshow(values, cmap="viridis", aspect="auto")

@@ -113,7 +113,8 @@ def require_folders(rows: Collection[str]) -> None:
             raise errors.UserError(
                 f"a row cannot be called {row!r}: the sweep's own {folder} lies there; rename it"
             )
-        if (owner := owners.setdefault(folder, row)) != row:
+        owner = owners.setdefault(folder, row)
+        if owner != row:
             raise errors.UserError(
                 f"rows {owner!r} and {row!r} would share the folder {slug(row)}: rename one"
             )
