@@ -26,8 +26,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, 
     """The table of the rows that either sweep has run, and what has to be known to read it.
 
     Raises:
-      UserError: one is no sweep, they share no row that both have run, or they were not measured
-        alike.
+      UserError: they share no row that both have run, or they were not measured alike.
     """
     sweeps = [results.read(folder) for folder in (first, second)]
     by_name = [{row.name: row for row in sweep.rows if row.results} for sweep in sweeps]
@@ -61,38 +60,37 @@ def _scores(name: str, by_name: Sequence[dict[str, results.Row]]) -> list[str]:
 def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
     """The second less the first, marked if its interval excludes 0; p; and parameters."""
     rows = [next(row for row in sweep.rows if row.name == name) for sweep in sweeps]
-    counts = [
-        results.counts(sweep, row, bleu.MAIN) for sweep, row in zip(sweeps, rows, strict=True)
-    ]
+    theirs, ours = map(results.counts, sweeps, rows, [bleu.MAIN] * 2)
     before, after = (row.of("params")[0] for row in rows)
-    params = f"{after / 1e6:.3g}" + (
-        f" ({mark})" if (mark := results.unequal(after, before)) else ""
-    )
-    if not all(counts):  # runs of an earlier version, which left none
+    mark = results.unequal(after, before)
+    params = f"{after / 1e6:.3g}" + (f" ({mark})" if mark else "")
+    if not (ours and theirs):  # runs of an earlier version, which left none
         return ["", "", params]
-    if len({len(run) for side in counts for run in side.values()}) > 1:
+    if len({len(run) for run in [*ours.values(), *theirs.values()]}) > 1:
         raise errors.UserError(
             f"row {name!r}: its bleu_counts.json are of different numbers of sentences: delete the "
             "result.json of the wrong ones and start that sweep again, which evaluates them anew"
         )
-    found = significance.difference(counts[1], counts[0], bleu.MAIN)
+    found = significance.difference(ours, theirs, bleu.MAIN)
     mark = " *" if found.excludes_0 else ""
     return [f"{intervals.written(found.mean, found.half)}{mark}", f"{found.p:.3f}", params]
 
 
 def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
-    before, after = (config_lib.to_dict(sweep.base) for sweep in sweeps)
+    before, after = (
+        {
+            **{
+                f"{part}.{name}": v for part, fields in config.items() for name, v in fields.items()
+            },
+            **{f"row {row.name}": dict(row.overrides) for row in sweep.rows},
+        }
+        for sweep in sweeps
+        for config in [config_lib.to_dict(sweep.base)]
+    )
     changed = [
-        f"{section}.{field}: {before[section][field]} → {value}"
-        for section, fields in after.items()
-        for field, value in fields.items()
-        if before[section][field] != value
-    ]
-    overrides = [{row.name: dict(row.overrides) for row in sweep.rows} for sweep in sweeps]
-    changed += [
-        f"row {name}: {here} → {overrides[1][name]}"
-        for name, here in overrides[0].items()
-        if overrides[1].get(name, here) != here
+        f"{name}: {value} → {after[name]}"
+        for name, value in before.items()
+        if after.get(name, value) != value
     ]
     more = f"; and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
     return [

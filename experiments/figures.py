@@ -4,11 +4,9 @@
   python -m experiments.figures --output=docs --workdir=runs/toy
 
 The first draws what needs no training: what position kinds do, the masks of a packed row, and the
-learning rate. The second also draws, from a finished sweep of configs/toy.py, learning curves,
-differences with their intervals, and where base attends.
+learning rate. The second also draws, from a finished sweep of configs/toy.py, where base attends.
 """
 
-import functools
 import io
 import pathlib
 import tempfile
@@ -19,14 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from matplotlib import axes as axes_lib
-from matplotlib import colors, ticker
+from matplotlib import colors
 from matplotlib import figure as figure_lib
 
 from configs import base as base_config
 from configs import toy as toy_config
-from experiments.analysis import comparison, intervals
 from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, sequences
@@ -36,83 +33,46 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.models import masks, positions
 from transformer_jax.runs import run_folder
-from transformer_jax.training import metrics
 from transformer_jax.training import step as step_lib
 
 SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
 SHOWN_POSITIONS = 64
-FAR = 15  # BLEU from base, beyond which a row has no place in the picture of intervals
 HEAD = 0  # whose bias is drawn: with ALiBi the one that looks least far
 # Okabe and Ito's, which those who see few colours can tell apart.
-COLOURS = BLUE, ORANGE, GREEN, _ = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 DPI = 110
 
 
 def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
-    """What each position kind does that has nothing to learn, for the hook that it overrides."""
-    drawn = [
-        (name, hook)
-        for name, kind in positions.KINDS.items()
-        for hook in _DRAWN_HOOKS
-        if getattr(kind, hook) is not getattr(positions.Position, hook)
-        and not _parameters(kind(config), hook, config)
+    """What each position kind does that has nothing to learn, in the hook that it overrides.
+
+    Each is compiled as a whole: one operation after another takes longer.
+    """
+    places = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
+    nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
+    same = np.full((1, 1, SHOWN_POSITIONS, config.d_k), config.d_k**-0.5, np.float32)
+    of_embedding = {"xlabel": "feature", "ylabel": "position"}
+    of_pair = {"xlabel": "key's position", "ylabel": "query's position"}
+
+    def applied(name: str, hook: str, *arguments: np.ndarray) -> np.ndarray:
+        kind = positions.KINDS[name](config)
+        return np.asarray(jax.jit(lambda: kind.apply({}, *arguments, method=hook))())
+
+    embedded = applied("sinusoidal", "embed", nothing, places)[0]
+    bias = applied("alibi", "bias", places, places)[0, HEAD]
+    # Products of the same vector, turned as the query and the key of each two positions are.
+    turned = applied("rotary", "rotate", same, places)[0, 0]
+    drawn: list[tuple[str, Any, dict[str, str]]] = [
+        ("sinusoidal: added to embeddings", embedded, of_embedding),
+        (f"alibi: added to logits, head {HEAD + 1}", bias, of_pair),
+        ("rotary: cosine of equal vectors", turned @ turned.T, of_pair),
     ]
     figure = figure_lib.Figure(figsize=(4.2 * len(drawn), 3.9), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(drawn)))
-    for panel, (name, hook) in zip(panels, drawn, strict=True):
-        values, label, (xlabel, ylabel) = _DRAWN_HOOKS[hook](positions.KINDS[name](config), config)
+    for panel, (title, values, labels) in zip(figure.subplots(1, 3), drawn, strict=True):
         image = panel.imshow(values, cmap="viridis", aspect="auto")
-        panel.set(title=f"{name}: {label}", xlabel=xlabel, ylabel=ylabel)
+        panel.set(title=title, **labels)
         figure.colorbar(image, ax=panel, shrink=0.9)
     return figure
-
-
-Values = tuple[Float[np.ndarray, "_ _"], str, tuple[str, str]]
-_EMBEDDED, _PAIRS = ("feature", "position"), ("key's position", "query's position")
-_PLACES = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
-
-
-def _applied(kind: positions.Position, hook: str, *arguments: Any) -> np.ndarray:
-    """What a hook gives, compiled as a whole: one operation after another takes longer."""
-    return np.asarray(jax.jit(functools.partial(kind.apply, {}, method=hook))(*arguments))
-
-
-def _embedded(kind: positions.Position, config: config_lib.ModelConfig) -> Values:
-    """What is added to an embedding."""
-    nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
-    return _applied(kind, "embed", nothing, _PLACES)[0], "added to embeddings", _EMBEDDED
-
-
-def _rotated(kind: positions.Position, config: config_lib.ModelConfig) -> Values:
-    """Products of the same vector, turned as the query and the key of each two positions are."""
-    same = np.full((1, 1, SHOWN_POSITIONS, config.d_k), config.d_k**-0.5, np.float32)
-    turned = _applied(kind, "rotate", same, _PLACES)[0, 0]
-    return turned @ turned.T, "cosine of equal vectors", _PAIRS
-
-
-def _biased(kind: positions.Position, config: config_lib.ModelConfig) -> Values:
-    """What is added to the logits of one head."""
-    del config
-    bias = _applied(kind, "bias", _PLACES, _PLACES)
-    return bias[0, HEAD], f"added to logits, head {HEAD + 1}", _PAIRS
-
-
-_DRAWN_HOOKS: dict[str, Callable[[positions.Position, config_lib.ModelConfig], Values]] = {
-    "embed": _embedded,
-    "rotate": _rotated,
-    "bias": _biased,
-}
-
-
-def _parameters(kind: positions.Position, hook: str, config: config_lib.ModelConfig) -> Any:
-    """The shapes of what a kind learns; empty if it learns nothing."""
-    places = jnp.zeros((1, 1), jnp.int32)
-    arguments: dict[str, Any] = {
-        "embed": (jnp.zeros((1, 1, config.d_model)), places),
-        "rotate": (jnp.zeros((1, 1, 1, config.d_k)), places),
-        "bias": (places, places),
-    }
-    return jax.eval_shape(lambda: kind.init(jax.random.key(0), *arguments[hook], method=hook))
 
 
 def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:
@@ -135,23 +95,15 @@ def _first_row(side: sequences.Sequences) -> sequences.Sequences:
 
 def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.TrainingBatches:
     """The rows of a run's training, one to a batch."""
+    data, train = config.data, config.train
     return batching.TrainingBatches(
-        dataset,
-        batch_rows=1,
-        source_length=config.data.source_length,
-        target_length=config.data.target_length,
-        window=config.data.packing_window,
-        seed=config.train.seed,
-        num_steps=config.train.num_steps,
-    )
+        dataset, batch_rows=1, source_length=data.source_length, target_length=data.target_length,
+        window=data.packing_window, seed=train.seed, num_steps=train.num_steps,
+    )  # fmt: skip
 
 
 def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: str) -> int:
-    """The number of the row of the first epoch that a training sentence stands in.
-
-    Raises:
-      UserError: it stands in none.
-    """
+    """The number of the row of the first epoch that a training sentence stands in."""
     plan, ids = planned(dataset, config).plan, dataset.tokenizer.encode([sentence])[0]
     for number, row in enumerate(plan.rows(0, plan.epoch_end(0))):
         if any(dataset.source[pair].tolist() == ids for pair in dataset.usable[row].tolist()):
@@ -168,30 +120,23 @@ def of_masks(
       batch: one row.
       pieces: what token ids stand for.
     """
-    allowed = visible(batch)
-    source, target = (_first_row(side) for side in (batch.source, batch.target))
-    sides = {
-        "encoder": (source, "the source", source, "the source"),
-        "decoder": (target, "the decoder's input", target, "the decoder's input"),
-        "cross": (target, "the decoder's input", source, "the source"),
-    }
+    source = (_first_row(batch.source), "the source")
+    target = (_first_row(batch.target), "the decoder's input")
+    sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
     palette = colors.ListedColormap(["white", *COLOURS])
     figure = figure_lib.Figure(figsize=(15, 5.2), layout="constrained")
-    panels = figure.subplots(1, len(sides))
-    for panel, (kind, (rows, of_rows, columns, of_columns)) in zip(
-        panels, sides.items(), strict=True
-    ):
+    for panel, (kind, allowed) in zip(figure.subplots(1, 3), visible(batch).items(), strict=True):
+        (rows, of_rows), (columns, of_columns) = sides[kind]
         colour = 1 + (rows.segments[0] - 1) % len(COLOURS)
-        image = np.where(allowed[kind], colour[:, None], 0)
+        image = np.where(allowed, colour[:, None], 0)
         panel.imshow(image, cmap=palette, vmin=0, vmax=len(COLOURS))
         panel.set(title=kind, ylabel=f"from: {of_rows}", xlabel=f"to: {of_columns}")
-        _label(panel, *(_words(pieces(side.tokens[0])) for side in (rows, columns)))
+        words = (  # without the space that most of the toy's begin with
+            [piece.replace("\u2581", "") for piece in pieces(side.tokens[0])]
+            for side in (rows, columns)
+        )
+        _label(panel, *words)
     return figure
-
-
-def _words(pieces: Sequence[str]) -> list[str]:
-    """Without the space that most of the toy's begin with."""
-    return [piece.replace("\u2581", "") for piece in pieces]
 
 
 def of_learning_rate() -> figure_lib.Figure:
@@ -207,64 +152,6 @@ def of_learning_rate() -> figure_lib.Figure:
         panel.plot(warmup, peak, "o", color=colour)
     panel.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
     panel.legend(title=f"peak, at step {warmup:,}", frameon=False)
-    return figure
-
-
-def of_curves(sweep: results.Sweep) -> figure_lib.Figure:
-    """Development perplexity of each row's first seed: base, the row that ends worst, the others.
-
-    Raises:
-      UserError: runs have not measured it.
-    """
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for row in sweep.rows:
-        if row.results:
-            folder = results.cell_folder(sweep.workdir, row.name, min(row.results))
-            records = [each for each in metrics.read(folder) if "dev_ppl" in each]
-            curves[row.name] = [(each["step"], each["dev_ppl"]) for each in records]
-    if not all(curves.values()):
-        raise errors.UserError("there are no learning curves: --config.log.dev_every was 0")
-    base = sweep.rows[0].name
-    worst = max(curves, key=lambda name: curves[name][-1][1])
-    figure = figure_lib.Figure(figsize=(6.4, 3.8), layout="constrained")
-    panel = figure.subplots()
-    for points in curves.values():
-        panel.plot(*zip(*points, strict=True), color="0.65", linewidth=0.9, label="_")
-    for name, colour in ((base, BLUE), (worst, ORANGE)):
-        panel.plot(*zip(*curves[name], strict=True), color=colour, linewidth=2.2, label=name)
-    panel.plot([], [], color="0.65", linewidth=0.9, label="the other rows")
-    panel.set(xlabel="step", ylabel="development perplexity", yscale="log")
-    panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5)))
-    panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-    panel.yaxis.set_minor_locator(ticker.NullLocator())
-    panel.legend(frameon=False)
-    return figure
-
-
-def of_intervals(compared: comparison.Comparison) -> figure_lib.Figure:
-    """Each row's difference from base with its 95% interval, and the verdict on the paper's.
-
-    A row that is further away than `FAR` is written down instead, lest the others be squeezed.
-    """
-    rows = [row for row in compared.sweep.rows if row.name in compared.gaps]
-    figure = figure_lib.Figure(figsize=(7.2, 0.9 + 0.27 * len(rows)), layout="constrained")
-    panel = figure.subplots()
-    at_edge = panel.get_yaxis_transform()  # across the panel from 0 to 1, down by rows
-    for place, row in enumerate(rows):
-        gap = compared.gaps[row.name]
-        if abs(gap.mean) > FAR:
-            written = intervals.written(gap.mean, gap.half)
-            panel.text(0.02, place, f"{written}, beyond the scale", transform=at_edge, va="center")
-        else:
-            fill = BLUE if gap.excludes_0 else "white"
-            panel.errorbar(gap.mean, place, xerr=gap.half, fmt="o", color=BLUE, mfc=fill, capsize=3)
-        verdict = comparison.verdict(row, compared)
-        panel.text(1.02, place, verdict, transform=at_edge, va="center", fontsize=8)
-    panel.axvline(0, color="0.3", linewidth=1)
-    panel.set_yticks(range(len(rows)), [row.name for row in rows])
-    lowest = len(rows) - 0.5
-    panel.set(xlabel="BLEU, less base's; filled: the interval excludes 0", ylim=(lowest, -0.5))
-    panel.grid(axis="x", alpha=0.3)
     return figure
 
 
@@ -295,11 +182,7 @@ def _label(panel: axes_lib.Axes, rows: Sequence[str], columns: Sequence[str]) ->
 
 
 def drawn(workdir: pathlib.Path | None = None) -> dict[str, Callable[[], figure_lib.Figure]]:
-    """What draws each picture, by the name of its file.
-
-    Args:
-      workdir: a finished sweep; None: only what needs none.
-    """
+    """What draws each picture, by the name of its file; of a finished sweep, if there is one."""
     base = config_lib.from_mapping(base_config.get_config().to_dict())
     narrow = config_lib.replace(base, {"model.d_model": base.model.d_k})  # few enough to be seen
     found: dict[str, Callable[[], figure_lib.Figure]] = {
@@ -308,16 +191,11 @@ def drawn(workdir: pathlib.Path | None = None) -> dict[str, Callable[[], figure_
         "learning_rate.png": of_learning_rate,
     }
     if workdir is not None:
-        sweep = results.read(workdir)
-        first = sweep.rows[0]
+        first = results.read(workdir).rows[0]
         if not first.results:
             raise errors.UserError(f"{workdir} has no result of {first.name} yet: run it first")
         run = results.cell_folder(workdir, first.name, min(first.results))
-        found |= {
-            "curves.png": lambda: of_curves(sweep),
-            "intervals.png": lambda: of_intervals(comparison.compare(sweep)),
-            "attention.png": lambda: of_attention(run, SENTENCE),
-        }
+        found["attention.png"] = lambda: of_attention(run, SENTENCE)
     return found
 
 

@@ -26,11 +26,7 @@ _FOLDER = re.compile(r'(?<=[",])/(?:[^",/]+/)+')
 
 
 def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
-    """Writes what may be shown of a sweep.
-
-    Raises:
-      UserError: there is no sweep, or none of its runs is done.
-    """
+    """Writes what may be shown of a sweep; raises UserError if none of its runs is done."""
     document.write(workdir)
     sweep = results.read(workdir)
     rows = [row for row in sweep.rows if row.results]
@@ -39,12 +35,10 @@ def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
     for end in ("md", "csv"):
         name = f"{sweep.table}.{end}"
         files.write(output / name, (workdir / name).read_bytes())
-    for row in rows:
-        for seed in row.results:
-            result = results.cell_folder(workdir, row.name, seed) / "result.json"
-            there = results.cell_folder(output, row.name, seed) / "result.json"
-            content = _FOLDER.sub("", result.read_text(encoding="utf-8"))
-            files.write(there, content.encode())
+    for row, seed in [(each.name, seed) for each in rows for seed in each.results]:
+        folder, there = (results.cell_folder(place, row, seed) for place in (workdir, output))
+        content = _FOLDER.sub("", (folder / "result.json").read_text(encoding="utf-8"))
+        files.write(there / "result.json", content.encode())
     files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
     files.write(output / "examples.md", tables.markdown(_examples(workdir, rows), []).encode())
 
@@ -53,31 +47,23 @@ def _scores(rows: Sequence[results.Row]) -> list[tables.Printed]:
     """Perplexity and BLEU in every variant, on both sets, as means over seeds."""
     found = []
     for title, part in (("Development set", None), ("Test set", "test")):
-        sets = {
-            row.name: [
-                result if part is None else result[part]
-                for result in row.results.values()
-                if part is None or part in result
+        lines, variants = [], []
+        for row in rows:
+            all_results = row.results.values()
+            scored = (
+                [each[part] for each in all_results if part in each] if part else [*all_results]
+            )
+            if not scored:
+                continue
+            variants = list(scored[0]["bleu"])
+            ppl = statistics.mean(each["ppl"] for each in scored)
+            means = [
+                statistics.mean(each["bleu"][variant]["score"] for each in scored)
+                for variant in variants
             ]
-            for row in rows
-        }
-        sets = {name: scored for name, scored in sets.items() if scored}
-        if not sets:
-            continue
-        variants = list(next(iter(sets.values()))[0]["bleu"])
-        lines = [
-            [
-                name,
-                str(len(scored)),
-                f"{statistics.mean(each['ppl'] for each in scored):.2f}",
-                *(
-                    f"{statistics.mean(each['bleu'][variant]['score'] for each in scored):.2f}"
-                    for variant in variants
-                ),
-            ]
-            for name, scored in sets.items()
-        ]
-        found.append(tables.Printed(["row", "seeds", "PPL", *variants], lines, title))
+            lines.append([row.name, str(len(scored)), *(f"{mean:.2f}" for mean in (ppl, *means))])
+        if lines:
+            found.append(tables.Printed(["row", "seeds", "PPL", *variants], lines, title))
     return found
 
 

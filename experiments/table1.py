@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from experiments.benchmarks import layer_kinds, measuring
-from experiments.reporting import table1_page, table1_plot
+from experiments.reporting import table1_page
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
@@ -30,22 +30,21 @@ def measure(
     """Measures every kind of layer at the sizes of each axis; at a size on both axes, once."""
     sizes = list(dict.fromkeys(size for points in axes.values() for size in points))
     cases = [(kind, size) for kind in layer_kinds.KINDS for size in sizes]
-    programs = []
     last_line = 0.0
-    for number, (kind, size) in enumerate(cases):
-        if time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            _log.info("%d of %d layers compiled", number, len(cases))
-        programs.append(measuring.prepare(*layer_kinds.KINDS[kind](size)))
-    _log.info("%d of %d layers compiled; timing them in %d rounds", *[len(cases)] * 2, repeats)
 
-    def on_round(done: int) -> None:
+    def say(done: int, total: int, what: str) -> None:
         nonlocal last_line
-        if done == repeats or time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+        if done == total or time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
             last_line = time.monotonic()
-            _log.info("%d of %d rounds timed", done, repeats)
+            _log.info("%d of %d %s", done, total, what)
 
-    samples = measuring.time_interleaved(programs, repeats, on_round)
+    programs = []
+    for number, (kind, size) in enumerate(cases, start=1):
+        programs.append(measuring.prepare(*layer_kinds.KINDS[kind](size)))
+        say(number, len(cases), "layers compiled")
+    samples = measuring.time_interleaved(
+        programs, repeats, lambda done: say(done, repeats, "rounds timed")
+    )
     found = {
         (kind, size): table1_page.LayerCost(kind, size, seconds, program)
         for (kind, size), seconds, program in zip(cases, samples, programs, strict=True)
@@ -72,9 +71,7 @@ def _main() -> None:
     except OSError as error:
         raise errors.UserError(f"cannot make the folder of the table: {error}") from error
     sweeps = measure(axes, _REPEATS.value)
-    machine = measuring.describe_machine()
-    table1_plot.write(workdir, sweeps, machine)
-    table1_page.write(workdir, sweeps, machine)
+    table1_page.write(workdir, sweeps, measuring.describe_machine())
     _log.info("the table lies in %s", workdir / "table1.md")
 
 

@@ -18,18 +18,13 @@ from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
 _AVERAGED = {
-    "base": {
-        "evaluation.average_checkpoints": 5,
-        "checkpoint.keep": 5,
-        "checkpoint.every": 1500,
+    size: {
+        "evaluation.average_checkpoints": checkpoints,
+        "checkpoint.keep": checkpoints,
+        "checkpoint.every": every,
         "evaluation.score_test": True,
-    },
-    "big": {
-        "evaluation.average_checkpoints": 20,
-        "checkpoint.keep": 20,
-        "checkpoint.every": 600,
-        "evaluation.score_test": True,
-    },
+    }
+    for size, checkpoints, every in (("base", 5, 1500), ("big", 20, 600))
 }
 _FRENCH = {
     "data.tfds_name": "wmt14_translate/fr-en",

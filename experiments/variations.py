@@ -34,15 +34,9 @@ NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}
 WINDOWS = (2, 4, 8)  # positions to each side
 VARIED = (
-    "model.architecture",
-    "model.attention_pattern",
-    "model.position",
-    "model.norm",
-    "model.norm_placement",
-    "model.feed_forward",
-    "model.window",
-    "train.scheduled_sampling",
-    "data.train_max_tokens",
+    *("model.architecture", "model.attention_pattern", "model.position", "model.norm"),
+    *("model.norm_placement", "model.feed_forward", "model.window"),
+    *("train.scheduled_sampling", "data.train_max_tokens"),
 )
 MULTIPLE = 8  # SwiGLU's d_ff is rounded to one
 
@@ -64,32 +58,35 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 def _parts(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     """F positions, G norms, H attention, I feed-forward."""
-    rows: dict[str, dict[str, Any]] = {}
-    for name, kind in POSITIONS.items():
-        if kind != base.model.position:
-            rows[f"F {name}"] = {"model.position": kind}
-    for placement in ("post", "pre"):
-        for name, norm in NORMS.items():
-            if (placement, norm) != (base.model.norm_placement, base.model.norm):
-                changes = {"model.norm_placement": placement, "model.norm": norm}
-                rows[f"G {placement}-norm {name}"] = changes
-    heads = base.model.num_heads
-    if heads % 4 or heads == 4:
+    model = base.model
+    if model.num_heads % 4 or model.num_heads == 4:
         raise errors.UserError(
-            f"rows H need model.num_heads to be a multiple of 4 above 4, but it is {heads}"
+            "rows H need model.num_heads to be a multiple of 4 above 4, but it is "
+            f"{model.num_heads}"
         )
-    rows["H grouped-query half"] = {"model.num_kv_heads": heads // 2}
-    rows["H grouped-query quarter"] = {"model.num_kv_heads": heads // 4}
-    rows["H multi-query"] = {"model.num_kv_heads": 1}
-    for window in WINDOWS:
-        rows[f"H window={window}"] = {"model.window": window}
+    # SwiGLU has three matrices instead of two: two thirds of d_ff keep the parameters equal.
+    d_ff = MULTIPLE * round(2 / 3 * model.d_ff / MULTIPLE)
     interleaved = {"model.window": WINDOWS[0], "model.attention_pattern": "interleaved"}
-    rows[f"H window={WINDOWS[0]} interleaved"] = interleaved
-    rows["I GELU"] = {"model.feed_forward": "gelu"}
-    # Three matrices instead of two: two thirds of d_ff keep the parameters equal.
-    d_ff = MULTIPLE * round(2 / 3 * base.model.d_ff / MULTIPLE)
-    rows["I SwiGLU"] = {"model.feed_forward": "swiglu", "model.d_ff": d_ff}
-    return rows
+    return {
+        **{
+            f"F {name}": {"model.position": kind}
+            for name, kind in POSITIONS.items()
+            if kind != model.position
+        },
+        **{
+            f"G {placement}-norm {name}": {"model.norm_placement": placement, "model.norm": norm}
+            for placement in ("post", "pre")
+            for name, norm in NORMS.items()
+            if (placement, norm) != (model.norm_placement, model.norm)
+        },
+        "H grouped-query half": {"model.num_kv_heads": model.num_heads // 2},
+        "H grouped-query quarter": {"model.num_kv_heads": model.num_heads // 4},
+        "H multi-query": {"model.num_kv_heads": 1},
+        **{f"H window={window}": {"model.window": window} for window in WINDOWS},
+        f"H window={WINDOWS[0]} interleaved": interleaved,
+        "I GELU": {"model.feed_forward": "gelu"},
+        "I SwiGLU": {"model.feed_forward": "swiglu", "model.d_ff": d_ff},
+    }
 
 
 def _architectures() -> dict[str, dict[str, Any]]:
@@ -100,12 +97,9 @@ def _architectures() -> dict[str, dict[str, Any]]:
         rows[f"J {name}"] = recurrent
         for attention in ("dot", "additive"):
             rows[f"J {name} {attention}"] = {**recurrent, "model.recurrent_attention": attention}
-    rows["J GRU additive sampling"] = {
-        **rows["J GRU additive"],
-        "train.scheduled_sampling": 0.25,
-    }
-    rows["J ConvS2S"] = {"model.architecture": "conv"}
-    return rows
+    sampling = {"train.scheduled_sampling": 0.25}
+    rows["J GRU additive sampling"] = {**rows["J GRU additive"], **sampling}
+    return {**rows, "J ConvS2S": {"model.architecture": "conv"}}
 
 
 def _lengths(base: config_lib.Config) -> dict[str, dict[str, Any]]:
@@ -130,9 +124,6 @@ if __name__ == "__main__":
     from experiments.running import runner  # whose flags are those of a command alone
 
     flags.DEFINE_integer(
-        "claim_seeds",
-        2,
-        "Least runs of each row that a published claim compares.",
-        lower_bound=1,
+        "claim_seeds", 2, "Least runs of each row that a published claim compares.", lower_bound=1
     )
     flags_lib.run(lambda: runner.main(TABLE))

@@ -119,17 +119,11 @@ def make_hostile(workdir, text):
     row = name_of(text)
     rows = {"base": {}, row: {"data.train": text}, "E": {"model.position": "learned"}}
     sweeps.make(workdir, sweeps.Made(rows, seeds=1, words=[text]), missing=["E"])
-    failed = results.cell_folder(workdir, "E", 0)
-    failed.mkdir(parents=True)
-    failure = {"error": text, "traceback": text, "step": None}
-    (failed / "failure.json").write_text(json.dumps(failure))
+    sweeps.fail(workdir, "E", 0, text)
     for name in ("base", row):
         folder = results.cell_folder(workdir, name, 0)
         sweeps.keep_attention(folder, 1, ["a", text])
-        path = folder / "result.json"
-        result = json.loads(path.read_bytes())
-        changes = {"git_commit": text, "data_sha256": text, "devices": [text]}
-        path.write_text(json.dumps({**result, **changes}))
+        sweeps.change(folder, git_commit=text, data_sha256=text, devices=[text])
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import html.parser
 import json
 import re
 import shutil
-import zlib
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from experiments.analysis import comparison, significance
 from experiments.reporting import content as content_lib
 from experiments.reporting import document, latex
 from experiments.sweep import results
-from tests import refusals, sweeps
+from tests import sweeps
 from transformer_jax import config as config_lib
 from transformer_jax import errors
 from transformer_jax.drawing import tables
@@ -66,10 +65,7 @@ def made(tmp_path_factory):
     """A sweep of four rows, one of which has failed at one seed and one is not run."""
     workdir = tmp_path_factory.mktemp("made") / "sweep"
     sweeps.make(workdir, sweeps.Made(sweeps.some_rows()), missing=["E"])
-    failed = results.cell_folder(workdir, "D P_drop=0.0", 7)
-    failed.mkdir()
-    failure = {"error": "loss is no number", "traceback": "", "step": 3}
-    (failed / "failure.json").write_text(json.dumps(failure))
+    sweeps.fail(workdir, "D P_drop=0.0", 7, "loss is no number")
     document.write(workdir)
     return workdir
 
@@ -140,15 +136,15 @@ def test_the_page_asks_nothing_of_a_network_and_runs_only_its_own_scripts(made):
 
 
 def test_sentence_scores_are_sacrebleus():
-    pairs = [
-        ("Der Hund sieht die Katze.", "Der Hund sieht die Katze."),
-        ("Der Hund findet nicht die Katze.", "Der kleine Hund sieht die Katze heute."),
-        ("Hund", "Der Hund"),
-        ("ganz anders", "Der Hund sieht."),
-        ("", "Der Hund"),
-    ]
-    counts = bleu.counts([a for a, _ in pairs], [b for _, b in pairs], "de", bleu.MAIN)
-    for (hypothesis, reference), count in zip(pairs, counts, strict=True):
+    pairs = {
+        "Der Hund sieht die Katze.": "Der Hund sieht die Katze.",
+        "Der Hund findet nicht die Katze.": "Der kleine Hund sieht die Katze heute.",
+        "Hund": "Der Hund",
+        "ganz anders": "Der Hund sieht.",
+        "": "Der Hund",
+    }
+    counts = bleu.counts(list(pairs), list(pairs.values()), "de", bleu.MAIN)
+    for (hypothesis, reference), count in zip(pairs.items(), counts, strict=True):
         expected = sacrebleu.sentence_bleu(hypothesis, [reference]).score
         assert bleu.of_sentence(count) == pytest.approx(expected)
 
@@ -201,11 +197,10 @@ def test_a_long_curve_is_thinned_and_keeps_its_end(copied):
 
 
 def test_what_rows_change_and_where_numbers_come_from_stand_there(copied):
-    path = results.cell_folder(copied, "A h=1", 0) / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), "git_commit": "another"}))
+    sweeps.change(results.cell_folder(copied, "A h=1", 0), git_commit="another")
     found = content_of(copied)["content-data"]
-    changes = [dict(zip(found["changes"]["heads"], line, strict=True))
-               for line in found["changes"]["lines"]]  # fmt: skip
+    heads, lines = found["changes"]["heads"], found["changes"]["lines"]
+    changes = [dict(zip(heads, line, strict=True)) for line in lines]
     assert (changes[0]["h"], changes[1]["h"]) == ("8", "1")
     assert (changes[1]["P_drop"], changes[2]["P_drop"]) == ("", "0")
     facts = found["provenance"]
@@ -272,14 +267,14 @@ def test_both_directions_of_table_2_have_their_own_sentences(tmp_path):
     rows = table2.rows_for(base)
     sweeps.make(tmp_path, sweeps.Made(rows, seeds=1, table="table2", base=base))
     for row in rows:
-        path = results.cell_folder(tmp_path, row, 0)
-        result = json.loads((path / "result.json").read_bytes())
+        folder = results.cell_folder(tmp_path, row, 0)
+        result = json.loads((folder / "result.json").read_bytes())
         result["bleu"][bleu.PAPER] = result["bleu"][bleu.MAIN]
-        result["test"] = {"bleu": result["bleu"], "ppl": 4.0}
+        changes = {"bleu": result["bleu"], "test": {"bleu": result["bleu"], "ppl": 4.0}}
         if row.endswith("FR"):
-            result |= {"data_sha256": "f" * 64, "data": {"languages": ["en", "fr"]}}
-            (path / "references.txt").write_text("une phrase\n" * 12)
-        (path / "result.json").write_text(json.dumps(result))
+            changes |= {"data_sha256": "f" * 64, "data": {"languages": ["en", "fr"]}}
+            (folder / "references.txt").write_text("une phrase\n" * 12)
+        sweeps.change(folder, **changes)
     found = content_of(tmp_path)
     translations = found["translations-data"]
     against = {row["name"]: (row["set"], row["against"]) for row in translations["rows"]}
@@ -287,76 +282,3 @@ def test_both_directions_of_table_2_have_their_own_sentences(tmp_path):
     assert against["big EN-FR"] == (1, "base EN-FR")
     assert found["content-data"]["tables"][0]["heads"][0] == "model"
     assert all(row["gap"] is None for row in found["content-data"]["rows"])
-
-
-@pytest.fixture(scope="module")
-def attended(server, trained, tmp_path_factory):
-    """A sweep of two rows whose attention in two sentences is kept; one has no checkpoint."""
-    workdir = tmp_path_factory.mktemp("attended") / "sweep"
-    config = json.loads((trained / "config.json").read_bytes())
-    for row in ("base", "A h=1"):
-        shutil.copytree(trained, workdir / results.slug(row) / "seed0")
-    shutil.rmtree(workdir / "A-h-1" / "seed0" / "checkpoints")
-    said = workdir / "base" / "seed0" / "hypotheses.txt"  # so short a training may say nothing
-    said.write_text("Der Hund.\n" * len(said.read_bytes().splitlines()), encoding="utf-8")
-    record = {"table": "table3", "base": config, "rows": {"base": {}, "A h=1": {}}, "tune": {}}
-    (workdir / "sweep.json").write_text(json.dumps(record))
-    done = server.run("experiments.report", f"--workdir={workdir}", "--attention=2,1")
-    assert done.code == 0, done.stderr
-    return workdir
-
-
-def test_attention_is_collected_kept_and_shown(attended):
-    found = page_of(attended).data["attention-data"]["sentences"]
-    assert [each["number"] for each in found] == [1, 2]
-    base, other = found[0]["rows"]
-    assert other == {"name": "A h=1", "why": "its checkpoint is gone"}
-    source = (attended / "base/seed0/sources.txt").read_text(encoding="utf-8").splitlines()[0]
-    for kind in base["kinds"]:
-        packed = zlib.decompress(base64.b64decode(kind["weights"]))
-        shape = (kind["layers"], kind["heads"], len(kind["rows"]), len(kind["columns"]))
-        weights = np.frombuffer(packed, np.uint8).reshape(shape) / 255
-        np.testing.assert_allclose(weights.sum(-1), 1, atol=len(kind["columns"]) / 255 / 2)
-    cross = next(kind for kind in base["kinds"] if kind["kind"] == "cross")
-    assert "".join(cross["columns"][:-1]).replace("_", " ").strip() == source
-
-
-def test_attention_is_collected_again_only_for_another_configuration(server, attended, tmp_path):
-    workdir = shutil.copytree(attended, tmp_path / "sweep")
-    first, second = (workdir / f"base/seed0/attention/{number}.json" for number in (1, 2))
-    kept = json.loads(first.read_bytes())
-    first.write_text(json.dumps({**kept, "config_hash": "0" * 64}))
-    before = second.stat().st_mtime_ns
-    found = content_of(workdir)["attention-data"]["sentences"]
-    assert [each["number"] for each in found] == [2]
-    done = server.run("experiments.report", f"--workdir={workdir}", "--attention=1,2")
-    assert done.code == 0, done.stderr
-    assert json.loads(first.read_bytes()) == kept
-    assert second.stat().st_mtime_ns == before
-
-
-@refusals.table(
-    ("beyond the last", "5", r"--attention=5: the development set has 4 sentences"),
-    ("no number", "x", r"--attention: 'x' should be a whole number"),
-    ("zero", "0", r"--attention: '0' should be a whole number"),
-)
-def test_a_sentence_that_is_not_there_is_refused(server, attended, case):
-    number, message = case
-    done = server.run("experiments.report", f"--workdir={attended}", f"--attention={number}")
-    refusals.assert_refused(done, message)
-
-
-@refusals.table(
-    ("cut short", lambda content: content[:50], r"attention/1\.json is damaged"),
-    ("no base 64", refusals.changed("kinds", [{"kind": "cross", "rows": ["a"], "columns": ["a"],
-     "layers": 1, "heads": 1, "weights": "%"}]), r"attention/1\.json is damaged"),
-    ("too few weights", refusals.changed("kinds", [{"kind": "cross", "rows": ["a"],
-     "columns": ["a"], "layers": 2, "heads": 1, "weights": base64.b64encode(
-         zlib.compress(b"a")).decode()}]), r"are not of its shape"),
-)  # fmt: skip
-def test_damaged_maps_are_refused(attended, tmp_path, case):
-    how, message = case
-    workdir = shutil.copytree(attended, tmp_path / "sweep")
-    refusals.damage(workdir / "base/seed0/attention/1.json", how)
-    with pytest.raises(errors.UserError, match=message):
-        document.write(workdir)

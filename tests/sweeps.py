@@ -147,6 +147,20 @@ def _result(draw: random.Random, place: int) -> dict[str, Any]:
     }
 
 
+def fail(workdir: pathlib.Path, row: str, seed: int, error: str) -> None:
+    """Leaves what a run that has failed leaves."""
+    folder = results.cell_folder(workdir, row, seed)
+    folder.mkdir(parents=True)
+    failure = {"error": error, "traceback": error, "step": 3}
+    (folder / "failure.json").write_text(json.dumps(failure), encoding="utf-8")
+
+
+def change(folder: pathlib.Path, **fields: Any) -> None:
+    """Writes other values into a run's result.json."""
+    path = folder / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **fields}), encoding="utf-8")
+
+
 def keep_attention(
     folder: pathlib.Path, number: int, tokens: Sequence[str], layers: int = 2, heads: int = 2
 ) -> None:

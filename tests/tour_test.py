@@ -12,9 +12,7 @@ import pytest
 
 from configs import toy as toy_config
 from experiments import figures
-from experiments.analysis import comparison
-from experiments.sweep import results
-from tests import pages, sweeps
+from tests import pages
 from transformer_jax import config as config_lib
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
@@ -112,22 +110,3 @@ def test_the_learning_rate_peaks_where_the_warm_up_ends():
         assert abs(steps[rates.argmax()] - 4000) <= 50
     heights = [np.asarray(line.get_ydata())[0] for line in panel.lines[1::2]]
     assert heights[0] / heights[1] == pytest.approx(2**0.5)  # half the width
-
-
-def test_a_sweeps_pictures_show_its_curves_and_its_differences(tmp_path):
-    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), steps=3), missing=("E",))
-    sweep = results.read(tmp_path)
-    (panel,) = figures.of_curves(sweep).axes
-    curves = {line.get_label(): np.asarray(line.get_xydata()) for line in panel.lines}
-    np.testing.assert_array_equal(curves["base"], [(10, 90), (20, 45), (30, 30)])
-    compared = comparison.compare(sweep)
-    (panel,) = figures.of_intervals(compared).axes
-    (near, far) = (
-        {name: gap for name, gap in compared.gaps.items() if (abs(gap.mean) > figures.FAR) == side}
-        for side in (False, True)
-    )
-    means = [container[0].get_xdata()[0] for container in panel.containers]
-    assert means == [gap.mean for gap in near.values()]
-    written = [text.get_text() for text in panel.texts]
-    assert sum("beyond" in text for text in written) == len(far)
-    assert len(near) + len(far) == 2

@@ -12,6 +12,7 @@ from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 
 Measure = Callable[[Mapping[str, Any]], float | None]  # None: the result has nothing to measure
+MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
 
 
 def whole(result: Mapping[str, Any]) -> float:
@@ -37,9 +38,6 @@ def lost_on_long(result: Mapping[str, Any]) -> float | None:
     return 100 * (1 - buckets[-1]["score"] / buckets[0]["score"])
 
 
-MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
-
-
 @dataclasses.dataclass(frozen=True)
 class Inequality:
     """That a measure is higher in one row than in another, or, not `strictly`, no lower."""
@@ -48,11 +46,6 @@ class Inequality:
     lower: str
     measure: Measure = whole
     strictly: bool = True
-
-    @property
-    def text(self) -> str:
-        """For the table."""
-        return f"{self.higher} {'>' if self.strictly else '≥'} {self.lower}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +72,7 @@ CLAIMS = (
     Claim(
         "a recurrent model (here a GRU) without attention loses most on long sentences",
         "Cho et al. 2014, Bahdanau et al. 2015; that the Transformer loses less is our addition",
-        [
-            Inequality("J GRU", "J GRU additive", lost_on_long),
-            Inequality("J GRU", "base", lost_on_long),
-        ],
+        [Inequality("J GRU", other, lost_on_long) for other in ("J GRU additive", "base")],
     ),
     Claim(
         "the Transformer translates better than a recurrent model with attention",
@@ -113,21 +103,17 @@ NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class _Link:
-    """An inequality with what the runs say of it."""
+    """What the runs say of an inequality, and whether that refutes the whole claim."""
 
-    inequality: Inequality
     runs: tuple[int, int]
-    gap: float | None
-    half: float | None
     verdict: str
-    refutes: bool  # the whole claim
+    gap: float | None = None
+    half: float | None = None
+    refutes: bool = False
 
 
-def verdict(gap: float | None, half: float | None, strictly: bool = True) -> str:
-    """What a difference and half its interval say of the claim that it is above 0, or not below.
-
-    Not to be below counts as being above -`MARGIN`.
-    """
+def _verdict(gap: float | None, half: float | None, strictly: bool) -> str:
+    """What a difference and half its interval say of the claim that it is above 0, or not below."""
     if gap is None:
         return "not run"
     threshold = 0 if strictly else -MARGIN
@@ -142,32 +128,27 @@ def _compare(inequality: Inequality, rows: Mapping[str, results.Row], links: int
     sides = [list(map(inequality.measure, row.results.values())) for row in pair]
     runs = (len(sides[0]), len(sides[1]))
     if any(row.failures for row in pair):
-        return _Link(inequality, runs, None, None, "failed", refutes=False)
+        return _Link(runs, "failed")
     known = [[value for value in side if value is not None] for side in sides]
     if known != sides:
-        return _Link(inequality, runs, None, None, "not measurable", refutes=False)
+        return _Link(runs, "not measurable")
     higher, lower = known
     gap, half = intervals.difference(higher, lower)
     _, wider = intervals.difference(higher, lower, level=1 - 0.05 / links)
-    strictly = inequality.strictly
-    refutes = verdict(gap, wider, strictly) == "disagrees"
-    return _Link(inequality, runs, gap, half, verdict(gap, half, strictly), refutes)
+    refutes = _verdict(gap, wider, inequality.strictly) == "disagrees"
+    return _Link(runs, _verdict(gap, half, inequality.strictly), gap, half, refutes)
 
 
 def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Link]]:
-    """The verdict over a claim, and its links.
-
-    Args:
-      claim: to be judged.
-      rows: by name.
-    """
+    """The verdict over a claim, and its links; rows are given by name."""
     links = [_compare(c, rows, len(claim.inequalities)) for c in claim.inequalities]
+    verdicts = {link.verdict for link in links}
     if any(link.refutes for link in links):
         return "disagrees", links
     for reason in ("failed", "not run", "not measurable"):
-        if any(link.verdict == reason for link in links):
+        if reason in verdicts:
             return reason, links
-    return "agrees" if all(link.verdict == "agrees" for link in links) else "undecided", links
+    return "agrees" if verdicts == {"agrees"} else "undecided", links
 
 
 def section(sweep: results.Sweep) -> table_lib.Section:
@@ -180,22 +161,15 @@ def section(sweep: results.Sweep) -> table_lib.Section:
     for claim in CLAIMS:
         found, links = judge(claim, rows)
         start = [claim.text, claim.source, found, *([judge(claim, tuned)[0]] if sweep.tune else [])]
-        for link in links:
-            lines.append(
-                [
-                    *start,
-                    link.inequality.text,
-                    " and ".join(map(str, link.runs)),
-                    intervals.written(link.gap, link.half),
-                    link.verdict,
-                    _parameters(link.inequality, rows),
-                ]
-            )
+        for inequality, link in zip(claim.inequalities, links, strict=True):
+            higher, lower = (rows[n].of("params") for n in (inequality.higher, inequality.lower))
+            lines.append([
+                *start,
+                f"{inequality.higher} {'>' if inequality.strictly else '≥'} {inequality.lower}",
+                " and ".join(map(str, link.runs)),
+                intervals.written(link.gap, link.half),
+                link.verdict,
+                results.unequal(higher[0], lower[0]) if higher and lower else "",
+            ])  # fmt: skip
             start = [""] * len(start)
     return table_lib.Section([tables.Printed(heads, lines)], [NOTE])
-
-
-def _parameters(inequality: Inequality, rows: Mapping[str, results.Row]) -> str:
-    """How many more or fewer the first row of an inequality has than the second."""
-    higher, lower = (rows[name].of("params") for name in (inequality.higher, inequality.lower))
-    return results.unequal(higher[0], lower[0]) if higher and lower else ""

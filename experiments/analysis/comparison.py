@@ -34,11 +34,7 @@ class Comparison:
 
 
 def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Comparison:
-    """Compares the rows of a sweep.
-
-    Args:
-      sweep: the results.
-      table: what they are of; None: the one of the sweep's name.
+    """Compares the rows of a sweep, which are of a table, by default the one of its name.
 
     Raises:
       UserError: its results were not measured alike, or rows are missing that claims compare.
@@ -82,14 +78,6 @@ def verdict(row: results.Row, compared: Comparison) -> str:
     return "" if gap is None or theirs is None else significance.verdict(gap, theirs)
 
 
-def explained(row: results.Row, compared: Comparison) -> str:
-    """The verdict, and, where several seeds leave it open, what they could have shown."""
-    found, gap = verdict(row, compared), compared.gaps.get(row.name)
-    if found == significance.UNDECIDED and gap and gap.seeds > 1:
-        found += f" ({gap.shows:.1f})"
-    return found
-
-
 def paper_gap(row: results.Row, compared: Comparison) -> float | None:
     """The paper's difference from base, to its one decimal."""
     base, reported = compared.sweep.rows[0], compared.table.reported
@@ -106,32 +94,31 @@ def scores(row: results.Row) -> list[float]:
 def require_alike(rows: Sequence[results.Row]) -> None:
     """Raises UserError, saying what differs, unless all results were measured alike."""
     found: dict[str, set[str]] = {}
-    for row in [row for own in rows for row in (own, *own.tuned.values())]:
+    for row in [each for own in rows for each in (own, *own.tuned.values())]:
         for result in row.results.values():
-            for name, value in (
-                *(
-                    (f"BLEU signature of {variant}", score["signature"])
-                    for variant, score in result["bleu"].items()
-                ),
-                ("corpus", result["data_sha256"]),
-                ("test set", result["test_sha256"] or "not scored"),
-                ("tokenizer", result["tokenizer_sha256"]),
-                ("direction", " to ".join(result["data"]["languages"])),
-                ("buckets of length", ", ".join(b["tokens"] for b in result["bleu_by_length"])),
-                *(
-                    # What a row is there to vary may differ.
-                    (f"decode.{field}", str(value))
-                    for field, value in result["decode"].items()
-                    if f"decode.{field}" not in row.overrides
-                ),
-            ):
-                found.setdefault(name, set()).add(value)
+            for name, value in _measured_by(result).items():
+                if name not in row.overrides:  # what a row is there to vary may differ
+                    found.setdefault(name, set()).add(value)
     for name, values in found.items():
         if len(values) > 1:
             raise errors.UserError(
                 f"these results cannot stand in one table: they differ in {name} "
                 f"({', '.join(sorted(value[:60] for value in values))})"
             )
+
+
+def _measured_by(result: Mapping[str, Any]) -> dict[str, str]:
+    """What has to be the same in all results of a table, by its name."""
+    signatures = {variant: score["signature"] for variant, score in result["bleu"].items()}
+    return {
+        **{f"BLEU signature of {variant}": value for variant, value in signatures.items()},
+        "corpus": result["data_sha256"],
+        "test set": result["test_sha256"] or "not scored",
+        "tokenizer": result["tokenizer_sha256"],
+        "direction": " to ".join(result["data"]["languages"]),
+        "buckets of length": ", ".join(b["tokens"] for b in result["bleu_by_length"]),
+        **{f"decode.{field}": str(value) for field, value in result["decode"].items()},
+    }
 
 
 def best(row: results.Row, base: config_lib.Config, field: str) -> tuple[Any, float, int] | None:

@@ -10,21 +10,15 @@ import scipy.stats
 def welch(sides: Sequence[Sequence[float]], known: float = 0.0) -> tuple[float, float]:
     """Variance of the difference of two means of at least two values, and degrees of freedom.
 
-    By Welch and Satterthwaite; scipy.stats.ttest_ind has no place for `known` and warns where a
-    side does not vary.
-
-    Args:
-      sides: the values.
-      known: a variance that comes on top, known from very many draws.
+    By Welch and Satterthwaite; scipy.stats.ttest_ind has no place for `known`, a variance that
+    comes on top, known from very many draws, and warns where a side does not vary.
     """
     parts = [statistics.variance(side) / len(side) for side in sides]
     variance = known + sum(parts)
     if not any(parts):
         return variance, math.inf
-    freedom = variance**2 / sum(
-        part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True)
-    )
-    return variance, freedom
+    degrees = (part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True))
+    return variance, variance**2 / sum(degrees)
 
 
 def difference(
@@ -42,9 +36,8 @@ def difference(
     if len(ours) < 2 or len(theirs) < 2:
         return gap, None
     variance, freedom = welch((ours, theirs))
-    if not variance:
-        return gap, None
-    return gap, float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * variance**0.5
+    half = float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * variance**0.5
+    return gap, half or None
 
 
 def written(gap: float | None, half: float | None) -> str:

@@ -17,19 +17,12 @@ _log = logging.getLogger("transformer_jax.plan")
 
 # What no program depends on: arguments of a step, and what a run does besides.
 _SHARED = {"model.dropout_rate": 0.1, "train.label_smoothing": 0.1, "train.num_steps": 1}
+Rows = Mapping[str, Mapping[str, Any]]  # what each changes, by name
 
 
 @dataclasses.dataclass(frozen=True)
 class Chips:
-    """Some chips of one kind.
-
-    Attributes:
-      kind: v5e.
-      chips: how many.
-      tflops: each one's peak of dense bfloat16 products, 10¹² operations a second.
-      memory_gb: each one's.
-      dollars: for each one and hour.
-    """
+    """Some chips of one kind, v5e, each with so many TFLOP/s of dense bfloat16, GB and $/hour."""
 
     kind: str
     chips: int
@@ -44,11 +37,7 @@ class Chips:
 
 
 def parse(name: str) -> Chips:
-    """Devices by kind and number: v5e-8, H100-1.
-
-    Raises:
-      UserError: the kind is not in devices.json, or there is no number.
-    """
+    """Devices by a kind that devices.json has and a number: v5e-8, H100-1; or UserError."""
     known = network.read_data()["devices"]
     match = re.fullmatch(r"(.+)-(\d+)", name)
     if not match or match[1] not in known or not int(match[2]):
@@ -59,61 +48,39 @@ def parse(name: str) -> Chips:
     return Chips(match[1], int(match[2]), **known[match[1]])
 
 
-def write(
-    base: config_lib.Config,
-    rows: Mapping[str, Mapping[str, Any]],
-    seeds: int,
-    devices: Chips,
-    utilisation: float,
-) -> None:
-    """Prints the plan of a table.
+def write(base: config_lib.Config, rows: Rows, seeds: int, devices: Chips, share: float) -> None:
+    """Prints what a table's rows, so many seeds of each, take of devices that each has to itself.
 
-    Args:
-      base: its base.
-      rows: what each changes, by name.
-      seeds: runs of each row.
-      devices: what each run has to itself.
-      utilisation: share of the peak that training reaches; 0 for the data file's.
+    Training reaches a share of the devices' peak; 0: the one that devices.json states.
     """
-    data = network.read_data()
-    share = utilisation or data["utilisation"]
-    rate = devices.chips * devices.tflops * 1e12 * share
-    lines, total = [], 0.0
-    for row, overrides in rows.items():
-        config = config_lib.replace(base, overrides)
-        hours = cost.training_flops(config) / rate / 3600
-        total += hours * seeds
-        needed = cost.memory_bytes(config, devices.chips) / 1e9
-        fits, dollars = _fits(config, needed, devices), _dollars(hours, devices)
-        lines.append([row, f"{hours:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
-    stated = "stated" if not utilisation else "as --utilisation says"
+    stated = network.read_data()["utilisation"]
+    rate = devices.chips * devices.tflops * 1e12 * (share or stated)
+    configs = {row: config_lib.replace(base, overrides) for row, overrides in rows.items()}
+    hours = {row: cost.training_flops(c) / rate / 3600 for row, c in configs.items()}
+    lines = []
+    for row, config in configs.items():
+        needed, dollars = (
+            cost.memory_bytes(config, devices.chips) / 1e9,
+            _dollars(hours[row], devices),
+        )
+        fits = _fits(config, needed, devices)
+        lines.append([row, f"{hours[row]:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
     notes = [
-        f"All {_all(len(rows), seeds, total, devices)}.",
-        f"Training only, at {share:.0%} of the peak ({stated}); evaluation comes on top. Memory: "
+        f"All {_all(len(rows), seeds, sum(hours.values()), devices)}.",
+        f"Training only, at {share or stated:.0%} of the peak "
+        f"({'as --utilisation says' if share else 'stated'}); evaluation comes on top. Memory: "
         "an estimate, which --compile replaces by the compiled program's.",
-        *_of_rates(base),
     ]
     heads = ["row", "hours a run", "GB a chip", "fits", "dollars a run"]
-    tables.show([tables.Printed(heads, lines)], notes)
+    tables.show([tables.Printed(heads, lines)], notes + _of_rates(base))
 
 
 def write_compiled(
-    base: config_lib.Config,
-    rows: Mapping[str, Mapping[str, Any]],
-    seeds: int,
-    devices: Chips,
-    described: Sequence[Any],
+    base: config_lib.Config, rows: Rows, seeds: int, devices: Chips, described: Sequence[Any]
 ) -> None:
-    """Prints the plan of a table as the devices' own compiler sees it.
+    """As `write`, as the compiler of the devices, which `compiled.chips` describes, sees the rows.
 
     Rows that differ in numbers that are arguments of a step share its program.
-
-    Args:
-      base: the table's base.
-      rows: what each changes, by name.
-      seeds: runs of each row.
-      devices: what each run has to itself.
-      described: the same, from `compiled.chips`.
     """
     programs: dict[config_lib.Config, compiled.Program | str] = {}
     lines, total, refused = [], 0.0, []
@@ -124,44 +91,39 @@ def write_compiled(
             _log.info("compiling %s for %s, %d of %d", row, devices.name, done, len(rows))
             try:
                 program = compiled.compile_step(shared, described)
+                programs[shared] = compiled.read(program, devices.kind, devices.chips)
             except errors.UserError as error:
                 programs[shared] = f"no: {error}"
-            else:
-                programs[shared] = compiled.read(program, devices.kind, devices.chips)
-        cells, hours = _cells(config, programs[shared], devices)
-        lines.append([row, *cells])
-        total += hours * seeds
-        refused += [row] if isinstance(programs[shared], str) else []
+        estimated = f"{cost.memory_bytes(config, devices.chips) / 1e9:.1f}"
+        found = programs[shared]
+        if isinstance(found, str):
+            refused.append(row)
+            lines.append([row, found, "", estimated, *[""] * 5])
+            continue
+        hours = found.seconds * config.train.num_steps / 3600
+        total += hours
+        memory = [f"yes, of {devices.memory_gb:g}", f"{found.memory_bytes / 1e9:.1f}", estimated]
+        times = [f"{1e3 * seconds:.1f}" for seconds in (found.computing, found.sending)]
+        ends = [
+            f"{found.sent_bytes / 1e6:,.0f}",
+            f"{hours:.2f}",
+            f"{_dollars(hours, devices):,.2f}",
+        ]
+        lines.append([row, *memory, *times, *ends])
     without = f", without {', '.join(refused)}, of which there is no program" if refused else ""
     notes = [
         f"{_all(len(rows) - len(refused), seeds, total, devices)}; training only{without}.",
         "Nothing here was run: computing is the compiler's estimate of its operations' cycles, "
         "which leaves out scatters and sorts; sending is collectives by published rates, of those "
         "beside other operations what these do not hide. MB are sent by each chip in a step.",
-        *_of_rates(base),
     ]
-    heads = (
-        "row, fits, GB a chip, estimated, computing ms, sending ms, MB, hours a run, dollars a run"
-    )
-    tables.show([tables.Printed(heads.split(", "), lines)], notes)
-
-
-def _cells(
-    config: config_lib.Config, program: compiled.Program | str, devices: Chips
-) -> tuple[list[str], float]:
-    """A row's cells after its name, and its hours."""
-    estimated = f"{cost.memory_bytes(config, devices.chips) / 1e9:.1f}"
-    if isinstance(program, str):
-        return [program, "", estimated, *[""] * 5], 0.0
-    hours = program.seconds * config.train.num_steps / 3600
-    memory = [f"yes, of {devices.memory_gb:g}", f"{program.memory_bytes / 1e9:.1f}", estimated]
-    times = [f"{1e3 * seconds:.1f}" for seconds in (program.computing, program.sending)]
-    cells = [*memory, *times, f"{program.sent_bytes / 1e6:,.0f}", f"{hours:.2f}"]
-    return [*cells, f"{_dollars(hours, devices):,.2f}"], hours
+    heads = "row,fits,GB a chip,estimated,computing ms,sending ms,MB,hours a run,dollars a run"
+    tables.show([tables.Printed(heads.split(","), lines)], notes + _of_rates(base))
 
 
 def _all(rows: int, seeds: int, hours: float, devices: Chips) -> str:
-    """A whole table, in words."""
+    """A whole table, of which one seed takes so many hours, in words."""
+    hours *= seeds
     return (
         f"{rows} rows at {seeds} seed{'s' if seeds > 1 else ''}: {hours:,.1f} hours of "
         f"{devices.name}, {_dollars(hours, devices):,.0f} dollars, one run after another"
@@ -175,28 +137,16 @@ def _dollars(hours: float, devices: Chips) -> float:
 def _of_rates(base: config_lib.Config) -> list[str]:
     """Where rates are from, and whether they are those of a base."""
     data = network.read_data()
-    found = [f"Data of {data['date']}. {data['note']}"]
-    if base.model.compute_dtype != "float32":
-        return found
-    return [
-        *found,
+    too_high = (
         "This config computes in float32, for which the rates of bfloat16 are too high: plan and "
-        "run with --config.model.compute_dtype=bfloat16.",
-    ]
+        "run with --config.model.compute_dtype=bfloat16."
+    )
+    is_slower = base.model.compute_dtype == "float32"
+    return [f"Data of {data['date']}. {data['note']}", *([too_high] if is_slower else [])]
 
 
-def list_rows(
-    base: config_lib.Config,
-    rows: Mapping[str, Mapping[str, Any]],
-    reported: Mapping[str, paper.Reported],
-) -> None:
-    """Prints each row's overrides, parameters beside the paper's, peak rate and operations.
-
-    Args:
-      base: the table's base.
-      rows: what each changes, by name.
-      reported: the paper's rows.
-    """
+def list_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Reported]) -> None:
+    """Prints each row's overrides, parameters beside the paper's, peak rate and operations."""
     print(
         f"{'row':22} {'params':>8} {'− base':>7} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  "
         f"overrides\n{'':22} {'×10⁶':>8} {'':>7} {'×10⁶':>6}"
@@ -221,8 +171,7 @@ def _fits(config: config_lib.Config, needed: float, devices: Chips) -> str:
     """Whether a run fits, and if not what would."""
     if needed <= devices.memory_gb:
         return f"yes, of {devices.memory_gb:g}"
-    parts = 2
-    rows = config.train.batch_tokens // config.data.target_length
+    rows, parts = config.train.batch_tokens // config.data.target_length, 2
     while rows // parts >= devices.chips:
         train = dataclasses.replace(config.train, accumulation_steps=parts)
         changed = dataclasses.replace(config, train=train)

@@ -63,11 +63,9 @@ class Difference:
 
     @property
     def shows(self) -> float:
-        """The smallest true difference whose interval would exclude 0 `OFTEN` enough.
-
-        The half interval is t(0.975) standard errors; the estimate falls short of the truth by more
-        than t(OFTEN) of them in the other cases.
-        """
+        """The smallest true difference whose interval would exclude 0 `OFTEN` enough."""
+        # Half is t(0.975) standard errors; in the other cases the estimate falls short of the truth
+        # by more than t(OFTEN) of them.
         outer, inner = scipy.stats.t.ppf([0.975, OFTEN], self.freedom)
         return self.half * (1 + float(inner / outer))
 
@@ -88,20 +86,24 @@ def difference(
     ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str
 ) -> Difference:
     """Compares two rows, by the runs of each seed."""
-    weights = draws(len(next(iter(ours.values()))))
-    whole = np.ones_like(weights[:1])
-    sides = [[scores(run, variant, whole)[0] for run in side.values()] for side in (ours, theirs)]
-    mean = float(np.mean(sides[0]) - np.mean(sides[1]))
-    drawn = [
-        np.mean([scores(run, variant, weights) for run in side.values()], axis=0)
+    weights = _with_whole(draws(len(next(iter(ours.values())))))
+    found = [
+        np.array([scores(run, variant, weights) for run in side.values()])
         for side in (ours, theirs)
     ]
-    variance, freedom = float(np.var(drawn[0] - drawn[1], ddof=1)), np.inf
+    sides = [side[:, 0].tolist() for side in found]
+    gaps = found[0].mean(0) - found[1].mean(0)
+    mean, variance, freedom = float(gaps[0]), float(np.var(gaps[1:], ddof=1)), np.inf
     seeds = min(map(len, sides))
     if seeds > 1:
         variance, freedom = intervals.welch(sides, variance)
     half = float(scipy.stats.t.ppf(0.975, freedom)) * variance**0.5
     return Difference(mean, half, _randomised(ours, theirs, variant), seeds, float(freedom))
+
+
+def _with_whole(weights: Int[np.ndarray, "draws sentences"]) -> Int[np.ndarray, "_ sentences"]:
+    """Samples after one first that has each sentence once: what was measured."""
+    return np.concatenate([np.ones_like(weights[:1]), weights])
 
 
 def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str) -> float:
@@ -114,10 +116,10 @@ def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], varian
     sentences = len(pairs[0][0])
     swaps = np.random.default_rng(1).integers(2, size=(DRAWS, sentences))
     swaps = np.concatenate([np.zeros((1, sentences), np.int64), swaps])  # the first as measured
+    ours_first, theirs_first = np.hstack([1 - swaps, swaps]), np.hstack([swaps, 1 - swaps])
     gaps = [
-        scores(np.concatenate([a, b]), variant, np.concatenate([1 - swaps, swaps], axis=1))
-        - scores(np.concatenate([a, b]), variant, np.concatenate([swaps, 1 - swaps], axis=1))
-        for a, b in pairs
+        scores(both, variant, ours_first) - scores(both, variant, theirs_first)
+        for both in map(np.concatenate, pairs)
     ]
     observed, *exchanged = np.abs(np.mean(gaps, axis=0))
     return (1 + np.count_nonzero(np.array(exchanged) >= observed - 1e-12)) / (1 + DRAWS)
@@ -140,15 +142,9 @@ def tau(
 ) -> tuple[float, float, float, int] | None:
     """Kendall's tau-b between ours and the paper's order of rows that the paper keeps apart.
 
-    The interval is a bootstrap's over sentences, the same for all rows, and over each row's seeds.
-
-    Args:
-      rows: counts of each run, by row and seed.
-      paper: its BLEU, by row.
-      variant: of BLEU.
-
     Returns:
-      tau-b, both ends of its 95% interval, and the number of pairs of rows; None if there is none.
+      tau-b, both ends of its 95% interval, a bootstrap's over sentences, the same for all rows, and
+      over each row's seeds, and the number of pairs of rows; None if there is none.
     """
     names = [name for name in rows if rows[name]]
     apart = [
@@ -160,7 +156,7 @@ def tau(
         return None
     signs = np.sign([paper[names[i]] - paper[names[j]] for i, j in apart])
     some = next(iter(rows[names[0]].values()))
-    weights = np.concatenate([np.ones((1, len(some)), np.int64), draws(len(some))])
+    weights = _with_whole(draws(len(some)))
     random = np.random.default_rng(2)
     means = []
     for name in names:

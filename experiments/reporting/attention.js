@@ -38,37 +38,33 @@ function buildMap(kind, layer, head, weights) {
 }
 
 function addAttention() {
-  const {captions, sentences} = readData("attention");
-  const section = byId("attention"), state = {number: sentences[0].number, kind: "cross", layer: 0, head: -1};
-  const rowsOf = () => sentences.find(each => String(each.number) === String(state.number)).rows;
+  const {captions, sentences} = readData("attention"), section = byId("attention");
+  const state = {number: String(sentences[0].number), kind: "cross", layer: 0, head: -1};
   const controls = add(section, "div", {class: "controls"});
   const reading = add(section, "p", {class: "caption"}), cards = add(section, "div", {class: "cards"});
-  addChoice(controls, "Sentence", sentences.map(each => [each.number, each.number]), value => { state.number = value; draw(); });
-  addChoice(controls, "Kind", Object.entries(captions).map(([kind, texts]) => [kind, texts[0]]),
-    value => { state.kind = value; draw(); }).value = state.kind;
+  const choose = (label, field, options, read = String) =>
+    addChoice(controls, label, options, value => { state[field] = read(value); draw(); });
+  choose("Sentence", "number", sentences.map(each => [each.number, each.number]));
+  choose("Kind", "kind", Object.entries(captions).map(([kind, texts]) => [kind, texts[0]])).value = state.kind;
   const known = sentences.flatMap(each => each.rows.flatMap(row => row.kinds || []));
-  const most = field => Math.max(1, ...known.map(kind => kind[field]));
-  const numbers = (field, label) => [...Array(most(field)).keys()].map(i => [i, `${label} ${i + 1}`]);
-  addChoice(controls, "Layer", numbers("layers", "layer"), value => { state.layer = Number(value); draw(); });
-  addChoice(controls, "Head", [[-1, "mean over heads"], ...numbers("heads", "head")], value => { state.head = Number(value); draw(); });
+  const numbers = (field, label) => Array.from(
+    {length: Math.max(1, ...known.map(kind => kind[field]))}, (_, i) => [i, `${label} ${i + 1}`]);
+  choose("Layer", "layer", numbers("layers", "layer"), Number);
+  choose("Head", "head", [[-1, "mean over heads"], ...numbers("heads", "head")], Number);
   const unpacked = new Map();
   let drawing = 0;
 
   async function drawCard(card, row, id) {
     const kind = row.kinds && row.kinds.find(each => each.kind === state.kind);
+    const few = field => `it has ${kind[field]} ${field.slice(0, kind[field] > 1 ? undefined : -1)}`;
     const lacks = !row.kinds ? row.why : !kind ? "no such attention"
-      : state.layer >= kind.layers ? `it has ${kind.layers} layer${kind.layers > 1 ? "s" : ""}`
-        : state.head >= kind.heads ? `it has ${kind.heads} head${kind.heads > 1 ? "s" : ""}` : "";
-    if (lacks) {
-      add(card, "p", {class: "caption"}, lacks);
-      return;
-    }
+      : state.layer >= kind.layers ? few("layers") : state.head >= kind.heads ? few("heads") : "";
+    if (lacks) return add(card, "p", {class: "caption"}, lacks);
     add(card, "div", {class: "figure", id});
     if (!unpacked.has(kind)) unpacked.set(kind, unpack(kind));
     const [{layer, head}, weights] = [{...state}, await unpacked.get(kind)];
-    if (card.isConnected) {
-      addFigure(id, `attention-${state.number}-${row.name.replace(/[^\w.]+/g, "-")}-${state.kind}-${layer + 1}-${head < 0 ? "mean" : head + 1}`, buildMap(kind, layer, head, weights));
-    }
+    const name = ["attention", state.number, row.name.replace(/[^\w.]+/g, "-"), state.kind, layer + 1, head < 0 ? "mean" : head + 1];
+    if (card.isConnected) addFigure(id, name.join("-"), buildMap(kind, layer, head, weights));
   }
 
   function draw() {
@@ -76,7 +72,7 @@ function addAttention() {
     cards.replaceChildren();
     redraw(() => false);  // forgets figures that are gone
     drawing++;
-    rowsOf().forEach((row, place) => {
+    sentences.find(each => String(each.number) === state.number).rows.forEach((row, place) => {
       const card = add(cards, "div", {class: "card"});
       add(card, "h3", {}, row.name);
       drawCard(card, row, `map-${drawing}-${place}`);

@@ -18,23 +18,16 @@ from transformer_jax.runs import run_folder
 
 _log = logging.getLogger("transformer_jax.report")
 
-_KEPT = {
-    "config_hash": str,
-    "kinds": [
-        {"kind": str, "rows": [str], "columns": [str], "layers": int, "heads": int, "weights": str}
-    ],
-}
+_KIND = {
+    "kind": str, "rows": [str], "columns": [str], "layers": int, "heads": int, "weights": str
+}  # fmt: skip
 
 
 def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, int], str]:
     """Keeps the maps of each row's first seed as attention/NUMBER.json in its folder.
 
     What is there already, of the same configuration, is not computed again. The target is the run's
-    own translation.
-
-    Args:
-      sweep: the results.
-      numbers: of development sentences; the first is 1.
+    own translation. Sentences are numbered from 1.
 
     Returns:
       Why there is no map, by row and number.
@@ -43,10 +36,7 @@ def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, i
       UserError: there are not so many sentences.
     """
     why: dict[tuple[str, int], str] = {}
-    for row in sweep.rows:
-        if not row.results:
-            continue
-        folder, seed = _folder(sweep, row), next(iter(row.results))
+    for row, seed, folder in _first_runs(sweep):
         translator = None
         for number in sorted(numbers):
             pair = translations.sentence(sweep, row, seed, number)
@@ -57,11 +47,10 @@ def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, i
             elif not (folder / "checkpoints").is_dir():
                 why[row.name, number] = "its checkpoint is gone"
             else:
-                source, target = pair
                 _log.info("%s: attention in sentence %d", row.name, number)
                 try:
                     translator = translator or run_folder.load(folder)
-                    maps = attention_weights.collect(translator, source, target)
+                    maps = attention_weights.collect(translator, *pair)
                     files.write_json(_path(folder, number), _record(folder, maps))
                 except errors.UserError as error:
                     why[row.name, number] = str(error).replace(str(folder), folder.name)
@@ -69,11 +58,7 @@ def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, i
 
 
 def gather(sweep: results.Sweep, why: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
-    """All maps that are kept, as the page reads them.
-
-    Args:
-      sweep: the results.
-      why: what `collect` gave.
+    """All maps that are kept, as the page reads them; `why` is what `collect` gave.
 
     Returns:
       A list of sentences: `number`, and `rows`, of `name` and either `kinds` or `why` there are
@@ -83,48 +68,45 @@ def gather(sweep: results.Sweep, why: Mapping[tuple[str, int], str]) -> list[dic
     Raises:
       UserError: a kept file is damaged.
     """
-    done = [row for row in sweep.rows if row.results]
-    numbers = {number for _, number in why}
-    for row in done:
-        numbers |= {
-            int(path.stem)
-            for path in (_folder(sweep, row) / "attention").glob("*.json")
-            if path.stem.isascii() and path.stem.isdecimal()
-        }
+    runs = _first_runs(sweep)
+    asked = {number for _, number in why}
+    kept = {
+        int(path.stem)
+        for _, _, folder in runs
+        for path in (folder / "attention").glob("*.json")
+        if path.stem.isascii() and path.stem.isdecimal()
+    }
     found = []
-    for number in sorted(numbers):
+    for number in sorted(asked | kept):
         rows: list[dict[str, Any]] = []
-        for row in done:
-            kept = _kept(_folder(sweep, row), number)
-            reason = why.get((row.name, number), "not collected")
-            own = {"kinds": kept["kinds"]} if kept else {"why": reason}
-            rows.append({"name": row.name, **own})
-        if any("kinds" in row for row in rows) or any(key[1] == number for key in why):
+        for row, _, folder in runs:
+            kinds, reason = _kept(folder, number), why.get((row.name, number), "not collected")
+            rows.append({"name": row.name, **({"kinds": kinds} if kinds else {"why": reason})})
+        if number in asked or any("kinds" in row for row in rows):
             found.append({"number": number, "rows": rows})
     return found
 
 
-def _folder(sweep: results.Sweep, row: results.Row) -> pathlib.Path:
-    """The run of the row's first seed."""
-    return results.cell_folder(sweep.workdir, row.name, next(iter(row.results)))
+def _first_runs(sweep: results.Sweep) -> list[tuple[results.Row, int, pathlib.Path]]:
+    """The rows that have results, each with its first seed and that one's folder."""
+    return [
+        (row, seed, results.cell_folder(sweep.workdir, row.name, seed))
+        for row in sweep.rows
+        for seed in list(row.results)[:1]
+    ]
 
 
 def _path(folder: pathlib.Path, number: int) -> pathlib.Path:
     return folder / "attention" / f"{number}.json"
 
 
-def _config_hash(folder: pathlib.Path) -> str:
-    record = files.read_json(folder / "result.json", {"config_hash": str}, "restore it")
-    return record["config_hash"]
-
-
-def _kept(folder: pathlib.Path, number: int) -> dict[str, Any] | None:
+def _kept(folder: pathlib.Path, number: int) -> list[dict[str, Any]] | None:
     """The maps that lie in a run's folder, if they are of its configuration."""
     path = _path(folder, number)
     if not path.exists():
         return None
     remedy = f"delete it, and give --attention={number}"
-    record = files.read_json(path, _KEPT, remedy)
+    record = files.read_json(path, {"config_hash": str, "kinds": [_KIND]}, remedy)
     try:
         for kind in record["kinds"]:
             shape = (kind["layers"], kind["heads"], len(kind["rows"]), len(kind["columns"]))
@@ -135,21 +117,21 @@ def _kept(folder: pathlib.Path, number: int) -> dict[str, Any] | None:
                 raise ValueError("its weights are not of its shape")
     except (ValueError, zlib.error) as error:
         raise errors.UserError(f"{path} is damaged ({error}): {remedy}") from error
-    return record if record["config_hash"] == _config_hash(folder) else None
+    return record["kinds"] if record["config_hash"] == _config_hash(folder) else None
+
+
+def _config_hash(folder: pathlib.Path) -> str:
+    record = files.read_json(folder / "result.json", {"config_hash": str}, "restore it")
+    return record["config_hash"]
 
 
 def _record(folder: pathlib.Path, all_maps: list[attention_weights.Maps]) -> dict[str, Any]:
     kinds = []
     for maps in all_maps:
         packed = zlib.compress(np.rint(255 * maps.weights).astype(np.uint8).tobytes(), 9)
-        kinds.append(
-            {
-                "kind": maps.kind,
-                "rows": maps.rows,
-                "columns": maps.columns,
-                "layers": maps.weights.shape[0],
-                "heads": maps.weights.shape[1],
-                "weights": base64.b64encode(packed).decode(),
-            }
-        )
+        layers, heads, *_ = maps.weights.shape
+        kinds.append({
+            "kind": maps.kind, "rows": maps.rows, "columns": maps.columns, "layers": layers,
+            "heads": heads, "weights": base64.b64encode(packed).decode(),
+        })  # fmt: skip
     return {"config_hash": _config_hash(folder), "kinds": kinds}

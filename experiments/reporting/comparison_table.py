@@ -29,13 +29,12 @@ SYMBOLS = {  # the paper's column heads, in its order
 
 def document(compared: comparison.Comparison) -> table_lib.Document:
     """All that is shown of rows that are compared with base."""
-    sweep = compared.sweep
+    sweep, typeset = compared.sweep, compared.table.latex
     sections = [section(sweep) for section in compared.table.sections]
     besides = [table for section in sections for table in section.shown]
     begun = _main(compared, [row for row in sweep.rows if row.results or row.failures])
     whole = _main(compared, sweep.rows)
     found = [*notes(compared), *(note for section in sections for note in section.notes)]
-    typeset = compared.table.latex
     return table_lib.Document(
         shown=[table for table in (begun, *besides) if table.lines],
         on_page=[whole, *besides],
@@ -46,45 +45,51 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
 
 
 def _main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> tables.Printed:
-    heads = ["row", "values", "PPL", "BLEU", "− base"]
-    heads += [f"best of {field.split('.')[-1]}" for field in compared.sweep.tune]
-    heads += ["params ×10⁶", "seeds"]
+    tuned = [f"best of {field.split('.')[-1]}" for field in compared.sweep.tune]
+    heads = ["row", "values", "PPL", "BLEU", "− base", *tuned, "params ×10⁶", "seeds"]
     if compared.table.reported:
-        heads += [f"paper: {head}" for head in ("PPL", "BLEU", "− base", "params")]
-        heads += ["verdict"]
-    return tables.Printed(heads, [_line(row, compared) for row in rows])
+        heads += [*(f"paper: {head}" for head in ("PPL", "BLEU", "− base", "params")), "verdict"]
+    lines = []
+    for row in rows:
+        of_base = "see below" if row is compared.sweep.rows[0] else changed(row)
+        lines.append([row.name, of_base, *_ours(row, compared), *_theirs(row, compared)])
+    return tables.Printed(heads, lines)
 
 
-def _line(row: results.Row, compared: comparison.Comparison) -> list[str]:
-    sweep, reported = compared.sweep, compared.table.reported
-    start = [row.name, "see below" if row is sweep.rows[0] else changed(row)]
+def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
+    """A row's numbers, from PPL to seeds."""
+    sweep = compared.sweep
     tuned = [_best(row, sweep.base, field) for field in sweep.tune]
     failed = f" ({len(row.failures)} failed)" if row.failures else ""
     seeds = f"{len(row.results)}{failed}"
-    if row.results:
-        gap = compared.gaps.get(row.name)
-        means = [
-            mean_and_deviation(row.of("ppl"), 3),
-            mean_and_deviation(comparison.scores(row), 2),
-            intervals.written(gap.mean, gap.half) if gap else "",
-        ]
-        ours = [*means, *tuned, _params(row, sweep.rows[0]), seeds]
-    else:
+    if not row.results:
         state = "failed" if row.failures else "left out" if row.stale else "not run"
-        ours = [state, "", "", *tuned, "", seeds]
-    if row.name not in reported:
-        return [*start, *ours, *[""] * (5 if reported else 0)]
-    theirs, gap = reported[row.name], comparison.paper_gap(row, compared)
-    in_paper = [f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", "" if gap is None else f"{gap:+.1f}"]
-    verdict = comparison.explained(row, compared)
-    return [*start, *ours, *in_paper, str(theirs.params or ""), verdict]
-
-
-def _params(row: results.Row, base: results.Row) -> str:
-    """Millions of parameters, marked where they are not base's."""
-    params = row.of("params")[0]
+        return [state, "", "", *tuned, "", seeds]
+    gap, base, params = compared.gaps.get(row.name), sweep.rows[0], row.of("params")[0]
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
-    return f"{params / 1e6:.3g}" + (f" ({mark})" if mark else "")
+    return [
+        tables.mean_and_deviation(row.of("ppl"), 3),
+        tables.mean_and_deviation(comparison.scores(row), 2),
+        intervals.written(gap.mean, gap.half) if gap else "",
+        *tuned,
+        f"{params / 1e6:.3g}" + (f" ({mark})" if mark else ""),
+        seeds,
+    ]
+
+
+def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
+    """The paper's numbers of a row, and the verdict; nothing where the table is not the paper's."""
+    reported = compared.table.reported
+    if row.name not in reported:
+        return [""] * (5 if reported else 0)
+    theirs, theirs_gap = reported[row.name], comparison.paper_gap(row, compared)
+    verdict, gap = comparison.verdict(row, compared), compared.gaps.get(row.name)
+    if verdict == significance.UNDECIDED and gap and gap.seeds > 1:
+        verdict += f" ({gap.shows:.1f})"  # what the seeds could have shown
+    difference = "" if theirs_gap is None else f"{theirs_gap:+.1f}"
+    return [
+        f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", difference, str(theirs.params or ""), verdict
+    ]  # fmt: skip
 
 
 def _best(row: results.Row, base: config_lib.Config, field: str) -> str:
@@ -118,12 +123,12 @@ def by_length(sweep: results.Sweep) -> table_lib.Section:
     lines = []
     for row in rows:
         cells = [
-            mean_and_deviation([bucket["score"] for bucket in runs], 2)
+            tables.mean_and_deviation([bucket["score"] for bucket in runs], 2)
             for runs in zip(*row.of("bleu_by_length"), strict=True)
         ]
         beyond, last = row.of("bleu_beyond_training"), ""
         if "data.train_max_tokens" in row.overrides and all(beyond):
-            last = mean_and_deviation([part["score"] for part in beyond], 2)
+            last = tables.mean_and_deviation([part["score"] for part in beyond], 2)
             last += f" ({beyond[0]['tokens']} tokens, {beyond[0]['sentences']})"
         lines.append([row.name, *cells, last])
     heads = [f"BLEU, {b['tokens']} tokens ({b['sentences']})" for b in buckets]
@@ -138,12 +143,6 @@ def changed(row: results.Row) -> str:
 
 def _written(fields: Mapping[str, Any]) -> str:
     return " ".join(f"{SYMBOLS.get(name, name)}={value}" for name, value in fields.items())
-
-
-def mean_and_deviation(values: Sequence[float], digits: int) -> str:
-    """The two as a table shows them: 1.23 ± 0.45."""
-    text = f"{statistics.mean(values):.{digits}f}"
-    return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
 
 
 def notes(compared: comparison.Comparison) -> list[str]:
@@ -165,7 +164,14 @@ def notes(compared: comparison.Comparison) -> list[str]:
                 " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
                 "differences compare. Verdict: " + significance.RULES
             )
-            found += _order(compared) + _unscaled(sweep)
+            if compared.order:
+                tau, low, high, pairs = compared.order
+                found.append(
+                    f"Kendall's tau-b with the paper, over {pairs} pairs of rows that it separates "
+                    f"by at least {significance.APART} BLEU: {tau:.2f} (95%: {low:.2f} to "
+                    f"{high:.2f}), on the {data.corpus} corpus."
+                )
+            found += _unscaled(sweep)
         found.append(results.UNEQUAL_NOTE)
         if sweep.match:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
@@ -178,18 +184,6 @@ def notes(compared: comparison.Comparison) -> list[str]:
             f"{', '.join(others)}, which was trained on the same ones."
         )
     return found
-
-
-def _order(compared: comparison.Comparison) -> list[str]:
-    """How far our order of rows is the paper's, as a line, if there is one to compare."""
-    if compared.order is None:
-        return []
-    tau, low, high, pairs = compared.order
-    return [
-        f"Kendall's tau-b with the paper, over {pairs} pairs of rows that it separates by at least "
-        f"{significance.APART} BLEU: {tau:.2f} (95%: {low:.2f} to {high:.2f}), on the "
-        f"{compared.sweep.base.data.corpus} corpus."
-    ]
 
 
 def _unscaled(sweep: results.Sweep) -> list[str]:
@@ -210,6 +204,11 @@ def _unscaled(sweep: results.Sweep) -> list[str]:
 def _csv(compared: comparison.Comparison) -> str:
     """One line a row, numbers unrounded, for other programs."""
     sweep, reported = compared.sweep, compared.table.reported
+
+    def mean_sd(name: str, values: Sequence[float]) -> dict[str, Any]:
+        deviation = statistics.stdev(values) if len(values) > 1 else ""
+        return {name: statistics.mean(values) if values else "", f"{name}_sd": deviation}
+
     lines = []
     for row in sweep.rows:
         gap = compared.gaps.get(row.name)
@@ -218,8 +217,8 @@ def _csv(compared: comparison.Comparison) -> str:
             "values": changed(row),
             "seeds": len(row.results),
             "failed": len(row.failures),
-            **_mean_sd("ppl", row.of("ppl")),
-            **_mean_sd("bleu", comparison.scores(row)),
+            **mean_sd("ppl", row.of("ppl")),
+            **mean_sd("bleu", comparison.scores(row)),
             "bleu_minus_base": gap.mean if gap else "",
             "interval_half_width": gap.half if gap else "",
             "p": gap.p if gap else "",
@@ -239,10 +238,3 @@ def _csv(compared: comparison.Comparison) -> str:
             }
         lines.append(line)
     return tables.csv_of(lines[0], [line.values() for line in lines])
-
-
-def _mean_sd(name: str, values: Sequence[float]) -> dict[str, Any]:
-    return {
-        name: statistics.mean(values) if values else "",
-        f"{name}_sd": statistics.stdev(values) if len(values) > 1 else "",
-    }

@@ -1,4 +1,7 @@
-"""What the page of a sweep shows, as plain data: `page` writes it, page.html's scripts draw it."""
+"""What the page of a sweep shows, as plain data: `document` writes it, page.html's scripts draw it.
+
+That is all but the translations and the maps of attention.
+"""
 
 import statistics
 from collections.abc import Mapping
@@ -6,7 +9,7 @@ from typing import Any
 
 from experiments.analysis import comparison
 from experiments.benchmarks import cost
-from experiments.reporting import comparison_table, provenance
+from experiments.reporting import comparison_table
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
@@ -20,74 +23,72 @@ _CURVES = {
     "learning_rate": "learning rate",
     "tokens_per_second": "target tokens per second",
 }
+_HASH = 12  # characters of a hash that are shown
 
 
 def of_table(
     compared: comparison.Comparison, document: table_lib.Document, downloads: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Everything on the page but the translations and the maps of attention.
-
-    Args:
-      compared: what the sweep's rows come to.
-      document: its tables and notes.
-      downloads: the contents of the table's files, by their names.
-
-    Returns:
-      What JSON can say.
-    """
+    """What JSON can say of a sweep, its tables and notes, and the table's files by their names."""
     sweep = compared.sweep
+    # The buckets of source lengths, if all rows have the same, with their numbers of sentences.
+    lengths = {
+        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in buckets)
+        for row in sweep.rows
+        for buckets in row.of("bleu_by_length")
+    }
     return {
         "table": sweep.table,
         "title": compared.table.title,
         "base": sweep.rows[0].name,
         "summary": summary(compared),
-        "tables": [
-            {"title": each.title, "heads": each.heads, "lines": each.lines}
-            for each in document.on_page
-        ],
+        "tables": [vars(each) for each in document.on_page],
         "notes": document.notes,
         "rows": [_row(row, compared) for row in sweep.rows],
         "curves": _CURVES,
-        "lengths": _lengths(sweep),
+        "lengths": list(lengths.pop()) if len(lengths) == 1 else [],
         "changes": _changes(sweep),
-        "provenance": provenance.of(sweep),
+        "provenance": _provenance(sweep),
         "downloads": downloads,
     }
 
 
 def summary(compared: comparison.Comparison) -> str:
     """The sweep in a line: how many rows, which hurts most, how near the paper's order."""
-    sweep = compared.sweep
+    sweep, gaps = compared.sweep, compared.gaps
     done = [row for row in sweep.rows if row.results]
-    counts = sorted({len(row.results) for row in done})
-    seeds = " to ".join(map(str, {counts[0]: 0, counts[-1]: 0})) if counts else "0"
+    counts = sorted({len(row.results) for row in done}) or [0]
+    seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
-    if compared.gaps:
-        name, worst = min(compared.gaps.items(), key=lambda item: item[1].mean)
+    if gaps and min(gap.mean for gap in gaps.values()) < 0:
+        name, worst = min(gaps.items(), key=lambda item: item[1].mean)
+        own = next(comparison_table.changed(row) for row in sweep.rows if row.name == name)
+        here = "" if own in name else f" (here {own})"
         sure = "" if worst.excludes_0 else ", which is within its interval"
-        if worst.mean < 0:
-            gap = f"−{-worst.mean:.1f} ± {worst.half:.1f} BLEU"
-            own = next(comparison_table.changed(row) for row in sweep.rows if row.name == name)
-            here = "" if own in name else f" (here {own})"
-            level = [
-                other
-                for other, each in compared.gaps.items()
-                if other != name and each.mean - each.half <= worst.mean + worst.half
-            ]
-            as_much = f", level with {', '.join(level)}" if len(level) in (1, 2, 3) else ""
-            parts.append(f"hurts most: {name}{here}, {gap}{sure}{as_much}")
+        level = [
+            other
+            for other, each in gaps.items()
+            if other != name and each.mean - each.half <= worst.mean + worst.half
+        ]
+        as_much = f", level with {', '.join(level)}" if len(level) in (1, 2, 3) else ""
+        gap = f"−{-worst.mean:.1f} ± {worst.half:.1f} BLEU"
+        parts.append(f"hurts most: {name}{here}, {gap}{sure}{as_much}")
     if compared.order:
         parts.append(f"Kendall's tau with the paper {compared.order[0]:.2f}".replace("-", "−"))
     return "; ".join(parts) + "."
 
 
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
-    """A row with its means, its difference, its curves, and why it has none."""
+    """A row with its means, its difference, its curves, and why runs are not among its results."""
     sweep, gap = compared.sweep, compared.gaps.get(row.name)
     ppl, scores = row.of("ppl"), comparison.scores(row)
+    buckets = zip(*row.of("bleu_by_length"), strict=True)
     return {
         "name": row.name,
-        "reasons": reasons(row),
+        "reasons": [
+            *(f"failed, seed {seed}: {error}" for seed, error in row.failures.items()),
+            *(f"left out, seed {seed}: of another configuration" for seed in row.stale),
+        ],
         "gap": gap and {"mean": gap.mean, "half": gap.half, "seeds": gap.seeds},
         "paper": comparison.paper_gap(row, compared),
         "verdict": comparison.verdict(row, compared),
@@ -97,14 +98,8 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
         "params": next(iter(row.of("params")), None),
         "flops": cost.training_flops(sweep.config(row)) if row.results else None,
         "curves": [_curve(sweep, row, seed) for seed in sorted({*row.results, *row.failures})],
-        "lengths": _by_length(row),
+        "lengths": [round(statistics.mean(b["score"] for b in runs), 2) for runs in buckets],
     }
-
-
-def reasons(row: results.Row) -> list[str]:
-    """Why runs that lie there are not among a row's results, a line each."""
-    found = [f"failed, seed {seed}: {error}" for seed, error in row.failures.items()]
-    return found + [f"left out, seed {seed}: of another configuration" for seed in row.stale]
 
 
 def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
@@ -119,43 +114,77 @@ def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
         ]
         if points:
             every = -(-len(points) // MOST_POINTS)
-            # From the end, so that the last point stays.
-            kept = points[::-1][::every][::-1]
+            kept = points[::-1][::every][::-1]  # from the end, so that the last point stays
             curves[name] = list(map(list, zip(*kept, strict=True)))
     return curves
-
-
-def _lengths(sweep: results.Sweep) -> list[str]:
-    """The buckets of source lengths, if all rows have the same, with their numbers of sentences."""
-    found = {
-        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in buckets)
-        for row in sweep.rows
-        for buckets in row.of("bleu_by_length")
-    }
-    return list(found.pop()) if len(found) == 1 else []
-
-
-def _by_length(row: results.Row) -> list[float]:
-    """Mean BLEU of each bucket."""
-    buckets = zip(*row.of("bleu_by_length"), strict=True)
-    return [round(statistics.mean(bucket["score"] for bucket in runs), 2) for runs in buckets]
 
 
 def _changes(sweep: results.Sweep) -> dict[str, Any]:
     """A table of what rows change: base's values, then in each row what is not base's."""
     fields = list(dict.fromkeys(field for row in sweep.rows for field in row.overrides))
-    values = [
-        [config_lib.get(config, field) for field in fields]
-        for config in map(sweep.config, sweep.rows)
+    lines = []
+    for row in sweep.rows:
+        pairs = [
+            (config_lib.get(sweep.config(row), f), config_lib.get(sweep.config(sweep.rows[0]), f))
+            for f in fields
+        ]
+        shown = [own if own != of_base or not lines else "" for own, of_base in pairs]
+        written = [f"{value:g}" if isinstance(value, float) else str(value) for value in shown]
+        lines.append([row.name, *written])
+    heads = ["row", *(comparison_table.SYMBOLS.get(field, field) for field in fields)]
+    return {"heads": heads, "lines": lines}
+
+
+def _provenance(sweep: results.Sweep) -> dict[str, Any]:
+    """Where numbers come from: what all runs share, then each run, and what it cost."""
+    found = [(row, seed, result) for row in sweep.rows for seed, result in row.results.items()]
+    facts = [_facts(result) for _, _, result in found]
+    names = list(dict.fromkeys(name for each in facts for name in each))
+    values = {name: {each.get(name, "") for each in facts} for name in names}
+    shared = [[name, *values[name]] for name in names if len(values[name]) == 1]
+    varied = [name for name in names if len(values[name]) > 1]
+    flops = {row.name: cost.training_flops(sweep.config(row)) for row, _, _ in found}
+    hours = [
+        result["wall_seconds"] * len(result.get("devices") or [0]) / 3600 for _, _, result in found
     ]
     lines = [
-        [row.name, *("" if value == of_base else _written(value) for value, of_base in pairs)]
-        for row, own in zip(sweep.rows[1:], values[1:], strict=True)
-        for pairs in [zip(own, values[0], strict=True)]
+        [
+            row.name,
+            str(seed),
+            *(own.get(name, "") for name in varied),
+            str(result.get("config_hash", ""))[:_HASH],
+            metrics.duration(result["wall_seconds"]),
+            f"{device_hours:.2f}",
+            f"{flops[row.name]:.2e}",
+            f"{speed:,.0f}" if isinstance(speed, int | float) else "",
+        ]
+        for (row, seed, result), own, device_hours in zip(found, facts, hours, strict=True)
+        for speed in [result.get("tokens_per_second")]
     ]
-    heads = ["row", *(comparison_table.SYMBOLS.get(field, field) for field in fields)]
-    return {"heads": heads, "lines": [[sweep.rows[0].name, *map(_written, values[0])], *lines]}
+    heads = ["config", "wall time", "device hours", "training FLOPs", "tokens/s"]
+    total = sum(flops[row.name] for row, _, _ in found)
+    return {
+        "shared": [[name, value] for name, value in shared if value],
+        "heads": ["row", "seed", *varied, *heads],
+        "lines": lines,
+        "total": f"{len(found)} runs took {sum(hours):.2f} device hours and {total:.2e} FLOPs of "
+        "training (matrix products of the traced step, padding included, × steps)."
+        if found
+        else "",
+    }
 
 
-def _written(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _facts(result: Mapping[str, Any]) -> dict[str, str]:
+    """What may be the same in all runs, by what it is called; "" where a run does not say."""
+    devices = result.get("devices") or []
+    return {
+        "commit": str(result.get("git_commit", "")),
+        "corpus (SHA-256)": result["data_sha256"],
+        "tokenizer (SHA-256)": result["tokenizer_sha256"],
+        "test set (SHA-256)": result["test_sha256"],
+        "direction": " to ".join(result["data"]["languages"]),
+        "decoding": ", ".join(f"{name}={value}" for name, value in result["decode"].items()),
+        **{f"BLEU, {variant}": score["signature"] for variant, score in result["bleu"].items()},
+        "devices": f"{len(devices)} × {devices[0]}" if devices else "",
+        "JAX": str((result.get("versions") or {}).get("jax", "")),
+    }

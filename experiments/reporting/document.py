@@ -1,15 +1,28 @@
 """All that is written of a sweep: TABLE.md, TABLE.csv and report.html, and the terminal's table."""
 
+import base64
+import hashlib
+import html
+import json
 import pathlib
+import string
 from collections.abc import Collection
+from typing import Any
+
+from plotly import offline
 
 from experiments.analysis import comparison
-from experiments.reporting import attention_view, comparison_table, content, page, translations
+from experiments.reporting import attention_view, comparison_table, content, translations
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import files
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import attention_weights
+
+_FOLDER = pathlib.Path(__file__).parent
+# What stands before Plotly draws the table; the rest draws figures.
+_BEFORE = ("elements", "theme", "table")
+_AFTER = ("figures", "plots", "translations", "attention", "downloads")
 
 
 def write(
@@ -34,15 +47,42 @@ def write(
         f"{sweep.table}.tex": found.latex,
     }
     why = attention_view.collect(sweep, sentences)
-    written = page.html_of(
+    attended = attention_view.gather(sweep, why)
+    page = _page(
         content.of_table(compared, found, downloads),
         translations.gather(sweep, compared.counts),
-        {
-            "captions": attention_weights.CAPTIONS,
-            "sentences": attention_view.gather(sweep, why),
-        },
+        {"captions": attention_weights.CAPTIONS, "sentences": attended},
     )
     for name in (f"{sweep.table}.md", f"{sweep.table}.csv"):
         files.write(workdir / name, downloads[name].encode())
-    files.write(workdir / "report.html", written.encode())
+    files.write(workdir / "report.html", page.encode())
     tables.show(found.shown, found.notes)
+
+
+def _page(shown: dict[str, Any], translated: dict[str, Any], attended: dict[str, Any]) -> str:
+    """One file that asks nothing of a network, from page.html and its parts."""
+    # What there is to draw, before it is parsed.
+    shown |= {"translated": bool(translated["rows"]), "attended": bool(attended["sentences"])}
+    before, after = ('"use strict";\n' + _part(*names) for names in (_BEFORE, _AFTER))
+    scripts = {"before": before, "plotly": offline.get_plotlyjs(), "after": after}
+    # Only these three scripts run, whatever text the results hold.
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts.values()]
+    return string.Template((_FOLDER / "page.html").read_text(encoding="utf-8")).substitute(
+        allowed=" ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests),
+        title=html.escape(shown["title"]),
+        style=(_FOLDER / "page.css").read_text(encoding="utf-8"),
+        content=_json(shown),
+        translations=_json(translated),
+        attention=_json(attended),
+        **scripts,
+    )
+
+
+def _part(*names: str) -> str:
+    return "\n".join((_FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names)
+
+
+def _json(value: Any) -> str:
+    """JSON in which nothing ends the script element that holds it: "<" may be an escape."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return written.replace("<", "\\u003c")

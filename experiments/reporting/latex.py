@@ -1,7 +1,6 @@
 r"""The table of a sweep in LaTeX, with \usepackage{booktabs}: Table 3 in the paper's own layout."""
 
 import re
-import statistics
 from collections.abc import Sequence
 
 from experiments.analysis import comparison
@@ -30,7 +29,7 @@ _SPECIAL = str.maketrans({
 })  # fmt: skip
 
 
-def escaped(text: str) -> str:
+def _escaped(text: str) -> str:
     """Text that LaTeX prints as it is, on one line."""
     return " ".join(text.split()).translate(_SPECIAL)
 
@@ -40,66 +39,52 @@ def as_in_the_paper(compared: comparison.Comparison) -> str:
 
     A last column has each row's difference from base in BLEU with half of its 95% interval.
     """
-    lines: list[str] = []
+    lines: list[list[str]] = []
     group = ""
     for row in compared.sweep.rows:
         own = re.fullmatch(r"([A-Z])(?: .*)?", row.name)
         name = f"({own[1]})" if own else row.name
         if lines and name != group:
-            lines.append(r"\midrule")
-        lines.append(_line([escaped(name) if name != group else "", *_values(row, compared)]))
+            lines.append([])
+        lines.append([_escaped(name) if name != group else "", *_values(row, compared)])
         group = name
-    columns = "c" + "r" * (len(_HEADS) - 1)
-    return _tabular(columns, [_line(_HEADS)], lines)
+    return _tabular("c" + "r" * (len(_HEADS) - 1), _HEADS, lines)
 
 
 def plain(table: tables.Printed) -> str:
     """Any table, a column each."""
-    lines = [_line([escaped(cell) for cell in line]) for line in table.lines]
-    heads = _line([escaped(head) for head in table.heads])
-    return _tabular("l" * len(table.heads), [heads], lines)
+    lines = [list(map(_escaped, line)) for line in table.lines]
+    return _tabular("l" * len(table.heads), list(map(_escaped, table.heads)), lines)
 
 
 def _values(row: results.Row, compared: comparison.Comparison) -> list[str]:
     """The cells of a row but the first."""
-    sweep = compared.sweep
-    is_base = row is sweep.rows[0]
-    cells = [
-        escaped(str(config_lib.get(sweep.base, field) if is_base else row.overrides[field]))
-        if is_base or field in row.overrides
-        else ""
-        for field in _FIELDS
-    ]
-    if "model.position" in row.overrides and not is_base:
-        kind = escaped(str(row.overrides["model.position"]))
-        was = escaped(sweep.base.model.position)
-        text = f"{kind} positions instead of {was} ones"
+    base = compared.sweep.base
+    of_base = {field: config_lib.get(base, field) for field in _FIELDS}
+    shown = of_base if row is compared.sweep.rows[0] else row.overrides
+    cells = [_escaped(str(shown.get(field, ""))) for field in _FIELDS]
+    if "model.position" in shown:
+        kind = _escaped(str(shown["model.position"]))
+        text = f"{kind} positions instead of {_escaped(base.model.position)} ones"
         # Over the columns of sizes, as the paper has it; what else the row changes stays.
-        filled = [place for place, cell in enumerate(cells) if cell]
-        width = filled[0] if filled else len(cells)
+        width = next((place for place, cell in enumerate(cells) if cell), len(cells))
         if width:
             cells[:width] = [rf"\multicolumn{{{width}}}{{c}}{{{text}}}"]
     if not row.results:
         return [*cells, "failed" if row.failures else "not run", "", "", ""]
     gap = compared.gaps.get(row.name)
+    means = [tables.mean_and_deviation(row.of("ppl"), 2)]
+    means += [tables.mean_and_deviation(comparison.scores(row), 1)]
     return [
         *cells,
-        _with_deviation(row.of("ppl"), 2),
-        _with_deviation(comparison.scores(row), 1),
+        *(f"${mean}$".replace("±", r"\pm") if "±" in mean else mean for mean in means),
         f"{row.of('params')[0] / 1e6:.3g}",
         rf"${gap.mean:+.1f} \pm {gap.half:.1f}$" if gap else "",
     ]
 
 
-def _with_deviation(values: Sequence[float], digits: int) -> str:
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return mean if len(values) < 2 else rf"${mean} \pm {statistics.stdev(values):.{digits}f}$"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-def _tabular(columns: str, heads: Sequence[str], lines: Sequence[str]) -> str:
-    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *heads, r"\midrule", *lines]
-    return "\n".join([*parts, r"\bottomrule", r"\end{tabular}"]) + "\n"
+def _tabular(columns: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """LaTeX's table; an empty line is a rule."""
+    written = [" & ".join(line) + r" \\" if line else r"\midrule" for line in [heads, [], *lines]]
+    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *written, r"\bottomrule"]
+    return "\n".join([*parts, r"\end{tabular}"]) + "\n"

@@ -6,32 +6,28 @@ const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "2px 7px", "12px 3px 3px 3px 3px 3px"];
 const groups = [...new Set(rows.slice(1).map(row => row.name.split(" ")[0]))];
 const groupOf = row => groups.indexOf(row.name.split(" ")[0]);
-const styles = new Map(rows.map(row => {
-  const own = rows.slice(1).filter(other => groupOf(other) === groupOf(row));
-  return [row.name, row === rows[0] ? {hue: null, dash: "solid"} : {
-    hue: HUES[groupOf(row) % HUES.length], dash: DASHES[own.indexOf(row) % DASHES.length],
-  }];
-}));
+const styleOf = row => {
+  if (row === rows[0]) return {hue: colour("text"), dash: "solid"};
+  const group = groupOf(row), own = rows.slice(1).filter(other => groupOf(other) === group);
+  return {hue: HUES[group % HUES.length], dash: DASHES[own.indexOf(row) % DASHES.length]};
+};
 const PALE = 0.45;
-const hueOf = row => styles.get(row.name).hue || colour("text");
 
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
 function buildDifferences(width) {
-  const found = rows.filter(row => row.gap), y = found.map((_, i) => i);
-  const theirs = found.some(row => row.paper !== null);
-  const names = found.map(row => plain(shorter(row.name, 26)));
-  const left = Math.min(width * 0.4, 18 + 7.1 * Math.max(...found.map(row => Math.min(row.name.length, 26))));
+  const found = rows.filter(row => row.gap), known = found.filter(row => row.paper !== null);
+  const isNarrow = width < 520, longest = Math.max(...found.map(row => Math.min(row.name.length, 26)));
   const mark = (list, x, text, rest) => ({
     type: "scatter", mode: "markers", y: list.map(row => found.indexOf(row)), x: list.map(x),
     hovertext: list.map(row => plain(row.name) + "<br>" + text(row)), hoverinfo: "text", ...rest,
   });
   const isSure = row => Math.abs(row.gap.mean) > row.gap.half;
+  const said = row => row.verdict ? `the paper's difference: ${row.verdict}`
+    : isSure(row) ? "the interval excludes 0" : "the interval holds 0";
   const ours = (list, opacity) => mark(list, row => row.gap.mean, row =>
-    `ours ${signed(row.gap.mean, 2)} ± ${row.gap.half.toFixed(2)} BLEU<br>`
-      + (row.verdict ? `the paper's difference: ${row.verdict}`
-        : isSure(row) ? "the interval excludes 0" : "the interval holds 0"), {
+    `ours ${signed(row.gap.mean, 2)} ± ${row.gap.half.toFixed(2)} BLEU<br>${said(row)}`, {
     error_x: {type: "data", array: list.map(row => row.gap.half), color: colour("ours"), thickness: 1.6, width: 3},
-    marker: {color: list.map(row => isSure(row) ? colour("ours") : colour("paper")), size: 8,
+    marker: {color: list.map(row => colour(isSure(row) ? "ours" : "paper")), size: 8,
       line: {color: colour("ours"), width: 1.6}}, opacity,
   });
   const [several, single] = [true, false].map(is => found.filter(row => (row.gap.seeds > 1) === is));
@@ -41,33 +37,33 @@ function buildDifferences(width) {
     text, x, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom", showarrow: false,
     font: {color: colour(hue), size: 12.5},
   });
-  const annotations = [head(width < 520 ? "ours, BLEU" : "ours, BLEU, with 95% intervals", 0, "ours")];
-  const zero = {zeroline: true, zerolinewidth: 1.5, fixedrange: true, nticks: width < 520 ? 4 : 9, tickformat: "~g"};
+  const annotations = [head(isNarrow ? "ours, BLEU" : "ours, BLEU, with 95% intervals", 0, "ours")];
+  const zero = {zeroline: true, zerolinewidth: 1.5, fixedrange: true, nticks: isNarrow ? 4 : 9, tickformat: "~g"};
   const layout = {
-    height: 70 + 23 * found.length, margin: {l: left, r: 12, t: 30, b: 34}, annotations,
-    xaxis: axis({...zero, domain: theirs ? [0, 0.6] : [0, 1]}),
-    yaxis: axis({tickvals: y, ticktext: names, range: [found.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
+    height: 70 + 23 * found.length, annotations,
+    margin: {l: Math.min(width * 0.4, 18 + 7.1 * longest), r: 12, t: 30, b: 34},
+    xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1]}),
+    yaxis: axis({tickvals: found.map((_, i) => i), ticktext: found.map(row => plain(shorter(row.name, 26))),
+      range: [found.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
   };
-  if (theirs) {
-    const known = found.filter(row => row.paper !== null);
+  if (known.length) {
     data.push(mark(known, row => row.paper, row => `the paper's ${signed(row.paper, 1)} BLEU`, {
       xaxis: "x2", marker: {color: colour("theirs"), size: 9, symbol: "diamond"},
     }));
     const most = Math.max(0.3, ...known.map(row => Math.abs(row.paper))) * 1.2;
-    layout.xaxis2 = axis({...zero, domain: [0.66, 1], anchor: "y", range: [-most, most], nticks: width < 520 ? 3 : 6});
-    annotations.push(head(width < 520 ? "paper, BLEU" : "the paper's, BLEU (WMT14)", 0.66, "theirs"));
+    layout.xaxis2 = axis({...zero, domain: [0.66, 1], anchor: "y", range: [-most, most], nticks: isNarrow ? 3 : 6});
+    annotations.push(head(isNarrow ? "paper, BLEU" : "the paper's, BLEU (WMT14)", 0.66, "theirs"));
   }
   return {data, layout};
 }
 
 if (rows.some(row => row.gap)) {
   show("differences");
-  const theirs = rows.some(row => row.paper !== null);
   byId("reading-differences").textContent = "A row's BLEU less base's; bars are 95% intervals, over "
     + "sentences and, where both rows have several, seeds. A filled mark: the interval excludes 0."
     + ([true, false].every(is => rows.some(row => row.gap && (row.gap.seeds > 1) === is))
       ? " Pale: one seed, whose interval knows nothing of others." : "")
-    + (theirs ? " The two scales differ: across corpora only signs and ranks compare." : "");
+    + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "");
   addFigure("figure-differences", "differences", buildDifferences, {now: true});
 }
 
@@ -82,8 +78,8 @@ let measure = measures.length ? measures[0][0] : "";
 const baseLast = list => [...list.filter(row => row !== rows[0]), ...list.filter(row => row === rows[0])];
 const line = (row, x, y, text) => ({
   type: "scatter", mode: "lines", x, y, name: plain(row.name), hovertext: text, hoverinfo: "text",
-  visible: shown.has(row.name), line: {color: hueOf(row), dash: styles.get(row.name).dash,
-    width: row === rows[0] ? 2.6 : 1.5}, meta: row.name,
+  visible: shown.has(row.name), meta: row.name,
+  line: {color: styleOf(row).hue, dash: styleOf(row).dash, width: row === rows[0] ? 2.6 : 1.5},
 });
 
 function buildCurves(width) {
@@ -103,7 +99,7 @@ function buildCurves(width) {
 function buildLengths(width) {
   const data = baseLast(lengthened).map(row => ({...line(row, content.lengths.map((_, i) => i), row.lengths,
     row.lengths.map((score, i) => `${plain(row.name)}<br>${content.lengths[i].split(" ")[0]} tokens: BLEU ${score}`)),
-    mode: "lines+markers", marker: {size: 5, color: hueOf(row)}}));
+    mode: "lines+markers", marker: {size: 5, color: styleOf(row).hue}}));
   const names = content.lengths.map(name => width < 520 ? name.split(" ")[0] : name);
   return {data, layout: {
     height: width < 520 ? 330 : 400, margin: {l: 46, r: 12, t: 12, b: 46},
@@ -112,26 +108,21 @@ function buildLengths(width) {
   }};
 }
 
-// Sets the lines of one row apart; null: none.
-function highlight(name) {
-  for (const id of ["figure-curves", "figure-lengths"]) {
-    const known = figures.get(id);
-    if (!known || !known.drawn) continue;
-    const faded = known.plot.data.map(trace => name === null || trace.meta === name ? 1 : 0.12);
-    Plotly.restyle(known.plot, {opacity: faded});
+// Sets an attribute of all lines by their rows' names.
+function restyle(attribute, valueOf) {
+  for (const {plot, drawn} of ["figure-curves", "figure-lengths"].map(id => figures.get(id) || {})) {
+    if (drawn) Plotly.restyle(plot, {[attribute]: plot.data.map(trace => valueOf(trace.meta))});
   }
 }
+
+// Sets the lines of one row apart; null: none.
+const highlight = name => restyle("opacity", other => name === null || other === name ? 1 : 0.12);
 
 function showRows() {
   for (const chip of byId("chips").querySelectorAll("[data-row]")) {
     chip.setAttribute("aria-pressed", shown.has(chip.dataset.row));
   }
-  for (const id of ["figure-curves", "figure-lengths"]) {
-    const known = figures.get(id);
-    if (known && known.drawn) {
-      Plotly.restyle(known.plot, {visible: known.plot.data.map(trace => shown.has(trace.meta))});
-    }
-  }
+  restyle("visible", name => shown.has(name));
 }
 
 function addChips() {
@@ -140,10 +131,10 @@ function addChips() {
       if (!shown.delete(row.name)) shown.add(row.name);
       showRows();
     }, {"aria-pressed": "true", "data-row": row.name});
-    const patterns = {dash: "6 3", dot: "2 2", dashdot: "6 2 2 2", longdash: "9 3", longdashdot: "9 2 2 2"};
-    const {hue, dash} = styles.get(row.name);
+    const patterns = {dash: "6 3", dot: "2 2", dashdot: "6 2 2 2", longdash: "9 3", longdashdot: "9 2 2 2", solid: "none"};
+    const {hue, dash} = styleOf(row), stroke = row === rows[0] ? "currentColor" : hue;
     add(add(chip, "svg", {"aria-hidden": "true"}), "line", {
-      x1: 0, x2: 22, y1: 4, y2: 4, "stroke-width": 2, stroke: hue || "currentColor", "stroke-dasharray": patterns[dash] || (dash.includes("px") ? dash.replaceAll("px", "") : "none"),
+      x1: 0, x2: 22, y1: 4, y2: 4, "stroke-width": 2, stroke, "stroke-dasharray": patterns[dash] || dash.replaceAll("px", ""),
     });
     add(chip, "span", {}, row.name);
     for (const event of ["mouseenter", "focus"]) chip.addEventListener(event, () => highlight(row.name));
@@ -161,9 +152,9 @@ function addChips() {
 if (curved.length) {
   show("by-row");
   addChips();
-  const redrawn = name => { measure = name; addFigure("figure-curves", "learning-curves", buildCurves, {legend: true}); };
-  addChoice(byId("curve-controls"), "What is drawn", measures, redrawn);
-  addFigure("figure-curves", "learning-curves", buildCurves, {legend: true});
+  const choose = name => { measure = name; addFigure("figure-curves", "learning-curves", buildCurves, {legend: true}); };
+  addChoice(byId("curve-controls"), "What is drawn", measures, choose);
+  choose(measure);
   if (lengthened.length && content.lengths.length > 1) {
     show("lengths");
     addFigure("figure-lengths", "length", buildLengths, {legend: true});
@@ -173,8 +164,7 @@ if (curved.length) {
 // Places on a logarithmic axis: 1, 2 and 5 of each power of ten, or more or fewer as there is room.
 function logTicks(low, high, written) {
   const steps = high - low > 2.5 ? [1] : high - low > 0.7 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 8];
-  const powers = [];
-  for (let power = Math.floor(low); power <= high; power++) powers.push(power);
+  const powers = Array.from({length: Math.floor(high) - Math.floor(low) + 1}, (_, i) => Math.floor(low) + i);
   const tickvals = powers.flatMap(power => steps.map(step => step * 10 ** power))
     .filter(value => Math.log10(value) >= low && Math.log10(value) <= high);
   return {tickvals, ticktext: tickvals.map(written)};
@@ -185,51 +175,44 @@ function namesOf(found, place, width) {
   const points = found.map(place), taken = points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
   return found.map((row, i) => {
     const [x, y] = points[i], size = 5.9 * Math.min(row.name.length, 16);
-    for (const [side, box] of [
-      ["middle right", [x + 7, y - 6, x + 9 + size, y + 6]],
-      ["middle left", [x - 9 - size, y - 6, x - 7, y + 6]],
-      ["top center", [x - size / 2, y - 20, x + size / 2, y - 8]],
-      ["bottom center", [x - size / 2, y + 8, x + size / 2, y + 20]],
-    ]) {
-      const isFree = box[0] > 0 && box[2] < width && taken.every(other =>
-        box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
-      if (isFree) {
-        taken.push(box);
-        return {text: plain(shorter(row.name, 16)), side};
-      }
-    }
-    return {text: "", side: "middle right"};
+    const boxes = {
+      "middle right": [x + 7, y - 6, x + 9 + size, y + 6], "middle left": [x - 9 - size, y - 6, x - 7, y + 6],
+      "top center": [x - size / 2, y - 20, x + size / 2, y - 8], "bottom center": [x - size / 2, y + 8, x + size / 2, y + 20],
+    };
+    const isFree = box => box[0] > 0 && box[2] < width && taken.every(other =>
+      box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
+    const side = Object.keys(boxes).find(each => isFree(boxes[each]));
+    if (!side) return {text: "", side: "middle right"};
+    taken.push(boxes[side]);
+    return {text: plain(shorter(row.name, 16)), side};
   });
 }
 
 // BLEU against another number of each row.
-function buildAgainst(field, title, written, shortly) {
-  return width => {
-    const found = rows.filter(row => row.bleu !== null && row[field]);
-    const scale = Math.log10;
-    const xs = found.map(row => scale(row[field])), ys = found.map(row => row.bleu);
-    const range = values => {
-      const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.09;
-      return [low - room, high + room];
-    };
-    const xRange = range(xs), yRange = range(ys), inner = [width - 58, 340 - 56];
-    const names = namesOf(found, row => [
-      inner[0] * (scale(row[field]) - xRange[0]) / (xRange[1] - xRange[0]),
-      inner[1] * (1 - (row.bleu - yRange[0]) / (yRange[1] - yRange[0])),
-    ], inner[0]);
-    return {data: [{
-      type: "scatter", mode: "markers+text", x: found.map(row => row[field]), y: ys,
-      text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: 10.5, color: colour("faint")},
-      error_y: {type: "data", array: found.map(row => row.bleu_deviation || 0), color: colour("line"), thickness: 1.2, width: 0},
-      marker: {size: 8, color: found.map(hueOf)}, cliponaxis: true,
-      hovertext: found.map(row => `${plain(row.name)}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
-    }], layout: {
-      height: 340, margin: {l: 44, r: 14, t: 10, b: 46},
-      xaxis: axis({title: {text: title}, type: "log", range: xRange, zeroline: false, ...logTicks(...xRange, shortly)}),
-      yaxis: axis({title: {text: "BLEU"}, range: yRange, zeroline: false}),
-    }};
+const buildAgainst = (field, title, written, shortly) => width => {
+  const found = rows.filter(row => row.bleu !== null && row[field]);
+  const xs = found.map(row => Math.log10(row[field])), ys = found.map(row => row.bleu);
+  const range = values => {
+    const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.09;
+    return [low - room, high + room];
   };
-}
+  const xRange = range(xs), yRange = range(ys), inner = [width - 58, 340 - 56];
+  const names = namesOf(found, (_, i) => [
+    inner[0] * (xs[i] - xRange[0]) / (xRange[1] - xRange[0]),
+    inner[1] * (1 - (ys[i] - yRange[0]) / (yRange[1] - yRange[0])),
+  ], inner[0]);
+  return {data: [{
+    type: "scatter", mode: "markers+text", x: found.map(row => row[field]), y: ys,
+    text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: 10.5, color: colour("faint")},
+    error_y: {type: "data", array: found.map(row => row.bleu_deviation || 0), color: colour("line"), thickness: 1.2, width: 0},
+    marker: {size: 8, color: found.map(row => styleOf(row).hue)}, cliponaxis: true,
+    hovertext: found.map(row => `${plain(row.name)}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
+  }], layout: {
+    height: 340, margin: {l: 44, r: 14, t: 10, b: 46},
+    xaxis: axis({title: {text: title}, type: "log", range: xRange, zeroline: false, ...logTicks(...xRange, shortly)}),
+    yaxis: axis({title: {text: "BLEU"}, range: yRange, zeroline: false}),
+  }};
+};
 
 if (rows.filter(row => row.bleu !== null).length > 1) {
   show("trades");

@@ -68,11 +68,6 @@ function drawBar(cell, gap, low, high) {
   add(svg, "circle", {cx: x(gap.mean), cy: 8, r: 2, fill: "var(--ours)"});
 }
 
-function withReasons(cell, row) {
-  add(cell, "span", {}, row.name);
-  for (const reason of row.reasons) add(cell, "span", {class: "reason"}, reason);
-}
-
 // The main table: its lines are those of content.rows, with a bar beside each difference.
 function addMainTable(parent, {heads, lines}) {
   const gaps = content.rows.map(row => row.gap);
@@ -87,7 +82,10 @@ function addMainTable(parent, {heads, lines}) {
   addTable(parent, "The table", withBars(heads, "95% interval"), lines.map((line, i) => {
     const row = content.rows[i], gap = gaps[i];
     const cells = line.map((cell, column) => {
-      if (!column) return {text: cell, fill: element => withReasons(element, row)};
+      if (!column) return {text: cell, fill: element => {
+        add(element, "span", {}, row.name);
+        for (const reason of row.reasons) add(element, "span", {class: "reason"}, reason);
+      }};
       if (heads[column] !== "verdict" || !cell) return cell;
       const kind = "verdict-" + cell.split(" ")[0];
       return {text: cell, fill: element => add(element, "span", {class: kind}, cell)};

@@ -1,16 +1,21 @@
-"""The measured Table 1, its exponents fitted: terminal, table1.md and table1.csv."""
+"""The measured Table 1, its exponents fitted: terminal, table1.md, table1.csv and table1.png."""
 
 import dataclasses
+import io
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
 
+import matplotlib.figure
 import numpy as np
 
 from experiments.benchmarks import layer_kinds, measuring
 from transformer_jax import files, paper
 from transformer_jax.drawing import tables
 
+# Okabe and Ito's colours, which those who see few colours can tell apart, and a mark for each.
+_LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
+_PANELS = (("Time", "n"), ("Time", "d"), ("Memory", "n"))
 NAMES = {"n": "length n", "d": "width d"}
 FIELDS = {"n": "length", "d": "width"}
 # Beside the paper's rows, ours: the projections are part of the layer that the model has.
@@ -21,14 +26,7 @@ EXPECTED = paper.TABLE1 | {
 
 @dataclasses.dataclass(frozen=True)
 class LayerCost:
-    """One kind of layer at one size.
-
-    Attributes:
-      kind: a name in `layer_kinds.KINDS`.
-      sizes: of the layer and its input.
-      samples: seconds a call, by round.
-      program: the compiled layer.
-    """
+    """One kind of layer at one size, and the seconds a call by round."""
 
     kind: str
     sizes: layer_kinds.Sizes
@@ -50,17 +48,12 @@ ByKind = Mapping[str, Sequence[LayerCost]]  # by kind of layer, the sizes ascend
 
 
 def write(workdir: pathlib.Path, sweeps: Mapping[str, ByKind], machine: str) -> None:
-    """Writes and prints the table.
-
-    Args:
-      workdir: the folder.
-      sweeps: over the axes "n" and "d".
-      machine: where and when they were measured.
-    """
+    """Writes and prints the table of both axes, "n" and "d", measured on a machine."""
     found = [_costs(axis, sweep) for axis, sweep in sweeps.items()] + [_sequential(sweeps["n"])]
     first = next(iter(sweeps["n"].values()))[0]
     notes = _notes(first.sizes, len(first.samples), machine)
     files.write(workdir / "table1.csv", _csv(sweeps, machine).encode())
+    files.write(workdir / "table1.png", _png(sweeps, machine))
     plot = "![Time against n and d, memory against n](table1.png)"
     text = "# Table 1, measured\n\n" + tables.markdown(found, [plot, *notes])
     files.write(workdir / "table1.md", text.encode())
@@ -79,38 +72,40 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     return float(power), float(1 - residual / total) if total > 1e-12 else 1.0
 
 
-def larger_half(points: Sequence[LayerCost]) -> Sequence[LayerCost]:
+def _larger_half(points: Sequence[LayerCost]) -> Sequence[LayerCost]:
     """What exponents are fitted to, two at least: at small sizes fixed costs hide them."""
     return points[-max(2, -(-len(points) // 2)) :]
+
+
+def _sizes(points: Sequence[LayerCost], axis: str) -> list[int]:
+    return [getattr(point.sizes, FIELDS[axis]) for point in points]
 
 
 def _costs(axis: str, sweep: ByKind) -> tables.Printed:
     """Fitted exponents of one axis, and what its largest size takes."""
     lines = []
     for kind, points in sweep.items():
-        half = larger_half(points)
-        sizes = [getattr(point.sizes, FIELDS[axis]) for point in half]
+        half, expected = _larger_half(points), EXPECTED[kind]
+        sizes, last = _sizes(half, axis), points[-1]
         flops, _ = fit(sizes, [point.program.flops for point in half])
-        seconds, explained = fit(sizes, [point.seconds for point in half])
+        seconds, r2 = fit(sizes, [point.seconds for point in half])
         memory, _ = fit(sizes, [point.memory for point in half])
-        expected = [EXPECTED[kind].complexity, str(EXPECTED[kind].powers[axis])]
-        fitted = [f"{flops:.2f}", f"{seconds:.2f}", f"{explained:.3f}", f"{memory:.2f}"]
-        most = map(_three_digits, (points[-1].seconds * 1e3, points[-1].memory / 2**20))
-        lines.append([kind, *expected, *fitted, *most])
+        most = (last.seconds * 1e3, last.memory / 2**20)
+        lines.append([
+            *(kind, expected.complexity, str(expected.powers[axis])),
+            *(f"{flops:.2f}", f"{seconds:.2f}", f"{r2:.3f}", f"{memory:.2f}"),
+            *(f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in most),
+        ])  # fmt: skip
     points = next(iter(sweep.values()))
-    low, high = (getattr(larger_half(points)[i].sizes, FIELDS[axis]) for i in (0, -1))
+    low, *_, high = _sizes(_larger_half(points), axis)
     other = "d" if axis == "n" else "n"
     heads = ["layer", "complexity", "paper", "operations", "time", "R² of time", "memory"]
     return tables.Printed(
         [*heads, f"ms at {axis} = {high}", f"MiB at {axis} = {high}"],
         lines,
         f"Exponents of {NAMES[axis]}, fitted from {axis} = {low} to {high} at "
-        f"{other} = {getattr(points[0].sizes, FIELDS[other])}",
+        f"{other} = {_sizes(points, other)[0]}",
     )
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _sequential(sweep: ByKind) -> tables.Printed:
@@ -118,18 +113,48 @@ def _sequential(sweep: ByKind) -> tables.Printed:
     lines = []
     for kind, points in sweep.items():
         counts = [point.program.sequential_operations for point in points]
-        half = larger_half(points)
-        power, _ = fit([p.sizes.length for p in half], counts[-len(half) :])
-        fitted = f"{abs(power):.2f}" if abs(power) < 0.005 else f"{power:.2f}"  # no −0.00
-        paper_says = EXPECTED[kind]
-        start = [kind, paper_says.sequential, *map(str, counts)]
-        lines.append([*start, str(paper_says.sequential_power), fitted, paper_says.path])
-    lengths = [f"n = {point.sizes.length}" for point in next(iter(sweep.values()))]
+        half, expected = _larger_half(points), EXPECTED[kind]
+        power, _ = fit(_sizes(half, "n"), counts[-len(half) :])
+        start = [kind, expected.sequential, *map(str, counts)]
+        fitted = f"{round(power, 2) + 0:.2f}"  # no −0.00
+        lines.append([*start, str(expected.sequential_power), fitted, expected.path])
+    lengths = [f"n = {length}" for length in _sizes(next(iter(sweep.values())), "n")]
     return tables.Printed(
         ["layer", "complexity", *lengths, "paper", "fitted", "maximum path (paper)"],
         lines,
         "Sequential operations of the compiled program, and their exponent of n",
     )
+
+
+def _png(sweeps: Mapping[str, ByKind], machine: str) -> bytes:
+    """Time against n and d and memory against n, dotted lines having the paper's slopes."""
+    figure = matplotlib.figure.Figure(figsize=(15, 5.6), layout="constrained")
+    panels = figure.subplots(1, 3)
+    for panel, (what, axis) in zip(panels, _PANELS, strict=True):
+        is_time, other = what == "Time", "d" if axis == "n" else "n"
+        for (kind, points), (colour, mark) in zip(sweeps[axis].items(), _LOOKS, strict=True):
+            values = [1e3 * p.seconds if is_time else p.memory / 2**20 for p in points]
+            panel.plot(_sizes(points, axis), values, color=colour, marker=mark, label=kind)
+            if is_time and kind in paper.TABLE1:
+                power, sizes = paper.TABLE1[kind].powers[axis], _sizes(_larger_half(points), axis)
+                slope = [values[-1] * (size / sizes[-1]) ** power for size in sizes]
+                panel.plot(sizes, slope, color=colour, linestyle=":")
+        points = next(iter(sweeps[axis].values()))
+        panel.set(
+            xscale="log", yscale="log", title=f"{what} against {NAMES[axis]}",
+            xlabel=f"{NAMES[axis]}, at {other} = {_sizes(points, other)[0]}",
+            ylabel="milliseconds a call" if is_time else "MiB, result and temporary",
+        )  # fmt: skip
+        panel.set_xticks(_sizes(points, axis), list(map(str, _sizes(points, axis))))
+        panel.minorticks_off()
+        panel.grid(alpha=0.3)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    dotted = "Dotted: the paper's exponent, through the largest size."
+    figure.suptitle(f"One layer, forward. {machine}. {dotted}", fontsize=10)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()
 
 
 def _notes(sizes: layer_kinds.Sizes, repeats: int, machine: str) -> list[str]:
@@ -153,24 +178,18 @@ def _notes(sizes: layer_kinds.Sizes, repeats: int, machine: str) -> list[str]:
 
 def _csv(sweeps: Mapping[str, ByKind], machine: str) -> str:
     """One line a measurement, numbers unrounded, for other programs."""
-    unique = {  # a size on both axes was measured once
-        (point.kind, point.sizes): point
-        for sweep in sweeps.values()
-        for points in sweep.values()
-        for point in points
-    }
+    points = [point for sweep in sweeps.values() for points in sweep.values() for point in points]
+    program = ("flops", "temporary_bytes", "output_bytes", "sequential_operations")
     lines = [
         {
             "layer": point.kind,
             **dataclasses.asdict(point.sizes),
             "median_seconds": point.seconds,
-            "flops": point.program.flops,
-            "temporary_bytes": point.program.temporary_bytes,
-            "output_bytes": point.program.output_bytes,
-            "sequential_operations": point.program.sequential_operations,
+            **{name: getattr(point.program, name) for name in program},
             "samples_seconds": " ".join(map(str, point.samples)),
             "measured_on": machine,
         }
-        for point in unique.values()
+        # A size on both axes was measured once.
+        for point in {(point.kind, point.sizes): point for point in points}.values()
     ]
     return tables.csv_of(lines[0], [line.values() for line in lines])

@@ -1,6 +1,7 @@
 """Table 2 beside the paper's."""
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.analysis import comparison
@@ -46,26 +47,21 @@ def _table(sweep: results.Sweep) -> tables.Printed:
     by_name = {row.name: row for row in sweep.rows}
     for size, name in SIZES.items():
         rows = [by_name.get(f"{size} {pair}") for pair in PAIRS]
-        scores = [_bleu(row) if row and row.results else None for row in rows]
-        flops = [_flops(row, sweep) if row else None for row in rows]
+        scores = [  # means over seeds, as the paper counts
+            statistics.mean(test["bleu"][bleu.PAPER]["score"] for test in row.of("test"))
+            if row and row.results
+            else None
+            for row in rows
+        ]
+        flops = [cost.training_flops(sweep.config(row)) if row else None for row in rows]
         lines.append(_line(f"ours: {name}", scores, flops))
     heads = [f"{what} {pair}" for what in ("BLEU", "FLOPs") for pair in PAIRS]
     return tables.Printed(["model", *heads], lines)
 
 
-def _line(name: str, scores: list[float | None], flops: list[float | None]) -> list[str]:
+def _line(name: str, scores: Sequence[float | None], flops: Sequence[float | None]) -> list[str]:
     cells = [("" if score is None else f"{score:.2f}") for score in scores]
     return [name, *cells, *("" if count is None else f"{count:.1e}" for count in flops)]
-
-
-def _bleu(row: results.Row) -> float:
-    """Mean over seeds of the test set's BLEU, as the paper counts."""
-    scores = [test["bleu"][bleu.PAPER]["score"] for test in row.of("test")]
-    return sum(scores) / len(scores)
-
-
-def _flops(row: results.Row, sweep: results.Sweep) -> float:
-    return cost.training_flops(sweep.config(row))
 
 
 def _ours(sweep: results.Sweep) -> tables.Printed:
@@ -73,21 +69,15 @@ def _ours(sweep: results.Sweep) -> tables.Printed:
     lines = []
     for row in sweep.rows:
         for seed, result in row.results.items():
-            on_test = [
-                result["test"]["bleu"][variant]["score"] for variant in (bleu.PAPER, bleu.MAIN)
-            ]
-            lines.append(
-                [
-                    row.name,
-                    str(seed),
-                    *(f"{score:.2f}" for score in (*on_test, result["bleu"][bleu.MAIN]["score"])),
-                    f"{result['ppl']:.3f}",
-                    f"{_flops(row, sweep):.1e}",
-                    _by_formula(result),
-                    f"{len(result['devices'])} × {result['devices'][0]}",
-                    f"{result['wall_seconds'] / 3600:.2f}",
-                ]
-            )
+            test = [result["test"]["bleu"][kind]["score"] for kind in (bleu.PAPER, bleu.MAIN)]
+            scores = [f"{score:.2f}" for score in (*test, result["bleu"][bleu.MAIN]["score"])]
+            lines.append([
+                *(row.name, str(seed), *scores, f"{result['ppl']:.3f}"),
+                f"{cost.training_flops(sweep.config(row)):.1e}",
+                _by_formula(result),
+                f"{len(result['devices'])} × {result['devices'][0]}",
+                f"{result['wall_seconds'] / 3600:.2f}",
+            ])  # fmt: skip
     heads = ["row", "seed", "test, as the paper", "test, sacreBLEU 13a", "dev, sacreBLEU 13a"]
     heads += ["dev PPL", "FLOPs counted", "by the paper's formula", "devices", "hours"]
     return tables.Printed(heads, lines)

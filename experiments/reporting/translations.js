@@ -59,17 +59,15 @@ function addTranslations() {
   function sort() {
     const {sources, references} = sentences();
     const words = (sources.length ? sources : references).map(text => text.split(" ").length);
-    order = references.map((_, i) => i);
-    if (state.order === "worst") order.sort((a, b) => scoreGap(a) - scoreGap(b) || a - b);
-    if (state.order === "best") order.sort((a, b) => scoreGap(b) - scoreGap(a) || a - b);
-    if (state.order === "longest") order.sort((a, b) => words[b] - words[a] || a - b);
+    const place = {file: () => 0, worst: scoreGap, best: i => -scoreGap(i), longest: i => -words[i]}[state.order];
+    order = references.map((_, i) => i).sort((a, b) => place(a) - place(b) || a - b);
   }
 
   const controls = add(section, "div", {class: "controls"});
   addChoice(controls, "Row", data.rows.map(row => [row.name, row.name]), name => {
     state.row = name;
     sort();
-    go(["worst", "best"].includes(state.order) ? 0 : Math.min(state.place, order.length - 1));
+    go(["worst", "best"].includes(state.order) ? 0 : state.place);
   }).value = state.row;
   const seeds = [...new Set(data.rows.flatMap(row => row.runs.map(run => run.seed)))].sort((a, b) => a - b);
   if (seeds.length > 1) {
@@ -92,9 +90,9 @@ function addTranslations() {
   const hits = add(section, "div", {class: "chips", id: "sentence-hits", "aria-live": "polite"});
   search.addEventListener("input", () => {
     const {sources, references} = sentences(), wanted = search.value.trim().toLowerCase();
-    const found = !wanted ? [] : references.map((_, i) => i).filter(i => [references[i], sources[i] || "",
-      ...data.rows.filter(row => row.set === chosen().set).map(row => runOf(row).hypotheses[i])]
-      .some(text => text.toLowerCase().includes(wanted)));
+    const said = data.rows.filter(row => row.set === chosen().set).map(row => runOf(row).hypotheses);
+    const found = !wanted ? [] : [...references.keys()].filter(i => [references, sources, ...said]
+      .some(texts => (texts[i] || "").toLowerCase().includes(wanted)));
     first = found[0];
     hits.replaceChildren();
     if (wanted) add(hits, "span", {}, `${found.length.toLocaleString("en")} found`);
@@ -110,8 +108,7 @@ function addTranslations() {
   }
 
   function goTo(i) {
-    if (!Number.isInteger(i) || i < 0 || i >= order.length) return draw();
-    return go(order.indexOf(i));
+    go(order.includes(i) ? order.indexOf(i) : state.place);
   }
 
   function draw() {
@@ -126,15 +123,15 @@ function addTranslations() {
       + (state.order === "longest" ? sources.length ? ", by words of the source" : ", by words of the reference" : "")
       + ". Numbers are sentence BLEU, smoothed, and its difference from base's.";
     sentence.replaceChildren();
-    for (const [name, text] of [["source", sources.length ? sources[i] : null], ["reference", references[i]]]) {
+    const source = sources.length ? sources[i] : "not kept by these runs (they left no sources.txt)";
+    for (const [name, text] of [["source", source], ["reference", references[i]]]) {
       const line = add(sentence, "p");
       add(line, "span", {}, name);
-      line.append(" ", text === null ? "not kept by these runs (they left no sources.txt)" : text);
+      line.append(" ", text);
     }
-    const base = againstOf(chosen());
+    const base = againstOf(chosen()), others = data.rows.filter(row => row.set === chosen().set);
     texts.replaceChildren();
-    const others = data.rows.filter(row => row.set === chosen().set && row !== base && row !== chosen());
-    for (const row of [...new Set([base, chosen(), ...others])]) drawRow(row, base, i, references[i]);
+    for (const row of new Set([base, chosen(), ...others])) drawRow(row, base, i, references[i]);
   }
 
   function drawRow(row, base, i, reference) {

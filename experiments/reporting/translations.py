@@ -1,7 +1,6 @@
 """The development set as each run translates it, with a score for each sentence."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.analysis import significance
@@ -11,16 +10,6 @@ from transformer_jax.data import text
 from transformer_jax.evaluation import bleu
 
 Counts = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """What one run leaves of its translating; `sources` is empty in runs of earlier versions."""
-
-    seed: int
-    sources: list[str]
-    references: list[str]
-    hypotheses: list[str]
 
 
 def gather(sweep: results.Sweep, counts: Counts) -> dict[str, Any]:
@@ -35,24 +24,28 @@ def gather(sweep: results.Sweep, counts: Counts) -> dict[str, Any]:
     Returns:
       `sets`, of `sources` (empty: no run has left them) and `references`; and `rows`, of `name`,
       `set`, `against` (the row that it is compared with) and `runs`, of `seed`, `hypotheses` and
-      `scores`, ten times BLEU of each sentence (empty: not known).
+      `scores`, ten times the smoothed BLEU of each sentence (empty: not known).
 
     Raises:
       UserError: files of a run have different numbers of lines.
     """
-    places: dict[tuple[str, ...], int] = {}
     sets: list[dict[str, list[str]]] = []
     rows: list[dict[str, Any]] = []
     for row in sweep.rows:
-        if not (runs := [run for seed in row.results if (run := _read(sweep, row, seed))]):
+        read = {seed: _read(sweep, row, seed) for seed in row.results}
+        runs = {seed: run for seed, run in read.items() if run["references"] and run["hypotheses"]}
+        if not runs:
             continue
-        own = tuple(runs[0].references)
-        place = places.setdefault(own, len(sets))
-        if place == len(sets):
-            sets.append({"sources": [], "references": list(own)})
-        sets[place]["sources"] = sets[place]["sources"] or runs[0].sources
+        first = next(iter(runs.values()))
+        all_references = [each["references"] for each in sets]
+        if first["references"] not in all_references:
+            all_references.append(first["references"])
+            sets.append({"sources": [], "references": first["references"]})
+        place = all_references.index(first["references"])
+        sets[place]["sources"] = sets[place]["sources"] or first["sources"]
         known = [other["name"] for other in rows if other["set"] == place]
         against = results.reference(row, sweep).name
+        own = counts.get(row.name, {})
         rows.append(
             {
                 "name": row.name,
@@ -60,26 +53,23 @@ def gather(sweep: results.Sweep, counts: Counts) -> dict[str, Any]:
                 "against": against if against in known else [*known, row.name][0],
                 "runs": [
                     {
-                        "seed": run.seed,
-                        "hypotheses": run.hypotheses,
-                        "scores": _scores(counts.get(row.name, {}).get(run.seed)),
+                        "seed": seed,
+                        "hypotheses": run["hypotheses"],
+                        "scores": [round(10 * bleu.of_sentence(c)) for c in own.get(seed, ())],
                     }
-                    for run in runs
+                    for seed, run in runs.items()
                 ],
             }
         )
     return {"sets": sets, "rows": rows}
 
 
-def _read(sweep: results.Sweep, row: results.Row, seed: int) -> _Run | None:
-    """A run's sentences; None if it has left no translations."""
+def _read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[str]]:
+    """A run's `sources`, `references` and `hypotheses`, empty what it has not left."""
     folder = results.cell_folder(sweep.workdir, row.name, seed)
-    found = {
-        name: text.read_lines(folder / f"{name}.txt") if (folder / f"{name}.txt").exists() else []
-        for name in ("sources", "references", "hypotheses")
-    }
-    if not (found["references"] and found["hypotheses"]):
-        return None
+    names = ("sources", "references", "hypotheses")
+    paths = {name: folder / f"{name}.txt" for name in names}
+    found = {name: text.read_lines(path) if path.exists() else [] for name, path in paths.items()}
     lengths = {name: len(lines) for name, lines in found.items() if lines}
     if len(set(lengths.values())) > 1:
         raise errors.UserError(
@@ -87,33 +77,22 @@ def _read(sweep: results.Sweep, row: results.Row, seed: int) -> _Run | None:
             f"({', '.join(f'{name}.txt {length}' for name, length in lengths.items())}): delete "
             "the run's result.json and start the sweep again, which evaluates it anew"
         )
-    return _Run(seed, **found)
-
-
-def _scores(counts: significance.Counts | None) -> Sequence[int]:
-    """Ten times the smoothed BLEU of each sentence."""
-    return [] if counts is None else [round(10 * bleu.of_sentence(each)) for each in counts]
+    return found
 
 
 def sentence(
     sweep: results.Sweep, row: results.Row, seed: int, number: int
 ) -> tuple[str, str] | None:
-    """A development sentence and the run's translation of it; None if the run has not left them.
-
-    Args:
-      sweep: the results.
-      row: of the sweep.
-      seed: of one of its runs.
-      number: of the sentence; the first is 1.
+    """A development sentence, from 1, and a run's translation; None if the run left none.
 
     Raises:
       UserError: there are not so many sentences.
     """
     run = _read(sweep, row, seed)
-    if run is None or not run.sources:
+    if not all(run.values()):
         return None
-    if number > len(run.sources):
+    if number > len(run["sources"]):
         raise errors.UserError(
-            f"--attention={number}: the development set has {len(run.sources):,} sentences"
+            f"--attention={number}: the development set has {len(run['sources']):,} sentences"
         )
-    return run.sources[number - 1], run.hypotheses[number - 1]
+    return run["sources"][number - 1], run["hypotheses"][number - 1]

@@ -31,16 +31,7 @@ USER_MISTAKE = 2  # exit code of a run that was refused
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of the sweep.
-
-    Attributes:
-      row: the row's name.
-      seed: its seed.
-      config: its configuration.
-      overrides: what that changes in the config file, for the command line.
-      folder: its folder.
-      digest: its config_hash.
-    """
+    """One run of the sweep; `overrides` are what its command sets, `digest` its config_hash."""
 
     row: str
     seed: int
@@ -79,15 +70,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What of a sweep is to be run.
-
-    Attributes:
-      table: its name.
-      cells: that have no result yet.
-      total: cells of the sweep, those with a result included.
-      workdir: its folder.
-      cache_dir: for tokenizers, tokens and programs.
-    """
+    """What of a sweep is to be run: `cells` have no result yet, `total` counts those that have."""
 
     table: str
     cells: Sequence[Cell]
@@ -96,15 +79,11 @@ class Work:
     cache_dir: pathlib.Path
 
     def in_order(self) -> list[Cell]:
-        """Seed by seed: the sweep's first row, which others are compared with, then by expense.
-
-        The most expensive begin, lest one runs alone in the end.
-        """
-
-        def place(cell: Cell) -> tuple[int, bool, float]:
-            return cell.seed, cell.row != self.cells[0].row, -cost.training_flops(cell.config)
-
-        return sorted(self.cells, key=place)
+        """Seed by seed: the sweep's first row, which others are compared with, then by expense."""
+        first = self.cells[0].row  # the dearest come next, lest one runs alone in the end
+        return sorted(
+            self.cells, key=lambda c: (c.seed, c.row != first, -cost.training_flops(c.config))
+        )
 
     def jobs(self, *more: str) -> list[engine.Job]:
         """The processes that run the cells, in order, with more flags of transformer_jax.train."""
@@ -130,11 +109,7 @@ def make(
     workdir: pathlib.Path,
     cache_dir: pathlib.Path,
 ) -> Cell:
-    """A cell whose configuration can be run.
-
-    Raises:
-      UserError: it cannot; the message names the row.
-    """
+    """A cell; raises UserError, which names the row, if its configuration cannot be run."""
     changes = {**overrides, "train.seed": seed}
     try:
         config = config_lib.replace(base, changes)
@@ -155,14 +130,10 @@ def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_
 
 
 def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
-    """Whether the cell has its result, by now.
+    """Whether the cell has its result, by now; another sweep's, by config_hash, is `reusable`.
 
     A run of another config in its place is set aside, under a part of its hash; one of this config
     that was set aside earlier is brought back.
-
-    Args:
-      cell: the cell.
-      reusable: folders of another sweep's finished runs, by their config_hash.
     """
     record_path = cell.folder / "run.json"
     if record_path.exists():
@@ -192,13 +163,9 @@ def _aside(folder: pathlib.Path, config_hash: str) -> pathlib.Path:
 
 
 def failed_before(cell: Cell) -> str:
-    """Why the cell's run failed at an earlier start; "" if it did not.
-
-    One that failed before it had claimed its folder counts as not begun.
-    """
-    if not (cell.folder / "run.json").exists() or not (cell.folder / "failure.json").exists():
-        return ""
-    return run_folder.read_error(cell.folder)
+    """Why the cell's run failed at an earlier start, once it had claimed its folder, or ""."""
+    failed = all((cell.folder / name).exists() for name in ("run.json", "failure.json"))
+    return run_folder.read_error(cell.folder) if failed else ""
 
 
 @contextlib.contextmanager

@@ -32,31 +32,27 @@ class Standing:
     """Where a run is.
 
     Attributes:
-      row: its row.
-      seed: its seed.
       state: done; failed; running: a process of this machine is at work in its folder; stopped: it
         has begun, and nobody is seen at work; waiting; or what an engine calls it.
-      steps: of the whole training.
-      step: the last logged, or 0.
+      steps: of the whole training; `step` is the last logged, or 0.
+      reason: why it failed or is lost, in one line.
       loss: of the steps up to there, in nats a token.
       dev_ppl: perplexity on the development set: the last logged, or the result's.
       tokens_per_second: target tokens, of late.
       seconds_left: of training, at that speed, if it is running.
-      bleu: the result's.
-      reason: why it failed or is lost, in one line.
     """
 
     row: str
     seed: int
     state: str
     steps: int
+    reason: str = ""
     step: int = 0
     loss: float | None = None
     dev_ppl: float | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     bleu: float | None = None
-    reason: str = ""
 
 
 def read(
@@ -77,9 +73,10 @@ def read(
     for row, seed, steps in _expected(workdir):
         folder = results.cell_folder(workdir, row, seed)
         try:
-            cell = _read_cell(folder, Standing(row, seed, _state(folder, locked), steps))
+            state = _state(folder, locked)
+            cell = Standing(row, seed, state, steps, **_known(folder, state, steps))
         except errors.UserError as error:  # of one run, which is its own to end with
-            cell = Standing(row, seed, FAILED, steps, reason=str(error))
+            cell = Standing(row, seed, FAILED, steps, str(error))
         if cell.state not in (DONE, FAILED) and (row, seed) in (engine or {}):
             state, _, reason = (engine or {})[row, seed].partition(": ")
             if (cell.state, state) != (RUNNING, LOST):  # what runs here is not lost
@@ -91,8 +88,6 @@ def read(
 def summary(cells: Sequence[Standing]) -> str:
     """How many runs there are in each state: "3 runs: 1 done, 1 running, 0 failed, 1 waiting"."""
     found = collections.Counter(cell.state for cell in cells)
-    for state in (DONE, RUNNING, FAILED, WAITING):
-        found.setdefault(state, 0)
     order = [DONE, RUNNING, FAILED, WAITING]
     order += sorted(found.keys() - set(order))
     runs = "1 run" if len(cells) == 1 else f"{len(cells)} runs"
@@ -101,7 +96,6 @@ def summary(cells: Sequence[Standing]) -> str:
 
 def table(cells: Iterable[Standing]) -> tables.Printed:
     """Runs as people read them."""
-    heads = "row,seed,state,step,loss,dev ppl,tokens/s,left,BLEU,reason".split(",")
 
     def written(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
@@ -121,7 +115,8 @@ def table(cells: Iterable[Standing]) -> tables.Printed:
         ]
         for cell in cells
     ]
-    return tables.Printed(heads, lines)
+    heads = "row,seed,state,step,loss,dev ppl,tokens/s,left,BLEU,reason"
+    return tables.Printed(heads.split(","), lines)
 
 
 def show(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str]) -> None:
@@ -145,13 +140,7 @@ def fitting(cells: Sequence[Standing], number: int) -> list[Standing]:
 
 def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
     """Row, seed and steps of each run that the sweep was last started for."""
-    path = workdir / "sweep.json"
-    if not path.exists():
-        raise errors.UserError(f"{workdir} holds no sweep: it has no sweep.json")
-    record = files.read_json(path, results.SHAPE, results.REMEDY)
-    seeds: Mapping[str, int] | None = None
-    if "seeds" in record:
-        seeds = files.read_json(path, {"seeds": {str: int}}, results.REMEDY)["seeds"]
+    record = results.read_record(workdir)
     try:
         base = config_lib.from_mapping(record["base"])
         found = []
@@ -159,17 +148,15 @@ def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
             variants = results.tuned(name, overrides, base, record["tune"])
             for row, changes in {name: overrides, **variants}.items():
                 steps = config_lib.replace(base, changes).train.num_steps
-                numbers = _begun(workdir, row) if seeds is None else range(seeds.get(row, 0))
-                found += [(row, seed, steps) for seed in numbers]
+                if "seeds" in record:
+                    seeds = range(record["seeds"].get(row, 0))
+                else:  # of an earlier version: those that have begun
+                    seeds = [seed for seed, _ in results.seed_folders(workdir, row)]
+                found += [(row, seed, steps) for seed in seeds]
     except errors.UserError as error:
+        path = workdir / "sweep.json"
         raise errors.UserError(f"{path} is damaged ({error}): {results.REMEDY}") from error
     return found
-
-
-def _begun(workdir: pathlib.Path, row: str) -> list[int]:
-    """The seeds of a row that have a folder, which is all that earlier versions left."""
-    names = [path.name for path in (workdir / results.slug(row)).glob("seed*")]
-    return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"seed(\d+)", name)))
 
 
 def _locked() -> set[tuple[int, int]]:
@@ -189,43 +176,31 @@ def _locked() -> set[tuple[int, int]]:
 def _state(folder: pathlib.Path, locked: set[tuple[int, int]]) -> str:
     if (folder / "result.json").exists():
         return DONE
+    ended = FAILED if (folder / "failure.json").exists() else None
     try:
         lock = (folder / ".lock").stat()
     except FileNotFoundError:
-        return FAILED if (folder / "failure.json").exists() else WAITING
-    if (lock.st_dev, lock.st_ino) in locked:
-        return RUNNING
-    return FAILED if (folder / "failure.json").exists() else STOPPED
+        return ended or WAITING
+    return RUNNING if (lock.st_dev, lock.st_ino) in locked else ended or STOPPED
 
 
-def _read_cell(folder: pathlib.Path, cell: Standing) -> Standing:
-    """The run with what its files say besides its state."""
-    if cell.state == FAILED:
-        cell = dataclasses.replace(cell, reason=run_folder.read_error(folder))
+def _known(folder: pathlib.Path, state: str, steps: int) -> dict[str, Any]:
+    """What a run's files say besides its state, as `Standing` has it."""
     last = _last_records(folder / "metrics.jsonl")
-    cell = dataclasses.replace(
-        cell,
-        step=last.get("step", 0),
-        loss=last.get("loss"),
-        dev_ppl=last.get("dev_ppl"),
-        tokens_per_second=last.get("tokens_per_second"),
-    )
-    if cell.state == RUNNING and "seconds_per_step" in last:
-        left = (cell.steps - cell.step) * last["seconds_per_step"]
-        cell = dataclasses.replace(cell, seconds_left=left)
-    if cell.state == DONE:
+    fields = ("step", "loss", "dev_ppl", "tokens_per_second")
+    found: dict[str, Any] = {field: last[field] for field in fields if field in last}
+    if state == FAILED:
+        found["reason"] = run_folder.read_error(folder)
+    if state == RUNNING and "seconds_per_step" in last:
+        found["seconds_left"] = (steps - last["step"]) * last["seconds_per_step"]
+    if state == DONE:
         result = run_folder.read_result(folder)
-        score = result["bleu"][bleu.MAIN]["score"]
-        cell = dataclasses.replace(cell, dev_ppl=result["ppl"], bleu=score)
-    return cell
+        found |= {"dev_ppl": result["ppl"], "bleu": result["bleu"][bleu.MAIN]["score"]}
+    return found
 
 
 def _last_records(path: pathlib.Path) -> dict[str, Any]:
-    """What the end of metrics.jsonl says last of each metric.
-
-    Raises:
-      UserError: a line there is damaged.
-    """
+    """What the end of metrics.jsonl says last of each metric."""
     try:
         with path.open("rb") as file:
             start = max(file.seek(0, os.SEEK_END) - TAIL, 0)

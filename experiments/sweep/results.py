@@ -15,6 +15,8 @@ from transformer_jax import errors, files
 from transformer_jax.runs import run_folder
 
 REMEDY = "start the sweep again, which writes it anew and runs nothing twice"  # sweep.json
+_SHAPE = {"table": str, "base": {str: dict}, "rows": {str: dict}, "tune": {str: list}}
+_LATER = {"match": str, "seeds": {str: int}, "digests": [str]}  # which earlier versions lack
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
@@ -32,7 +34,6 @@ class Row:
     """A row of a table with the runs that it has.
 
     Attributes:
-      name: as in the paper.
       overrides: what the row changes in the base, by dotted name.
       results: the contents of result.json by seed.
       failures: the errors of failed runs by seed, each one line.
@@ -43,8 +44,8 @@ class Row:
     name: str
     overrides: Mapping[str, Any]
     results: Mapping[int, Mapping[str, Any]]
-    failures: Mapping[int, str]
-    stale: Sequence[int]
+    failures: dict[int, str]
+    stale: list[int]
     tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
 
     def of(self, field: str) -> list[Any]:
@@ -58,9 +59,7 @@ class Sweep:
 
     Attributes:
       table: its name, such as table3.
-      base: the base's configuration.
       rows: whether run yet or not.
-      workdir: its folder.
       tune: the field that each row is tuned in, and its values; empty if none is.
       match: what all rows have as much of as base; "" if they need not.
     """
@@ -77,27 +76,24 @@ class Sweep:
         return config_lib.replace(self.base, row.overrides)
 
 
-def digests(workdir: pathlib.Path) -> set[str]:
-    """The config_hash of each run that a sweep was last started for; none if it has no sweep.
-
-    Raises:
-      UserError: sweep.json is damaged.
-    """
+def read_record(workdir: pathlib.Path) -> dict[str, Any]:
+    """What a sweep's sweep.json says; raises UserError if there is none, or it is damaged."""
     path = workdir / "sweep.json"
     if not path.exists():
-        return set()
-    record = files.read_json(path, {}, REMEDY)
-    if "digests" not in record:  # of an earlier version
-        return set()
-    return {*files.read_json(path, {"digests": [str]}, REMEDY)["digests"]}
+        raise errors.UserError(f"{workdir} holds no sweep: it has no sweep.json")
+    record = files.read_json(path, _SHAPE, REMEDY)
+    later = {name: shape for name, shape in _LATER.items() if name in record}
+    return files.read_json(path, later, REMEDY)
+
+
+def digests(workdir: pathlib.Path) -> set[str]:
+    """The config_hash of each run that a sweep was last started for; none if it has no sweep."""
+    has_sweep = (workdir / "sweep.json").exists()
+    return {*read_record(workdir).get("digests", [])} if has_sweep else set()
 
 
 def slug(row: str) -> str:
-    """The name of a row's folder: spaces and = become -.
-
-    Raises:
-      UserError: the name would lead out of the sweep's folder, or is none that a folder can have.
-    """
+    """The name of a row's folder, spaces and = as -; raises UserError if no folder can have it."""
     name = row.replace(" ", "-").replace("=", "-")
     if not _PLAIN.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
         raise errors.UserError(
@@ -130,10 +126,7 @@ def cell_folder(workdir: pathlib.Path, row: str, seed: int) -> pathlib.Path:
 
 
 def tuned(
-    row: str,
-    overrides: Mapping[str, Any],
-    base: config_lib.Config,
-    tune: Mapping[str, Sequence[Any]],
+    row: str, overrides: Mapping[str, Any], base: config_lib.Config, tune: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """A row with each value of the tuned field that it does not have anyway, by name."""
     return {
@@ -147,11 +140,8 @@ def tuned(
 def at_best(row: Row, measure: Callable[[Mapping[str, Any]], float]) -> Row:
     """The row itself or with another value of the tuned field, whichever has the best mean."""
     done = [each for each in (row, *row.tuned.values()) if each.results]
-    return max(
-        done,
-        key=lambda each: statistics.mean(map(measure, each.results.values())),
-        default=row,
-    )
+    means = {each.name: statistics.mean(map(measure, each.results.values())) for each in done}
+    return max(done, key=lambda each: means[each.name], default=row)
 
 
 def reference(row: Row, sweep: Sweep) -> Row:
@@ -171,11 +161,7 @@ def reference(row: Row, sweep: Sweep) -> Row:
 
 
 def counts(sweep: Sweep, row: Row, variant: str) -> dict[int, np.ndarray]:
-    """What `bleu.counts` gave for each run of a row, by seed; empty unless all have left it.
-
-    Raises:
-      UserError: a file of them is damaged.
-    """
+    """What `bleu.counts` gave for each run of a row, by seed; empty unless all have left it."""
     found: dict[int, np.ndarray] = {}
     for seed in row.results:
         path = cell_folder(sweep.workdir, row.name, seed) / "bleu_counts.json"
@@ -198,20 +184,14 @@ def unequal(params: int, other: int) -> str:
 
 
 def read(workdir: pathlib.Path) -> Sweep:
-    """Reads a sweep's folder.
-
-    Raises:
-      UserError: it holds no sweep, or a file of it is damaged.
-    """
-    path = workdir / "sweep.json"
-    if not path.exists():
-        raise errors.UserError(f"{workdir} holds no sweep: it has no sweep.json")
-    record = files.read_json(path, SHAPE, REMEDY)
+    """Reads a sweep's folder; raises UserError if it holds none, or a damaged file."""
+    record = read_record(workdir)
     tune = record["tune"]
     try:
         base = config_lib.from_mapping(record["base"])
         _require_rows(record["table"], record["rows"], base, tune)
     except errors.UserError as error:
+        path = workdir / "sweep.json"
         raise errors.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
     rows = []
     for name, overrides in record["rows"].items():
@@ -222,83 +202,59 @@ def read(workdir: pathlib.Path) -> Sweep:
         }
         row = _read_row(workdir, base, name, overrides)
         rows.append(dataclasses.replace(row, tuned=variants))
-    match = files.read_json(path, {"match": str}, REMEDY)["match"] if "match" in record else ""
-    return Sweep(record["table"], base, rows, workdir, tune, match)
-
-
-SHAPE = {  # of sweep.json, as earlier versions wrote it too
-    "table": str,
-    "base": {str: dict},
-    "rows": {str: dict},
-    "tune": {str: list},
-}
+    return Sweep(record["table"], base, rows, workdir, tune, record.get("match", ""))
 
 
 def _require_rows(
-    table: str,
-    rows: Mapping[str, Mapping[str, Any]],
-    base: config_lib.Config,
-    tune: Mapping[str, Sequence[Any]],
+    table: str, rows: Mapping[str, Any], base: config_lib.Config, tune: Mapping[str, Any]
 ) -> None:
     """Raises UserError unless table and rows have names that files can have, and configurations."""
     if not re.fullmatch(r"\w+", table):  # it names the files of the report
         raise errors.UserError(f"no table is called {table[:80]!r}")
     if not rows:
         raise errors.UserError("it has no rows")
-    names: list[str] = []
-    for row, overrides in rows.items():
-        for name, changed in {row: overrides, **tuned(row, overrides, base, tune)}.items():
-            config_lib.replace(base, changed)
-            names.append(name)
-    require_folders(names)
+    all_rows = [*rows.items()]
+    all_rows += [pair for row in rows for pair in tuned(row, rows[row], base, tune).items()]
+    for _, changes in all_rows:
+        config_lib.replace(base, changes)
+    require_folders([name for name, _ in all_rows])
 
 
 def _read_row(
     workdir: pathlib.Path, base: config_lib.Config, name: str, overrides: Mapping[str, Any]
 ) -> Row:
-    results: dict[int, Mapping[str, Any]] = {}
-    failures: dict[int, str] = {}
-    stale: list[int] = []
-    for folder in (workdir / slug(name)).glob("seed*"):
-        match = re.fullmatch(r"seed(\d+)", folder.name)
-        if not match:  # a run of an older config, set aside
-            continue
-        seed = int(match[1])
-        if not _is_of(folder, config_lib.replace(base, {**overrides, "train.seed": seed})):
-            stale.append(seed)
-        elif (folder / "result.json").exists():
-            results[seed] = run_folder.read_result(folder)
+    row = Row(name, overrides, {}, {}, [])
+    for seed, folder in seed_folders(workdir, name):
+        config = config_lib.replace(base, {**overrides, "train.seed": seed})
+        if (folder / "run.json").exists():  # before anything claimed it, it may be any run's
+            record = run_folder.read_record(folder)
+            if record["config_hash"] != config_lib.fingerprint(config, record["digests"]):
+                row.stale.append(seed)
+                continue
+        if (folder / "result.json").exists():
+            row.results[seed] = run_folder.read_result(folder)
         elif (folder / "failure.json").exists():
-            failures[seed] = run_folder.read_error(folder)
-    return Row(
-        name,
-        overrides,
-        dict(sorted(results.items())),
-        dict(sorted(failures.items())),
-        sorted(stale),
-    )
+            row.failures[seed] = run_folder.read_error(folder)
+    return row
 
 
-def _is_of(folder: pathlib.Path, config: config_lib.Config) -> bool:
-    """Whether a run's folder is that of a configuration, as far as anything claimed it."""
-    if not (folder / "run.json").exists():
-        return True
-    record = run_folder.read_record(folder)
-    return record["config_hash"] == config_lib.fingerprint(config, record["digests"])
+def seed_folders(workdir: pathlib.Path, row: str) -> list[tuple[int, pathlib.Path]]:
+    """The runs of a row by seed; seed0.01234567, of an earlier config, was set aside."""
+    found = (workdir / slug(row)).glob("seed*")
+    return sorted((int(path.name[4:]), path) for path in found if path.name[4:].isdecimal())
 
 
 def shortfalls(sweep: Sweep) -> list[str]:
     """What of a sweep is not in its table: a line each for what failed, is stale, was not run."""
     rows = [row for own in sweep.rows for row in (own, *own.tuned.values())]
-    failed = [f"{row.name} (seed {s}: {e})" for row in rows for s, e in row.failures.items()]
-    stale = [f"{row.name} (seed {seed})" for row in rows for seed in row.stale]
-    missing = [row.name for row in rows if not (row.results or row.failures or row.stale)]
+    found = {
+        "Failed": [f"{row.name} (seed {s}: {e})" for row in rows for s, e in row.failures.items()],
+        "Left out, being of another configuration": [
+            f"{row.name} (seed {seed})" for row in rows for seed in row.stale
+        ],
+        "Not run": [row.name for row in rows if not (row.results or row.failures or row.stale)],
+    }
+    separators = {"Failed": "; "}  # between errors, which have commas
     return [
-        f"{why}: {separator.join(names)}."
-        for why, separator, names in (
-            ("Failed", "; ", failed),
-            ("Left out, being of another configuration", ", ", stale),
-            ("Not run", ", ", missing),
-        )
-        if names
+        f"{why}: {separators.get(why, ', ').join(names)}." for why, names in found.items() if names
     ]

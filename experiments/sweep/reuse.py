@@ -12,11 +12,7 @@ from transformer_jax.runs import run_folder
 
 
 def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The folders of a sweep's finished runs, those that were set aside too, by config hash.
-
-    Raises:
-      UserError: it holds no sweep, or a file of it is damaged.
-    """
+    """The folders of a sweep's finished runs, those that were set aside too, by config hash."""
     if not (workdir / "sweep.json").exists():
         raise errors.UserError(f"--reuse={workdir} holds no sweep: it has no sweep.json")
     return {
@@ -26,17 +22,10 @@ def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def take(found: pathlib.Path, folder: pathlib.Path, about: Mapping[str, Any]) -> None:
-    """Copies a finished run; its result says what it is called here.
+    """Copies a finished run in place of one that has not ended.
 
-    Checkpoints, which nobody changes, are linked where that can be done.
-
-    Args:
-      found: its folder.
-      folder: where it shall be; what lies there has not ended, and goes.
-      about: the row's name and overrides here.
-
-    Raises:
-      UserError: it cannot be copied.
+    Its result says what `about` does, the row's name and overrides here. Checkpoints, which nobody
+    changes, are linked where that can be done.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with run_folder.only_run_in(folder):

@@ -19,23 +19,12 @@ BASE = "base"
 
 
 def grid(fields: Mapping[str, Sequence[Any]]) -> Rows:
-    """A row for each combination of values: {"warmup_steps=100 label_smoothing=0.1": {...}, ...}.
-
-    Args:
-      fields: the values of each field, by dotted name.
-    """
+    """A row for each combination of values: "warmup_steps=100 label_smoothing=0.1", …, by field."""
     return _named(fields, itertools.product(*fields.values()))
 
 
 def zipped(fields: Mapping[str, Sequence[Any]]) -> Rows:
-    """A row for the first values of all fields, one for the second, and so on.
-
-    Args:
-      fields: equally many values of each field, by dotted name.
-
-    Raises:
-      UserError: there are not equally many.
-    """
+    """A row for the first values of all fields, one for the second, and so on to the last."""
     if len({len(values) for values in fields.values()}) > 1:
         counted = ", ".join(f"{name} has {len(values)}" for name, values in fields.items())
         raise errors.UserError(f"fields that are zipped need equally many values: {counted}")
@@ -62,30 +51,21 @@ def read(path: pathlib.Path, base: config_lib.Config) -> Rows:
 
     The file is a Python module. It has one or several of ROWS, names and overrides as a mapping or
     a list of pairs; GRID and ZIP, the arguments of `grid` and `zipped`; and a function rows(base)
-    that returns what ROWS may be.
-
-    Raises:
-      UserError: it cannot be read, names a row twice, or has an override that is not allowed; the
-        message names the row.
+    that returns what ROWS may be. What is wrong is raised as UserError, which names the row.
     """
     try:
         _require_keys_once(path.read_text(encoding="utf-8"))
         described = runpy.run_path(str(path))
-        kinds = {
-            "ROWS": lambda found: found,
-            "GRID": grid,
-            "ZIP": zipped,
-            "rows": lambda function: function(base),
-        }
+        made = {"ROWS": lambda rows: rows, "GRID": grid, "ZIP": zipped, "rows": lambda of: of(base)}
         pairs = []
-        for kind, made in kinds.items():
-            found = made(described[kind]) if kind in described else {}
+        for kind in [kind for kind in made if kind in described]:
+            found = made[kind](described[kind])
             found = found.items() if isinstance(found, Mapping) else found
             pairs += [(name, dict(overrides)) for name, overrides in found]
         if not pairs:
             raise errors.UserError("it has no rows: give it ROWS, GRID, ZIP or rows(base)")
-        _require_text([name for name, _ in pairs], "row's name")
-        _require_names_once([name for name, _ in pairs])
+        names = [_text(name, "row's name") for name, _ in pairs]
+        _require_names_once(names)
         rows = {BASE: {}, **dict(pairs)}
     except errors.UserError as error:
         raise errors.UserError(f"--sweep={path}: {error}") from error
@@ -96,7 +76,8 @@ def read(path: pathlib.Path, base: config_lib.Config) -> Rows:
         raise errors.UserError(f"--sweep={path}: the row base is --config as it is: rename it")
     for name, overrides in rows.items():
         try:
-            _require_text(overrides, "field")
+            for field in overrides:
+                _text(field, "field")
             config_lib.replace(base, overrides)
             _require_comparable(overrides)
         except errors.UserError as error:
@@ -104,10 +85,10 @@ def read(path: pathlib.Path, base: config_lib.Config) -> Rows:
     return rows
 
 
-def _require_text(names: Iterable[Any], what: str) -> None:
-    for name in names:
-        if not isinstance(name, str):
-            raise errors.UserError(f"{name!r} is no {what}: give text")
+def _text(name: Any, what: str) -> str:
+    if not isinstance(name, str):
+        raise errors.UserError(f"{name!r} is no {what}: give text")
+    return name
 
 
 def _require_comparable(overrides: Mapping[str, Any]) -> None:
@@ -140,19 +121,14 @@ def _require_keys_once(code: str) -> None:
 def select(rows: Iterable[str], patterns: str) -> list[str]:
     """The rows that any of some comma-separated names and shell patterns means, in order.
 
-    What is a row's name means this row alone.
-
-    Raises:
-      UserError: a pattern matches no row.
+    What is a row's name means this row alone; what means no row raises UserError.
     """
     names = list(rows)
     if patterns in names:  # one that has a comma
         return [patterns]
     found: set[str] = set()
     for pattern in (part.strip() for part in patterns.split(",")):
-        meant = {row for row in names if fnmatch.fnmatchcase(row, pattern)}
-        if pattern in names:
-            meant = {pattern}
+        meant = {pattern} if pattern in names else {*fnmatch.filter(names, pattern)}
         if not meant:
             raise errors.UserError(
                 f"--rows: no row matches {pattern!r}; there are {', '.join(map(repr, names))}"
@@ -164,15 +140,10 @@ def select(rows: Iterable[str], patterns: str) -> list[str]:
 def require_effects(
     base: config_lib.Config, given: Collection[str], rows: Mapping[str, Any]
 ) -> None:
-    """Raises UserError if a field is set to no effect: for base, or by a row.
+    """Raises UserError if a field is set to no effect: `given` for base, or by a row.
 
     Rows may have no use for what base sets: the Transformer's heads stand in the configuration of a
     recurrent row too.
-
-    Args:
-      base: what rows change.
-      given: the fields that are set for base on the command line.
-      rows: what each changes.
     """
     models.require_read(base.model, given)
     for name, overrides in rows.items():
@@ -183,49 +154,45 @@ def require_effects(
 
 
 def _at_equal_parameters(
-    overrides: dict[str, Any], base: config_lib.Config, _: Mapping[str, float]
-) -> dict[str, Any]:
-    """A row with d_ff such that it has as many parameters as base, as nearly as can be."""
-    config = config_lib.replace(base, overrides)
-    found, wanted = cost.parameters(config), cost.parameters(base)
-    if found == wanted:
-        return overrides
+    config: config_lib.Config, base: config_lib.Config, _: Mapping[str, float]
+) -> int:
+    """The d_ff with which a row has as many parameters as base, as nearly as can be."""
     d_ff = config.model.d_ff
-    one_more = cost.parameters(config_lib.replace(config, {"model.d_ff": d_ff + 1}))
+
+    def parameters(d_ff: int) -> int:
+        return cost.parameters(config_lib.replace(config, {"model.d_ff": d_ff}))
+
+    found, wanted = parameters(d_ff), cost.parameters(base)
+    if found == wanted:
+        return d_ff
+    one_more = parameters(d_ff + 1)
     if one_more == found:
         raise errors.UserError("its parameters do not depend on d_ff")
     d_ff = max(d_ff + round((wanted - found) / (one_more - found)), 1)
-    changed = {**overrides, "model.d_ff": d_ff}
-    found = cost.parameters(config_lib.replace(base, changed))
+    found = parameters(d_ff)
     if results.unequal(found, wanted):
         raise errors.UserError(
             f"with model.d_ff={d_ff} it has {found:,} parameters, not {wanted:,}"
         )
-    return changed
+    return d_ff
 
 
 def _at_equal_flops(
-    overrides: dict[str, Any], base: config_lib.Config, _: Mapping[str, float]
-) -> dict[str, Any]:
-    """A row with as many steps as base's training operations are enough for."""
-    config = config_lib.replace(base, overrides)
+    config: config_lib.Config, base: config_lib.Config, _: Mapping[str, float]
+) -> int:
+    """As many steps as base's training operations are enough for."""
     wanted = cost.training_flops(base)
-    steps = round(config.train.num_steps * wanted / cost.training_flops(config))
-    if steps == config.train.num_steps:
-        return overrides
-    return {**overrides, "train.num_steps": max(steps, 1)}
+    return max(round(config.train.num_steps * wanted / cost.training_flops(config)), 1)
 
 
 def _at_equal_seconds(
-    overrides: dict[str, Any], base: config_lib.Config, ratios: Mapping[str, float]
-) -> dict[str, Any]:
-    """A row with as many steps as base's training time is enough for."""
-    config = config_lib.replace(base, overrides)
+    config: config_lib.Config, base: config_lib.Config, ratios: Mapping[str, float]
+) -> int:
+    """As many steps as base's training time is enough for."""
     ratio = ratios.get(seconds.key(config))
     if ratio is None:
         raise errors.UserError("its steps were not measured")
-    steps = max(round(base.train.num_steps / ratio), 1)
-    return overrides if steps == base.train.num_steps else {**overrides, "train.num_steps": steps}
+    return max(round(base.train.num_steps / ratio), 1)
 
 
 # What a row can have as much of as base: the field that is set for it, and how.
@@ -247,29 +214,29 @@ def matched(
 
     Args:
       rows: what each changes.
-      chosen: those that will be run.
+      chosen: those that will be run; UserError names one that cannot, or sets the field itself.
       base: what they are compared with.
       budget: of BUDGETS.
       measure: called with the chosen rows where what they cost has to be measured.
-
-    Raises:
-      UserError: a chosen row cannot, or sets the field itself; the message names it.
     """
     field, fit = BUDGETS[budget]
     for name in chosen:
         if field in rows[name]:
             raise _unmatched(name, f"it sets {field} itself")
     ratios = measure({name: dict(rows[name]) for name in chosen}) if budget == "seconds" else {}
-    found: Rows = {}
-    for name, overrides in rows.items():
-        found[name] = dict(overrides)
+    found = {name: dict(overrides) for name, overrides in rows.items()}
+    for name, overrides in found.items():
         if field in overrides:
             continue
         try:
-            found[name] = fit(found[name], base, ratios)
+            config = config_lib.replace(base, overrides)
+            value = fit(config, base, ratios)
         except errors.UserError as error:
             if name in chosen:
                 raise _unmatched(name, str(error)) from error
+        else:
+            if value != config_lib.get(config, field):
+                overrides[field] = value
     return found
 
 

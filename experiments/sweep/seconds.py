@@ -1,15 +1,35 @@
-"""Training steps that take as many seconds as base's: for --match=seconds, kept in seconds.json."""
+r"""Training steps that take as many seconds as base's: for --match=seconds, kept in seconds.json.
+
+  python -m experiments.sweep.seconds --config=configs/toy.py --workdir=DIR \
+      --cache_dir=DIR/cache --rows='{"A h=1": {"model.num_heads": 1}}'
+
+measures what DIR/seconds.json does not have yet, and adds it; a sweep starts it.
+"""
 
 import hashlib
 import json
+import logging
+import math
 import pathlib
+import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
+import jax
+import numpy as np
+from absl import flags
+
+from experiments.benchmarks import measuring
 from launch import engine, local
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, files, models, sequences
+from transformer_jax import flags as flags_lib
+from transformer_jax.distributed import sharding
+from transformer_jax.training import step as step_lib
+
+_log = logging.getLogger("transformer_jax.step_time")
 
 # What a step's time does not depend on: numbers that its program takes as arguments or constants.
 TIMELESS = """
@@ -17,6 +37,8 @@ TIMELESS = """
 """.split()
 NAME = "seconds.json"
 _ENTRY = {"row": str, "ratio": float, "devices": str}
+SECONDS_A_ROW = 5  # of measuring, where rounds are quick
+ROUNDS = (5, 50)  # in which base and the row take turns: at least, at most
 
 
 def key(config: config_lib.Config) -> str:
@@ -32,26 +54,33 @@ def key(config: config_lib.Config) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def read(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, float]:
-    """By `key`, how many of base's steps a step takes, as far as it was measured.
+def _entries(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """What was measured, by the keys of base and the row."""
+    path = workdir / NAME
+    if not path.exists():
+        return {}
+    remedy = "delete it and start the sweep again, which measures anew"
+    found = files.read_json(path, {str: _ENTRY}, remedy)
+    if any(entry["ratio"] <= 0 for entry in found.values()):
+        raise errors.UserError(f"{path} is damaged (a ratio is not above 0): {remedy}")
+    return found
 
-    Raises:
-      UserError: seconds.json is damaged.
-    """
-    start = f"{key(base)} "
-    found = {
-        name.removeprefix(start): entry["ratio"]
-        for name, entry in entries(workdir).items()
-        if name.startswith(start)
-    }
+
+def _of_base(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """What was measured of rows beside this base, by `key`."""
+    start, found = f"{key(base)} ", _entries(workdir).items()
+    return {name.removeprefix(start): entry for name, entry in found if name.startswith(start)}
+
+
+def read(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, float]:
+    """By `key`, how many of base's steps a step takes, as far as it was measured."""
+    found = {name: entry["ratio"] for name, entry in _of_base(workdir, base).items()}
     return {**found, key(base): 1.0}
 
 
 def devices(workdir: pathlib.Path, base: config_lib.Config) -> list[str]:
     """What the numbers of a sweep were measured on; nothing, if there are none."""
-    start = f"{key(base)} "
-    found = entries(workdir).items()
-    return sorted({entry["devices"] for name, entry in found if name.startswith(start)})
+    return sorted({entry["devices"] for entry in _of_base(workdir, base).values()})
 
 
 def require_measured_on(here: str, workdir: pathlib.Path, base: config_lib.Config) -> None:
@@ -72,21 +101,18 @@ def measured(
     cache_dir: pathlib.Path,
     devices_here: Callable[[], local.Devices],
 ) -> dict[str, float]:
-    """As `read`, once what is missing of some rows has been measured (`step_time`).
+    """As `read`, once what is missing of some rows has been measured.
 
     A sweep's own process keeps off the devices; the one that measures has those, and the cores, of
     one of the sweep's runs.
 
     Args:
       base: what they are compared with.
-      rows: what each changes.
+      rows: what each changes; UserError names one that cannot be measured, or not here.
       workdir: the sweep's folder.
       config: --config and its overrides.
       cache_dir: where compiled programs are kept.
       devices_here: how this machine's devices are shared out among the sweep's runs.
-
-    Raises:
-      UserError: a row cannot be measured, or not here.
     """
     known = read(workdir, base)
     missing = {
@@ -98,13 +124,9 @@ def measured(
         return known
     share = devices_here()
     print(f"measuring the seconds a step of {', '.join(missing)}", file=sys.stderr, flush=True)
-    arguments = [
-        f"--workdir={workdir}",
-        f"--cache_dir={cache_dir}",
-        f"--rows={json.dumps(missing)}",
-        f"--devices={share.described}",
-    ]
-    command = [sys.executable, "-m", "experiments.sweep.step_time", *config, *arguments]
+    where = [f"--workdir={workdir}", f"--cache_dir={cache_dir}", f"--devices={share.described}"]
+    command = [sys.executable, "-m", "experiments.sweep.seconds", *config, *where]
+    command.append(f"--rows={json.dumps(missing)}")
     job = engine.Job("step_time", "step-time", command, workdir / "seconds.log")
     job.log.unlink(missing_ok=True)
     codes: list[int] = []
@@ -116,17 +138,82 @@ def measured(
     return read(workdir, base)
 
 
-def entries(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """What was measured, by the keys of base and the row.
+@final
+class _Training:
+    """Steps of a configuration, on random words that fill all rows; called in turns."""
 
-    Raises:
-      UserError: seconds.json is damaged.
-    """
-    path = workdir / NAME
-    if not path.exists():
-        return {}
-    remedy = "delete it and start the sweep again, which measures anew"
-    found = files.read_json(path, {str: _ENTRY}, remedy)
-    if any(entry["ratio"] <= 0 for entry in found.values()):
-        raise errors.UserError(f"{path} is damaged (a ratio is not above 0): {remedy}")
-    return found
+    def __init__(self, config: config_lib.Config) -> None:
+        """Compiles the step; raises UserError if there can be no such model, or batch."""
+        mesh, data, train = sharding.make_mesh(config.mesh), config.data, config.train
+        model = models.build(config.model, data.vocab_size)
+        self._step = step_lib.compile_step(model, config, mesh)
+        self._state = step_lib.init_state(model, config, mesh)
+        rows = sharding.rows_for_budget(
+            train.batch_tokens, data.target_length, train.accumulation_steps, mesh
+        )
+        random = np.random.default_rng(0)
+        source, target = (
+            sequences.Sequences(  # rows of one sentence each
+                random.integers(0, data.vocab_size, (rows, length), np.int32),
+                np.ones((rows, length), np.int32),
+                np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
+            )
+            for length in (data.source_length, data.target_length)
+        )
+        self._batch = sharding.put(sequences.Batch(source, target, target.tokens), mesh)
+        self._rest = step_lib.hyperparameters(config), jax.random.key(0)
+
+    def run(self) -> None:
+        """One step, to its end."""
+        self._state, _ = self._step(self._state, self._batch, *self._rest)
+        jax.block_until_ready(self._state)
+
+
+def _compare(base: _Training, other: _Training) -> tuple[float, float]:
+    """Median seconds a step of base, and the median over rounds of how many such another takes."""
+    for each in (base, other):
+        each.run()  # the first is slower
+    start = time.perf_counter()
+    for each in (base, other):
+        each.run()
+    rounds = np.clip(math.ceil(SECONDS_A_ROW / (time.perf_counter() - start)), *ROUNDS)
+    samples = measuring.time_interleaved([base, other], int(rounds), lambda _: None)
+    ratios = [row / of_base for of_base, row in zip(*samples, strict=True)]
+    return statistics.median(samples[0]), statistics.median(ratios)
+
+
+def main() -> None:
+    """Measures what --rows names and is not known yet."""
+    workdir = files.local_path(_WORKDIR.value)
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+    jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
+    base = flags_lib.read_config(_CONFIG)
+    of_base: _Training | None = None
+    for row, overrides in files.parse_json(_ROWS.value.encode(), {str: dict}).items():
+        try:
+            config = config_lib.replace(base, overrides)
+            if key(config) in read(workdir, base):
+                continue  # another row's steps are the same
+            of_base = of_base or _Training(base)
+            of_step, ratio = _compare(of_base, _Training(config))
+        except errors.UserError as error:
+            raise errors.UserError(f"row {row!r}: {error}") from error
+        entry = {
+            "row": row,
+            "ratio": ratio,
+            "base_seconds": of_step,
+            "devices": _DEVICES.value,
+            "measured": measuring.describe_machine(),
+        }
+        name = f"{key(base)} {key(config)}"
+        files.write_json(workdir / NAME, {**_entries(workdir), name: entry})
+        _log.info("%s: a step takes %.3f times base's %.4f seconds", row, ratio, of_step)
+
+
+if __name__ == "__main__":
+    _CONFIG = flags_lib.define_config()
+    _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
+    _CACHE_DIR = flags.DEFINE_string("cache_dir", "", "The sweep's cache; default WORKDIR/cache.")
+    _ROWS = flags.DEFINE_string("rows", "{}", "What to measure: rows and overrides, as JSON.")
+    _DEVICES = flags.DEFINE_string("devices", "", "What they are measured on, for seconds.json.")
+    flags_lib.run(main)

@@ -83,7 +83,7 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/progress_test.py::test_what_is_done_or_failed_says_so_whatever_an_engine_says",
         ),
     ],
-    "experiments/reporting/page.py": [
+    "experiments/reporting/document.py": [
         Fault(
             "a translation may end the script",
             '.replace("<", "\\\\u003c")',
@@ -94,8 +94,8 @@ FAULTS: dict[str, list[Fault]] = {
     "experiments/reporting/translations.py": [
         Fault(
             "a sentence's BLEU is another's",
-            "for each in counts]",
-            "for each in counts[::-1]]",
+            "for c in own.get(seed, ())]",
+            "for c in reversed(own.get(seed, ()))]",
             "tests/report_page_test.py::"
             "test_translations_are_those_of_the_runs_and_their_scores_those_of_the_counts",
         ),

@@ -5,12 +5,9 @@ import math
 import warnings
 from collections.abc import Sequence
 
-import numpy as np
-from jaxtyping import Float
 from matplotlib import axes as axes_lib
 from matplotlib import figure as figure_lib
 from matplotlib import font_manager, textpath
-from matplotlib import image as image_lib
 
 from transformer_jax.evaluation import attention_weights
 
@@ -37,66 +34,46 @@ def png(maps: attention_weights.Maps) -> bytes:
 
 
 def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
-    """All maps in their places, under a caption and the scale of colours."""
+    """All maps, white for 0 and dark for 1, under a caption and the scale of colours."""
     layers, heads, rows, columns = maps.weights.shape
-    left, top = _longest(maps.rows), _longest(maps.columns) + TITLE
-    width, height = columns * PITCH, rows * PITCH
-    step_x, step_y = left + width + MARGIN, top + height + MARGIN
-    full_width = max(MARGIN + heads * step_x, SMALLEST_WIDTH)
-    full_height = HEADER + layers * step_y
-    figure = figure_lib.Figure(figsize=(full_width, full_height))
-
-    def place(x: float, y: float, width: float, height: float) -> axes_lib.Axes:
-        """Axes x inches from the left and y from the top."""
-        bottom = 1 - (y + height) / full_height
-        return figure.add_axes((x / full_width, bottom, width / full_width, height / full_height))
-
-    images = [
-        _draw(
-            place(MARGIN + head * step_x + left, HEADER + layer * step_y + top, width, height),
-            f"layer {layer + 1}, head {head + 1}",
-            top - TITLE,
-            maps,
-            maps.weights[layer, head],
-        )
-        for layer in range(layers)
-        for head in range(heads)
-    ]
+    width, height = columns * PITCH, rows * PITCH  # of a map; then what stands between two
+    between, above = _longest(maps.rows) + MARGIN, _longest(maps.columns) + TITLE + MARGIN
+    right, bottom = heads * (between + width), HEADER + layers * (above + height)
+    full_width = max(MARGIN + right, SMALLEST_WIDTH)
+    figure = figure_lib.Figure(figsize=(full_width, bottom))
+    places = {
+        "left": between / full_width, "right": right / full_width, "wspace": between / width,
+        "top": 1 - (HEADER + above - MARGIN) / bottom, "bottom": MARGIN / bottom,
+        "hspace": above / height,
+    }  # fmt: skip
+    panels = figure.subplots(layers, heads, squeeze=False, gridspec_kw=places)
+    for layer, head in [(n, h) for n in range(layers) for h in range(heads)]:
+        panel = panels[layer, head]
+        panel.imshow(maps.weights[layer, head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        _label(panel, maps)
+        panel.annotate(
+            f"layer {layer + 1}, head {head + 1}", (0, 1), (0, 72 * (above - TITLE - MARGIN) + 4),
+            xycoords="axes fraction", textcoords="offset points", fontsize=FONT + 1, weight="bold",
+        )  # fmt: skip
     title, reading = attention_weights.CAPTIONS[maps.kind]
-    figure.text(MARGIN / full_width, 1 - 0.3 / full_height, title, fontsize=12, weight="bold")
-    figure.text(MARGIN / full_width, 1 - 0.5 / full_height, reading, fontsize=8.5)
-    bar = figure.colorbar(
-        images[0], cax=place(full_width - 1.6, 0.3, 1.3, 0.1), orientation="horizontal"
+    figure.text(MARGIN / full_width, 1 - 0.3 / bottom, title, fontsize=12, weight="bold")
+    figure.text(MARGIN / full_width, 1 - 0.5 / bottom, reading, fontsize=8.5)
+    scale = figure.add_axes(
+        ((full_width - 1.6) / full_width, 1 - 0.4 / bottom, 1.3 / full_width, 0.1 / bottom)
     )
+    bar = figure.colorbar(panels[0, 0].images[0], cax=scale, orientation="horizontal")
     bar.set_ticks([0, 0.5, 1], labels=["0", "weight", "1"], fontsize=FONT)
     bar.ax.tick_params(length=0)
     return figure
 
 
-def _draw(
-    axes: axes_lib.Axes,
-    name: str,
-    label_height: float,
-    maps: attention_weights.Maps,
-    weights: Float[np.ndarray, "T S"],
-) -> image_lib.AxesImage:
-    """One head's map, white for 0 and dark for 1, so that maps compare."""
-    image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+def _label(panel: axes_lib.Axes, maps: attention_weights.Maps) -> None:
+    """Names a map's rows and columns by their tokens."""
     text = {"fontsize": FONT, "fontfamily": FAMILY, "parse_math": False}
-    axes.set_xticks(range(len(maps.columns)), maps.columns, rotation=90, **text)
-    axes.set_yticks(range(len(maps.rows)), maps.rows, **text)
-    axes.tick_params(length=0, pad=2, top=False, labeltop=True, labelbottom=False)
-    axes.spines[:].set(color="0.6", linewidth=0.5)
-    axes.annotate(
-        name,
-        (0, 1),
-        (0, 72 * label_height + 4),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=FONT + 1,
-        weight="bold",
-    )
-    return image
+    panel.set_xticks(range(len(maps.columns)), maps.columns, rotation=90, **text)
+    panel.set_yticks(range(len(maps.rows)), maps.rows, **text)
+    panel.tick_params(length=0, pad=2, top=False, labeltop=True, labelbottom=False)
+    panel.spines[:].set(color="0.6", linewidth=0.5)
 
 
 def _longest(labels: Sequence[str]) -> float:

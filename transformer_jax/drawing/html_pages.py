@@ -1,7 +1,7 @@
 """Attention as a page that needs no network: one file, read by any browser.
 
-All heads are shown small. The chosen one is shown large: as in the paper's appendix, with lines
-between two columns of tokens whose strength is the weight, and as a heat map.
+All heads are shown small; of the chosen one, as in the paper's appendix, lines between two columns
+of tokens, whose strength is the weight.
 """
 
 import html as html_lib
@@ -29,9 +29,8 @@ _TEMPLATE = string.Template("""<!DOCTYPE html>
   #heads td { padding: 2px; }
   #heads th { font-weight: normal; color: #666; }
   #heads canvas { width: 64px; height: 64px; image-rendering: pixelated; display: block; }
-  #chosen { display: flex; flex-wrap: wrap; gap: 3em; }
   svg text { font-size: 13px; }
-  svg [tabindex] { cursor: pointer; outline: none; }
+  svg [tabindex] { outline: none; }
   svg [tabindex]:focus text { font-weight: bold; }
 </style>
 <h1>Attention</h1>
@@ -40,38 +39,30 @@ $sentences
 <p id="reading"></p>
 <table id="heads"></table>
 <h2 id="name"></h2>
-<p>Point at a token, or go to it with the tab key, to see its lines alone; click to keep them.</p>
+<p>Point at a token, or go to it with the tab key, to see its lines alone.</p>
 <div id="chosen"></div>
 <script type="application/json" id="data">$data</script>
 <script>
 "use strict";
 const kinds = JSON.parse(document.getElementById("data").textContent);
 const BLUE = "#08306b", PITCH = 20, LETTER = 8;
-let kind = kinds[0], layer = 0, head = 0, pinned = null;
+let kind = kinds[0], layer = 0, head = 0;
 
 function add(parent, tag, attributes, text) {
-  const space = parent.namespaceURI;
-  const svg = tag === "svg" ? "http://www.w3.org/2000/svg" : space;
-  const element = document.createElementNS(svg, tag);
+  const space = tag === "svg" ? "http://www.w3.org/2000/svg" : parent.namespaceURI;
+  const element = document.createElementNS(space, tag);
   for (const name in attributes || {}) element.setAttribute(name, attributes[name]);
   if (text !== undefined) element.textContent = text;
   return parent.appendChild(element);
 }
 
-function clear(id) {
-  const element = document.getElementById(id);
-  element.replaceChildren();
-  return element;
-}
-
-function button(parent, pressed, choose, text) {
-  const element = add(parent, "button", {"aria-pressed": pressed}, text);
-  element.onclick = choose;
-  return element;
+function addButton(parent, pressed, choose, text) {
+  const button = add(parent, "button", {"aria-pressed": pressed}, text);
+  button.onclick = () => { choose(); draw(); };
+  return button;
 }
 
 const width = labels => LETTER * Math.max(...labels.map(label => label.length)) + 10;
-const percent = weight => (weight / 10).toFixed(1) + "%";
 
 // Two columns of tokens, and a line for each weight, as strong as the weight.
 function drawLines(parent, weights) {
@@ -81,55 +72,37 @@ function drawLines(parent, weights) {
     height: PITCH * Math.max(kind.rows.length, kind.columns.length) + 10,
   });
   const y = i => PITCH * (i + 0.5) + 5;
-  const lines = add(svg, "g", {stroke: BLUE}), sides = [[], []];
-  const all = weights.map((row, t) => row.map((weight, s) => add(lines, "line", {
-    x1: left, y1: y(t), x2: right, y2: y(s), "stroke-width": 1 + weight / 400,
-  })));
+  const all = weights.map((row, t) => row.map((weight, s) => {
+    const line = add(svg, "line", {
+      x1: left, y1: y(t), x2: right, y2: y(s), stroke: BLUE, "stroke-width": 1 + weight / 400,
+    });
+    const percent = (weight / 10).toFixed(1) + "%";
+    add(line, "title", {}, kind.rows[t] + " → " + kind.columns[s] + ": " + percent);
+    return line;
+  }));
+  const marks = [[], []];
+  // Lines and marks of one token of a side, 0 or 1; without one, all lines.
   function show(side, token) {
     const only = side !== undefined;
-    weights.forEach((row, t) => row.forEach((weight, s) => all[t][s].setAttribute(
-      "opacity", only && token !== [t, s][side] ? 0 : weight / 1000)));
-    sides.forEach((marks, other) => marks.forEach((mark, i) => mark.setAttribute(
-      "opacity", !only ? 0 : other === side ? Number(i === token) / 4
-        : (side === 0 ? weights[token][i] : weights[i][token]) / 2500)));
+    const fade = (element, opacity) => element.setAttribute("opacity", opacity);
+    weights.forEach((row, t) => row.forEach((weight, s) =>
+      fade(all[t][s], only && token !== [t, s][side] ? 0 : weight / 1000)));
+    marks.forEach((ofSide, other) => ofSide.forEach((mark, i) => fade(mark, !only ? 0
+      : other === side ? Number(i === token) / 4
+        : (side ? weights[i][token] : weights[token][i]) / 2500)));
   }
-  const rest = () => pinned ? show(...pinned) : show();
   [kind.rows, kind.columns].forEach((labels, side) => labels.forEach((label, i) => {
     const group = add(svg, "g", {tabindex: 0}), x = side ? right : 0;
-    sides[side].push(add(group, "rect", {
-      x: x, y: y(i) - PITCH / 2, width: width(labels), height: PITCH, fill: BLUE,
+    marks[side].push(add(group, "rect", {
+      x, y: y(i) - PITCH / 2, width: width(labels), height: PITCH, fill: BLUE,
     }));
     add(group, "text", {
       x: side ? right + 5 : left - 5, y: y(i) + 4, "text-anchor": side ? "start" : "end",
     }, label);
     group.onmouseenter = group.onfocus = () => show(side, i);
-    group.onmouseleave = group.onblur = rest;
-    group.onclick = () => {
-      pinned = pinned && pinned[0] === side && pinned[1] === i ? null : [side, i];
-      rest();
-    };
+    group.onmouseleave = group.onblur = () => show();
   }));
-  rest();
-}
-
-function drawMap(parent, weights) {
-  const left = width(kind.rows), top = width(kind.columns);
-  const svg = add(parent, "svg", {
-    width: left + PITCH * kind.columns.length + 5, height: top + PITCH * kind.rows.length + 5,
-  });
-  kind.rows.forEach((label, t) => add(svg, "text", {
-    x: left - 5, y: top + PITCH * t + 14, "text-anchor": "end",
-  }, label));
-  kind.columns.forEach((label, s) => add(svg, "text", {
-    transform: "translate(" + (left + PITCH * s + 14) + " " + (top - 5) + ") rotate(-90)",
-  }, label));
-  weights.forEach((row, t) => row.forEach((weight, s) => {
-    const cell = add(svg, "rect", {
-      x: left + PITCH * s, y: top + PITCH * t, width: PITCH, height: PITCH, fill: BLUE,
-      "fill-opacity": weight / 1000, stroke: "#ddd", "stroke-width": 0.5,
-    });
-    add(cell, "title", {}, kind.rows[t] + " → " + kind.columns[s] + ": " + percent(weight));
-  }));
+  show();
 }
 
 function drawSmall(parent, weights) {
@@ -143,26 +116,25 @@ function drawSmall(parent, weights) {
 }
 
 function draw() {
-  const choices = clear("kinds"), table = clear("heads"), chosen = clear("chosen");
-  kinds.forEach(one => button(choices, one === kind, () => {
-    [kind, layer, head, pinned] = [one, 0, 0, null];
-    draw();
-  }, one.title));
-  document.getElementById("reading").textContent = kind.reading;
+  const [choices, reading, table, name, chosen] = ["kinds", "reading", "heads", "name", "chosen"]
+    .map(id => document.getElementById(id));
+  for (const element of [choices, table, chosen]) element.replaceChildren();
+  for (const one of kinds) {
+    const choose = () => { [kind, layer, head] = [one, 0, 0]; };
+    addButton(choices, one === kind, choose, one.title);
+  }
+  reading.textContent = kind.reading;
   const top = add(table, "tr");
   add(top, "th");
   kind.weights[0].forEach((_, h) => add(top, "th", {}, "head " + (h + 1)));
   kind.weights.forEach((heads, n) => {
     const line = add(table, "tr");
     add(line, "th", {}, "layer " + (n + 1));
-    heads.forEach((weights, h) => drawSmall(button(
-      add(line, "td"), n === layer && h === head,
-      () => { [layer, head] = [n, h]; draw(); }), weights));
+    heads.forEach((weights, h) => drawSmall(addButton(
+      add(line, "td"), n === layer && h === head, () => { [layer, head] = [n, h]; }), weights));
   });
-  document.getElementById("name").textContent =
-    kind.title + ": layer " + (layer + 1) + ", head " + (head + 1);
+  name.textContent = kind.title + ": layer " + (layer + 1) + ", head " + (head + 1);
   drawLines(chosen, kind.weights[layer][head]);
-  drawMap(chosen, kind.weights[layer][head]);
 }
 
 draw();
@@ -179,13 +151,14 @@ def html(all_maps: Sequence[attention_weights.Maps]) -> str:
     """
     kinds = [
         {
-            "title": attention_weights.CAPTIONS[maps.kind][0],
-            "reading": attention_weights.CAPTIONS[maps.kind][1],
+            "title": title,
+            "reading": reading,
             "rows": maps.rows,
             "columns": maps.columns,
             "weights": np.rint(1000 * maps.weights).astype(int).tolist(),
         }
         for maps in all_maps
+        for title, reading in [attention_weights.CAPTIONS[maps.kind]]
     ]
     # Nothing in a token may end the script element: JSON may spell "<" as an escape.
     data = json.dumps(kinds, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,13 +17,7 @@ WIDTH = 160  # where the output is no terminal
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-    """A table as it is printed: heads and lines of text; a column of the paper is set apart.
-
-    Attributes:
-      heads: of the columns.
-      lines: as many cells each.
-      title: above the table; may be empty.
-    """
+    """A table as it is printed, under its title; a column of the paper is set apart."""
 
     heads: Sequence[str]
     lines: Sequence[Sequence[str]]
@@ -50,6 +45,12 @@ def csv_of(heads: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
+def mean_and_deviation(values: Sequence[float], digits: int) -> str:
+    """The two as a table shows them: 1.23 ± 0.45; of one value no deviation."""
+    text = f"{statistics.mean(values):.{digits}f}"
+    return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
+
+
 def _escaped(text: str) -> str:
     """Text that stays on its line and is no HTML, which Markdown would let through.
 
@@ -60,12 +61,8 @@ def _escaped(text: str) -> str:
 
 def rendered(table: Printed) -> rich.table.Table:
     """A table for the terminal; columns of numbers are flush right."""
-    shown = rich.table.Table(
-        box=rich.box.SIMPLE,
-        pad_edge=False,
-        title=rich.markup.escape(table.title) or None,
-        title_style="",
-    )
+    title = rich.markup.escape(table.title) or None
+    shown = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False, title=title, title_style="")
     columns = zip(*table.lines, strict=True) if table.lines else [()] * len(table.heads)
     for place, (head, cells) in enumerate(zip(table.heads, columns, strict=True)):
         is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
