@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import pytest
@@ -124,7 +125,7 @@ def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):
         results.Row(name, overrides, {}, {}, [])
         for name, overrides in table2.rows_for(paper_base).items()
     ]
-    found = {0: result(27.0, "TPU v5 lite"), 1: result(27.5, "TPU v5 lite")}
+    found: dict[int, Any] = {0: result(27.0, "TPU v5 lite"), 1: result(27.5, "TPU v5 lite")}
     rows[0] = results.Row(rows[0].name, rows[0].overrides, found, {}, [])
     sweep = results.Sweep("table2", paper_base, rows, tmp_path)
     compared = comparison.Comparison(sweep, table2.TABLE, {}, {}, None)

@@ -108,7 +108,7 @@ def test_eras_have_their_toolkits_peak_rates():
 
 
 def row(name, *scores):
-    found = {
+    found: dict[int, Any] = {
         seed: {
             "bleu_beyond_training": None if score is None else {"score": score},
             "bleu": {"sacrebleu_13a": {"score": score}},

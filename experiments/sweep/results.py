@@ -43,7 +43,7 @@ class Row:
 
     name: str
     overrides: Mapping[str, Any]
-    results: Mapping[int, Mapping[str, Any]]
+    results: dict[int, Mapping[str, Any]]
     failures: dict[int, str]
     stale: list[int]
     tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
