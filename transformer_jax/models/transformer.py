@@ -55,7 +55,7 @@ class Transformer(nn.Module):
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
-        """Identity: `masks` and `positions` refuse what does not suit them."""
+        """Nothing: `masks` and `positions` refuse what does not suit them."""
 
     def setup(self) -> None:
         config = self.config
