@@ -7,6 +7,7 @@ The first draws what needs no training: what position kinds do, the masks of a p
 learning rate. The second also draws, from a finished sweep of configs/toy.py, where base attends.
 """
 
+import functools
 import io
 import pathlib
 import tempfile
@@ -56,7 +57,8 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
 
     def applied(name: str, hook: str, *arguments: np.ndarray) -> np.ndarray:
         kind = positions.KINDS[name](config)
-        return np.asarray(jax.jit(lambda: kind.apply({}, *arguments, method=hook))())
+        hooked = jax.jit(functools.partial(kind.apply, {}, method=hook))
+        return np.asarray(hooked(*arguments))
 
     embedded = applied("sinusoidal", "embed", nothing, places)[0]
     bias = applied("alibi", "bias", places, places)[0, HEAD]
