@@ -6,9 +6,9 @@ import pathlib
 import pytest
 
 from tests.mutants import __main__ as mutants
-from tests.mutants import drawn, faults
+from tests.mutants import drawn
 
-LISTED = [(file, fault) for file, listed in faults.FAULTS.items() for fault in listed]
+LISTED = [(file, fault) for file, listed in mutants.FAULTS.items() for fault in listed]
 
 
 @pytest.mark.parametrize(("file", "fault"), LISTED, ids=[fault.name for _, fault in LISTED])
@@ -43,7 +43,7 @@ def test_mutants_are_drawn_of_every_module_and_meet_tests_that_exist():
     assert there <= set(drawn.COVER)
     for module in drawn.COVER:
         assert (mutants.ROOT / module).exists()
-        assert all((mutants.ROOT / file).exists() for file in drawn.tests_of(module))
+        assert all((mutants.ROOT / file).exists() for file in drawn.files_of(module))
 
 
 def test_annotations_are_told_from_what_runs():
