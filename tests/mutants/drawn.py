@@ -81,7 +81,7 @@ COVER: Mapping[str, Sequence[str]] = {
 }
 
 _CONFIG = """[cosmic-ray]
-module-path = {module}
+module-path = {modules}
 timeout = 1
 excluded-modules = []
 test-command = "true"
@@ -150,28 +150,31 @@ def draw(folder: pathlib.Path, modules: Sequence[str], sample: int, seed: int) -
     whole = folder / "whole"
     whole.mkdir(parents=True)
     listed.copy_tracked(whole)
-    found = [mutant for module in modules for mutant in mutants(whole, module)]
+    found = mutants(whole, modules)
     chosen = sorted(random.Random(seed).sample(found, min(sample, len(found))))
     print(f"{len(chosen)} of {len(found)} mutants drawn", flush=True)
     (folder / "drawn.json").write_text(json.dumps(chosen), encoding="utf-8")
 
 
-def mutants(tree: pathlib.Path, module: str) -> list[Mutant]:
-    """The mutants of a module that are not in annotations, in cosmic-ray's order."""
+def mutants(tree: pathlib.Path, modules: Sequence[str]) -> list[Mutant]:
+    """The mutants of modules that are not in annotations, in one order whoever lists them."""
     config, session = tree.parent / "cosmic-ray.toml", tree.parent / "cosmic-ray.sqlite"
-    config.write_text(_CONFIG.format(module=json.dumps(module)), encoding="utf-8")
+    config.write_text(_CONFIG.format(modules=json.dumps(modules)), encoding="utf-8")
     cosmic_ray(tree, "init", config, session)
     with contextlib.closing(sqlite3.connect(session)) as database:
         rows = database.execute(
-            "SELECT start_pos_row, start_pos_col, definition_name, operator_name, occurrence"
-            " FROM mutation_specs ORDER BY operator_name, occurrence"
+            "SELECT start_pos_row, start_pos_col, module_path, definition_name, operator_name,"
+            " occurrence FROM mutation_specs ORDER BY module_path, operator_name, occurrence"
         ).fetchall()
     session.unlink()
-    spans = list(annotations(ast.parse((tree / module).read_text(encoding="utf-8"))))
+    spans = {
+        module: list(annotations(ast.parse((tree / module).read_text(encoding="utf-8"))))
+        for module in modules
+    }
     return [
         Mutant(module, definition or "", operator, occurrence)
-        for row, column, definition, operator, occurrence in rows
-        if not any(start <= (row, column) < end for start, end in spans)
+        for row, column, module, definition, operator, occurrence in rows
+        if not any(start <= (row, column) < end for start, end in spans[module])
     ]
 
 
