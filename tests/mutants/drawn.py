@@ -36,7 +36,10 @@ COSMIC_RAY = listed.ROOT / ".venv-cosmic-ray" / "bin" / "cosmic-ray"
 SECONDS = 900  # after which tests count as having noticed
 ENOUGH = 0.85
 # What tests import of others; of ours nothing, since that is what changes.
-IMPORTED = ("flax.linen", "grain", "optax", "orbax.checkpoint", "pytest", "sacrebleu")
+IMPORTED = (
+    *("beartype", "flax.linen", "grain", "hypothesis", "jaxtyping", "ml_collections", "optax"),
+    *("orbax.checkpoint", "pytest", "rich.progress", "sacrebleu", "scipy.stats", "sentencepiece"),
+)
 
 _MODELS, _TRAINING = "transformer_jax/models/", "transformer_jax/training/"
 _DECODING, _EVALUATION = "transformer_jax/decoding/", "transformer_jax/evaluation/"
