@@ -79,30 +79,15 @@ def run(model, params, config, build=search_of):
     return tokens, np.asarray(found.scores)
 
 
-@pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "length")])
-def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind):
+def test_greedy_takes_the_likeliest_token(random_model):
     model, params = random_model
-    # As many hypotheses as there are prefixes of the greatest length: nothing is ever pruned.
-    longest = len(SOURCES[0]) + 1 + EXTRA
-    wide = decode_config((VOCABULARY - 1) ** (longest - 1), alpha, kind)
-    tokens, scores = run(model, params, wide)
+    tokens, _ = run(model, params, decode_config(1))
     for place, source in enumerate(SOURCES):
-        limit = len(source) + 1 + EXTRA
-        best, best_tokens = -math.inf, []
-        known: dict[tuple[int, ...], float] = {(): 0.0}
-        words = [word for word in range(VOCABULARY) if word != tokenizer.END]
-        for length in range(1, limit + 1):
-            prefixes = list(itertools.product(words, repeat=length - 1))
-            table = next_log_probabilities(model, params, source, prefixes)
-            longer = {}
-            for prefix, row in zip(prefixes, table, strict=True):
-                ended = (known[prefix] + row[tokenizer.END]) / penalty(length, alpha, kind)
-                if ended > best:
-                    best, best_tokens = ended, [*prefix, tokenizer.END]
-                longer |= {(*prefix, word): known[prefix] + row[word] for word in words}
-            known = longer
-        assert tokens[place] == best_tokens
-        np.testing.assert_allclose(scores[place], best, rtol=1e-4)
+        prefix = []
+        while len(prefix) < len(source) + 1 + EXTRA and tokenizer.END not in prefix:
+            table = next_log_probabilities(model, params, source, [prefix])
+            prefix.append(int(table[0].argmax()))
+        assert tokens[place][: len(prefix)] == prefix
 
 
 # Under weak opinions and a strong penalty the best hypothesis is a late one.
@@ -170,15 +155,30 @@ def plain_beam_search(model, params, source, beam_size, alpha, kind):
     return list(prefix), score / penalty(limit, alpha, kind)
 
 
-def test_greedy_takes_the_likeliest_token(random_model):
+@pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "length")])
+def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind):
     model, params = random_model
-    tokens, _ = run(model, params, decode_config(1))
+    # As many hypotheses as there are prefixes of the greatest length: nothing is ever pruned.
+    longest = len(SOURCES[0]) + 1 + EXTRA
+    wide = decode_config((VOCABULARY - 1) ** (longest - 1), alpha, kind)
+    tokens, scores = run(model, params, wide)
     for place, source in enumerate(SOURCES):
-        prefix = []
-        while len(prefix) < len(source) + 1 + EXTRA and tokenizer.END not in prefix:
-            table = next_log_probabilities(model, params, source, [prefix])
-            prefix.append(int(table[0].argmax()))
-        assert tokens[place][: len(prefix)] == prefix
+        limit = len(source) + 1 + EXTRA
+        best, best_tokens = -math.inf, []
+        known: dict[tuple[int, ...], float] = {(): 0.0}
+        words = [word for word in range(VOCABULARY) if word != tokenizer.END]
+        for length in range(1, limit + 1):
+            prefixes = list(itertools.product(words, repeat=length - 1))
+            table = next_log_probabilities(model, params, source, prefixes)
+            longer = {}
+            for prefix, row in zip(prefixes, table, strict=True):
+                ended = (known[prefix] + row[tokenizer.END]) / penalty(length, alpha, kind)
+                if ended > best:
+                    best, best_tokens = ended, [*prefix, tokenizer.END]
+                longer |= {(*prefix, word): known[prefix] + row[word] for word in words}
+            known = longer
+        assert tokens[place] == best_tokens
+        np.testing.assert_allclose(scores[place], best, rtol=1e-4)
 
 
 def test_an_unknown_penalty_lists_the_known_ones(random_model):
