@@ -33,7 +33,7 @@ from tests.mutants import __main__ as listed
 from tests.mutants import equivalent
 
 COSMIC_RAY = listed.ROOT / ".venv-cosmic-ray" / "bin" / "cosmic-ray"
-SECONDS = 900  # after which tests count as having noticed
+SECONDS = 900  # after which tests count as having noticed; see also `limits`
 ENOUGH = 0.85
 # What tests import of others; of ours nothing, since that is what changes.
 IMPORTED = (
@@ -215,7 +215,7 @@ class Copy(NamedTuple):
     def run_tests(self, files: Sequence[str]) -> warm_commands.Done:
         """Runs tests up to the first that fails; what they compile, all copies share."""
         return self.server.run(
-            *"pytest -q -x -n 0 --assert=plain -p no:cacheprovider".split(),
+            *"pytest -q -x -n 0 --assert=plain -p no:cacheprovider -p tests.mutants.limits".split(),
             *("-m", "not slow", f"--basetemp={self.tree}.tmp", *files),
         )
 
