@@ -4,7 +4,6 @@ import html
 import io
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -196,15 +195,16 @@ def page_data(content):
     return json.loads(found[1])
 
 
-def test_the_command_writes_figures_and_a_page_that_needs_nothing_else(workdir, tmp_path):
+def test_the_command_writes_figures_and_a_page_that_needs_nothing_else(server, workdir, tmp_path):
     command = [
         *(sys.executable, "-W", "error"),
         *("-W", "ignore:the load_module:DeprecationWarning"),  # of ml_collections
         *("-m", "transformer_jax.attention_maps", f"--workdir={workdir}"),
         *(f"--source={SOURCE}", f"--output={tmp_path}"),
     ]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=server.environment
+    )
     assert done.returncode == 0, done.stderr
     names = ["encoder.png", "decoder.png", "cross.png", "attention.html"]
     assert done.stdout.splitlines() == [str(tmp_path / name) for name in names]

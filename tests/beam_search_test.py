@@ -1,5 +1,6 @@
 """Decoding against exhaustive search, and against plain loops without any early stop."""
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -43,6 +44,10 @@ def random_model(request):
 SOURCES = [[4, 4, 3], [4], [3, 4]]
 
 
+every_logit = jax.jit(models.logits, static_argnums=0)
+search_of = functools.cache(beam_search.BeamSearch)
+
+
 def source_rows():
     return batching.fill([[(ids, [])] for ids in SOURCES], 4, 1).source
 
@@ -50,8 +55,10 @@ def source_rows():
 def next_log_probabilities(model, params, source, prefixes):
     """Of all continuations of prefixes of one length, by full forward passes."""
     rows = [[(source, list(prefix))] for prefix in prefixes]
-    batch = batching.fill(rows, 4, len(prefixes[0]) + 1)
-    logits = jax.jit(models.logits, static_argnums=0)(model, params, batch)[:, -1]
+    # Few shapes, since each is compiled: what follows a prefix changes nothing, nor do other rows.
+    number = next(number for number in (4, 64, 1024) if number >= len(rows))
+    batch = batching.fill(rows + rows[:1] * (number - len(rows)), 4, 4 + 1 + EXTRA)
+    logits = every_logit(model, params, batch)[: len(rows), len(prefixes[0])]
     return np.asarray(jax.nn.log_softmax(logits), np.float64)
 
 
@@ -63,8 +70,8 @@ def decode_config(beam_size, alpha=0.6, kind="gnmt"):
     return config_lib.DecodeConfig(beam_size, alpha, kind, EXTRA, 1)
 
 
-def run(model, params, config):
-    found = beam_search.BeamSearch(model, config)(params, source_rows())
+def run(model, params, config, build=search_of):
+    found = build(model, config)(params, source_rows())
     tokens = [
         row[: row.index(2) + 1] if 2 in row else row[: len(source) + 1 + EXTRA]
         for source, row in zip(SOURCES, found.tokens.tolist(), strict=True)
@@ -72,30 +79,15 @@ def run(model, params, config):
     return tokens, np.asarray(found.scores)
 
 
-@pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "length")])
-def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind):
+def test_greedy_takes_the_likeliest_token(random_model):
     model, params = random_model
-    # As many hypotheses as there are prefixes of the greatest length: nothing is ever pruned.
-    longest = len(SOURCES[0]) + 1 + EXTRA
-    wide = decode_config((VOCABULARY - 1) ** (longest - 1), alpha, kind)
-    tokens, scores = run(model, params, wide)
+    tokens, _ = run(model, params, decode_config(1))
     for place, source in enumerate(SOURCES):
-        limit = len(source) + 1 + EXTRA
-        best, best_tokens = -math.inf, []
-        known: dict[tuple[int, ...], float] = {(): 0.0}
-        words = [word for word in range(VOCABULARY) if word != tokenizer.EOS]
-        for length in range(1, limit + 1):
-            prefixes = list(itertools.product(words, repeat=length - 1))
-            table = next_log_probabilities(model, params, source, prefixes)
-            longer = {}
-            for prefix, row in zip(prefixes, table, strict=True):
-                ended = (known[prefix] + row[tokenizer.EOS]) / penalty(length, alpha, kind)
-                if ended > best:
-                    best, best_tokens = ended, [*prefix, tokenizer.EOS]
-                longer |= {(*prefix, word): known[prefix] + row[word] for word in words}
-            known = longer
-        assert tokens[place] == best_tokens
-        np.testing.assert_allclose(scores[place], best, rtol=1e-4)
+        prefix = []
+        while len(prefix) < len(source) + 1 + EXTRA and tokenizer.EOS not in prefix:
+            table = next_log_probabilities(model, params, source, [prefix])
+            prefix.append(int(table[0].argmax()))
+        assert tokens[place][: len(prefix)] == prefix
 
 
 # Under weak opinions and a strong penalty the best hypothesis is a late one.
@@ -133,7 +125,7 @@ def test_sentences_that_leave_the_batch_and_caches_that_grow_change_nothing(
     monkeypatch.setattr(
         beam_search, "_lengthened", lambda beam: longer.append(beam) or lengthened(beam)
     )
-    again, scores_again = run(model, params, config)
+    again, scores_again = run(model, params, config, beam_search.BeamSearch)
     assert again == tokens
     np.testing.assert_allclose(scores_again, scores, rtol=1e-5)
     assert kept, "no sentence left"
@@ -163,15 +155,30 @@ def plain_beam_search(model, params, source, beam_size, alpha, kind):
     return list(prefix), score / penalty(limit, alpha, kind)
 
 
-def test_greedy_takes_the_likeliest_token(random_model):
+@pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "length")])
+def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind):
     model, params = random_model
-    tokens, _ = run(model, params, decode_config(1))
+    # As many hypotheses as there are prefixes of the greatest length: nothing is ever pruned.
+    longest = len(SOURCES[0]) + 1 + EXTRA
+    wide = decode_config((VOCABULARY - 1) ** (longest - 1), alpha, kind)
+    tokens, scores = run(model, params, wide)
     for place, source in enumerate(SOURCES):
-        prefix = []
-        while len(prefix) < len(source) + 1 + EXTRA and tokenizer.EOS not in prefix:
-            table = next_log_probabilities(model, params, source, [prefix])
-            prefix.append(int(table[0].argmax()))
-        assert tokens[place][: len(prefix)] == prefix
+        limit = len(source) + 1 + EXTRA
+        best, best_tokens = -math.inf, []
+        known: dict[tuple[int, ...], float] = {(): 0.0}
+        words = [word for word in range(VOCABULARY) if word != tokenizer.EOS]
+        for length in range(1, limit + 1):
+            prefixes = list(itertools.product(words, repeat=length - 1))
+            table = next_log_probabilities(model, params, source, prefixes)
+            longer = {}
+            for prefix, row in zip(prefixes, table, strict=True):
+                ended = (known[prefix] + row[tokenizer.EOS]) / penalty(length, alpha, kind)
+                if ended > best:
+                    best, best_tokens = ended, [*prefix, tokenizer.EOS]
+                longer |= {(*prefix, word): known[prefix] + row[word] for word in words}
+            known = longer
+        assert tokens[place] == best_tokens
+        np.testing.assert_allclose(scores[place], best, rtol=1e-4)
 
 
 def test_an_unknown_penalty_lists_the_known_ones(random_model):

@@ -1,11 +1,14 @@
 """The list of faults fits the code."""
 
+import ast
+import pathlib
+
 import pytest
 
 from tests.mutants import __main__ as mutants
-from tests.mutants import faults
+from tests.mutants import drawn
 
-LISTED = [(file, fault) for file, listed in faults.FAULTS.items() for fault in listed]
+LISTED = [(file, fault) for file, listed in mutants.FAULTS.items() for fault in listed]
 
 
 @pytest.mark.parametrize(("file", "fault"), LISTED, ids=[fault.name for _, fault in LISTED])
@@ -25,3 +28,27 @@ def test_the_tests_that_faults_name_exist():
         mutants.ROOT, "--collect-only", "-n", "0", *sorted({fault.tests for _, fault in LISTED})
     )
     assert code == 0, output
+
+
+def test_mutants_are_drawn_of_every_module_and_meet_tests_that_exist():
+    folders = {pathlib.PurePath(module).parent for module in drawn.COVER} - {
+        pathlib.PurePath("experiments/analysis")  # of which significance alone is drawn from
+    }
+    there = {
+        path.relative_to(mutants.ROOT).as_posix()
+        for folder in folders
+        for path in (mutants.ROOT / folder).glob("*.py")
+        if path.read_text(encoding="utf-8").count("\n") > 2
+    }
+    assert there <= set(drawn.COVER)
+    for module in drawn.COVER:
+        assert (mutants.ROOT / module).exists()
+        assert all((mutants.ROOT / file).exists() for file in drawn.files_of(module))
+
+
+def test_annotations_are_told_from_what_runs():
+    source = "def f(x: int | None = 1 + 2) -> a.B:\n    y: str | int = x | 3\n"
+    found = [
+        source.splitlines()[a[0] - 1][a[1] : b[1]] for a, b in drawn.annotations(ast.parse(source))
+    ]
+    assert sorted(found) == ["a.B", "int | None", "str | int"]

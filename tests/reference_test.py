@@ -118,7 +118,8 @@ class Reference:
     ids=str,
 )
 def test_logits_and_gradients_are_the_papers_equations(make_config, monkeypatch, overrides, kept):
-    config = make_config(overrides).model
+    layers = {"model.num_layers": 1 if overrides else 2}
+    config = make_config({**layers, **overrides}).model
     model = models.build(config, VOCABULARY)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
     init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))

@@ -157,7 +157,7 @@ WATCHED = textwrap.dedent("""
 """)
 
 
-def watched(folder, *arguments):
+def watched(server, folder, *arguments):
     return subprocess.run(
         [sys.executable, "-c", WATCHED, str(folder), *arguments],
         input="A dog sleeps.\n",
@@ -165,38 +165,35 @@ def watched(folder, *arguments):
         text=True,
         check=False,
         cwd=ROOT,
+        env=server.environment,
     )
 
 
 @pytest.mark.parametrize("name", ["config.pkl", "config.py"])
-def test_the_watch_sees_what_is_opened(tmp_path, name):
+def test_the_watch_sees_what_is_opened(server, tmp_path, name):
     plant(tmp_path, tmp_path / "it ran")
-    done = watched(tmp_path, "pickle" if name.endswith("pkl") else "tokenize", str(tmp_path / name))
+    reader = "pickle" if name.endswith("pkl") else "tokenize"
+    done = watched(server, tmp_path, reader, str(tmp_path / name))
     assert done.returncode == 1
     assert f"opens {tmp_path / name}" in done.stderr
     assert not (tmp_path / "it ran").exists()
 
 
-def test_a_checkpoint_with_something_planted_is_refused_and_nothing_is_run(trained, tmp_path):
+def test_a_checkpoint_with_something_planted_is_refused_and_nothing_is_run(
+    server, trained, tmp_path
+):
     run, marker = tmp_path / "run", tmp_path / "it ran"
     shutil.copytree(trained, run)
     (newest,) = (path.parent for path in (run / "checkpoints").glob("*/manifest.json"))
     plant(newest / "state", marker)
-    done = subprocess.run(
-        [sys.executable, "-m", "transformer_jax.translate", f"--workdir={run}"],
-        input="A dog sleeps.\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert done.returncode == 2
+    done = server.run("transformer_jax.translate", f"--workdir={run}", stdin=b"A dog sleeps.\n")
+    assert done.code == 2
     assert "was not there when it was written" in done.stderr
     assert not marker.exists()
 
 
 @pytest.mark.parametrize("command", ["resume", "translate", "report"])
-def test_nothing_in_a_run_or_sweep_is_run(trained, commands_cache, tmp_path, command):
+def test_nothing_in_a_run_or_sweep_is_run(server, trained, commands_cache, tmp_path, command):
     folder, marker = tmp_path / "sweep", tmp_path / "it ran"
     run = folder / "base" / "seed0"
     shutil.copytree(trained, run)
@@ -213,7 +210,7 @@ def test_nothing_in_a_run_or_sweep_is_run(trained, commands_cache, tmp_path, com
         "translate": ["transformer_jax.translate", f"--workdir={run}"],
         "report": ["experiments.report", f"--workdir={folder}"],
     }[command]
-    done = watched(folder, *arguments)
+    done = watched(server, folder, *arguments)
     assert done.returncode == 0, done.stderr
     assert not marker.exists()
     expected = {"resume": run / "result.json", "report": folder / "table3.md"}

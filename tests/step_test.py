@@ -17,7 +17,7 @@ PAIR = ([5, 9, 7], [8, 6, 4, 9])
 @pytest.fixture
 def loss_of(make_config):
     """A function from step, rows and dropout rate to the loss of a step of two parts."""
-    config = make_config({"train.accumulation_steps": 2})
+    config = make_config({"model.num_layers": 1, "train.accumulation_steps": 2})
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, 20)
     advance = step_lib.make_step(model, config, mesh)

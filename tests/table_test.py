@@ -1,7 +1,6 @@
 """A table is one object: a new one is one file, and no other file knows its name."""
 
 import csv
-import os
 import subprocess
 import sys
 
@@ -63,7 +62,7 @@ def floor(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_new_module_is_a_new_table_with_its_columns_title_seeds_and_sections(tmp_path):
+def test_a_new_module_is_a_new_table_with_its_columns_title_seeds_and_sections(server, tmp_path):
     (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
     workdir = tmp_path / "sweep"
 
@@ -73,7 +72,7 @@ def test_a_new_module_is_a_new_table_with_its_columns_title_seeds_and_sections(t
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "COLUMNS": "200", "JAX_PLATFORMS": "cpu"},
+            env={**server.environment, "COLUMNS": "200"},
         )
         assert done.returncode == 0, done.stderr
 

@@ -1,6 +1,6 @@
 """Laws of the whole model, and the paper's parameter counts."""
 
-from functools import partial
+import functools
 
 import flax.linen as nn
 import jax
@@ -42,23 +42,35 @@ VARIANTS = [
     {"model.architecture": "conv"},
     {"model.architecture": "conv", "model.kernel_size": 4, "model.position": "learned"},
 ]
+# One layer shows what a kind does; what layers do to each other, these show.
+DEEP = [
+    {},
+    {"model.window": 2, "model.attention_pattern": "interleaved", "model.global_every": 2},
+    {"model.architecture": "rnn", "model.position": "none"},
+    {"model.architecture": "conv"},
+]
 every_variant = pytest.mark.parametrize("overrides", VARIANTS, ids=str)
 
 
 @pytest.fixture
 def make_model(make_config):
     def make(overrides):
-        model = models.build(make_config(overrides).model, VOCABULARY)
-        example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-        init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
-        params = init(jax.random.key(1))
-        # Normalisation starts as the identity, which could hide a mistake.
-        noise = iter(jax.random.split(jax.random.key(2), 1000))
-        return model, jax.tree.map(
-            lambda x: x + 0.1 * jax.random.normal(next(noise), x.shape), params
-        )
+        layers = {"model.num_layers": 2 if overrides in DEEP else 1}
+        model = models.build(make_config({**layers, **overrides}).model, VOCABULARY)
+        return model, parameters(model)
 
     return make
+
+
+@functools.cache
+def parameters(model):
+    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
+    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
+    # Normalisation starts as the identity, which could hide a mistake.
+    rng = np.random.default_rng(2)
+    return jax.tree.map(
+        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), init(jax.random.key(1))
+    )
 
 
 def sentence(seed, length):
@@ -80,7 +92,7 @@ def test_future_target_tokens_do_not_change_logits(make_model, overrides):
     before = logits(model, params, [[(source, target)]])
     changed = [*target[:4], *sentence(9, 3)]
     after = logits(model, params, [[(source, changed)]])
-    # Position t reads BOS and target[:t].
+    # Position t reads the start token and target[:t].
     np.testing.assert_array_equal(before[0, :5], after[0, :5])
     assert np.abs(before[0, 5:8] - after[0, 5:8]).max() > 1e-3
 
@@ -102,10 +114,10 @@ def test_cached_decoding_equals_the_full_forward_pass(make_model, overrides):
     model, params = make_model(overrides)
     source, _ = PAIRS[0]
     targets = [sentence(5, 6), sentence(6, 6)]
-    full = np.stack([logits(model, params, [[(source, target)]], 6, 7)[0] for target in targets])
-    row = batching.fill([[(source, [])]], 6, 1).source
+    full = np.stack([logits(model, params, [[(source, target)]], 9, 10)[0] for target in targets])
+    row = batching.fill([[(source, [])]], 9, 1).source
     state = jax.jit(lambda row: model.apply(params, row, 2, 7, method="prefill"))(row)
-    decode_step = jax.jit(partial(model.apply, method="decode_step"))
+    decode_step = jax.jit(functools.partial(model.apply, method="decode_step"))
     chosen = [0, 1]
     for index in range(7):
         tokens = [[1 if index == 0 else targets[hypothesis][index - 1] for hypothesis in chosen]]
@@ -119,7 +131,7 @@ def test_cached_decoding_equals_the_full_forward_pass(make_model, overrides):
 
 @pytest.mark.parametrize(("kind", "tables"), [("learned", 1), ("t5", 2), ("alibi", 0)])
 def test_a_position_kinds_parameters_stand_once_in_a_stack(make_model, kind, tables):
-    _, params = make_model({"model.position": kind})
+    _, params = make_model({"model.position": kind, "model.num_layers": 2})
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(params)]
     # Embeddings of both stacks share one; what acts on attention has one in each stack.
     assert sum("table" in path for path in paths) == tables
@@ -138,7 +150,7 @@ def test_word_order_is_invisible_to_an_encoder_without_positions(make_model):
 
 def test_bfloat16_stays_close_to_float32(make_model):
     model, params = make_model({})
-    half, _ = make_model({"model.compute_dtype": "bfloat16"})
+    half, _ = make_model({"model.compute_dtype": "bfloat16", "model.num_layers": 2})
     exact = logits(model, params, [PAIRS])
     rounded = logits(half, params, [PAIRS]).astype(np.float32)
     real = np.abs(exact).max()

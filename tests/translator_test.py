@@ -66,7 +66,7 @@ def test_weights_are_cast_once_and_change_no_translation(make_config, name):
     overrides = CASES[name]
     if "model.architecture" in overrides and name != "conv":
         overrides = {**overrides, "model.position": "none"}
-    config = make_config({**overrides, "model.compute_dtype": "bfloat16"})
+    config = make_config({**overrides, "model.num_layers": 1, "model.compute_dtype": "bfloat16"})
     model = models.build(config.model, 50)
     row = sequences.Sequences(*(jnp.array([x]) for x in ([5, 6, 7, 2], [1] * 4, [0, 1, 2, 3])))
     params = jax.jit(lambda key: nn.unbox(model.init(key, row, row)))(jax.random.key(0))

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, final
 
 SECONDS = 300  # after which a command is killed: bad input must not hang
@@ -44,11 +44,20 @@ class Server:
       environment: in which they run, for those that must be a process of their own.
     """
 
-    def __init__(self, compiled: pathlib.Path) -> None:
+    def __init__(
+        self,
+        compiled: pathlib.Path,
+        imports: Sequence[str] = SHARED,
+        folder: pathlib.Path | None = None,
+        seconds: int = SECONDS,
+    ) -> None:
         """Starts the server.
 
         Args:
           compiled: where compiled programs are kept.
+          imports: what it has imported when a command begins.
+          folder: where commands run, and from which they import; by default the current one.
+          seconds: after which a command is killed.
         """
         self.environment = {
             **os.environ,
@@ -58,7 +67,8 @@ class Server:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", __name__, str(seconds), *imports],
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.environment,
@@ -96,22 +106,22 @@ class Server:
             return Done(code, (folder / "stdout").read_bytes(), stderr)
 
 
-def _serve() -> None:
+def _serve(seconds: int, imports: Sequence[str]) -> None:
     warnings.filterwarnings("ignore", "os.fork")  # no thread of JAX runs before its first device
-    for name in SHARED:
+    for name in imports:
         importlib.import_module(name)
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
         if not child:
-            os._exit(_become(request))
+            os._exit(_become(request, seconds))
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _become(request: dict[str, Any]) -> int:
+def _become(request: dict[str, Any], seconds: int) -> int:
     """Runs a command with its files as standard input, output and error; returns its exit code."""
-    signal.alarm(SECONDS)
+    signal.alarm(seconds)
     os.environ.update(request["environment"])
     folder = pathlib.Path(request["folder"])
     for number, (name, mode) in enumerate(
@@ -138,4 +148,4 @@ def _become(request: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(int(sys.argv[1]), sys.argv[2:])

@@ -16,10 +16,11 @@ import sys
 import tempfile
 import time
 
-from tests.mutants import faults
+from tests.mutants import faults, model_faults
 
 ROOT = pathlib.Path(__file__).parents[2]
 AT_ONCE = 2
+FAULTS = {**faults.FAULTS, **model_faults.FAULTS}
 
 # The project is installed as editable: the copy must be what is imported.
 _RUN = """
@@ -83,7 +84,7 @@ def main() -> None:
     pattern = parser.parse_args().only
     chosen = [
         (file, fault)
-        for file, listed in faults.FAULTS.items()
+        for file, listed in FAULTS.items()
         for fault in listed
         if fnmatch.fnmatch(fault.name, pattern)
     ]

@@ -1,15 +1,19 @@
 """Draws mutants of the library and counts how many of them some test kills.
 
-  python -m tests.mutants.drawn --sample=200 --seed=0 [--only='*/training/*']
+  python -m tests.mutants.drawn --sample=200 --seed=0 [--only='*/training/*'] [--again]
 
-cosmic-ray names every mutant of the modules in COVER; of all of them a sample is drawn, and each is
-put into a copy, where the tests of its module run. Called again, it goes on. Mutants of annotations
-are left out: almost all of them die at the import, which shows nothing.
+cosmic-ray names every mutant of the modules in COVER; of all of them a sample is drawn. Each is put
+into a copy, where the quick tests of its module run up to the first that fails, in a fork of a
+process that has imported JAX. Called again, it goes on where it was; with --again it also tries the
+survivors once more, by the tests as they are now. Mutants of annotations are left out: almost all
+of them die at the import, which shows nothing.
 """
 
 import argparse
 import ast
 import concurrent.futures
+import contextlib
+import difflib
 import fnmatch
 import json
 import pathlib
@@ -20,31 +24,43 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from tests import warm_commands
 from tests.mutants import __main__ as listed
+from tests.mutants import equivalent
 
 COSMIC_RAY = listed.ROOT / ".venv-cosmic-ray" / "bin" / "cosmic-ray"
-SECONDS = 900  # after which tests count as having noticed
+SECONDS = 900  # after which tests count as having noticed; see also `limits`
 ENOUGH = 0.85
+# What tests import of others; of ours nothing, since that is what changes.
+IMPORTED = (
+    *("beartype", "flax.linen", "grain", "hypothesis", "jaxtyping", "ml_collections", "optax"),
+    *("orbax.checkpoint", "pytest", "rich.progress", "sacrebleu", "scipy.stats", "sentencepiece"),
+)
 
 _MODELS, _TRAINING = "transformer_jax/models/", "transformer_jax/training/"
 _DECODING, _EVALUATION = "transformer_jax/decoding/", "transformer_jax/evaluation/"
-_WHOLE = ("reference", "transformer")
-# Each module's tests, those that are quick and near it first.
+_WHOLE = ("reference", "transformer[not architecture]")
+_OTHERS = ("recurrent", "transformer[architecture]")
+# Each module's tests, those that are quick and near it first; in brackets which of a file's.
 COVER: Mapping[str, Sequence[str]] = {
-    _MODELS + "__init__.py": ("config", "recurrent", *_WHOLE),
+    _MODELS + "__init__.py": ("interface", *_OTHERS),
     _MODELS + "attention.py": ("attention", *_WHOLE),
-    _MODELS + "convolutional.py": ("recurrent", "transformer"),
+    _MODELS + "convolutional.py": _OTHERS,
     _MODELS + "dropout.py": _WHOLE,
     _MODELS + "embedding.py": _WHOLE,
+    _MODELS + "interface.py": ("interface",),
     _MODELS + "kernels.py": ("attention",),
     _MODELS + "layers.py": _WHOLE,
     _MODELS + "masks.py": ("attention", *_WHOLE),
-    _MODELS + "positions.py": ("positions", *_WHOLE),
+    _MODELS + "positions.py": ("positions", "reference", "transformer[position]"),
     _MODELS + "products.py": ("products", *_WHOLE),
-    _MODELS + "recurrent.py": ("recurrent", "transformer"),
-    _MODELS + "recurrent_cells.py": ("recurrent", "transformer"),
+    _MODELS + "recurrent.py": _OTHERS,
+    _MODELS + "recurrent_attention.py": _OTHERS,
+    _MODELS + "recurrent_cells.py": _OTHERS,
     _MODELS + "transformer.py": _WHOLE,
     _TRAINING + "checkpoint.py": ("checkpoint", "averaging", "bucket", "runs"),
     _TRAINING + "fitting.py": ("memory",),
@@ -64,13 +80,22 @@ COVER: Mapping[str, Sequence[str]] = {
 }
 
 _CONFIG = """[cosmic-ray]
-module-path = {module}
-timeout = {seconds}
+module-path = {modules}
+timeout = 1
 excluded-modules = []
-test-command = {command}
+test-command = "true"
 [cosmic-ray.distributor]
 name = "local"
 """
+
+
+class Mutant(NamedTuple):
+    """One change, by cosmic-ray's names."""
+
+    module: str
+    definition: str
+    operator: str
+    occurrence: int
 
 
 def main() -> int:
@@ -80,76 +105,76 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--folder", default="runs/mutants", help="where it is kept how far it got")
     parser.add_argument("--only", default="*", help="modules that match this shell pattern")
+    parser.add_argument("--at_once", type=int, default=listed.AT_ONCE, help="tests at a time")
+    parser.add_argument("--again", action="store_true", help="try survivors once more")
     arguments = parser.parse_args()
     modules = fnmatch.filter(COVER, arguments.only)
     if not modules:
         parser.error(f"no module is called {arguments.only}")
     name = f"{arguments.sample} {arguments.seed} {arguments.only}"
     folder = pathlib.Path(arguments.folder, re.sub(r"\W+", "-", name)).absolute()
-    if not (folder / "drawn").exists():
+    if not (folder / "drawn.json").exists():
         draw(folder, modules, arguments.sample, arguments.seed)
-    trees: queue.SimpleQueue[pathlib.Path] = queue.SimpleQueue()
-    for place in range(listed.AT_ONCE):
-        tree = folder / f"tree{place}"
-        shutil.copytree(folder / "whole", tree, dirs_exist_ok=True)  # a kill may have left a mutant
-        trees.put(tree)
-    drawn = [module for module in modules if session_of(folder, module).exists()]
-    with concurrent.futures.ThreadPoolExecutor(listed.AT_ONCE) as pool:
-        for done in [pool.submit(try_all, folder, module, trees) for module in drawn]:
-            done.result()
-    return report(folder, drawn)
+    drawn = [Mutant(*each) for each in json.loads((folder / "drawn.json").read_text("utf-8"))]
+    for module in {mutant.module for mutant in drawn}:
+        if (listed.ROOT / module).read_bytes() != (folder / "whole" / module).read_bytes():
+            sys.exit(f"{module} has changed since mutants of it were drawn: remove {folder}")
+    listed.copy_tracked(folder / "whole")
+    if arguments.again:
+        keep(folder, [result for result in results(folder) if result["killed"]])
+    done = {tuple(result["mutant"]) for result in results(folder)}
+    try_all(folder, [mutant for mutant in drawn if mutant not in done], arguments.at_once)
+    require_sound(folder, results(folder))
+    return report(results(folder))
+
+
+def files_of(module: str) -> list[str]:
+    """The files of a module's tests."""
+    return [f"tests/{entry.partition('[')[0]}_test.py" for entry in COVER[module]]
 
 
 def tests_of(module: str) -> list[str]:
-    """The files of a module's tests."""
-    return [f"tests/{name}_test.py" for name in COVER[module]]
-
-
-def session_of(folder: pathlib.Path, module: str) -> pathlib.Path:
-    """Where cosmic-ray keeps a module's mutants and what became of them."""
-    return folder / f"{module.removesuffix('.py').replace('/', '.')}.sqlite"
+    """Pytest's arguments for a module's tests."""
+    chosen = []
+    for entry in COVER[module]:
+        name, _, which = entry.rstrip("]").partition("[")
+        if which:
+            chosen.append(f"(not {name}_test or {which})")
+    return [*files_of(module), "-k", " and ".join(chosen)]
 
 
 def draw(folder: pathlib.Path, modules: Sequence[str], sample: int, seed: int) -> None:
-    """Lists all mutants, and leaves those that are drawn."""
+    """Lists all mutants, and writes down those that are drawn."""
     shutil.rmtree(folder, ignore_errors=True)
     whole = folder / "whole"
     whole.mkdir(parents=True)
     listed.copy_tracked(whole)
-    found: list[tuple[str, str]] = []
-    for module in modules:
-        files = tests_of(module)
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-        config = session_of(folder, module).with_suffix(".toml")
-        text = _CONFIG.format(
-            module=json.dumps(module),
-            seconds=SECONDS,
-            command=json.dumps(" ".join(command + files)),
-        )
-        config.write_text(text, encoding="utf-8")
-        cosmic_ray(whole, "init", config, session_of(folder, module))
-        found += [(module, job) for job in mutants(session_of(folder, module), whole / module)]
-    chosen = set(random.Random(seed).sample(found, min(sample, len(found))))
-    for module in modules:
-        jobs = [job for name, job in chosen if name == module]
-        keep(session_of(folder, module), jobs)
-    files = sorted({file for module, _ in chosen for file in tests_of(module)})
-    code, output = listed.run_tests(whole, "-n", str(listed.AT_ONCE), *files)
-    if code:
-        sys.exit(f"{output}\nthese tests fail without any mutant")
+    found = mutants(whole, modules)
+    chosen = sorted(random.Random(seed).sample(found, min(sample, len(found))))
     print(f"{len(chosen)} of {len(found)} mutants drawn", flush=True)
-    (folder / "drawn").touch()
+    (folder / "drawn.json").write_text(json.dumps(chosen), encoding="utf-8")
 
 
-def mutants(session: pathlib.Path, source: pathlib.Path) -> list[str]:
-    """The mutants that are not in annotations, in one order whoever lists them."""
-    spans = list(annotations(ast.parse(source.read_text(encoding="utf-8"))))
-    with sqlite3.connect(session) as database:
+def mutants(tree: pathlib.Path, modules: Sequence[str]) -> list[Mutant]:
+    """The mutants of modules that are not in annotations, in one order whoever lists them."""
+    config, session = tree.parent / "cosmic-ray.toml", tree.parent / "cosmic-ray.sqlite"
+    config.write_text(_CONFIG.format(modules=json.dumps(modules)), encoding="utf-8")
+    cosmic_ray(tree, "init", config, session)
+    with contextlib.closing(sqlite3.connect(session)) as database:
         rows = database.execute(
-            "SELECT start_pos_row, start_pos_col, job_id FROM mutation_specs"
-            " ORDER BY operator_name, operator_args, occurrence"
+            "SELECT start_pos_row, start_pos_col, module_path, definition_name, operator_name,"
+            " occurrence FROM mutation_specs ORDER BY module_path, operator_name, occurrence"
         ).fetchall()
-    return [job for row, column, job in rows if not any(a <= (row, column) < b for a, b in spans)]
+    session.unlink()
+    spans = {
+        module: list(annotations(ast.parse((tree / module).read_text(encoding="utf-8"))))
+        for module in modules
+    }
+    return [
+        Mutant(module, definition or "", operator, occurrence)
+        for row, column, module, definition, operator, occurrence in rows
+        if not any(start <= (row, column) < end for start, end in spans[module])
+    ]
 
 
 def annotations(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -162,59 +187,126 @@ def annotations(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int
                 yield (found.lineno, found.col_offset), end
 
 
-def keep(session: pathlib.Path, jobs: Sequence[str]) -> None:
-    """Leaves these mutants in a session, and no session without any."""
-    if not jobs:
-        session.unlink()
-        return
-    marks = ",".join("?" * len(jobs))
-    with sqlite3.connect(session) as database:
-        for table in ("mutation_specs", "work_items"):
-            database.execute(f"DELETE FROM {table} WHERE job_id NOT IN ({marks})", jobs)
-
-
-def try_all(folder: pathlib.Path, module: str, trees: queue.SimpleQueue[pathlib.Path]) -> None:
-    """Runs what is left to run of a module's mutants, in a tree that no other uses."""
-    tree, session = trees.get(), session_of(folder, module)
-    try:
-        total, left = counts(session)
-        if left:
-            cosmic_ray(tree, "exec", session.with_suffix(".toml"), session)
-        print(f"{module}: {total} mutants tried", flush=True)
-    finally:
-        trees.put(tree)
-
-
-def counts(session: pathlib.Path) -> tuple[int, int]:
-    """How many mutants there are, and how many of them have not been tried."""
-    with sqlite3.connect(session) as database:
-        (total,) = database.execute("SELECT COUNT(*) FROM work_items").fetchone()
-        (tried,) = database.execute("SELECT COUNT(*) FROM work_results").fetchone()
-    return total, total - tried
-
-
 def cosmic_ray(tree: pathlib.Path, *arguments: object) -> None:
     """Runs cosmic-ray in a copy."""
     subprocess.run([COSMIC_RAY, *map(str, arguments)], cwd=tree, check=True)
 
 
-def report(folder: pathlib.Path, modules: Sequence[str]) -> int:
+@contextlib.contextmanager
+def copy(folder: pathlib.Path, place: int) -> Iterator["Copy"]:
+    """A copy of the whole, and a server of commands in it."""
+    tree = folder / f"tree{place}"
+    shutil.rmtree(tree, ignore_errors=True)  # a kill may have left a mutant
+    shutil.copytree(folder / "whole", tree)
+    with warm_commands.Server(folder / "compiled", IMPORTED, tree, SECONDS) as server:
+        yield Copy(tree, server)
+
+
+class Copy(NamedTuple):
+    """Where one mutant after another is tried."""
+
+    tree: pathlib.Path
+    server: warm_commands.Server
+
+    def run_tests(self, files: Sequence[str]) -> warm_commands.Done:
+        """Runs tests up to the first that fails; what they compile, all copies share."""
+        return self.server.run(
+            *"pytest -q -x -n 0 --assert=plain -p no:cacheprovider -p tests.mutants.limits".split(),
+            *("-m", "not slow", f"--basetemp={self.tree}.tmp", *files),
+        )
+
+    def attempt(self, mutant: Mutant) -> dict[str, Any]:
+        """Whether a test kills the mutant, and by what."""
+        path, start = self.tree / mutant.module, time.monotonic()
+        text = path.read_text(encoding="utf-8")
+        cosmic_ray(self.tree, "apply", mutant.module, mutant.operator, mutant.occurrence)
+        changed = path.read_text(encoding="utf-8")
+        forget_compiled(path)
+        try:
+            done = self.run_tests(tests_of(mutant.module))
+        finally:
+            path.write_text(text, encoding="utf-8")
+            forget_compiled(path)
+        output = done.stdout.decode(errors="replace")
+        assert changed != text, mutant
+        assert done.code != 5, output  # no test ran
+        failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
+        return {
+            "mutant": mutant,
+            "killed": done.code != 0,
+            "by": failed.group(1) if failed else f"exit code {done.code}",
+            "seconds": round(time.monotonic() - start, 1),
+            "diff": difference(text, changed),
+        }
+
+
+def forget_compiled(path: pathlib.Path) -> None:
+    """Python knows bytecode by its source's size and second, which two mutants may share."""
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        compiled.unlink()
+
+
+def difference(one: str, other: str) -> list[str]:
+    """The lines that differ, each with its sign."""
+    lines = difflib.unified_diff(one.splitlines(), other.splitlines(), n=0, lineterm="")
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def try_all(folder: pathlib.Path, left: Sequence[Mutant], at_once: int) -> None:
+    """Tries mutants side by side, and writes down what became of each."""
+    with contextlib.ExitStack() as stack:
+        copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        for place in range(min(at_once, len(left))):
+            copies.put(stack.enter_context(copy(folder, place)))
+
+        def attempt(mutant: Mutant) -> dict[str, Any]:
+            mine = copies.get()
+            try:
+                return mine.attempt(mutant)
+            finally:
+                copies.put(mine)
+
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            for done in concurrent.futures.as_completed([pool.submit(attempt, m) for m in left]):
+                result = done.result()
+                keep(folder, [*results(folder), result])
+                word = "killed" if result["killed"] else "SURVIVES"
+                print(f"{word:8} {result['seconds']:4.0f} s  {result['diff'][-1]}", flush=True)
+
+
+def require_sound(folder: pathlib.Path, found: Sequence[Mapping[str, Any]]) -> None:
+    """Exits if a test that killed a mutant fails without any."""
+    killers = sorted({result["by"] for result in found if "::" in result["by"]})
+    with copy(folder, 0) as plain:
+        done = plain.run_tests(killers)
+    if done.code:
+        sys.exit(f"{done.stdout.decode()}\nthese tests kill mutants, but fail without any")
+
+
+def results(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """What became of the mutants that have been tried."""
+    path = folder / "results.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else []
+
+
+def keep(folder: pathlib.Path, found: Sequence[Mapping[str, Any]]) -> None:
+    """Writes results down, all or nothing."""
+    (folder / "results.new").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    (folder / "results.new").replace(folder / "results.json")
+
+
+def report(found: Sequence[Mapping[str, Any]]) -> int:
     """Prints each survivor's change and the share that was killed; returns the exit code."""
-    total = survived = 0
-    for module in modules:
-        with sqlite3.connect(session_of(folder, module)) as database:
-            rows = database.execute(
-                "SELECT definition_name, operator_name, test_outcome, diff FROM mutation_specs"
-                " JOIN work_results USING (job_id)"
-            ).fetchall()
-        for definition, operator, outcome, diff in rows:
-            total += 1
-            if outcome != "KILLED":
-                survived += 1
-                print(f"\nSURVIVES: {module}, {definition}, {operator}\n{diff}")
-    killed = total - survived
-    print(f"\n{killed} of {total} mutants killed: {100 * killed / total:.1f}%")
-    return int(killed < ENOUGH * total)
+    survivors = [result for result in found if not result["killed"]]
+    for result in survivors:
+        module, definition, operator, _ = result["mutant"]
+        lines = "\n".join(result["diff"])
+        why = equivalent.why(module, result["diff"])
+        word = f"EQUIVALENT ({why})" if why else "SURVIVES"
+        print(f"\n{word}: {module}, {definition}, {operator}\n{lines}")
+    killed = len(found) - len(survivors)
+    print(f"\n{killed} of {len(found)} mutants killed: {100 * killed / len(found):.1f}%")
+    return int(killed < ENOUGH * len(found))
 
 
 if __name__ == "__main__":
