@@ -43,9 +43,9 @@ class Row:
 
     name: str
     overrides: Mapping[str, Any]
-    results: dict[int, Mapping[str, Any]]
-    failures: dict[int, str]
-    stale: list[int]
+    results: Mapping[int, Mapping[str, Any]]
+    failures: Mapping[int, str]
+    stale: Sequence[int]
     tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
 
     def of(self, field: str) -> list[Any]:
@@ -223,19 +223,21 @@ def _require_rows(
 def _read_row(
     workdir: pathlib.Path, base: config_lib.Config, name: str, overrides: Mapping[str, Any]
 ) -> Row:
-    row = Row(name, overrides, {}, {}, [])
+    found: dict[int, Mapping[str, Any]] = {}
+    failures: dict[int, str] = {}
+    stale: list[int] = []
     for seed, folder in seed_folders(workdir, name):
         config = config_lib.replace(base, {**overrides, "train.seed": seed})
         if (folder / "run.json").exists():  # before anything claimed it, it may be any run's
             record = run_folder.read_record(folder)
             if record["config_hash"] != config_lib.fingerprint(config, record["digests"]):
-                row.stale.append(seed)
+                stale.append(seed)
                 continue
         if (folder / "result.json").exists():
-            row.results[seed] = run_folder.read_result(folder)
+            found[seed] = run_folder.read_result(folder)
         elif (folder / "failure.json").exists():
-            row.failures[seed] = run_folder.read_error(folder)
-    return row
+            failures[seed] = run_folder.read_error(folder)
+    return Row(name, overrides, found, failures, stale)
 
 
 def seed_folders(workdir: pathlib.Path, row: str) -> list[tuple[int, pathlib.Path]]:
