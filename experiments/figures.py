@@ -4,7 +4,8 @@
   python -m experiments.figures --output=docs --workdir=runs/toy
 
 The first draws what needs no training: what position kinds do, the masks of a packed row, and the
-learning rate. The second also draws, from a finished sweep of configs/toy.py, where base attends.
+learning rate. The second also draws, from a finished sweep of configs/toy.py, learning curves and
+where base attends.
 """
 
 import functools
@@ -20,7 +21,7 @@ import numpy as np
 from absl import flags
 from jaxtyping import Bool
 from matplotlib import axes as axes_lib
-from matplotlib import colors
+from matplotlib import colors, ticker
 from matplotlib import figure as figure_lib
 
 from configs import base as base_config
@@ -34,6 +35,7 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.models import masks, positions
 from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
 from transformer_jax.training import step as step_lib
 
 SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
@@ -157,6 +159,33 @@ def of_learning_rate() -> figure_lib.Figure:
     return figure
 
 
+def of_curves(sweep: results.Sweep) -> figure_lib.Figure:
+    """Development perplexity of each row's first seed: base, the worst in the end, the others."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in sweep.rows:
+        if row.results:
+            folder = results.cell_folder(sweep.workdir, row.name, min(row.results))
+            records = [each for each in metrics.read(folder) if "dev_ppl" in each]
+            curves[row.name] = [(each["step"], each["dev_ppl"]) for each in records]
+    if not all(curves.values()):
+        raise errors.UserError("there are no learning curves: --config.log.dev_every was 0")
+    base = sweep.rows[0].name
+    worst = max(curves, key=lambda name: curves[name][-1][1])
+    figure = figure_lib.Figure(figsize=(6.4, 3.8), layout="constrained")
+    panel = figure.subplots()
+    panel.plot([], [], color="0.65", linewidth=0.9, label="the other rows")
+    for points in curves.values():
+        panel.plot(*zip(*points, strict=True), color="0.65", linewidth=0.9)
+    for name, colour in zip((base, worst), COLOURS, strict=False):
+        panel.plot(*zip(*curves[name], strict=True), color=colour, linewidth=2.2, label=name)
+    panel.set(xlabel="step", ylabel="development perplexity", yscale="log")
+    panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5)))
+    panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    panel.yaxis.set_minor_locator(ticker.NullLocator())
+    panel.legend(frameon=False)
+    return figure
+
+
 def of_attention(workdir: pathlib.Path, sentence: str) -> figure_lib.Figure:
     """Where a trained run attends as it writes: the last layer's heads, and their mean."""
     maps = attention_weights.collect(run_folder.load(workdir), sentence)[-1]
@@ -193,10 +222,12 @@ def drawn(workdir: pathlib.Path | None = None) -> dict[str, Callable[[], figure_
         "learning_rate.png": of_learning_rate,
     }
     if workdir is not None:
-        first = results.read(workdir).rows[0]
+        sweep = results.read(workdir)
+        first = sweep.rows[0]
         if not first.results:
             raise errors.UserError(f"{workdir} has no result of {first.name} yet: run it first")
         run = results.cell_folder(workdir, first.name, min(first.results))
+        found["curves.png"] = lambda: of_curves(sweep)
         found["attention.png"] = lambda: of_attention(run, SENTENCE)
     return found
 
