@@ -227,3 +227,27 @@ def test_the_greatest_of_many_equals_come_as_from_a_sort(size, number, values, l
     best, places = beam_search._greatest(jnp.asarray(x), number)
     np.testing.assert_array_equal(places, order)
     np.testing.assert_array_equal(best, np.take_along_axis(x, order, axis=-1))
+
+
+@pytest.mark.parametrize(
+    ("size", "number", "looked_at"),
+    [
+        (2048, 8, [2048]),  # 16 chunks of 128, of which 8 would be half
+        (2176, 8, [17, 8 * 128]),
+        (2500, 8, [20, 8 * 125]),  # 125 is the greatest below 128 that leaves no rest
+        (37_000, 4, [296, 4 * 125]),
+        (2257, 8, [18, 8 * 128]),  # 61 × 37, too small to be chunks
+    ],
+)
+def test_of_many_logits_few_are_looked_at_and_none_is_copied_without_need(size, number, looked_at):
+    x = jax.ShapeDtypeStruct((2, 3, size), jnp.float32)
+    found = jax.make_jaxpr(lambda x: beam_search._greatest(x, number))(x)
+    sizes = [
+        equation.invars[0].aval.shape[-1]
+        for equation in found.eqns
+        if equation.primitive.name == "top_k"
+    ]
+    assert sizes == looked_at
+    shapes = [variable.aval.shape for equation in found.eqns for variable in equation.outvars]
+    longer = {shape for shape in shapes if len(shape) == 3 and shape[-1] > size}
+    assert longer == ({(2, 3, 18 * 128)} if size == 2257 else set())

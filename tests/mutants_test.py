@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from tests.mutants import __main__ as mutants
-from tests.mutants import drawn
+from tests.mutants import drawn, equivalent
 
 LISTED = [(file, fault) for file, listed in mutants.FAULTS.items() for fault in listed]
 
@@ -52,3 +52,12 @@ def test_annotations_are_told_from_what_runs():
         source.splitlines()[a[0] - 1][a[1] : b[1]] for a, b in drawn.annotations(ast.parse(source))
     ]
     assert sorted(found) == ["a.B", "int | None", "str | int"]
+
+
+def test_what_equivalent_mutants_change_stands_in_the_file():
+    for module, listed in equivalent.EQUIVALENT.items():
+        lines = {line.strip() for line in (mutants.ROOT / module).read_text("utf-8").splitlines()}
+        for each in listed:
+            assert each.old in lines
+            assert equivalent.why(module, [f"-{each.old}", f"+    {each.new}"]) == each.why
+            assert not equivalent.why(module, [f"-{each.old}", f"+{each.new}0"])

@@ -75,6 +75,7 @@ def test_accumulation_changes_nothing_but_dropouts_draws(make_config, cache_dir,
         "model.num_layers": 1,
         "model.dropout_rate": 0.0,
         "train.num_steps": STEPS,
+        "train.warmup_steps": 2 * STEPS,
     }
     expected = on_one_device(make_config(without_dropout))
     config = make_config({**without_dropout, "train.accumulation_steps": 4})
