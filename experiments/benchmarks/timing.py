@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class TimedRow:
     """What is to be timed.
 
     Attributes:
@@ -40,7 +40,7 @@ class Row:
 
 def measure(
     name: str,
-    rows: Sequence[Row],
+    rows: Sequence[TimedRow],
     peers: Sequence[str],
     repeats: int,
     sample_seconds: float = SECONDS_A_SAMPLE,
