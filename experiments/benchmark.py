@@ -56,7 +56,7 @@ DECODING = (
 
 def _training_rows(
     name: str, batches: pathlib.Path, corpus: Mapping[str, str]
-) -> list[list[timing.Entry]]:
+) -> list[list[timing.TimedRow]]:
     """A workload's rows: training, whose rows all take turns, and what is beside it."""
     read, drawn = {"workload": name, "batches": str(batches)}, {"workload": name, **corpus}
     work = {
@@ -65,19 +65,19 @@ def _training_rows(
     }
     training = []
     for dtype, kinds in (("float32", ("packed", "padded")), ("bfloat16", ("packed",))):
-        options = {**read, "dtype": dtype}
-        training.append(timing.Entry(f"matrix product, {dtype}", "ours:ceiling", {"dtype": dtype}))
+        options, product = {**read, "dtype": dtype}, f"matrix product, {dtype}"
+        training.append(timing.TimedRow(product, "ours:ceiling", {"dtype": dtype}))
         for kind in kinds:
             of_kind, row = {**options, "kind": kind}, f"ours, {kind}, {dtype}"
-            training.append(timing.Entry(row, "ours:training", of_kind, work[kind]))
+            training.append(timing.TimedRow(row, "ours:training", of_kind, work[kind]))
         row, where = f"torch, padded, {dtype}", "torch_peer:training"
-        training.append(timing.Entry(row, where, options, work["padded"], "torch"))
+        training.append(timing.TimedRow(row, where, options, work["padded"], "torch"))
     reads = {key: work["packed"][key] for key in ("positions", "tokens")}
     evaluated = {**drawn, "sentences": EVALUATED}
     return [
         training,
-        [timing.Entry(READING, "ours:reading", drawn, reads)],
-        [timing.Entry(EVALUATION, "ours:evaluation", evaluated)],
+        [timing.TimedRow(READING, "ours:reading", drawn, reads)],
+        [timing.TimedRow(EVALUATION, "ours:evaluation", evaluated)],
     ]
 
 
@@ -111,15 +111,15 @@ def evaluation_share(training: timing.Record, evaluation: timing.Record) -> floa
     return evaluating / (evaluating + 5000 * 24_576 / training["positions_per_second"])
 
 
-def _decoding_groups(run: str, sentences: pathlib.Path) -> dict[str, list[timing.Entry]]:
+def _decoding_groups(run: str, sentences: pathlib.Path) -> dict[str, list[timing.TimedRow]]:
     """Rows by how translations end."""
     found = {}
     for ends in ("forced", "natural"):
         case = {"run": run, "sentences": str(sentences), "forced": ends == "forced"}
-        found[f"{ends} ends"] = [timing.Entry("ours", "ours:translating", case)]
+        found[f"{ends} ends"] = [timing.TimedRow("ours", "ours:translating", case)]
         for workers, row in ((1, CTRANSLATE2), (2, "CTranslate2, two workers that share them")):
             options, where = {**case, "workers": workers}, "ctranslate2_peer:translating"
-            found[f"{ends} ends"] += [timing.Entry(row, where, options, needs="ctranslate2")]
+            found[f"{ends} ends"] += [timing.TimedRow(row, where, options, needs="ctranslate2")]
     return found
 
 

@@ -24,27 +24,21 @@ SECONDS_A_SAMPLE = 0.002  # a shorter call is repeated within a sample, as the c
 
 @dataclasses.dataclass(frozen=True)
 class TimedProgram:
-    """A compiled program with its arguments.
+    """A compiled program with random arguments.
 
     Attributes:
-      compiled: called with the arguments.
-      arguments: random, on the device.
+      run: one call, until its result is there.
       flops: of its matrix products.
       temporary_bytes: what it holds at most besides its arguments and its result.
       output_bytes: its result.
       sequential_operations: its longest chain of dependent instructions.
     """
 
-    compiled: jax.stages.Compiled
-    arguments: Sequence[jax.Array]
+    run: Callable[[], object]
     flops: int
     temporary_bytes: int
     output_bytes: int
     sequential_operations: int
-
-    def run(self) -> None:
-        """One call, until its result is there."""
-        jax.block_until_ready(self.compiled(*self.arguments))
 
 
 def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]]) -> TimedProgram:
@@ -64,8 +58,7 @@ def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]
     if memory is None or hlo is None:
         raise errors.RunError("the compiler of this device shows neither memory nor program")
     return TimedProgram(
-        compiled,
-        arguments,
+        lambda: jax.block_until_ready(compiled(*arguments)),
         flops=matrix_flops(traced.jaxpr.jaxpr),
         temporary_bytes=memory.temp_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
@@ -106,7 +99,7 @@ def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
 class Runs(Protocol):
     """What can be timed."""
 
-    def run(self) -> None:
+    def run(self) -> object:
         """One call, until its result is there."""
 
 

@@ -10,7 +10,7 @@ from experiments.benchmarks import timing, worker
 from transformer_jax import config as config_lib
 
 DTYPE = "bfloat16"
-CEILING = timing.Entry("product", "ours:ceiling", {"dtype": DTYPE})
+CEILING = timing.TimedRow("product", "ours:ceiling", {"dtype": DTYPE})
 
 
 @dataclasses.dataclass
@@ -27,7 +27,7 @@ class Piece:
     measure: Callable[[str], Mapping[str, Any]]
 
 
-def timed(rows: Sequence[timing.Entry], repeats: int, seconds: float) -> Piece:
+def timed(rows: Sequence[timing.TimedRow], repeats: int, seconds: float) -> Piece:
     """Rows that take turns; others are compared with the first that is not the ceiling."""
     first = next((row for row in rows if row is not CEILING), CEILING)
 
@@ -42,7 +42,7 @@ def timed(rows: Sequence[timing.Entry], repeats: int, seconds: float) -> Piece:
     return Piece([[row.where, row.options] for row in rows], measure)
 
 
-def stated(row: timing.Entry) -> Piece:
+def stated(row: timing.TimedRow) -> Piece:
     """What a contender finds before it is timed."""
 
     def measure(name: str) -> Mapping[str, Any]:
@@ -65,9 +65,9 @@ def all_pieces(
     Each row works for so many seconds in each of the rounds.
     """
 
-    def row(name: str, where: str, config: config_lib.Config, **options: Any) -> timing.Entry:
+    def row(name: str, where: str, config: config_lib.Config, **options: Any) -> timing.TimedRow:
         options |= {"config": config_lib.to_dict(config), "dtype": DTYPE}
-        return timing.Entry(name, f"made_up:{where}", options)
+        return timing.TimedRow(name, f"made_up:{where}", options)
 
     in_turn = functools.partial(timed, repeats=repeats, seconds=seconds)
     found = {"ceiling": in_turn([CEILING])}

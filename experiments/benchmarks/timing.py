@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class TimedRow:
     """What is to be timed.
 
     Attributes:
@@ -40,7 +40,7 @@ class Entry:
 
 def measure(
     name: str,
-    rows: Sequence[Entry],
+    rows: Sequence[TimedRow],
     peers: Sequence[str],
     repeats: int,
     sample_seconds: float = SECONDS_A_SAMPLE,
