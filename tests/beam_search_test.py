@@ -251,3 +251,14 @@ def test_of_many_logits_few_are_looked_at_and_none_is_copied_without_need(size, 
     shapes = [variable.aval.shape for equation in found.eqns for variable in equation.outvars]
     longer = {shape for shape in shapes if len(shape) == 3 and shape[-1] > size}
     assert longer == ({(2, 3, 18 * 128)} if size == 2257 else set())
+
+
+@pytest.mark.parametrize("extra", [2, 50])
+def test_caches_begin_with_whole_runs_of_steps_or_all_there_may_be(random_model, extra):
+    config = config_lib.DecodeConfig(4, 0.6, "gnmt", extra, 1)
+    search: Any = beam_search.build(random_model[0], config)
+    steps, headroom = beam_search.STEPS_AT_A_TIME, beam_search.HEADROOM
+    for length in range(1, 100):
+        room = search._room(sequences.Sequences(*[jnp.zeros((1, length), jnp.int32)] * 3))
+        runs = next(n for n in range(0, 300, steps) if n >= length + headroom)
+        assert room == (runs if runs < length + extra else length + extra)
