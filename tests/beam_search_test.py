@@ -256,7 +256,7 @@ def test_of_many_logits_few_are_looked_at_and_none_is_copied_without_need(size, 
 @pytest.mark.parametrize("extra", [2, 50])
 def test_caches_begin_with_whole_runs_of_steps_or_all_there_may_be(random_model, extra):
     config = config_lib.DecodeConfig(4, 0.6, "gnmt", extra, 1)
-    search: Any = beam_search.build(random_model[0], config)
+    search: Any = beam_search.BeamSearch(random_model[0], config)
     steps, headroom = beam_search.STEPS_AT_A_TIME, beam_search.HEADROOM
     for length in range(1, 100):
         room = search._room(sequences.Sequences(*[jnp.zeros((1, length), jnp.int32)] * 3))
@@ -266,7 +266,7 @@ def test_caches_begin_with_whole_runs_of_steps_or_all_there_may_be(random_model,
 
 def test_a_sentence_is_decided_once_no_open_hypothesis_can_win(random_model):
     model, params = random_model
-    search: Any = beam_search.build(model, decode_config(2))
+    search: Any = beam_search.BeamSearch(model, decode_config(2))
     start = search._start(params, source_rows())
     bound = np.asarray(search._penalised(start.scores[:, 0], start.limits))
     for score, step, expected in ((bound - 1, 1, True), (bound, 1, False), (bound + 1, 1, False)):
@@ -284,7 +284,7 @@ def test_a_search_has_all_cores_unless_others_run_beside_it(random_model, monkey
     monkeypatch.setattr(
         jax, "jit", lambda *args, **options: asked.append(options) or jit(*args, **options)
     )
-    for alone, how in (({}, None), ({"one_core": True}, {"xla_cpu_multi_thread_eigen": False})):
+    for alone, how in ((False, None), (True, {"xla_cpu_multi_thread_eigen": False})):
         asked.clear()
-        beam_search.build(random_model[0], decode_config(2), **alone)
+        beam_search.BeamSearch(random_model[0], decode_config(2), one_core=alone)
         assert {str(options["compiler_options"]) for options in asked} == {str(how)}

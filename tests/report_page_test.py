@@ -114,7 +114,7 @@ def test_the_summary_names_the_row_that_hurts_most(made):
     gaps = {"A h=1": gap, "D P_drop=0.0": near, "E": far}
     compared = comparison.Comparison(sweep, table3.TABLE, {}, gaps, (-0.5, -1, 0, 3))
     said = content_lib.summary(compared)
-    assert "−5.0 ± 1.0 BLEU, level with D P_drop=0.0; Kendall's tau with the paper −0.50." in said
+    assert "−5.0 ± 1.0 BLEU; Kendall's tau with the paper −0.50." in said
     assert "hurts most: A h=1" in said
 
 

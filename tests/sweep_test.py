@@ -130,7 +130,7 @@ def test_the_table_shows_ours_beside_the_papers(swept):
     assert "failed" in lines["E"]
     assert "paper: BLEU" in lines["row"]
     assert "WMT14 newstest2013" in markdown
-    assert "Not run: A h=4" in markdown
+    assert "Not run: “A h=4”" in markdown
     with (workdir / "table3.csv").open() as file:
         rows = {row["row"]: row for row in csv.DictReader(file)}
     assert len(rows) == 20

@@ -155,7 +155,7 @@ def list_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.
     for row, overrides in rows.items():
         config = config_lib.replace(base, overrides)
         params = cost.parameters(config)
-        warmup = config.train.warmup_steps
+        warmup = min(config.train.warmup_steps, config.train.num_steps)
         peak = float(step_lib.learning_rate(warmup, config.train, config.model.d_model))
         flops = cost.training_flops(config)
         in_paper = reported[row].params if row in reported else None

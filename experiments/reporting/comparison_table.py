@@ -51,7 +51,7 @@ def _main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> table
         heads += [*(f"paper: {head}" for head in ("PPL", "BLEU", "− base", "params")), "verdict"]
     lines = []
     for row in rows:
-        of_base = "see below" if row is compared.sweep.rows[0] else changed(row)
+        of_base = "see Notes" if row is compared.sweep.rows[0] else changed(row)
         lines.append([row.name, of_base, *_ours(row, compared), *_theirs(row, compared)])
     return tables.Printed(heads, lines)
 
@@ -66,11 +66,14 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
         state = "failed" if row.failures else "left out" if row.stale else "not run"
         return [state, "", "", *tuned, "", seeds]
     gap, base, params = compared.gaps.get(row.name), sweep.rows[0], row.of("params")[0]
+    written = intervals.written(gap.mean, gap.half) if gap else ""
+    if gap and gap.seeds > 1 and not gap.excludes_0 and not compared.table.reported:
+        written += f" ({gap.shows:.1f} would show)"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
     return [
         tables.mean_and_deviation(row.of("ppl"), 3),
         tables.mean_and_deviation(comparison.scores(row), 2),
-        intervals.written(gap.mean, gap.half) if gap else "",
+        written,
         *tuned,
         f"{params / 1e6:.3g}" + (f" ({mark})" if mark else ""),
         seeds,

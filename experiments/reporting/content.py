@@ -54,7 +54,7 @@ def of_table(
 
 
 def summary(compared: comparison.Comparison) -> str:
-    """The sweep in a line: how many rows, which hurts most, how near the paper's order."""
+    """The sweep in a line: how many rows, which is lowest, how near the paper's order."""
     sweep, gaps = compared.sweep, compared.gaps
     done = [row for row in sweep.rows if row.results]
     counts = sorted({len(row.results) for row in done}) or [0]
@@ -64,15 +64,8 @@ def summary(compared: comparison.Comparison) -> str:
         name, worst = min(gaps.items(), key=lambda item: item[1].mean)
         own = next(comparison_table.changed(row) for row in sweep.rows if row.name == name)
         here = "" if own in name else f" (here {own})"
-        sure = "" if worst.excludes_0 else ", which is within its interval"
-        level = [
-            other
-            for other, each in gaps.items()
-            if other != name and each.mean - each.half <= worst.mean + worst.half
-        ]
-        as_much = f", level with {', '.join(level)}" if len(level) in (1, 2, 3) else ""
-        gap = f"−{-worst.mean:.1f} ± {worst.half:.1f} BLEU"
-        parts.append(f"hurts most: {name}{here}, {gap}{sure}{as_much}")
+        what, sure = ("hurts most", "") if worst.excludes_0 else ("lowest", ", which may be chance")
+        parts.append(f"{what}: {name}{here}, −{-worst.mean:.1f} ± {worst.half:.1f} BLEU{sure}")
     if compared.order:
         parts.append(f"Kendall's tau with the paper {compared.order[0]:.2f}".replace("-", "−"))
     return "; ".join(parts) + "."

@@ -254,7 +254,9 @@ def shortfalls(sweep: Sweep) -> list[str]:
         "Left out, being of another configuration": [
             f"{row.name} (seed {seed})" for row in rows for seed in row.stale
         ],
-        "Not run": [row.name for row in rows if not (row.results or row.failures or row.stale)],
+        "Not run": [
+            f"“{row.name}”" for row in rows if not (row.results or row.failures or row.stale)
+        ],
     }
     separators = {"Failed": "; "}  # between errors, which have commas
     return [
