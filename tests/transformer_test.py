@@ -14,7 +14,7 @@ from experiments.benchmarks import cost
 from transformer_jax import config as config_lib
 from transformer_jax import models, paper, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import dropout
+from transformer_jax.models import dropout, layers, masks, positions, recurrent_attention
 
 VOCABULARY = 50
 jitted_logits = jax.jit(models.logits, static_argnums=0)
@@ -83,6 +83,21 @@ PAIRS = [(sentence(0, 5), sentence(1, 7)), (sentence(2, 3), sentence(3, 4)), ([9
 def logits(model, params, rows, source_length=24, target_length=24):
     batch = batching.fill(rows, source_length, target_length)
     return np.asarray(jitted_logits(model, params, batch))
+
+
+def test_every_kind_is_among_the_variants(make_config):
+    tables = {
+        "architecture": models.ARCHITECTURES,
+        "position": positions.KINDS,
+        "norm": layers.NORMS,
+        "norm_placement": layers.NORM_PLACEMENTS,
+        "feed_forward": layers.FEED_FORWARDS,
+        "attention_pattern": masks.PATTERNS,
+        "recurrent_attention": recurrent_attention.ATTENTIONS,
+    }
+    for field, kinds in tables.items():
+        tried = {getattr(make_config(variant).model, field) for variant in VARIANTS}
+        assert tried >= {*kinds}, f"VARIANTS has no line for each model.{field}"
 
 
 @every_variant

@@ -4,7 +4,9 @@ A kind says where it acts by overriding a hook: `embed` (on the sum of embedding
 queries and keys) or `bias` (on attention logits). The base class acts nowhere. One module serves
 all layers of a stack, so a kind with parameters has them once; embeddings of both stacks share one.
 
-To add a kind, write its class and its line in `KINDS`.
+To add a kind, write its class and its line in `KINDS`. Parameters are made in one `nn.compact`
+method that hooks call, not in `setup`: hooks that nobody calls then make none. A size that a row of
+a table varies is a field of the config; any other is a class constant.
 """
 
 import math
