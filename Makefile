@@ -3,7 +3,7 @@
 # make slow:   the tests that take longer: whole sweeps, several processes, kills, benchmarks.
 # make parity: the tests that compare with PyTorch, which it installs.
 # make bench:  speed beside PyTorch and CTranslate2, which it installs.
-# make browser: the tests of report.html, in Chromium.
+# make browser: the tests of report.html, in Chromium, and of its table in LaTeX.
 # make slurm:  the tests of sweeps on a private Slurm of two nodes.
 # make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.
 # make accelerators: what XLA's compiler for TPUs makes of our programs; it needs no TPU.
@@ -46,8 +46,14 @@ faults: .venv/.installed
 	$(BIN)/python -m tests.faults
 
 # These skip, saying why, where Debian's packages are missing and cannot be installed.
-browser: .venv/.installed
+browser: .venv/.installed .venv-axe/.installed
 	if tests/debian.sh chromium chromium-driver; then $(BIN)/python -m pytest -n 0 tests/browser; fi
+	if tests/debian.sh texlive-latex-base texlive-latex-recommended; then $(BIN)/python -m pytest -n 0 tests/latex_test.py; fi
+
+# axe-core, the one script: what brings it to PyPI wants a browser of its own besides.
+.venv-axe/.installed: .venv/.installed
+	$(BIN)/python -m pip install --quiet --no-deps --target=$(@D) axe-playwright-python==0.1.8
+	touch $@
 
 slurm: .venv/.installed
 	if tests/debian.sh slurmctld slurmd slurm-client munge; then $(BIN)/python -m pytest -n 0 tests/slurm; fi

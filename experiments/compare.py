@@ -2,7 +2,8 @@
 
   python -m experiments.compare runs/before runs/after [--output=changes.md]
 
-A difference is the second sweep's BLEU less the first's; its interval is over sentences and seeds.
+A difference is the second sweep's BLEU, or F1, less the first's; its interval is over sentences and
+seeds.
 """
 
 import pathlib
@@ -13,11 +14,12 @@ from absl import flags
 
 from experiments.analysis import comparison, intervals, significance
 from experiments.sweep import results
+from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu
+from transformer_jax.evaluation import measures
 
 LISTED = 8  # differences of configuration
 
@@ -34,33 +36,40 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, 
     if not shared:
         raise errors.UserError(f"{first} and {second} have no row that both have run")
     comparison.require_alike([row for rows in by_name for row in rows.values()])
+    measure, theirs = (table_lib.find(sweep.table).measure for sweep in sweeps)
+    score, other = (measures.MEASURES[each].name for each in (measure, theirs))
+    if measure != theirs:
+        raise errors.UserError(
+            f"rows of {first} are compared by {score}, those of {second} by {other}: name two "
+            "sweeps of one kind"
+        )
     names = [*by_name[0], *(name for name in by_name[1] if name not in by_name[0])]
     lines = [
         [
             name,
-            *_scores(name, by_name),
-            *(_difference(name, sweeps) if name in shared else [""] * 3),
+            *_scores(name, by_name, measure),
+            *(_difference(name, sweeps, measure) if name in shared else [""] * 3),
         ]
         for name in names
     ]
-    heads = ["row", f"BLEU: {first}", f"BLEU: {second}", "difference", "p", "params"]
+    heads = ["row", f"{score}: {first}", f"{score}: {second}", "difference", "p", "params"]
     return tables.Printed(heads, lines), _notes(sweeps)
 
 
-def _scores(name: str, by_name: Sequence[dict[str, results.Row]]) -> list[str]:
-    """Mean BLEU in each sweep, with the number of seeds."""
+def _scores(name: str, by_name: Sequence[dict[str, results.Row]], measure: str) -> list[str]:
+    """The mean in each sweep, with the number of seeds."""
     cells = []
     for rows in by_name:
-        found = comparison.scores(rows[name]) if name in rows else []
+        found = comparison.scores(rows[name], measure) if name in rows else []
         seeds = f" ({len(found)} seed{'s' if len(found) > 1 else ''})"
         cells.append(f"{statistics.mean(found):.2f}{seeds}" if found else "not run")
     return cells
 
 
-def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
+def _difference(name: str, sweeps: Sequence[results.Sweep], measure: str) -> list[str]:
     """The second less the first, marked if its interval excludes 0; p; and parameters."""
     rows = [next(row for row in sweep.rows if row.name == name) for sweep in sweeps]
-    theirs, ours = map(results.counts, sweeps, rows, [bleu.MAIN] * 2)
+    theirs, ours = map(results.counts, sweeps, rows, [measure] * 2)
     before, after = (row.of("params")[0] for row in rows)
     mark = results.unequal(after, before)
     params = f"{after / 1e6:.3g}" + (f" ({mark})" if mark else "")
@@ -68,10 +77,11 @@ def _difference(name: str, sweeps: Sequence[results.Sweep]) -> list[str]:
         return ["", "", params]
     if len({len(run) for run in [*ours.values(), *theirs.values()]}) > 1:
         raise errors.UserError(
-            f"row {name!r}: its bleu_counts.json are of different numbers of sentences: delete the "
-            "result.json of the wrong ones and start that sweep again, which evaluates them anew"
+            f"row {name!r}: its {measures.MEASURES[measure].file} are of different numbers of "
+            "sentences: delete the result.json of the wrong ones and start that sweep again, which "
+            "evaluates them anew"
         )
-    found = significance.difference(ours, theirs, bleu.MAIN)
+    found = significance.difference(ours, theirs, measure)
     mark = " *" if found.excludes_0 else ""
     return [f"{intervals.written(found.mean, found.half)}{mark}", f"{found.p:.3f}", params]
 

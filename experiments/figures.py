@@ -32,6 +32,7 @@ from transformer_jax import errors, files, sequences
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import examples as examples_lib
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.models import masks, positions
 from transformer_jax.runs import run_folder
@@ -97,11 +98,12 @@ def _first_row(side: sequences.Sequences) -> sequences.Sequences:
     return sequences.Sequences(*(array[:1, :real] for array in side))
 
 
-def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.TrainingBatches:
+def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.PackedBatches:
     """The rows of a run's training, one to a batch."""
     data, train = config.data, config.train
-    return batching.TrainingBatches(
-        dataset, batch_rows=1, source_length=data.source_length, target_length=data.target_length,
+    return batching.PackedBatches(
+        examples_lib.TranslationExamples(dataset), batch_rows=1,
+        source_length=data.source_length, target_length=data.target_length,
         window=data.packing_window, seed=train.seed, num_steps=train.num_steps,
     )  # fmt: skip
 

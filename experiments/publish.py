@@ -3,24 +3,32 @@
 python -m experiments.publish --workdir=runs/mini-cpu --output=experiments/published/mini_wmt_cpu
 
 Writes the report's table (.md and .csv), scores.md with BLEU of every variant, examples.md, and
-ROW/seedK/result.json, without the folders that files lay in. Nothing else of the corpus is copied.
+sweep.json with what reports and --reuse read of each run, without the folders that files lay in:
+the copy can be reported again, and another sweep can take its runs over. Nothing of the corpus is
+copied but ten sentences.
 """
 
+import itertools
+import json
 import pathlib
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from experiments.reporting import document
+from experiments.reporting import chrf_table, document
 from experiments.sweep import results
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import text
 from transformer_jax.drawing import tables
+from transformer_jax.evaluation import bleu, measures
 
 EXAMPLES = 10
+# What a measure sums, one variant a file.
+COUNTED = {key: measures.MEASURES[key] for key in (bleu.MAIN, measures.F1)}
+SAID = "examples.json"  # of a published run: its own ten sentences
 # Where files lay on the machine of the runs: what stands before a name, or after a comma.
 _FOLDER = re.compile(r'(?<=[",])/(?:[^",/]+/)+')
 
@@ -35,16 +43,48 @@ def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
     for end in ("md", "csv"):
         name = f"{sweep.table}.{end}"
         files.write(output / name, (workdir / name).read_bytes())
-    for row, seed in [(each.name, seed) for each in rows for seed in each.results]:
+    _copy(workdir / "sweep.json", output)
+    said: dict[str, dict[str, str]] = {}
+    _write_chrf(sweep, rows, output)
+    names = [row.name for row in rows]
+    tried = [each for row in sweep.rows for each in (row, *row.tuned.values())]
+    for row, seed in [(each.name, seed) for each in tried for seed in each.results]:
         folder, there = (results.cell_folder(place, row, seed) for place in (workdir, output))
-        content = _FOLDER.sub("", (folder / "result.json").read_text(encoding="utf-8"))
-        files.write(there / "result.json", content.encode())
+        for name in ("result.json", "run.json", "metrics.jsonl"):
+            _copy(folder / name, there)
+        for prefix, (key, measure) in itertools.product(("", "test_"), COUNTED.items()):
+            name = prefix + measure.file
+            if (folder / name).exists():
+                counts = json.loads((folder / name).read_bytes())
+                kept = json.dumps({key: counts[key]}, separators=(",", ":"))
+                files.write(there / name, kept.encode())
+        if sentences := _examples(folder):
+            files.write_json(there / SAID, sentences)
+            if row in names:
+                said.setdefault(row, sentences["row"])
+                said = {"(reference)": sentences["(reference)"], **said}
     files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
-    files.write(output / "examples.md", tables.markdown(_examples(workdir, rows), []).encode())
+    files.write(output / "examples.md", tables.markdown(_shown(said), []).encode())
+
+
+def _write_chrf(sweep: results.Sweep, rows: Sequence[results.Row], output: pathlib.Path) -> None:
+    """What chrF sums, since the translations that it is counted from are not published."""
+    for row in rows:
+        for seed, counts in chrf_table.counts(sweep, row).items():
+            there = results.cell_folder(output, row.name, seed)
+            content = json.dumps({measures.CHRF: counts.tolist()}, separators=(",", ":"))
+            files.write(there / measures.MEASURES[measures.CHRF].file, content.encode())
+
+
+def _copy(path: pathlib.Path, folder: pathlib.Path) -> None:
+    """Copies a file, if it is there, without the folders that it names."""
+    if path.exists():
+        content = _FOLDER.sub("", path.read_text(encoding="utf-8"))
+        files.write(folder / path.name, content.encode())
 
 
 def _scores(rows: Sequence[results.Row]) -> list[tables.Printed]:
-    """Perplexity and BLEU in every variant, on both sets, as means over seeds."""
+    """Perplexity, BLEU in every variant, and F1 of parsers, on both sets, as means over seeds."""
     found = []
     for title, part in (("Development set", None), ("Test set", "test")):
         lines, variants = [], []
@@ -55,35 +95,47 @@ def _scores(rows: Sequence[results.Row]) -> list[tables.Printed]:
             )
             if not scored:
                 continue
-            variants = list(scored[0]["bleu"])
+            variants = variants or list(scored[0]["bleu"])  # a model may write no sentences
             ppl = statistics.mean(each["ppl"] for each in scored)
             means = [
                 statistics.mean(each["bleu"][variant]["score"] for each in scored)
-                for variant in variants
+                for variant in scored[0]["bleu"]
             ]
+            if parsed := [each["parses"]["f1"] for each in scored if "parses" in each]:
+                means.append(statistics.mean(parsed))
             lines.append([row.name, str(len(scored)), *(f"{mean:.2f}" for mean in (ppl, *means))])
+        parses = ["F1"] if any(len(line) > 3 + len(variants) for line in lines) else []
+        heads = ["row", "seeds", "PPL", *variants, *parses]
         if lines:
-            found.append(tables.Printed(["row", "seeds", "PPL", *variants], lines, title))
+            whole = [[*line, *[""] * (len(heads) - len(line))] for line in lines]
+            found.append(tables.Printed(heads, whole, title))
     return found
 
 
-def _examples(workdir: pathlib.Path, rows: Sequence[results.Row]) -> list[tables.Printed]:
-    """Sentences of the development set at equal distances: the reference, and each row's."""
-    said: dict[str, list[str]] = {}
-    for row in rows:
-        folder = results.cell_folder(workdir, row.name, next(iter(row.results)))
-        said.setdefault("(reference)", text.read_lines(folder / "references.txt"))
-        said[row.name] = text.read_lines(folder / "hypotheses.txt")
-    total = len(said["(reference)"])
+def _examples(folder: pathlib.Path) -> dict[str, dict[str, str]]:
+    """Sentences of the development set at equal distances: the "(reference)", and the "row"'s.
+
+    Each by what its table is called; empty if the run has left no translations.
+    """
+    if (folder / SAID).exists():  # taken over from what was published
+        return files.read_json(folder / SAID, {str: {str: str}}, "delete it")
+    if not (folder / "hypotheses.txt").exists():
+        return {}
+    names = {"(reference)": "references.txt", "row": "hypotheses.txt"}
+    said = {name: text.read_lines(folder / file) for name, file in names.items()}
+    total = len(said["row"])
     places = sorted({total * (2 * number + 1) // (2 * EXAMPLES) for number in range(EXAMPLES)})
-    return [
-        tables.Printed(
-            ["", "sentence"],
-            [[name, sentences[place]] for name, sentences in said.items()],
-            f"Sentence {place + 1:,} of {total:,}",
-        )
-        for place in places
-    ]
+    return {
+        name: {f"Sentence {place + 1:,} of {total:,}": lines[place] for place in places}
+        for name, lines in said.items()
+    }
+
+
+def _shown(said: Mapping[str, Mapping[str, str]]) -> list[tables.Printed]:
+    """A table for each sentence, as each row of the sweep says it."""
+    titles = next(iter(said.values()), {})
+    lines = {title: [[name, each[title]] for name, each in said.items()] for title in titles}
+    return [tables.Printed(["", "sentence"], lines[title], title) for title in titles]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from experiments.reporting import latex
-from experiments.sweep import table
+from experiments.sweep import expectations, table
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
@@ -47,6 +47,24 @@ ROWS: dict[str, dict[str, Any]] = {
     },
 }
 
+# Why the rows are there, and what the paper says of them (sections 5.4 and 6.2), by their letters.
+_SAID = {
+    "A": (
+        "how to divide attention among heads, at equal cost",
+        "one head is worse than several; too many are, too",
+    ),
+    "B": ("how small keys may be", "smaller ones are worse: it is not easy to say what matches"),
+    "C": ("what size buys", "bigger is better"),
+    "D P_drop": ("what dropout buys", "much: without it a model learns by heart"),
+    "D eps_ls": ("what label smoothing buys", "BLEU, though perplexity is worse with it"),
+    "E": ("whether positions need sinusoids", "learned positions do nearly as well"),
+    "big": ("what all of it at once buys", "the best row"),
+}
+WHY, EXPECT = (
+    {row: said[part] for row in ROWS for start, said in _SAID.items() if row.startswith(start)}
+    for part in (0, 1)
+)
+
 
 def scaled(base: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The rows for a base of any size: sizes and steps in the paper's ratio to its base.
@@ -80,7 +98,12 @@ def rows_for(config: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 TABLE = table.Table(
-    "table3", "Table 3", rows_for, reported=paper.TABLE3, latex=latex.as_in_the_paper
+    "table3",
+    "Table 3",
+    rows_for,
+    reported=paper.TABLE3,
+    latex=latex.as_in_the_paper,
+    texts=expectations.Texts(WHY, EXPECT),
 )
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import math
 import re
 import subprocess
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -18,11 +18,12 @@ from matplotlib import image as image_lib
 
 import transformer_jax
 from configs import toy
-from tests import reference_test, tiny
+from tests import decoder_test, reference_test, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
@@ -67,16 +68,18 @@ class Recording(reference_test.Reference):
         super().__init__(params, config, reference_test.ALL)
         self.weights = []
 
-    def attention(self, x, memory, p, causal=False, window=0):
+    def attention(self, x, memory, p, causal=False, window=0, prefix=0):
         heads = []
         for head in range(self.config.num_heads):
             part = slice(head * self.config.d_k, (head + 1) * self.config.d_k)
             queries, keys = x @ p["query"]["kernel"][:, part], memory @ p["key"]["kernel"][:, part]
             weights = np.exp(queries @ keys.T / math.sqrt(self.config.d_k))
-            weights *= np.tri(len(x)) if causal else 1
+            seen = np.tri(len(x)) if causal else np.ones_like(weights)
+            seen[:prefix, :prefix] = 1
+            weights *= seen
             heads.append(weights / weights.sum(-1, keepdims=True))
         self.weights.append(np.stack(heads))
-        return super().attention(x, memory, p, causal, window)
+        return super().attention(x, memory, p, causal, window, prefix)
 
 
 # A target as long as the source must not be taken for it.
@@ -91,6 +94,33 @@ def test_weights_are_those_of_the_papers_equations(translator, target):
     assert [maps.kind for maps in found] == list(expected)
     for maps in found:
         np.testing.assert_allclose(maps.weights, expected[maps.kind], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", [TARGET, SOURCE], ids=["longer", "as long"])
+@pytest.mark.parametrize("kind", ["causal", "full"])
+def test_a_decoder_alone_has_one_map_of_both_sentences(translator, kind, target):
+    changes = {"model.architecture": "decoder", "model.source_attention": kind}
+    config = config_lib.replace(translator.config, changes)
+    model: Any = models.build(config.model, config.data.vocab_size)
+    mesh = sharding.make_mesh(config.mesh)
+    params = step_lib.init_state(model, config, mesh).params
+    alone = translator_lib.Translator(model, params, translator.tokenizer, config, mesh)
+    exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
+    reference = Recording(exact, config.model)
+    ids = alone.tokenizer.encode([SOURCE, target])
+    decoder_test.one_sequence(reference, *ids, full=kind == "full")
+    (maps,) = attention_weights.collect(alone, SOURCE, target)
+    assert maps.kind == "joint"
+    np.testing.assert_allclose(maps.weights, reference.weights, rtol=1e-3, atol=1e-5)
+    source, rest = len(ids[0]) + 1, len(ids[1])
+    assert maps.rows[:source] == maps.columns[:source]
+    assert maps.columns[source] == "<s>"
+    assert maps.rows[source : source + rest] == maps.columns[source + 1 :]
+    assert maps.rows[-1] == "</s>"
+    short = {"model.position": "learned", "model.max_positions": source + rest}
+    alone.config = config_lib.replace(config, short)
+    with pytest.raises(errors.UserError, match=r"the pair has \d+ tokens, but"):
+        attention_weights.collect(alone, SOURCE, target)
 
 
 def test_a_row_is_the_token_being_written(translator):
@@ -119,6 +149,7 @@ class Other(nn.Module):
 
     reads: ClassVar[frozenset[str]] = frozenset()
     needs_source: ClassVar[bool] = False
+    one_sequence: ClassVar[bool] = False
 
     @staticmethod
     def check(config):
@@ -139,10 +170,9 @@ def test_any_architecture_that_sows_its_weights_is_shown_in_the_order_of_its_lay
     assert maps.kind == "cross"
     np.testing.assert_array_equal(maps.weights[:, 0, 0, 0], range(12))
     batch = batching.fill([[([5], [6, 7])]], 2, 3)
-    assert list(attention_weights.sown(Other(2), translator.params, batch)) == [
-        "block_0/0",
-        "block_1/0",
-    ]
+    other: Any = Other(2)
+    sown = attention_weights.sown(other, translator.params, batch)
+    assert list(sown) == ["block_0/0", "block_1/0"]
 
 
 def test_what_cannot_be_shown_is_named(translator):

@@ -110,7 +110,8 @@ def test_the_kernel_is_chosen_from_device_type_and_shapes(make_config, monkeypat
     assert not chosen({"model.attention_dropout_rate": 0.1})
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     odd = make_config({**fitting, "data.source_length": 63})
-    assert kernels.describe(odd) == "encoder plain, decoder fused, cross plain"
+    assert kernels.describe(odd, False) == "encoder plain, decoder fused, cross plain"
+    assert kernels.describe(odd, True) == "joint plain"
 
 
 def test_gradients_are_those_of_the_loops():

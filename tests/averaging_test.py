@@ -71,6 +71,7 @@ def test_the_interval_counts_only_where_checkpoints_are_averaged(make_config):
     assert fingerprint(2, 4) != fingerprint(2, 3)
 
 
+@pytest.mark.slow
 def test_a_run_evaluates_its_average_on_both_sets(make_config, tmp_path, cache_dir):
     config = make_config({"evaluation.average_checkpoints": 2, "evaluation.score_test": True})
     result = training_run.run(config, tmp_path, cache_dir)

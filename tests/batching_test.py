@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from transformer_jax.data import batching, dataset
+from transformer_jax.data import examples as examples_lib
 
 
 def test_rows_hold_pairs_one_after_another():
@@ -17,7 +18,7 @@ def test_rows_hold_pairs_one_after_another():
     np.testing.assert_array_equal(batch.target.positions, [[0, 1, 0, 1, 2], [0] * 5])
 
 
-def make_batches(make_config, cache_dir, **changes):
+def packed(make_config, cache_dir, **changes):
     config = make_config()
     options = {
         "batch_rows": 8,
@@ -27,7 +28,12 @@ def make_batches(make_config, cache_dir, **changes):
         "seed": 3,
         "num_steps": 40,
     }
-    return batching.TrainingBatches(dataset.load(config.data, cache_dir), **{**options, **changes})
+    pairs = examples_lib.TranslationExamples(dataset.load(config.data, cache_dir))
+    return batching.PackedBatches(pairs, **{**options, **changes})
+
+
+def make_batches(*arguments, **changes):
+    return batching.TrainingBatches([packed(*arguments, **changes)])
 
 
 def test_batches_go_on_from_any_step(make_config, cache_dir):
@@ -48,7 +54,7 @@ def test_hosts_read_each_row_once(make_config, cache_dir):
 
 
 def test_an_epoch_reads_every_usable_pair_once(make_config, cache_dir):
-    batches = make_batches(make_config, cache_dir, batch_rows=1)
+    batches = packed(make_config, cache_dir, batch_rows=1)
     data = dataset.load(make_config().data, cache_dir)
     seen = []
     for step in range(batches.plan.epoch_end(0)):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from configs import toy
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, tokenizer
@@ -23,20 +24,31 @@ VOCABULARY = 5  # padding, start, end, unknown and one word; all can be said
 EXTRA = 2
 
 
-@pytest.fixture(scope="module", params=range(3))
+MODELS = [
+    *((seed, {}) for seed in range(3)),
+    (0, {"model.architecture": "decoder"}),
+    (1, {"model.architecture": "decoder", "model.source_attention": "full"}),
+]
+SIZES = {
+    "model.num_layers": 1,
+    "model.d_model": 8,
+    "model.d_ff": 8,
+    "model.num_heads": 2,
+    "model.d_k": 4,
+    "model.d_v": 4,
+    "model.max_positions": 64,
+}
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=str)
 def random_model(request):
-    config = config_lib.ModelConfig(
-        architecture="transformer", num_layers=1, d_model=8, d_ff=8, num_heads=2, num_kv_heads=0,
-        d_k=4, d_v=4, dropout_rate=0.0, attention_dropout_rate=0.0, feed_forward_dropout_rate=0.0,
-        position="sinusoidal", max_positions=64, norm="layer_norm", norm_placement="post",
-        feed_forward="relu", attention_pattern="window", window=0, global_every=3,
-        recurrent_attention="none", kernel_size=3, compute_dtype="float32",
-        attention_kernel="plain", rematerialise=False,
-    )  # fmt: skip
+    seed, kind = request.param
+    base = config_lib.from_mapping(toy.get_config().to_dict())
+    config = config_lib.replace(base, {**SIZES, **kind}).model
     model = models.build(config, VOCABULARY)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
     init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
-    params = init(jax.random.key(request.param))
+    params = init(jax.random.key(seed))
     # Larger weights make the model's opinions stronger and the search harder.
     return model, jax.tree.map(lambda x: 2 * x, params)
 
@@ -179,6 +191,18 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha, kind)
             known = longer
         assert tokens[place] == best_tokens
         np.testing.assert_allclose(scores[place], best, rtol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_ids_beyond_the_vocabulary_are_as_if_there_were_none(random_model, beam_size):
+    model, params = random_model
+    config, rows = decode_config(beam_size), batching.fill([[([3, 3], [])], [([3], [])]], 4, 1)
+    fewer = {"params": {**params["params"], "embedding": params["params"]["embedding"][:-1]}}
+    alone = beam_search.BeamSearch(model.clone(vocab_size=VOCABULARY - 1), config)
+    found = beam_search.BeamSearch(model, config, vocab_size=VOCABULARY - 1)(params, rows.source)
+    for one, other in zip(found, alone(fewer, rows.source), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not (np.asarray(found.tokens) == VOCABULARY - 1).any()
 
 
 def test_an_unknown_penalty_lists_the_known_ones(random_model):

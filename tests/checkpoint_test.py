@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import faults
 from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import errors, models
 from transformer_jax.distributed import sharding
 from transformer_jax.training import checkpoint, manifest
 from transformer_jax.training import step as step_lib
@@ -39,6 +39,33 @@ def opened(make_config, tmp_path):
 
 def there(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("averaged", [1, 2, 3])
+def test_the_newest_and_those_to_be_averaged_are_in_use(make_config, tmp_path, averaged):
+    config = make_config({**CHANGES, "evaluation.average_checkpoints": averaged})
+    checkpoints = checkpoint.Checkpoints(tmp_path, config, "digest")
+    for step in (2, 3, 4, 6, 7):  # 3 and 7: the run was stopped there
+        (tmp_path / str(step)).mkdir()
+    assert checkpoints._in_use() == {1: [7], 2: [4, 6, 7], 3: [2, 4, 6, 7]}[averaged]
+    checkpoints.close()
+
+
+def test_what_cannot_be_restored_is_named(opened, tmp_path):
+    checkpoints, state = opened
+    one_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    arguments = state, jax.tree.map(lambda _: one_device, state)
+    with_another = checkpoint.Checkpoints(tmp_path, checkpoints._config, "0123456789abcdefghi")
+    with pytest.raises(errors.UserError, match="the tokenizer digest…, not with 0123456789abcdef…"):
+        with_another.restore(*arguments)
+    with_another.close()
+    faults.DAMAGES["a flipped bit"](tmp_path / "8")
+    checkpoints._verified.clear()
+    with pytest.raises(errors.UserError, match=f"checkpoint {tmp_path / '8'} cannot be read: "):
+        checkpoints.restore(*arguments)
+    (tmp_path / "8" / manifest.NAME).unlink()
+    with pytest.raises(errors.UserError, match=r"cannot be read: .*manifest"):
+        checkpoints.restore(*arguments)
 
 
 def test_half_of_an_old_checkpoint_condemns_no_other(opened, tmp_path):

@@ -9,12 +9,9 @@ from transformer_jax.data.toy import generator
 
 
 def make(train, dev, test=((), ())):
-    sets = {
-        name: corpus.Pairs(list(source), list(target))
-        for name, (source, target) in (("train", train), ("dev", dev), ("test", test))
-    }
+    sets = [corpus.Pairs(list(source), list(target)) for source, target in (train, dev, test)]
     digest = str(hash(str(sets)))
-    return corpus.Corpus(**sets, train_digest=digest, digest=digest, provenance={})
+    return corpus.Corpus(*sets, train_digest=digest, digest=digest, provenance={})
 
 
 @pytest.fixture(scope="module")

@@ -71,10 +71,12 @@ def test_score_prints_every_variant(server, tmp_path):
     [
         "transformer_jax.train",
         "transformer_jax.translate",
+        "transformer_jax.generate",
         "transformer_jax.score",
         "transformer_jax.attention_maps",
         "experiments.table3",
         "experiments.variations",
+        "experiments.families",
         "experiments.eras",
         "experiments.table1",
         "experiments.benchmark",

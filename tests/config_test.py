@@ -41,7 +41,15 @@ def test_every_field_has_its_range_and_its_comment():
     }
     assert sorted(explained) == sorted(declared)
     for name, (kind, *rules) in declared.items():
-        assert kind in (str, bool) or [type(rule) for rule in rules] == [fields.Range], name
+        ranges = [type(rule) for rule in rules if not isinstance(rule, fields.Added)]
+        assert kind in (str, bool) or ranges == [fields.Range], name
+
+
+def test_bytes_have_a_size_of_their_own_whatever_the_config_says(make_config):
+    plain = make_config({"data.vocab_size": 300})
+    bytewise = [make_config({"data.vocabulary": "bytes", "data.vocab_size": n}) for n in (7, 300)]
+    assert bytewise[0] == bytewise[1] == config_lib.replace(plain, {"data.vocabulary": "bytes"})
+    assert (plain.data.vocab_size, bytewise[0].data.vocab_size) == (300, 260)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +71,9 @@ def test_every_field_has_its_range_and_its_comment():
         ("train.scheduled_sampling", 1.5, r"scheduled_sampling=1\.5 should be at most 1$"),
         ("data.toy_pairs", 2 * 10**7, r"toy_pairs=20000000 should be at most 10,000,000"),
         ("train.num_steps", 2**31, r"num_steps=2147483648 should be at most 2,147,483,647"),
+        ("train.objective_steps", 9**6, r"objective_steps=531441 are more than train\.num_steps="),
+        ("train.objective_steps", 9, r"objective=none with train\.objective_steps=9: a run has bo"),
+        ("train.objective", "mass", r"objective=mass with train\.objective_steps=0: a run has bo"),
         ("train", 3, r"config\.train should hold fields, but is 3"),
     ],
 )

@@ -17,7 +17,11 @@ from transformer_jax.distributed import sharding
 from transformer_jax.training import step as step_lib
 
 
-@pytest.mark.parametrize("overrides", [{}, {"model.num_kv_heads": 2, "model.d_k": 16}], ids=str)
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"model.num_kv_heads": 2, "model.d_k": 16}, {"model.architecture": "decoder"}],
+    ids=str,
+)
 def test_operations_are_those_of_the_compiled_forward_pass(make_config, overrides):
     config = make_config(
         {"model.d_model": 128, "model.d_ff": 512, "model.d_v": 16, "data.source_length": 48,
@@ -47,6 +51,8 @@ RECURRENT = {"model.position": "none", "model.num_kv_heads": 0}
         {**RECURRENT, "model.architecture": "lstm", "model.recurrent_attention": "additive",
          "train.scheduled_sampling": 0.5},
         {**RECURRENT, "model.architecture": "conv"},
+        {"model.share_stacks": True},
+        {"model.architecture": "decoder", "train.source_loss": 1.0},
     ],
     ids=str,
 )  # fmt: skip
@@ -57,6 +63,7 @@ def test_five_layers_are_counted_as_if_all_were_traced(make_config, overrides):
         config.data.vocab_size,
         (config.data.source_length, config.data.target_length),
         config.train.scheduled_sampling > 0,
+        config.train.source_loss > 0,
     )
     assert cost._counted(config) == whole
     mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
@@ -100,6 +107,6 @@ def test_a_table_is_planned_from_few_traced_layers(monkeypatch):
     monkeypatch.setattr(cost, "_traced", counting)
     config = config_lib.from_mapping(base.get_config().to_dict())
     plan.list_rows(config, table3.ROWS, {})
-    plan.write(config, table3.ROWS, 1, plan.parse("v5e-8"), 0.0)
+    plan.write(config, table3.ROWS, dict.fromkeys(table3.ROWS, 1), plan.parse("v5e-8"), 0.0)
     assert len(table3.ROWS) == 20
     assert sum(traced) <= 3 * 13  # sizes that differ in more than the number of layers

@@ -1,5 +1,6 @@
 """BLEU against counts made by hand, perplexity against one sentence at a time."""
 
+import json
 import math
 
 import flax.linen as nn
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sacrebleu
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
@@ -14,6 +16,7 @@ from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import bleu, evaluators
+from transformer_jax.training import losses
 
 
 def test_bleu_is_the_geometric_mean_of_counts_made_by_hand():
@@ -37,9 +40,41 @@ def test_variants_differ_where_they_should_and_carry_signatures():
         assert ("tok:intl" in variant["signature"]) == ("intl" in name)
 
 
+def test_sentence_scores_are_sacrebleus():
+    pairs = {
+        "Der Hund sieht die Katze.": "Der Hund sieht die Katze.",
+        "Der Hund findet nicht die Katze.": "Der kleine Hund sieht die Katze heute.",
+        "Hund": "Der Hund",
+        "ganz anders": "Der Hund sieht.",
+        "": "Der Hund",
+    }
+    counts = bleu.counts(list(pairs), list(pairs.values()), "de", bleu.MAIN)
+    for (hypothesis, reference), count in zip(pairs.items(), counts, strict=True):
+        expected = sacrebleu.sentence_bleu(hypothesis, [reference]).score
+        assert bleu.of_sentence(count) == pytest.approx(expected)
+
+
 def test_unequal_numbers_of_lines_are_an_error():
     with pytest.raises(ValueError, match="1 hypotheses, but 2 references"):
         bleu.score(["a"], ["a", "b"], "de")
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("dev", ""), ("test", "test_")])
+def test_scoring_leaves_what_it_was_measured_by(tmp_path, name, prefix):
+    pairs = dataset_lib.HeldOut(["a b", "c"], ["d e f g h", "i j k l"], [[5], [6]], [[7], [8]])
+    measured = evaluators.Measured(12.5, ["d e f g x", "i j k l"], 3.0)
+    found = evaluators.score(name, pairs, measured, "de", tmp_path)
+    assert (found["ppl"], found["eval_seconds"]) == (12.5, 3.0)
+    assert found["bleu"] == bleu.score(measured.hypotheses, pairs.target, "de")
+    left = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    sums = np.sum(json.loads(left.pop(f"{prefix}bleu_counts.json"))[bleu.MAIN], axis=0)
+    assert sums[:2].tolist() == [9, 9]  # words, and those of the references
+    assert sums[2:6].tolist() == [8, 6, 4, 2]  # n-grams that the reference has
+    assert left == {
+        f"{prefix}sources.txt": "a b\nc\n",
+        f"{prefix}hypotheses.txt": "d e f g x\ni j k l\n",
+        f"{prefix}references.txt": "d e f g h\ni j k l\n",
+    }
 
 
 def test_buckets_end_where_the_last_still_has_enough_sentences():
@@ -59,9 +94,12 @@ def test_bleu_by_length_scores_each_bucket_as_a_corpus_of_its_own():
     assert 0 < found[1]["score"] < 100
 
 
-def test_perplexity_counts_every_token_of_every_sentence(make_config):
-    config = make_config({"data.source_length": 8, "data.target_length": 8})
-    model = models.build(config.model, 50)
+@pytest.mark.parametrize("extra", [0, 8])
+def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
+    """Over the tokenizer's ids: what the model thinks of others does not count."""
+    rows = {"data.source_length": 8, "data.target_length": 8, "data.vocab_size": 50}
+    config = make_config(rows)
+    model = models.build(config.model, 50 + extra)
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
     params = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))(jax.random.key(0))
     rng = np.random.default_rng(0)
@@ -71,7 +109,8 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config):
     nats, tokens = 0.0, 0
     for source, target in pairs:
         batch = batching.fill([[(source, target)]], 24, 24)
-        log_p = jax.nn.log_softmax(jax.jit(models.logits, static_argnums=0)(model, params, batch))
+        logits = jax.jit(models.logits, static_argnums=0)(model, params, batch)
+        log_p = jax.nn.log_softmax(logits[..., :50])
         for position, label in enumerate([*target, 2]):
             nats -= float(log_p[0, position, label])
             tokens += 1
@@ -81,3 +120,30 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config):
     found = evaluators.perplexity(model, held_out, config.data, mesh)(params)
     assert tokens == 4 + 1 + 23 + 2 + 4
     assert found == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("devices", "positions", "in_a_batch", "batches"),
+    [(8, 8192, 8, 1), (1, 8192, 5, 1), (1, 16, 2, 3), (1, 4, 1, 5), (2, 24, 4, 2)],
+)
+def test_perplexitys_rows_are_as_long_and_as_many_as_needed(
+    make_config, monkeypatch, devices, positions, in_a_batch, batches
+):
+    """Five pairs that fill a row each: a batch has so many target positions, shared out evenly."""
+    seen, chunked = [], []
+    fill, chunks = batching.fill, losses.chunks
+    monkeypatch.setattr(evaluators, "BATCH_TOKENS", positions)
+    monkeypatch.setattr(
+        batching,
+        "fill",
+        lambda rows, *shape: seen.append((len(rows), *shape)) or fill(rows, *shape),
+    )
+    monkeypatch.setattr(
+        losses, "chunks", lambda *shape: chunked.append(shape[:2]) or chunks(*shape)
+    )
+    config = make_config({"data.source_length": 4, "data.target_length": 8, "mesh.data": devices})
+    pairs = dataset_lib.HeldOut([""] * 5, [""] * 5, [[5] * 6] * 5, [[5] * 7] * 5)
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:devices])
+    evaluators.perplexity(models.build(config.model, 50), pairs, config.data, mesh)
+    assert seen == [(in_a_batch, 7, 8)] * batches
+    assert chunked == [(in_a_batch // devices, 8)]

@@ -28,6 +28,8 @@ ROOMS = [
     "transformer_jax.prepare",
     "transformer_jax.train",
     "transformer_jax.translate",
+    "transformer_jax.generate",
+    "transformer_jax.parse",
     "transformer_jax.score",
     "transformer_jax.attention_maps",
     "experiments.benchmarks",

@@ -18,7 +18,14 @@ from transformer_jax.training import step as step_lib
 VOCABULARY = 20
 FIELDS = [field.name for field in dataclasses.fields(config_lib.ModelConfig)]
 RECURRENT = {"model.position": "none", "model.recurrent_attention": "dot"}
-SETTINGS = {"transformer": {}, **dict.fromkeys(("rnn", "lstm", "gru"), RECURRENT), "conv": {}}
+SETTINGS = {
+    "transformer": {},
+    "decoder": {},
+    **dict.fromkeys(("rnn", "lstm", "gru"), RECURRENT),
+    "conv": {},
+    "encoder": {},
+    "elmo": {"model.position": "none"},
+}
 # Another value of a field, and what has to be so that the field matters.
 OTHERS = {
     "num_layers": (2, {}),
@@ -35,6 +42,7 @@ OTHERS = {
     "max_positions": (96, {"model.position": "learned"}),
     "norm": ("rms_norm", {}),
     "norm_placement": ("pre", {}),
+    "embedding_norm": (True, {}),
     "feed_forward": ("gelu", {}),
     "attention_pattern": (
         "interleaved",
@@ -55,6 +63,8 @@ OTHERS = {
     "compute_dtype": ("bfloat16", {}),
     "attention_kernel": ("fused", {"model.compute_dtype": "bfloat16"}),
     "rematerialise": (True, {}),
+    "share_stacks": (True, {}),
+    "source_attention": ("full", {}),
 }
 
 
@@ -103,7 +113,7 @@ def test_every_architecture_offers_the_interface(make_config):
     assert set(SETTINGS) == set(models.ARCHITECTURES)
     for name, kind in models.ARCHITECTURES.items():
         assert isinstance(models.build(make(make_config, name).model, VOCABULARY), kind)
-        assert isinstance(models.build(make(make_config, name).model, 9), interface.Decoder)
+        assert isinstance(models.build(make(make_config, name).model, 9), interface.Architecture)
         assert kind.reads <= set(FIELDS)
         assert kind.reads >= {"architecture", "num_layers", "d_model", "compute_dtype"}
     assert set(OTHERS) | {"architecture"} == set(FIELDS)
@@ -138,6 +148,13 @@ def test_every_field_that_an_architecture_does_not_read_is_refused(make_config, 
         if field not in models.ABSENT:  # and it is right to do so
             one = make(make_config, architecture)
             assert program(one) == program(other), field
+
+
+def test_fields_of_other_sections_are_not_the_models_to_refuse(make_config):
+    values = config_lib.to_dict(make_config())
+    others = [f"{one}.{field}" for one in values if one != "model" for field in values[one]]
+    assert {name.partition(".")[0] for name in others} >= {"data", "decode", "mesh", "train"}
+    models.require_read(make_config().model, others)
 
 
 @pytest.mark.parametrize("architecture", SETTINGS)

@@ -14,7 +14,8 @@ def random_lengths(pairs, seed=0):
 
 
 def make_plan(pairs=300, window=100, seed=0):
-    return packing.Plan(*random_lengths(pairs), 32, 32, window, seed)
+    source, target = random_lengths(pairs)
+    return packing.Plan(pairs, lambda _, some: (source[some], target[some]), 32, 32, window, seed)
 
 
 def test_every_pair_is_packed_once_and_fits():

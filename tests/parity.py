@@ -40,14 +40,16 @@ class Pair(NamedTuple):
     """The same parameter in both models.
 
     Attributes:
-      ours: its path; a kernel is (in, out) here and (out, in) there.
+      ours: its path; a kernel is (in, out) here and, as a rule, (out, in) there.
       theirs: its name.
-      rows: which of theirs, in the order of ours; theirs may hold several of ours.
+      rows: which part of theirs, in the order of ours; theirs may hold several of ours.
+      turned: whether a kernel is (out, in) there.
     """
 
     ours: str
     theirs: str
-    rows: slice | list[int] = slice(None)
+    rows: slice | list[int] | tuple[slice, slice] = slice(None)
+    turned: bool = True
 
 
 def named(tree: Any) -> dict[str, np.ndarray]:
@@ -87,7 +89,7 @@ def gradients(theirs: Any, pairs: list[Pair]) -> dict[str, np.ndarray]:
 
 
 def _turned(pair: Pair, array: np.ndarray) -> np.ndarray:
-    return array.T if pair.ours.endswith("kernel") else array
+    return array.T if pair.turned and pair.ours.endswith("kernel") else array
 
 
 def assert_close(found: Any, expected: Any, name: str) -> None:

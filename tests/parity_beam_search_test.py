@@ -1,6 +1,7 @@
 """Beam search against that of Hugging Face transformers, over the same random model."""
 
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -65,7 +66,7 @@ def their_search(model, params, source, beam_size, alpha):
 
 
 def random_model(config):
-    model = models.build(config.model, parity.VOCABULARY)
+    model: Any = models.build(config.model, parity.VOCABULARY)
     params = jax.tree.map(lambda x: 1.5 * x, parity.model_parameters(model))
     # The last norm leans towards EOS, so that hypotheses end at all lengths.
     norm = params["params"]["decoder_1"]["feed_forward_residual"]["norm"]

@@ -103,6 +103,22 @@ def test_t5_buckets_of_a_decoder_are_all_before():
     assert t5_bucket(3, True) == 0
 
 
+@pytest.mark.parametrize("kind", [positions.T5Bias, positions.Learned])
+def test_tables_begin_as_draws_of_the_embeddings_size(kind):
+    """Their standard deviation is 1 / sqrt(d_model): 0.125, of 2,048 draws or more."""
+    module, places = kind(sizes(d_model=64, num_heads=64, max_positions=64)), jnp.array([[0, 1]])
+    method, arguments = (
+        ("bias", (places, places))
+        if kind is positions.T5Bias
+        else ("embed", (jnp.zeros((1, 2, 64)), places))
+    )
+    variables = module.init(jax.random.key(0), *arguments, method=method)
+    (table,) = jax.tree.leaves(variables)
+    assert table.size >= 2048
+    assert float(table.std()) == pytest.approx(0.125, rel=0.1)
+    assert float(table.mean()) == pytest.approx(0, abs=0.02)
+
+
 def test_no_position_changes_nothing():
     kind = positions.NoPosition(sizes(d_model=4, max_positions=3))
     x = jnp.ones((1, 2, 4))

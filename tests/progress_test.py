@@ -96,7 +96,7 @@ def test_what_is_done_or_failed_says_so_whatever_an_engine_says(sweep, trained):
     done = cell(sweep, "base", 0, engine=engine)
     assert done.state == "done"
     assert done.dev_ppl == json.loads(result)["ppl"]
-    assert done.bleu == json.loads(result)["bleu"][bleu.MAIN]["score"]
+    assert done.score == json.loads(result)["bleu"][bleu.MAIN]["score"]
     failed = cell(sweep, "base", 1, engine=engine)
     assert (failed.state, failed.step, failed.reason) == ("failed", 6, "DivergedError: step 7")
     with run_folder.only_run_in(folder):  # begun again

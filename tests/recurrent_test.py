@@ -1,5 +1,7 @@
-"""Attentions and convolutions against loops, scheduled sampling, and what is refused."""
+"""Cells, attentions and convolutions against loops, scheduled sampling, and what is refused."""
 
+import contextlib
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -10,7 +12,13 @@ import pytest
 
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import convolutional, interface, recurrent_attention
+from transformer_jax.models import (
+    convolutional,
+    interface,
+    masks,
+    recurrent_attention,
+    recurrent_cells,
+)
 
 VOCABULARY = 50
 LSTM = {"model.architecture": "lstm", "model.position": "none"}
@@ -84,6 +92,84 @@ def assert_close(found, expected):
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def elman(h, x, u):
+    return (np.tanh(x + h @ u),)
+
+
+def hochreiter(h, c, x, u):
+    i, f, g, o = np.split(x + h @ u, 4)
+    c = c * sigmoid(f + 1) + sigmoid(i) * np.tanh(g)
+    return np.tanh(c) * sigmoid(o), c
+
+
+def cho(h, x, u):
+    u_z, u_r, u_n = np.split(u, 3, axis=1)
+    x_z, x_r, x_n = np.split(x, 3)
+    new = np.tanh(x_n + sigmoid(x_r + h @ u_r) * (h @ u_n))
+    kept = sigmoid(x_z + h @ u_z)
+    return (kept * h + (1 - kept) * new,)
+
+
+@pytest.mark.parametrize(
+    ("name", "equations"), [("rnn", elman), ("lstm", hochreiter), ("gru", cho)]
+)
+def test_a_cells_step_is_its_papers(name, equations):
+    cell = recurrent_cells.CELLS[name](4, jnp.dtype("float32"))
+    rng = np.random.default_rng(0)
+    state = [rng.normal(size=(2, 4)).astype(np.float32) for _ in range(cell.parts)]
+    x = rng.normal(size=(2, 5)).astype(np.float32)
+
+    def step(cell, state, x):
+        return jnp.stack(cell.advance(state, cell.project(x)))
+
+    found, params = randomly(cell, tuple(map(jnp.asarray, state)), jnp.asarray(x), method=step)
+    of_input, of_state = params["from_input"], params["from_state"]
+    for row in range(2):
+        projected = x[row] @ of_input["kernel"] + of_input["bias"]
+        assert projected.shape == (cell.gates * 4,)
+        expected = equations(*(part[row] for part in state), projected, of_state["kernel"])
+        np.testing.assert_allclose(found[:, row], np.stack(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_each_sentence_is_read_from_an_empty_state():
+    cell, rng = recurrent_cells.CELLS["rnn"](4, jnp.dtype("float32")), np.random.default_rng(0)
+    x, fresh = rng.normal(size=(1, 4, 5)).astype(np.float32), [True, False, True, False]
+
+    def read(cell, x, fresh):
+        return recurrent_cells.run(cell, x, fresh, reverse=False)[0]
+
+    found, params = randomly(cell, jnp.asarray(x), jnp.asarray([fresh]), method=read)
+    of_input, of_state = params["from_input"], params["from_state"]
+    h = np.full(4, np.nan)
+    for t, begins in enumerate(fresh):
+        projected = x[0, t] @ of_input["kernel"] + of_input["bias"]
+        (h,) = elman(np.zeros(4) if begins else h, projected, of_state["kernel"])
+        np.testing.assert_allclose(found[0, t], h, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sentences_ends_are_found_in_its_row():
+    """Those of its source, for each position of its target; a source may be one token long."""
+    source = np.array([[1, 2, 2, 2, 3, 0], [1, 1, 1, 1, 1, 2], [1, 0, 0, 0, 0, 0]])
+    target = np.array([[1, 1, 2, 3], [1, 2, 2, 0], [1, 1, 1, 0]])
+    found = masks.ends(jnp.asarray(target[:, :, None] == source[:, None, :]))
+    for row, position in zip(*np.nonzero(target), strict=True):
+        there = [i for i, segment in enumerate(source[row]) if segment == target[row, position]]
+        assert [int(end[row, position]) for end in found] == [there[0], there[-1]]
+
+
+@pytest.mark.parametrize("width", range(2, 10))
+def test_halves_for_each_direction_need_an_even_width(make_config, width):
+    config = make_config({"model.architecture": "gru", "model.position": "none"}).model
+    config = dataclasses.replace(config, d_model=width)
+    refused = pytest.raises(errors.UserError, match="even d_model") if width % 2 else None
+    with refused or contextlib.nullcontext():
+        models.build(config, VOCABULARY)
+
+
 def test_dot_attention_is_luongs(seen):
     config, x, encoded, mask = seen
     found, params = randomly(
@@ -123,6 +209,22 @@ def test_additive_attention_is_bahdanaus(seen):
         ]
         expected[b, t] = weighted(scores, visible)
     assert_close(found, expected)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_an_encoders_convolution_sees_what_xlas_does(make_config, size):
+    """With XLA's padding "SAME", which puts the odd one at the end."""
+    changes = {"model.architecture": "conv", "model.kernel_size": size, "model.num_layers": 1}
+    model, tokens = models.build(make_config(changes).model, VOCABULARY), [4, 5, 6, 7, 8, 9, 10]
+    one, other = (
+        jax.tree.map(jnp.asarray, batching.fill([[(ids, [])]], 8, 1).source)
+        for ids in (tokens, [*tokens[:3], 11, *tokens[4:]])
+    )
+    params = model.init(jax.random.key(0), one, one)
+    before, after = (model.apply(params, ids, method="encode").keys for ids in (one, other))
+    there = jnp.zeros(8).at[3].set(1)[None, None]
+    sees = jax.lax.conv(there, jnp.ones((1, 1, size)), (1,), "SAME")[0, 0]
+    np.testing.assert_array_equal(jnp.any(before != after, axis=-1)[0], sees > 0)
 
 
 def test_a_convolution_is_gated(seen):

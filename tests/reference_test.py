@@ -37,10 +37,11 @@ class Reference:
         mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
         return (x - mean) / np.sqrt(variance + 1e-6) * p["scale"] + p["bias"]
 
-    def attention(self, x, memory, p, causal=False, window=0):
+    def attention(self, x, memory, p, causal=False, window=0, prefix=0):
         config, heads = self.config, []
         distance = np.arange(len(x))[:, None] - np.arange(len(memory))
         hidden = (causal & (distance < 0)) | ((window > 0) & (abs(distance) > window))
+        hidden[:prefix, :prefix] = False  # what comes first sees all of itself
         for head in range(config.num_heads):
             shared = head * config.key_value_heads // config.num_heads
             q, k = (slice(i * config.d_k, (i + 1) * config.d_k) for i in (head, shared))

@@ -42,7 +42,7 @@ def read(make_config, tmp_path):
     def read(text):
         path = tmp_path / "mine.py"
         path.write_text(text, encoding="utf-8")
-        return rows.read(path, make_config())
+        return rows.read(path, rows.run(path), make_config())
 
     return read
 
@@ -94,6 +94,7 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
         "narrow keys": {"model.d_k": 1},
         "more layers": {"model.num_layers": 3},
         "gated": {"model.feed_forward": "swiglu"},
+        "alone": {"model.architecture": "decoder"},
     }
     for budget, measure in (("parameters", cost.parameters), ("flops", cost.training_flops)):
         matched = rows.matched(changed, changed, base, budget)

@@ -17,6 +17,7 @@ import transformer_jax
 from tests import refusals, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
+from transformer_jax.data import dataset
 from transformer_jax.decoding import beam_search
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder, training_run
@@ -137,6 +138,7 @@ def test_killed_and_started_again_ends_bit_for_bit_the_same(server, finished, tm
     assert next(r["wall_seconds"] for r in records if r["step"] > reached) > spent
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run_and_another_is_not(server, finished, tmp_path, cache_dir):
     workdir, _ = finished
     for name, seed in (("same", 0), ("other", 1)):
@@ -257,6 +259,14 @@ def test_learned_positions_must_reach_the_longest_sentence(make_config, tmp_path
     config = make_config({"model.position": "learned", "model.max_positions": 40})
     with pytest.raises(errors.UserError, match=r"needs model\.max_positions of at least \d\d"):
         training_run.run(config, tmp_path, cache_dir)
+    # In one sequence a target's positions come after its source's.
+    held_out = dataset.load(config.data, cache_dir)
+    sources = [*held_out.dev.source_ids, *held_out.test.source_ids]
+    longest = max(map(len, sources)) + 1
+    needed = 2 * longest + config.decode.extra_tokens
+    alone = {"model.architecture": "decoder", "model.max_positions": needed - 1}
+    with pytest.raises(errors.UserError, match=rf"at least {needed} for this corpus, but"):
+        training_run.run(config_lib.replace(config, alone), tmp_path, cache_dir)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from transformer_jax import errors, models
-from transformer_jax.data import dataset
+from transformer_jax.data import dataset, vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.training import loop
 from transformer_jax.training import step as step_lib
@@ -17,7 +17,7 @@ STEPS = 50  # of a loss curve
 
 def losses_on(config, cache_dir, devices, steps=STEPS):
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:devices])
-    model = models.build(config.model, config.data.vocab_size)
+    model = models.build(config.model, vocabulary.size(config))
     batches = loop.make_batches(dataset.load(config.data, cache_dir), config, mesh)
     state = step_lib.init_state(model, config, mesh)
     step = step_lib.make_step(model, config, mesh)
@@ -48,17 +48,30 @@ MESHES = [
     for data, fsdp, tensor in itertools.product((1, 2, 4, 8), repeat=3)
     if 1 < data * fsdp * tensor <= 8
 ]
-QUICK = [(8, 1, 1), (2, 2, 2)]  # the usual one, and all axes together
+FAMILIES = {
+    "transformer": {},
+    "decoder": {"model.architecture": "decoder", "train.source_loss": 0.5},
+}
+QUICK = [  # the usual one, and all axes together
+    ("transformer", (8, 1, 1)),
+    ("transformer", (2, 2, 2)),
+]
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [pytest.param(mesh, marks=[] if mesh in QUICK else pytest.mark.slow) for mesh in MESHES],
+    ("family", "shape"),
+    [
+        pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow)
+        for case in itertools.product(FAMILIES, MESHES)
+    ],
     ids=str,
 )
-def test_every_mesh_gives_the_losses_of_one_device(make_config, cache_dir, on_one_device, shape):
+def test_every_mesh_gives_the_losses_of_one_device(
+    make_config, cache_dir, on_one_device, family, shape
+):
     data, fsdp, tensor = shape
     heads = {
+        **FAMILIES[family],
         "model.num_layers": 1,
         "model.num_heads": 8,
         "train.num_steps": STEPS,
@@ -67,6 +80,50 @@ def test_every_mesh_gives_the_losses_of_one_device(make_config, cache_dir, on_on
     config = make_config({**heads, "mesh.data": data, "mesh.fsdp": fsdp, "mesh.tensor": tensor})
     expected = on_one_device(make_config(heads))
     found = losses_on(config, cache_dir, data * fsdp * tensor)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+ENCODERS = {
+    "encoder": {"model.architecture": "encoder", "train.objective": "bert"},
+    "elmo": {
+        "model.architecture": "elmo",
+        "model.position": "none",
+        "train.objective": "elmo",
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["encoder", "elmo"])
+def test_a_mesh_gives_an_encoder_alone_the_losses_of_one_device(make_config, cache_dir, name):
+    steps = 6
+    changes = {
+        "model.num_layers": 1,
+        "model.num_heads": 8,
+        "train.num_steps": steps,
+        "train.objective_steps": steps,
+        "train.warmup_steps": 2 * STEPS,
+        "data.target_length": 128,  # two sentences
+        "train.batch_tokens": 1024,
+        **ENCODERS[name],
+    }
+    expected = losses_on(make_config(changes), cache_dir, 1, steps)
+    config = make_config({**changes, "mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2})
+    np.testing.assert_allclose(losses_on(config, cache_dir, 8, steps), expected, rtol=2e-3)
+
+
+@pytest.mark.slow
+def test_an_objective_gives_the_losses_of_one_device_too(make_config, cache_dir):
+    short = {
+        "model.num_layers": 1,
+        "train.num_steps": 12,
+        "train.warmup_steps": 2 * STEPS,
+        "train.objective": "span_corruption",
+        "train.objective_steps": 6,
+    }
+    expected = losses_on(make_config(short), cache_dir, 1, 12)
+    mesh = {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2}
+    found = losses_on(make_config({**short, **mesh}), cache_dir, 8, 12)
     np.testing.assert_allclose(found, expected, rtol=2e-3)
 
 

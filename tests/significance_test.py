@@ -1,5 +1,6 @@
 """Significance against sacreBLEU's own tests, and verdicts against the rules in words."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -9,7 +10,7 @@ import scipy.stats
 from sacrebleu import significance as sacrebleu_significance
 from sacrebleu.metrics import bleu as sacrebleu
 
-from experiments.analysis import significance
+from experiments.analysis import noise_floor, significance
 from transformer_jax.data.toy import generator
 from transformer_jax.evaluation import bleu
 
@@ -100,6 +101,7 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
     assert several.half > 1.96 * over_sentences**0.5
 
 
+@pytest.mark.slow
 def test_the_bootstraps_interval_covers_the_truth_as_often_as_it_says():
     # Systems that are equally good by construction: their difference should lie within the
     # interval in 95% of many small corpora.
@@ -134,14 +136,32 @@ def test_the_bootstraps_interval_covers_the_truth_as_often_as_it_says():
 )
 def test_verdicts(mean, half, seeds, paper, expected):
     difference = significance.Difference(mean, half, 0.01, seeds)
-    assert significance.verdict(difference, paper) == expected
+    found = significance.verdicts({"row": difference}, {"row": paper})
+    assert found["row"].word == expected
+
+
+def test_verdicts_of_many_rows_ask_more_of_each():
+    surely, barely = (significance.Difference(-1.0, half, 0.01, 3) for half in (0.4, 0.9))
+    tie = significance.Difference(0.1, 0.39, 0.01, 3)
+    for row, paper, word in ((barely, -0.9, "reproduced"), (tie, 0.0, "tie as in the paper")):
+        alone = significance.verdicts({"row": row}, {"row": paper})
+        assert (alone["row"].word, alone["row"].level) == (word, 0.05)
+        among = significance.verdicts({"row": row, "twin": row}, {"row": paper, "twin": paper})
+        assert among["row"].word == significance.UNDECIDED
+        assert among["row"].level == 0.025
+        assert among["row"].tie_level == (0.05 if row is barely else 0.025)
+    # What is surely there leaves its share to the others, and one seed takes none.
+    one = dataclasses.replace(surely, seeds=1)
+    rows = {"surely": surely, "barely": barely, "one": one}
+    found = significance.verdicts(rows, dict.fromkeys(rows, -0.9))
+    assert [each.word for each in found.values()] == ["reproduced", "reproduced", "undecided"]
 
 
 @pytest.mark.parametrize("freedom", [3, 8, np.inf])
 def test_a_difference_that_could_be_shown_mostly_is(freedom):
     """As in an experiment that draws the difference and its standard error again and again."""
     half = float(scipy.stats.t.ppf(0.975, freedom))  # of a standard error of 1
-    truth = significance.Difference(0.0, half, 1.0, 3, freedom).shows
+    truth = significance.Difference(0.0, half, 1.0, 3, freedom).shows()
     random = np.random.default_rng(0)
     estimates = random.normal(truth, 1, 100_000)
     errors = 1.0
@@ -165,6 +185,11 @@ def test_tau_is_kendalls_over_the_pairs_that_the_paper_separates(runs):
     assert swapped is not None
     assert (swapped[0], swapped[3]) == (-1.0, 2)
     assert significance.tau({"good": rows["good"]}, paper, bleu.MAIN) is None
+    # One seed of each says nothing of others, but for a noise floor, which here drowns all order.
+    ones = {name: {0: run[0]} for name, run in rows.items() if run}
+    assert significance.tau(ones, paper, bleu.MAIN) == (1.0, 1.0, 1.0, 2)
+    wild = noise_floor.measure({"good": [0.0, 99.0, 50.0]}, "good")
+    assert significance.tau(ones, paper, bleu.MAIN, wild) == (1.0, -1.0, 1.0, 2)
     # Where the paper separates all pairs, it is scipy's tau-b.
     means = [3.0, 2.0, 2.0, 1.0]
     pairs = list(itertools.combinations(range(4), 2))

@@ -124,7 +124,8 @@ def test_a_failed_row_does_not_stop_the_others(swept):
 def test_the_table_shows_ours_beside_the_papers(swept):
     workdir, done = swept
     markdown = (workdir / "table3.md").read_text()
-    lines = {line.split(" | ")[0].strip("| "): line for line in markdown.splitlines()}
+    first = markdown.split("\n## ")[0].splitlines()
+    lines = {line.split(" | ")[0].strip("| "): line for line in first}
     assert lines["A h=1"].endswith("| 5.29 | 24.9 | -0.9 |  | undecided |")
     assert "h=1 d_k=64 d_v=64" in lines["A h=1"]
     assert "failed" in lines["E"]
@@ -219,11 +220,13 @@ def test_sweeps_that_share_no_row_are_not_compared(copied, swept):
 def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp_path):
     workdir, _ = swept
     publish.publish(workdir, tmp_path)
-    expected = {"table3.md", "table3.csv", "scores.md", "examples.md"}
-    expected |= {f"{row}/seed0/result.json" for row in ("base", "A-h-1")}
+    expected = {"table3.md", "table3.csv", "scores.md", "examples.md", "sweep.json"}
+    counts = ("bleu_counts.json", "chrf_counts.json")
+    of_a_run = ("result.json", "run.json", "metrics.jsonl", *counts, publish.SAID)
+    expected |= {f"{row}/seed0/{name}" for row in ("base", "A-h-1") for name in of_a_run}
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     assert found == expected
-    for name in expected - {"scores.md", "examples.md"}:
+    for name in ("table3.md", "table3.csv", "A-h-1/seed0/result.json", "A-h-1/seed0/run.json"):
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
     result = json.loads((tmp_path / "base/seed0/result.json").read_bytes())
     scores = (tmp_path / "scores.md").read_text(encoding="utf-8")
@@ -232,6 +235,22 @@ def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp
     references = (workdir / "base/seed0/references.txt").read_text(encoding="utf-8").splitlines()
     assert shown.count("| (reference) |") == publish.EXAMPLES
     assert sum(f"| {sentence} |" in shown for sentence in set(references)) == publish.EXAMPLES
+
+
+def test_what_is_published_can_be_reported_reused_and_published_again(swept, server, tmp_path):
+    workdir, _ = swept
+    published, again, taken = (tmp_path / name for name in ("published", "again", "taken"))
+    publish.publish(workdir, published)
+    publish.publish(published, again)
+    for path in (each for each in published.rglob("*.*") if each.name != "report.html"):
+        assert (again / path.relative_to(published)).read_bytes() == path.read_bytes(), path
+    done = run_table3(server, taken, "--rows=base,A h=1", f"--reuse={published}")
+    assert done.returncode == 0, done.stderr
+    shown, expected = (
+        (folder / "table3.csv").read_text().splitlines() for folder in (taken, workdir)
+    )
+    assert shown[:3] == expected[:3]  # the failed row is not copied
+    assert not list(taken.rglob("checkpoints"))
 
 
 @pytest.mark.parametrize(
@@ -300,6 +319,22 @@ def test_below_a_narrow_base_a_line_says_that_bigs_dropout_is_not_scaled(tmp_pat
             assert (
                 f"P_drop=0.3 meets {width} dimensions where the paper's big has 1,024" in lines[0]
             )
+
+
+def test_a_test_set_like_the_development_set_gives_the_same_differences_and_verdicts(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows()))
+    without = comparison_table.document(comparison.compare(results.read(tmp_path)))
+    for path in tmp_path.glob("*/seed*/result.json"):
+        result = json.loads(path.read_text())
+        result["test"] = {name: result[name] for name in ("ppl", "bleu")}
+        path.write_text(json.dumps(result))
+        shutil.copy(path.with_name("bleu_counts.json"), path.with_name("test_bleu_counts.json"))
+    dev, test, *rest = comparison_table.document(comparison.compare(results.read(tmp_path))).shown
+    assert [each.title for each in without.shown] == [each.title for each in (dev, *rest)]
+    chosen = [dev.heads.index(name) for name in ("row", "PPL", "BLEU", "− base", "paper: − base")]
+    expected = [[line[place] for place in [*chosen, -1]] for line in dev.lines if line[2]]
+    assert [*map(list, test.lines)] == expected
+    assert any(line[3] for line in expected)
 
 
 def test_no_folder_of_the_runs_machine_is_published(copied, tmp_path):

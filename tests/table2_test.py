@@ -66,7 +66,7 @@ def test_operations_are_six_for_each_weight_and_token_and_those_of_attention(pap
 def test_a_plan_is_operations_over_rate(paper_base, capsys):
     devices = plan.parse("v5e-8")
     assert (devices.chips, devices.tflops) == (8, 197)
-    plan.write(paper_base, {"base": {}}, 3, devices, 0.5)
+    plan.write(paper_base, {"base": {}}, {"base": 3}, devices, 0.5)
     printed = capsys.readouterr().out
     hours = cost.training_flops(paper_base) / (8 * 197e12 * 0.5) / 3600
     line = next(line for line in printed.splitlines() if line.strip().startswith("base"))
@@ -74,6 +74,8 @@ def test_a_plan_is_operations_over_rate(paper_base, capsys):
     assert cells[1] == f"{hours:.2f}"
     assert cells[-1] == f"{hours * 8 * devices.dollars:,.2f}"
     assert f"{3 * hours:,.1f} hours of v5e-8" in printed
+    plan.write(paper_base, {"base": {}, "E": {}}, {"base": 10, "E": 1}, devices, 0.5)
+    assert f"2 rows at 1 to 10 seeds: {11 * hours:,.1f} hours" in capsys.readouterr().out
     for name in ("v5e", "v9-8", "v5e-0", "v5e-x"):
         with pytest.raises(errors.UserError, match=r"as in v5e-8; known: v4, v5e"):
             plan.parse(name)
@@ -88,7 +90,7 @@ def test_a_compiled_plan_says_which_rows_its_sum_leaves_out(paper_base, monkeypa
     monkeypatch.setattr(compiled, "compile_step", compile_step)
     monkeypatch.setattr(compiled, "read", lambda *_: program)
     rows = {"base": {}, "C N=8": {"model.num_layers": 8}}
-    plan.write_compiled(paper_base, rows, 3, plan.parse("v5e-8"), [])
+    plan.write_compiled(paper_base, rows, dict.fromkeys(rows, 3), plan.parse("v5e-8"), [])
     printed = " ".join(capsys.readouterr().out.split())
     assert "1 rows at 3 seeds: 3.0 hours of v5e-8" in printed  # 100,000 steps of 36 ms, 3 times
     assert "without C N=8" in printed

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import experiments
-from experiments import eras, table2, table3, variations
+from experiments import eras, families, table2, table3, variations
 from experiments.reporting import document
 from experiments.sweep import results, table
 from tests import sweeps, tiny
@@ -62,6 +62,7 @@ def floor(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.slow
 def test_a_new_module_is_a_new_table_with_its_columns_title_seeds_and_sections(server, tmp_path):
     (tmp_path / "trial_table.py").write_text(MINE, encoding="utf-8")
     workdir = tmp_path / "sweep"
@@ -128,8 +129,8 @@ def test_rows_of_several_corpora_are_not_compared(tmp_path):
 
 
 def test_each_table_is_found_under_the_name_of_its_module():
-    assert {"eras", "table2", "table3", "variations"} <= {*table.names()}
-    for module in (eras, table2, table3, variations):
+    assert {"eras", "families", "table2", "table3", "variations"} <= {*table.names()}
+    for module in (eras, families, table2, table3, variations):
         assert table.find(module.__name__.split(".")[-1]) is module.TABLE
         assert module.TABLE.name == module.__name__.split(".")[-1]
 

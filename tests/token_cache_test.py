@@ -20,7 +20,7 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def model(pairs):
-    return tokenizer.Tokenizer(tokenizer.train(pairs.source + pairs.target, 400))
+    return tokenizer.PieceTokenizer(tokenizer.train(pairs.source + pairs.target, 400))
 
 
 class Interrupted(corpus.PairSource):

@@ -1,8 +1,11 @@
-"""The tokenizer: lossless, shared, trained once, and clear about too small a corpus."""
+"""Vocabularies: lossless, shared, trained once, and clear about too small a corpus."""
+
+import io
 
 import pytest
+import sentencepiece
 
-from transformer_jax import errors
+from transformer_jax import config, errors
 from transformer_jax.data import corpus, tokenizer
 from transformer_jax.data.toy import generator
 
@@ -15,7 +18,7 @@ def sentences():
 
 @pytest.fixture(scope="module")
 def model(sentences):
-    return tokenizer.Tokenizer(tokenizer.train(sentences, 400))
+    return tokenizer.PieceTokenizer(tokenizer.train(sentences, 400))
 
 
 def test_training_again_gives_the_same_model(model, sentences):
@@ -51,3 +54,72 @@ def test_it_is_trained_on_evenly_spread_pairs(sentences, tmp_path):
     found = tokenizer.cached(pairs, 380, -(-half // 2), "digest", tmp_path)
     expected = tokenizer.train(sentences[:half:2] + sentences[half::2], 380)
     assert found.model == expected
+
+
+BYTES = tokenizer.ByteTokenizer()
+TEXTS = ("Neununddreißig Bären.", "", " a\tb ", "\u2581 \u0085", "日本語", "😀\0", "e\u0301")
+
+
+def test_bytes_are_those_of_utf_8_behind_the_special_tokens():
+    special = {tokenizer.PAD, tokenizer.BOS, tokenizer.EOS, tokenizer.UNK}
+    for text, row in zip(TEXTS, BYTES.encode(TEXTS), strict=True):
+        assert bytes(token - max(special) - 1 for token in row) == text.encode()
+    assert BYTES.encode(["hi"]) == [[4 + 104, 4 + 105]]  # ByT5, whose UNK is 2: 3 + byte
+    assert BYTES.vocab_size == config.FIXED_VOCABULARIES["bytes"] == len(special) + 256
+
+
+def test_bytes_come_back_as_the_text_even_the_space_that_pieces_lose():
+    assert BYTES.decode(BYTES.encode(TEXTS)) == list(TEXTS)
+    assert BYTES.decode([]) == []
+
+
+def test_bytes_that_are_no_text_are_replaced_and_special_tokens_left_out():
+    def ids(content):
+        return [len(tokenizer.SPECIAL) + byte for byte in content]
+
+    broken = [*ids(b"a"), tokenizer.BOS, *ids(b"\xe2("), tokenizer.EOS, *ids(b"\xff\xc3")]
+    assert BYTES.decode([broken, [tokenizer.PAD, BYTES.vocab_size]]) == ["a\ufffd(\ufffd\ufffd", ""]
+    assert BYTES.decode([range(BYTES.vocab_size)])[0].startswith("".join(map(chr, range(128))))
+
+
+def test_bytes_are_shown_as_sentencepiece_shows_its_own(model):
+    unseen = [*range(4 + ord(" ")), *range(4 + 127, BYTES.vocab_size)]
+    assert BYTES.pieces(unseen) == model.pieces(unseen)
+    assert BYTES.pieces(BYTES.encode(["a b~"])[0]) == ["a", "\u2581", "b", "~"]
+
+
+def test_a_vocabulary_is_known_by_what_was_kept_of_it(model, tmp_path):
+    for kept in (model, BYTES):
+        (tmp_path / "tokenizer.model").write_bytes(kept.model)
+        found = tokenizer.read(tmp_path / "tokenizer.model", "")
+        assert (type(found), found.digest) == (type(kept), kept.digest)
+
+
+def test_symbols_are_one_piece_each_and_the_rest_is_as_lossless_as_without(sentences):
+    trees = ["(S (NP XX XX )NP (VP-X XX )VP-X )S", "(S (NP XX )NP )S"]
+    symbols = sorted({word for tree in trees for word in tree.split()})
+    found = tokenizer.PieceTokenizer(tokenizer.train(sentences + trees * 50, 450, symbols))
+    for tree in trees:
+        (ids,) = found.encode([tree])
+        assert found.pieces(ids) == [f"\u2581{word}" for word in tree.split()]
+    others = ["(S (NPX XX )NPX )S", "XXL (S)", "a (S  b", *sentences[:20], *trees]
+    assert found.decode(found.encode(others)) == others
+
+
+def test_no_symbols_leave_the_model_as_it_was(model, sentences):
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(sentences),
+        model_writer=written,
+        vocab_size=400,
+        **tokenizer.SETTINGS,
+    )
+    assert written.getvalue() == model.model
+
+
+def test_symbols_are_part_of_what_a_tokenizer_is_kept_by(sentences, tmp_path):
+    half = len(sentences) // 2
+    pairs = corpus.Pairs(sentences[:half], sentences[half:])
+    without = tokenizer.cached(pairs, 400, 1000, "digest", tmp_path)
+    assert tokenizer.cached(pairs, 400, 1000, "digest", tmp_path, ["(S"]).digest != without.digest
+    assert tokenizer.cached(pairs, 400, 1000, "digest", tmp_path).digest == without.digest

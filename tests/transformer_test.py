@@ -14,7 +14,14 @@ from experiments.benchmarks import cost
 from transformer_jax import config as config_lib
 from transformer_jax import models, paper, sequences
 from transformer_jax.data import batching
-from transformer_jax.models import dropout, layers, masks, positions, recurrent_attention
+from transformer_jax.models import (
+    decoder,
+    dropout,
+    layers,
+    masks,
+    positions,
+    recurrent_attention,
+)
 
 VOCABULARY = 50
 jitted_logits = jax.jit(models.logits, static_argnums=0)
@@ -29,6 +36,7 @@ VARIANTS = [
     {"model.window": 3},
     {"model.window": 2, "model.attention_pattern": "interleaved", "model.global_every": 2},
     {"model.norm_placement": "pre", "model.norm": "rms_norm"},
+    {"model.embedding_norm": True},
     {"model.feed_forward": "gelu"},
     {"model.feed_forward": "swiglu"},
     {"model.architecture": "rnn", "model.position": "none"},
@@ -41,6 +49,18 @@ VARIANTS = [
     },
     {"model.architecture": "conv"},
     {"model.architecture": "conv", "model.kernel_size": 4, "model.position": "learned"},
+    {"model.share_stacks": True},
+    {"model.architecture": "decoder"},
+    {"model.architecture": "decoder", "model.source_attention": "full"},
+    {"model.architecture": "decoder", "model.position": "learned", "model.num_kv_heads": 2},
+    {"model.architecture": "decoder", "model.position": "t5", "model.source_attention": "full"},
+    {"model.architecture": "decoder", "model.position": "rotary", "model.norm_placement": "pre"},
+    {
+        "model.architecture": "decoder",
+        "model.position": "alibi",
+        "model.source_attention": "full",
+        "model.window": 3,
+    },
 ]
 # One layer shows what a kind does; what layers do to each other, these show.
 DEEP = [
@@ -48,6 +68,9 @@ DEEP = [
     {"model.window": 2, "model.attention_pattern": "interleaved", "model.global_every": 2},
     {"model.architecture": "rnn", "model.position": "none"},
     {"model.architecture": "conv"},
+    {"model.share_stacks": True},
+    {"model.architecture": "decoder"},
+    {"model.architecture": "decoder", "model.source_attention": "full"},
 ]
 every_variant = pytest.mark.parametrize("overrides", VARIANTS, ids=str)
 
@@ -87,13 +110,14 @@ def logits(model, params, rows, source_length=24, target_length=24):
 
 def test_every_kind_is_among_the_variants(make_config):
     tables = {
-        "architecture": models.ARCHITECTURES,
+        "architecture": {k for k, v in models.ARCHITECTURES.items() if hasattr(v, "decode_step")},
         "position": positions.KINDS,
         "norm": layers.NORMS,
         "norm_placement": layers.NORM_PLACEMENTS,
         "feed_forward": layers.FEED_FORWARDS,
         "attention_pattern": masks.PATTERNS,
         "recurrent_attention": recurrent_attention.ATTENTIONS,
+        "source_attention": decoder.SOURCE_ATTENTIONS,
     }
     for field, kinds in tables.items():
         tried = {getattr(make_config(variant).model, field) for variant in VARIANTS}

@@ -35,7 +35,7 @@ def translate(trained, sentences, devices=1, changes=None):
     return found, found.translate(sentences)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_translation_depends_on_its_sentence_alone(trained, sentences, beam_size, monkeypatch):
     how = {"decode.beam_size": beam_size, "decode.batch_sentences": 32}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
@@ -67,7 +67,7 @@ def test_weights_are_cast_once_and_change_no_translation(make_config, name):
     if "model.architecture" in overrides and name != "conv":
         overrides = {**overrides, "model.position": "none"}
     config = make_config({**overrides, "model.num_layers": 1, "model.compute_dtype": "bfloat16"})
-    model = models.build(config.model, 50)
+    model: Any = models.build(config.model, 50)
     row = sequences.Sequences(*(jnp.array([x]) for x in ([5, 6, 7, 2], [1] * 4, [0, 1, 2, 3])))
     params = jax.jit(lambda key: nn.unbox(model.init(key, row, row)))(jax.random.key(0))
     weights = translator.cast(params, config.model.dtype)

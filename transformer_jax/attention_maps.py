@@ -4,7 +4,8 @@ python -m transformer_jax.attention_maps --workdir=runs/one --source="The dog sl
 
 Writes encoder.png, decoder.png and cross.png, a heat map for each layer and head, and
 attention.html, the same to explore in a browser, and prints their paths. In the decoder a row is
-named by the token being written there; the tokens that it reads begin with BOS.
+named by the token being written there; the tokens that it reads begin with BOS. Of a model that
+writes no sentences it shows how it reads the one or two that are given, as encoder.png.
 """
 
 from absl import flags
@@ -13,6 +14,7 @@ from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
+from transformer_jax.models import interface
 from transformer_jax.runs import run_folder
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
@@ -24,9 +26,14 @@ _OUTPUT = flags.DEFINE_string("output", None, "Where to write; by default WORKDI
 def main() -> None:
     """Prints one path a line."""
     output = files.path(_OUTPUT.value or f"{_WORKDIR.value}/attention_maps")
-    all_maps = attention_weights.collect(
-        run_folder.load(_WORKDIR.value), _SOURCE.value, _TARGET.value
-    )
+    trained = run_folder.load_model(_WORKDIR.value)
+    if isinstance(trained.model, interface.Decoder):
+        translator = run_folder.load(_WORKDIR.value)
+        all_maps = attention_weights.collect(translator, _SOURCE.value, _TARGET.value)
+    else:
+        model, params, tokenizer, config = trained
+        sentences = [each for each in (_SOURCE.value, _TARGET.value) if each is not None]
+        all_maps = attention_weights.of_text(model, params, tokenizer, config.model, sentences)
     for maps in all_maps:
         path = output / f"{maps.kind}.png"
         files.write(path, heat_maps.png(maps))

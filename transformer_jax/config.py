@@ -15,6 +15,9 @@ import jax.numpy as jnp
 
 from transformer_jax import errors, fields
 
+# The vocabularies that no corpus makes, and their ids: data.vocab_size is theirs, whatever it was.
+FIXED_VOCABULARIES = {"bytes": 4 + 256}
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -35,6 +38,7 @@ class ModelConfig:
     max_positions: fields.Positive
     norm: str
     norm_placement: str
+    embedding_norm: Annotated[bool, fields.Added(before=False)]
     feed_forward: str
     attention_pattern: str
     window: fields.Natural
@@ -44,6 +48,8 @@ class ModelConfig:
     compute_dtype: Annotated[str, fields.OneOf(("float32", "bfloat16"))]
     attention_kernel: str
     rematerialise: bool
+    share_stacks: Annotated[bool, fields.Added(before=False)]
+    source_attention: Annotated[str, fields.Added(before="causal")]
 
     @property
     def key_value_heads(self) -> int:
@@ -66,9 +72,14 @@ class TrainConfig:
     label_smoothing: fields.ShareBelow1
     adam_beta2: fields.ShareBelow1
     scheduled_sampling: fields.Share
+    source_loss: Annotated[fields.Share, fields.Added(before=0.0)]
     batch_tokens: fields.Positive
     accumulation_steps: fields.Positive
     seed: Annotated[int, fields.Range(0, below=2**32)]
+    objective: Annotated[str, fields.Added(before="none")]
+    start_from: Annotated[str, fields.Added(before="")]
+    teacher_layers: Annotated[int, fields.Range(0, fields.MOST), fields.Added(before=0)]
+    objective_steps: Annotated[int, fields.Range(0, fields.MOST), fields.Added(before=0)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +92,21 @@ class DataConfig:
     test: str
     source_language: str
     target_language: str
+    directions: Annotated[str, fields.Added(before="")]
     tfds_name: str
     tfds_dir: str
     toy_pairs: Annotated[int, fields.Range(0, 10_000_000)]
     toy_held_out_pairs: Annotated[int, fields.Range(0, 10_000_000)]
     toy_seed: Annotated[int, fields.Range(0)]
+    vocabulary: Annotated[str, fields.Added(before="bpe")]
     vocab_size: fields.Positive
     tokenizer_pairs: fields.Positive
     source_length: fields.Positive
     target_length: fields.Positive
     packing_window: fields.Positive
     train_max_tokens: fields.Natural
+    parsed: Annotated[str, fields.Added(before="")]
+    tree_terminals: Annotated[str, fields.Added(before="xx")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,12 +171,28 @@ class Config:
 def from_mapping(values: Mapping[str, Any]) -> Config:
     """Builds and checks a configuration from nested mappings (a ConfigDict or parsed JSON).
 
+    Where the vocabulary is of a size of its own, data.vocab_size becomes that.
+
     Raises:
       UserError: a field is unknown, missing, of the wrong type or out of range.
     """
     config = fields.build(Config, values)
+    size = FIXED_VOCABULARIES.get(config.data.vocabulary, config.data.vocab_size)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, vocab_size=size))
     _check_together(config)
     return config
+
+
+def from_record(values: Mapping[str, Any]) -> Config:
+    """As `from_mapping`, of a configuration that an earlier version may have written.
+
+    Fields that have been added since (`fields.Added`) have the values that they had before.
+    """
+    whole = dict(values)
+    for section, kind in fields.declared(Config).items():
+        if isinstance(values.get(section), Mapping):
+            whole[section] = {**fields.added(kind), **values[section]}
+    return from_mapping(whole)
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -209,9 +240,13 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     It covers model, train, data, decode and evaluation, with the digests of corpus and tokenizer
     in place of the corpus's paths; of the test set too, where it is scored; and, where checkpoints
     are averaged, their interval. The JSON is canonical: sorted keys, numbers that are equal written
-    alike.
+    alike. A field that was added later is left out at the value that it had before.
     """
     values = to_dict(config)
+    for section, kind in fields.declared(Config).items():
+        for name, before in fields.added(kind).items():
+            if values[section][name] == before:
+                del values[section][name]
     content = {key: values[key] for key in ("model", "train", "data", "decode", "evaluation")}
     for path in ("train", "dev", "test", "tfds_dir"):
         del content["data"][path]
@@ -244,6 +279,22 @@ def _check_together(config: Config) -> None:
         raise errors.UserError(
             f"model.num_kv_heads={config.model.num_kv_heads} should divide "
             f"model.num_heads={config.model.num_heads}"
+        )
+    train = config.train
+    if train.objective_steps > train.num_steps:
+        raise errors.UserError(
+            f"train.objective_steps={train.objective_steps} are more than "
+            f"train.num_steps={train.num_steps}, of which they are the first"
+        )
+    if train.teacher_layers and not train.start_from:
+        raise errors.UserError(
+            f"train.teacher_layers={train.teacher_layers} needs a train.start_from, the teacher's "
+            "folder"
+        )
+    if (train.objective == "none") != (train.objective_steps == 0):
+        raise errors.UserError(
+            f"train.objective={train.objective} with train.objective_steps="
+            f"{train.objective_steps}: a run has both, or neither"
         )
     average = config.evaluation.average_checkpoints
     written = -(-config.train.num_steps // config.checkpoint.every)

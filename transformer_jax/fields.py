@@ -54,6 +54,18 @@ class OneOf:
         require_known(name, value, self.names)
 
 
+@final
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """That a field came later, and what every run did before it was there.
+
+    A record without the field is read as if it had this value, and a run with this value has the
+    fingerprint that it had without.
+    """
+
+    before: Any
+
+
 Positive = Annotated[int, Range(1, MOST)]
 Natural = Annotated[int, Range(0, MOST)]  # 0 too
 NotNegative = Annotated[float, Range(0)]
@@ -94,6 +106,16 @@ def declared(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
+def added(kind: type) -> dict[str, Any]:
+    """The fields of a dataclass that came later, with the values that they had before."""
+    return {
+        name: rule.before
+        for name, hint in declared(kind).items()
+        for rule in typing.get_args(hint)[1:]
+        if isinstance(rule, Added)
+    }
+
+
 def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
     """The entry of a table of kinds.
 
@@ -131,7 +153,8 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         # No file could hold it; bytes of a command line can make it.
         raise errors.UserError(f"{path} should be UTF-8, but is {value!r}")
     for rule in rules:
-        rule.require(path, expected(value))
+        if not isinstance(rule, Added):
+            rule.require(path, expected(value))
     return expected(value)
 
 

@@ -33,8 +33,11 @@ def main() -> None:
         raise errors.UserError(f"cannot make the cache's folder: {error}") from error
     dataset = dataset_lib.load(config.data, cache_dir)
     sets = (dataset.dev, dataset.test)
+    sets += tuple(pairs for other in dataset.directions.values() for pairs in other[1:])
     held_out = [text for pairs in sets for text in (*pairs.source, *pairs.target)]
-    ids = [ids for pairs in sets for ids in (*pairs.source_ids, *pairs.target_ids)]
+    ids = []
+    for pairs in sets:
+        ids += [*(row[dataset.tag_tokens :] for row in pairs.source_ids), *pairs.target_ids]
     same = sum(map(operator.eq, held_out, dataset.tokenizer.decode(ids)))
     _log.info(
         "%s of %s development and test sentences survive encoding and decoding unchanged",

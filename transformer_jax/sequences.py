@@ -21,4 +21,4 @@ class Batch(NamedTuple):
 
     source: Sequences  # the source sentences, each with its EOS
     target: Sequences  # the decoder's input: the target shifted right by one, each after its BOS
-    labels: Int[Any, "B T"]  # what follows each target position, up to EOS; 0 at padding
+    labels: Int[Any, "B T"]  # what follows each target position, up to EOS; 0 does not count

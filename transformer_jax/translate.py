@@ -7,16 +7,26 @@ import sys
 
 from absl import flags
 
+from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import text
 from transformer_jax.runs import run_folder
 
+_TO = flags.DEFINE_string(
+    "to", "", "Language to translate into, of a model of several directions; empty: its main one's."
+)
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
 def main() -> None:
     """Reads all lines, translates them together, writes them in their order."""
     translator = run_folder.load(_WORKDIR.value)
+    if not translator.config.data.source_language:
+        raise errors.UserError(
+            f"{_WORKDIR.value} was trained on text that is translated from nothing: it can only go "
+            "on with a text, python -m transformer_jax.generate"
+        )
+    translator.encode([], _TO.value)  # an unknown language is refused before anything is read
     sentences = list(text.decoded(sys.stdin.buffer, "standard input"))
     if not sentences:
         return
@@ -24,7 +34,7 @@ def main() -> None:
     def progress(done: int) -> None:
         print(f"\rtranslated {done:,} of {len(sentences):,}", end="", file=sys.stderr)
 
-    translations = translator.translate(sentences, progress)
+    translations = translator.translate(sentences, progress, _TO.value)
     print(file=sys.stderr)
     sys.stdout.buffer.write("".join(f"{line}\n" for line in translations).encode())
 

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import intervals
+from experiments.analysis import intervals, tuning
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax.drawing import tables
@@ -15,9 +15,9 @@ Measure = Callable[[Mapping[str, Any]], float | None]  # None: the result has no
 MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
 
 
-def whole(result: Mapping[str, Any]) -> float:
+def whole(result: Mapping[str, Any]) -> float | None:
     """BLEU of the development set."""
-    return result["bleu"][bleu.MAIN]["score"]
+    return result["bleu"][bleu.MAIN]["score"] if result["bleu"] else None
 
 
 def beyond_training(result: Mapping[str, Any]) -> float | None:
@@ -89,15 +89,28 @@ CLAIMS = (
         ],
     ),
 )
-COMPARED = {row for claim in CLAIMS for c in claim.inequalities for row in (c.higher, c.lower)}
-NOTE = (
+
+
+def compared(stated: Sequence[Claim]) -> set[str]:
+    """The rows that claims compare."""
+    return {row for claim in stated for c in claim.inequalities for row in (c.higher, c.lower)}
+
+
+COMPARED = compared(CLAIMS)
+VERDICTS = (
     "Claims: intervals are over seeds, by Welch; the development sentences are the same in all "
     f"runs. A link agrees if its 95% interval lies above 0 (≥: above −{MARGIN:g}) and disagrees if "
     "it lies below. A claim agrees if every link does, and "
-    "disagrees if a link does at 95% for all links of the claim together (Bonferroni). Lost on "
+    "disagrees if a link does at 95% for all links of the claim together (Bonferroni)."
+)
+RECIPES = (
+    "All rows have one recipe; --tune gives verdicts with each row at its best besides, which the "
+    "odd development sentences choose; its BLEU is then of the even ones, by length of all."
+)
+NOTE = (
+    f"{VERDICTS} Lost on "
     "long sentences: the share of BLEU, from the shortest to the longest bucket of at least "
-    f"{bleu.FEWEST} sentences, in percent. All rows have one recipe; --tune gives verdicts with "
-    "each row at its best besides."
+    f"{bleu.FEWEST} sentences, in percent. {RECIPES}"
 )
 
 
@@ -151,14 +164,17 @@ def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Lin
     return "agrees" if verdicts == {"agrees"} else "undecided", links
 
 
-def section(sweep: results.Sweep) -> table_lib.Section:
-    """The claims in a table, and how to read it."""
+def section(
+    sweep: results.Sweep, stated: Sequence[Claim] = CLAIMS, note: str = NOTE
+) -> table_lib.Section:
+    """Claims in a table, and how to read it."""
     rows = {row.name: row for row in sweep.rows}
-    tuned = {row.name: results.at_best(row, whole) for row in sweep.rows}
+    best = tuning.tune(sweep)
+    tuned = {row.name: tuning.at_best(row, best.get(row.name)) for row in sweep.rows}
     heads = ["claim", "source", "verdict", *(["each at its best"] if sweep.tune else [])]
     heads += ["link", "runs", "difference", "by itself", "parameters"]
     lines: list[list[str]] = []
-    for claim in CLAIMS:
+    for claim in stated:
         found, links = judge(claim, rows)
         start = [claim.text, claim.source, found, *([judge(claim, tuned)[0]] if sweep.tune else [])]
         for inequality, link in zip(claim.inequalities, links, strict=True):
@@ -172,4 +188,4 @@ def section(sweep: results.Sweep) -> table_lib.Section:
                 results.unequal(higher[0], lower[0]) if higher and lower else "",
             ])  # fmt: skip
             start = [""] * len(start)
-    return table_lib.Section([tables.Printed(heads, lines)], [NOTE])
+    return table_lib.Section([tables.Printed(heads, lines)], [note])

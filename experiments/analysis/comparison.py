@@ -5,12 +5,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import significance
+from experiments.analysis import noise_floor, significance, tuning
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
-from transformer_jax import config as config_lib
 from transformer_jax import errors
-from transformer_jax.evaluation import bleu
+from transformer_jax.evaluation import bleu, measures
+
+# What differs, besides the field itself, where a row changes it.
+DIFFER_TOO = {
+    "data.vocabulary": ("tokenizer", "buckets of length"),
+    "data.directions": ("tokenizer", "buckets of length"),
+    "data.parsed": ("corpus", "tokenizer", "buckets of length"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +30,9 @@ class Comparison:
       gaps: each row's difference from the one it is compared with, where there is one.
       order: Kendall's tau-b with the paper, both ends of its interval, and the number of pairs of
         rows; None where there is nothing to compare.
+      floor: what seeds do to scores; None if the sweep was started without --noise_floor, or base
+        has not run with several seeds yet.
+      tuned: each row over the field of --tune, where it has been run.
     """
 
     sweep: results.Sweep
@@ -31,6 +40,8 @@ class Comparison:
     counts: Mapping[str, Mapping[int, significance.Counts]]
     gaps: Mapping[str, significance.Difference]
     order: tuple[float, float, float, int] | None
+    floor: noise_floor.Floor | None = None
+    tuned: Mapping[str, tuning.Tuned] = dataclasses.field(default_factory=dict)
 
 
 def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Comparison:
@@ -51,31 +62,71 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
         corpora.setdefault(table.corpus(row.name), []).append(row)
     for rows in corpora.values():
         require_alike(rows)
-    counts = {row.name: results.counts(sweep, row, bleu.MAIN) for row in sweep.rows}
-    if len(corpora) > 1:
+    measure = table.measure
+    counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
+    variants = [each for row in sweep.rows for each in row.tuned.values()]
+    tried = {each.name: results.counts(sweep, each, measure) for each in variants}
+    lengths = {
+        len(run): name for name, runs in {**tried, **counts}.items() for run in runs.values()
+    }
+    if len(corpora) > 1 or lengths.keys() == {1}:  # a single sentence says nothing of others
         return Comparison(sweep, table, counts, {}, None)
-    lengths = {len(run): name for name, runs in counts.items() for run in runs.values()}
     if len(lengths) > 1:
         raise errors.UserError(
-            f"the bleu_counts.json of {' and '.join(sorted(lengths.values()))} are of different "
+            f"the {measures.MEASURES[measure].file} of "
+            f"{' and '.join(sorted(lengths.values()))} are of different "
             "numbers of sentences: delete the result.json of the wrong one and start the sweep "
             "again, which evaluates it anew"
         )
+    floor = floor_of(sweep, counts, measure)
     gaps = {
-        row.name: significance.difference(counts[row.name], counts[against.name], bleu.MAIN)
+        row.name: gap(counts, row.name, against.name, measure, floor)
         for row in sweep.rows
         for against in [results.reference(row, sweep)]
         if row is not against and counts[row.name] and counts[against.name]
     }
     paper_bleu = {name: result.bleu for name, result in table.reported.items()}
     known = {name: found for name, found in counts.items() if name in paper_bleu}
-    return Comparison(sweep, table, counts, gaps, significance.tau(known, paper_bleu, bleu.MAIN))
+    order = significance.tau(known, paper_bleu, measure, floor)
+    return Comparison(sweep, table, counts, gaps, order, floor, tuning.tune(sweep, measure))
+
+
+def floor_of(
+    sweep: results.Sweep, counts: Mapping[str, Mapping[int, significance.Counts]], measure: str
+) -> noise_floor.Floor | None:
+    """What seeds do to the scores of counts by row; None unless a noise floor was asked for."""
+    if not sweep.noise_floor:
+        return None
+    score = measures.MEASURES[measure].from_counts
+    found = {row: [score(run.sum(0)) for run in runs.values()] for row, runs in counts.items()}
+    return noise_floor.measure(found, sweep.rows[0].name)
+
+
+def gap(
+    counts: Mapping[str, Mapping[int, significance.Counts]],
+    row: str,
+    against: str,
+    measure: str,
+    floor: noise_floor.Floor | None,
+) -> significance.Difference:
+    """A row less another, by their counts."""
+    spreads = (floor.spread(row), floor.spread(against)) if floor else None
+    return significance.difference(counts[row], counts[against], measure, spreads)
+
+
+def verdicts(
+    compared: Comparison, gaps: Mapping[str, significance.Difference] | None = None
+) -> dict[str, significance.Judgement]:
+    """What differences, by default those of the table, say of the paper's, where it has one."""
+    paper = {row.name: paper_gap(row, compared) for row in compared.sweep.rows}
+    known = {name: found for name, found in paper.items() if found is not None}
+    return significance.verdicts(compared.gaps if gaps is None else gaps, known)
 
 
 def verdict(row: results.Row, compared: Comparison) -> str:
     """What our difference says of the paper's; "" where one is missing."""
-    gap, theirs = compared.gaps.get(row.name), paper_gap(row, compared)
-    return "" if gap is None or theirs is None else significance.verdict(gap, theirs)
+    found = verdicts(compared).get(row.name)
+    return found.word if found else ""
 
 
 def paper_gap(row: results.Row, compared: Comparison) -> float | None:
@@ -86,18 +137,38 @@ def paper_gap(row: results.Row, compared: Comparison) -> float | None:
     return round(reported[row.name].bleu - reported[base.name].bleu, 1)
 
 
-def scores(row: results.Row) -> list[float]:
-    """BLEU of a row by seed, in the variant that tables show."""
-    return [variants[bleu.MAIN]["score"] for variants in row.of("bleu")]
+def scores(row: results.Row, measure: str = bleu.MAIN) -> list[float]:
+    """A row's scores by seed: BLEU in the variant that tables show, or by another measure.
+
+    None if the row writes no sentences.
+    """
+    scored = [result for result in row.results.values() if result["bleu"]]
+    return [*map(measures.MEASURES[measure].of_result, scored)]
+
+
+def differences(compared: Comparison) -> dict[str, float]:
+    """Each row less what it is compared with, also where no sentences' counts are left of it."""
+    found = {name: gap.mean for name, gap in compared.gaps.items()}
+    if found:  # else corpora differ, or nothing can be compared
+        for row in compared.sweep.rows:
+            against = results.reference(row, compared.sweep)
+            ours, theirs = (scores(each, compared.table.measure) for each in (row, against))
+            if row is not against and row.name not in found and ours and theirs:
+                found[row.name] = statistics.mean(ours) - statistics.mean(theirs)
+    return found
 
 
 def require_alike(rows: Sequence[results.Row]) -> None:
     """Raises UserError, saying what differs, unless all results were measured alike."""
     found: dict[str, set[str]] = {}
     for row in [each for own in rows for each in (own, *own.tuned.values())]:
+        varied = {
+            *row.overrides,
+            *(n for field in row.overrides for n in DIFFER_TOO.get(field, ())),
+        }
         for result in row.results.values():
             for name, value in _measured_by(result).items():
-                if name not in row.overrides:  # what a row is there to vary may differ
+                if name not in varied:  # what a row is there to vary may differ
                     found.setdefault(name, set()).add(value)
     for name, values in found.items():
         if len(values) > 1:
@@ -110,23 +181,13 @@ def require_alike(rows: Sequence[results.Row]) -> None:
 def _measured_by(result: Mapping[str, Any]) -> dict[str, str]:
     """What has to be the same in all results of a table, by its name."""
     signatures = {variant: score["signature"] for variant, score in result["bleu"].items()}
+    buckets = [bucket["tokens"] for bucket in result["bleu_by_length"]]
     return {
         **{f"BLEU signature of {variant}": value for variant, value in signatures.items()},
         "corpus": result["data_sha256"],
         "test set": result["test_sha256"] or "not scored",
         "tokenizer": result["tokenizer_sha256"],
         "direction": " to ".join(result["data"]["languages"]),
-        "buckets of length": ", ".join(b["tokens"] for b in result["bleu_by_length"]),
+        **({"buckets of length": ", ".join(buckets)} if buckets else {}),
         **{f"decode.{field}": str(value) for field, value in result["decode"].items()},
     }
-
-
-def best(row: results.Row, base: config_lib.Config, field: str) -> tuple[Any, float, int] | None:
-    """The value of the tuned field with the row's best mean BLEU, that mean, and its runs."""
-    own = config_lib.get(config_lib.replace(base, row.overrides), field)
-    found = [
-        (value, statistics.mean(scores(variant)), len(variant.results))
-        for value, variant in {own: row, **row.tuned}.items()
-        if variant.results
-    ]
-    return max(found, key=lambda candidate: candidate[1], default=None)

@@ -2,9 +2,22 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import scipy.stats
+
+
+def satterthwaite(known: float, parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """A sum of independent variances, and its degrees of freedom (Satterthwaite 1946).
+
+    Args:
+      known: a variance that is known from very many draws.
+      parts: estimated ones, each with its degrees of freedom.
+    """
+    variance = known + sum(part for part, _ in parts)
+    if not any(part for part, _ in parts):
+        return variance, math.inf
+    return variance, variance**2 / sum(part**2 / freedom for part, freedom in parts)
 
 
 def welch(sides: Sequence[Sequence[float]], known: float = 0.0) -> tuple[float, float]:
@@ -13,12 +26,22 @@ def welch(sides: Sequence[Sequence[float]], known: float = 0.0) -> tuple[float, 
     By Welch and Satterthwaite; scipy.stats.ttest_ind has no place for `known`, a variance that
     comes on top, known from very many draws, and warns where a side does not vary.
     """
-    parts = [statistics.variance(side) / len(side) for side in sides]
-    variance = known + sum(parts)
-    if not any(parts):
-        return variance, math.inf
-    degrees = (part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True))
-    return variance, variance**2 / sum(degrees)
+    return satterthwaite(
+        known, [(statistics.variance(side) / len(side), len(side) - 1) for side in sides]
+    )
+
+
+def holm(chances: Mapping[str, float]) -> dict[str, float]:
+    """Chances (p) that several hypotheses hold, corrected for their number (Holm 1979).
+
+    Whoever rejects those below 0.05 rejects a true one in at most 5% of such families, however
+    they depend on each other.
+    """
+    corrected, highest = {}, 0.0
+    for place, name in enumerate(sorted(chances, key=lambda name: chances[name])):
+        highest = max(highest, min(1.0, (len(chances) - place) * chances[name]))
+        corrected[name] = highest
+    return corrected
 
 
 def difference(

@@ -48,7 +48,9 @@ def parse(name: str) -> Chips:
     return Chips(match[1], int(match[2]), **known[match[1]])
 
 
-def write(base: config_lib.Config, rows: Rows, seeds: int, devices: Chips, share: float) -> None:
+def write(
+    base: config_lib.Config, rows: Rows, seeds: Mapping[str, int], devices: Chips, share: float
+) -> None:
     """Prints what a table's rows, so many seeds of each, take of devices that each has to itself.
 
     Training reaches a share of the devices' peak; 0: the one that devices.json states.
@@ -66,7 +68,7 @@ def write(base: config_lib.Config, rows: Rows, seeds: int, devices: Chips, share
         fits = _fits(config, needed, devices)
         lines.append([row, f"{hours[row]:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
     notes = [
-        f"All {_all(len(rows), seeds, sum(hours.values()), devices)}.",
+        f"All {_all(hours, seeds, devices)}.",
         f"Training only, at {share or stated:.0%} of the peak "
         f"({'as --utilisation says' if share else 'stated'}); evaluation comes on top. Memory: "
         "an estimate, which --compile replaces by the compiled program's.",
@@ -76,14 +78,18 @@ def write(base: config_lib.Config, rows: Rows, seeds: int, devices: Chips, share
 
 
 def write_compiled(
-    base: config_lib.Config, rows: Rows, seeds: int, devices: Chips, described: Sequence[Any]
+    base: config_lib.Config,
+    rows: Rows,
+    seeds: Mapping[str, int],
+    devices: Chips,
+    described: Sequence[Any],
 ) -> None:
     """As `write`, as the compiler of the devices, which `compiled.chips` describes, sees the rows.
 
     Rows that differ in numbers that are arguments of a step share its program.
     """
     programs: dict[config_lib.Config, compiled.Program | str] = {}
-    lines, total, refused = [], 0.0, []
+    lines, all_hours, refused = [], {}, []
     for done, (row, overrides) in enumerate(rows.items(), start=1):
         config = config_lib.replace(base, overrides)
         shared = config_lib.replace(config, _SHARED)
@@ -101,7 +107,7 @@ def write_compiled(
             lines.append([row, found, "", estimated, *[""] * 5])
             continue
         hours = found.seconds * config.train.num_steps / 3600
-        total += hours
+        all_hours[row] = hours
         memory = [f"yes, of {devices.memory_gb:g}", f"{found.memory_bytes / 1e9:.1f}", estimated]
         times = [f"{1e3 * seconds:.1f}" for seconds in (found.computing, found.sending)]
         ends = [
@@ -112,7 +118,7 @@ def write_compiled(
         lines.append([row, *memory, *times, *ends])
     without = f", without {', '.join(refused)}, of which there is no program" if refused else ""
     notes = [
-        f"{_all(len(rows) - len(refused), seeds, total, devices)}; training only{without}.",
+        f"{_all(all_hours, seeds, devices)}; training only{without}.",
         "Nothing here was run: computing is the compiler's estimate of its operations' cycles, "
         "which leaves out scatters and sorts; sending is collectives by published rates, of those "
         "beside other operations what these do not hide. MB are sent by each chip in a step.",
@@ -121,12 +127,14 @@ def write_compiled(
     tables.show([tables.Printed(heads.split(","), lines)], notes + _of_rates(base))
 
 
-def _all(rows: int, seeds: int, hours: float, devices: Chips) -> str:
-    """A whole table, of which one seed takes so many hours, in words."""
-    hours *= seeds
+def _all(hours: Mapping[str, float], seeds: Mapping[str, int], devices: Chips) -> str:
+    """A whole table, of whose rows one seed takes so many hours, in words."""
+    total = sum(seeds[row] * each for row, each in hours.items())
+    numbers = sorted({seeds[row] for row in hours}) or [0]
+    at = " to ".join(map(str, dict.fromkeys([numbers[0], numbers[-1]])))
     return (
-        f"{rows} rows at {seeds} seed{'s' if seeds > 1 else ''}: {hours:,.1f} hours of "
-        f"{devices.name}, {_dollars(hours, devices):,.0f} dollars, one run after another"
+        f"{len(hours)} rows at {at} seed{'s' if numbers[-1] > 1 else ''}: {total:,.1f} hours of "
+        f"{devices.name}, {_dollars(total, devices):,.0f} dollars, one run after another"
     )
 
 

@@ -3,22 +3,31 @@
 Two things make a difference in BLEU uncertain. Another development set would have other sentences:
 that part is the paired bootstrap's (Koehn 2004), which draws sentences with replacement, the same
 for both rows. Another seed would have made another model: that part is the variance between runs.
-They are independent, so their variances add, and Student's t with Welch's degrees of freedom
-accounts for how few seeds there are. Approximate randomisation (Riezler and Maxwell 2005) asks
-besides how often a difference as large would arise if it did not matter which row wrote which
-translation.
+They are independent, so their variances add, and Student's t with Satterthwaite's degrees of
+freedom (1946) accounts for how few seeds there are:
+
+  half = t(0.975, ν) √V,  V = B + P,  P = s₁²/n₁ + s₂²/n₂,  ν = V² / (Σ part² / its freedom)
+
+B is the bootstrap's variance, s the deviations over n runs, each a part of P; this is Welch's test
+(1947) but for B. With a noise floor s² is the pooled one for both rows, whatever their runs, and
+P = s² (1/n₁ + 1/n₂) is a single part (`noise_floor`).
+
+Approximate randomisation (Riezler and Maxwell 2005) asks besides how often a difference as large
+would arise if it did not matter which row wrote which translation.
 """
 
 import dataclasses
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Int
 
-from experiments.analysis import intervals
-from transformer_jax.evaluation import bleu
+from experiments.analysis import intervals, noise_floor
+from transformer_jax import errors
+from transformer_jax.evaluation import measures
 
 DRAWS = 1000  # of the bootstrap, and of approximate randomisation
 SMALL = 0.3  # the paper's differences below this are ties, in BLEU
@@ -26,16 +35,22 @@ OFTEN = 0.8  # how often a difference that could have been shown is shown
 WITHIN = 0.5  # an interval inside ± this says that there is no difference worth the name
 APART = 0.5  # rows that the paper separates by as much are to be ranked
 
+LEVEL = 0.05  # of all rows of a table together
+MOST_SEEDS = 1000  # that are worth naming
+
 UNDECIDED = "undecided"
 RULES = (
-    f"where the paper's difference is {SMALL} or more: reproduced, if our interval excludes 0 and "
-    "has the paper's sign, contradicts, if it excludes 0 and has the other; where it is less: tie "
-    f"as in the paper, if our interval lies within ± {WITHIN}, contradicts, if not and it excludes "
-    "0; otherwise, and always with one seed, undecided. In brackets after undecided: the smallest "
-    f"true difference whose interval would exclude 0 in {OFTEN:.0%} of such comparisons."
+    f"where the paper's difference is {SMALL} or more: reproduced, if ours is surely not 0 and has "
+    "the paper's sign, contradicts, if it has the other; where it is less: tie as in the paper, if "
+    f"ours surely lies within ± {WITHIN}, contradicts, if not and it is surely not 0; otherwise, "
+    "and always with one seed and no noise floor, undecided. Surely: at 95% for all rows together "
+    "(Holm 1979), so that more is asked than that one row's interval excludes 0. In brackets after "
+    f"undecided: the smallest true difference that would be seen in {OFTEN:.0%} of such tables; "
+    "then how many seeds a row needs to see the paper's so often, – where no number is enough, "
+    "since there are too few sentences."
 )
 
-Counts = Int[np.ndarray, "sentences 10"]  # of one run; see `bleu.counts`
+Counts = Int[np.ndarray, "sentences width"]  # of one run; see `bleu.counts`, `parseval.counts`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +59,14 @@ class Difference:
 
     Attributes:
       mean: difference of the means over seeds.
-      half: half of its 95% interval over sentences, and over seeds where both rows have several.
+      half: half of its 95% interval over sentences, and over seeds where their spread is known.
       p: of approximate randomisation, over sentences.
       seeds: runs of the row with fewer.
-      freedom: Welch's degrees of freedom, on which the interval rests.
+      freedom: degrees of freedom, on which the interval rests.
+      sentences: the variance that is due to sentences.
+      runs: of the row, and of base.
+      spreads: the estimates of the variance over seeds of each; None if one has a single run and
+        there is no noise floor.
     """
 
     mean: float
@@ -55,6 +74,14 @@ class Difference:
     p: float
     seeds: int
     freedom: float = np.inf
+    sentences: float = 0.0
+    runs: tuple[int, int] = (1, 1)
+    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None
+
+    @property
+    def over_seeds(self) -> bool:
+        """Whether the interval knows of other seeds."""
+        return self.seeds > 1 or self.spreads is not None
 
     @property
     def excludes_0(self) -> bool:
@@ -62,12 +89,78 @@ class Difference:
         return abs(self.mean) > self.half
 
     @property
-    def shows(self) -> float:
-        """The smallest true difference whose interval would exclude 0 `OFTEN` enough."""
-        # Half is t(0.975) standard errors; in the other cases the estimate falls short of the truth
-        # by more than t(OFTEN) of them.
-        outer, inner = scipy.stats.t.ppf([0.975, OFTEN], self.freedom)
-        return self.half * (1 + float(inner / outer))
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return self.half / _quantile(0.975, self.freedom)
+
+    def chance(self, distance: float) -> float:
+        """Twice Student's chance to miss the truth by a distance on one given side."""
+        if not self.error:
+            return float(distance <= 0)
+        return min(1.0, 2 * float(scipy.special.stdtr(self.freedom, -distance / self.error)))
+
+    def shows(self, level: float = LEVEL) -> float:
+        """The smallest true difference that a test at a level would see `OFTEN` enough."""
+        return self.error * _reach(self.freedom, level)
+
+    def seeds_for(self, paper: float, level: float = LEVEL) -> int | None:
+        """Seeds of the row, and of base at least as many, that would see the paper's difference.
+
+        That is `OFTEN` enough, in a test at a level, with these sentences, as far as is known now
+        of the variance over seeds. Where the paper has a tie, it is one that would be seen. None:
+        no number up to `MOST_SEEDS`.
+        """
+        if self.spreads is None:
+            return None
+        is_tie = abs(paper) < SMALL
+        distance = WITHIN - abs(paper) if is_tie else abs(paper)
+        ours, theirs = self.spreads
+        often = (1 + OFTEN) / 2 if is_tie else OFTEN  # of a tie, both ends have to hold
+        for seeds in range(2, MOST_SEEDS + 1):
+            runs = (seeds, max(seeds, self.runs[1]))
+            # More runs also tell the variance better.
+            known = [
+                noise_floor.Spread(side.variance, max(side.freedom, n - 1))
+                for side, n in zip(self.spreads, runs, strict=True)
+            ]
+            if ours is theirs:
+                known = [noise_floor.Spread(ours.variance, max(ours.freedom, sum(runs) - 2))] * 2
+            parts = noise_floor.parts((known[0], known[1]), runs)
+            variance, freedom = intervals.satterthwaite(self.sentences, parts)
+            if variance**0.5 * _reach(freedom, level, often) <= distance:
+                return seeds
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """What a difference says of the paper's.
+
+    Attributes:
+      word: the verdict, by `RULES`.
+      level: at which this row was tested in the end for a difference.
+      tie_level: likewise for a tie.
+    """
+
+    word: str
+    level: float
+    tie_level: float = LEVEL
+
+
+def _quantile(share: float, freedom: float) -> float:
+    """Student's t that a share lies below; the function of scipy.stats is slow, one by one."""
+    return float(scipy.special.stdtrit(freedom, share))
+
+
+def _reach(freedom: float, level: float, often: float = OFTEN) -> float:
+    """Standard errors from 0 to a truth that is seen so often.
+
+    A test asks for t(1 − level/2) of them, which a noncentral t with such a mean surpasses.
+    """
+    asked = _quantile(1 - level / 2, freedom)
+    if np.isinf(freedom):
+        return asked + _quantile(often, freedom)
+    return float(scipy.special.nctdtrinc(freedom, 1 - often, asked))
 
 
 def draws(sentences: int, rounds: int = DRAWS, seed: int = 0) -> Int[np.ndarray, "draws sentences"]:
@@ -77,28 +170,63 @@ def draws(sentences: int, rounds: int = DRAWS, seed: int = 0) -> Int[np.ndarray,
 
 
 def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentences"]) -> np.ndarray:
-    """Corpus BLEU of one run on each sample of its sentences."""
+    """The score of one run on each sample of its sentences, by a key of `measures.MEASURES`."""
     summed = weights.astype(np.float64) @ counts  # exact, and much faster than in whole numbers
-    return np.array([bleu.from_counts(row, variant) for row in summed.astype(np.int64)])
+    score = measures.MEASURES[variant].from_counts
+    return np.array([score(row) for row in summed.astype(np.int64)])
 
 
 def difference(
-    ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str
+    ours: Mapping[int, Counts],
+    theirs: Mapping[int, Counts],
+    variant: str,
+    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None,
 ) -> Difference:
-    """Compares two rows, by the runs of each seed."""
-    weights = _with_whole(draws(len(next(iter(ours.values())))))
+    """Compares two rows, by the runs of each seed.
+
+    Args:
+      ours: counts of the row's runs.
+      theirs: those of base.
+      variant: a key of `measures.MEASURES`.
+      spreads: how the scores of each vary over seeds; None: as those of these runs do.
+
+    Raises:
+      UserError: their sentences cannot be the same, or there is only one.
+    """
+    lengths = {len(run) for side in (ours, theirs) for run in side.values()}
+    if len(lengths) > 1 or min(lengths) < 2:
+        raise errors.UserError(
+            "rows that are compared were scored on "
+            f"{' and '.join(f'{number:,}' for number in sorted(lengths))} sentences: all of them "
+            "need the same ones, 2 or more"
+        )
+    weights = _with_whole(draws(*lengths))
     found = [
         np.array([scores(run, variant, weights) for run in side.values()])
         for side in (ours, theirs)
     ]
-    sides = [side[:, 0].tolist() for side in found]
     gaps = found[0].mean(0) - found[1].mean(0)
-    mean, variance, freedom = float(gaps[0]), float(np.var(gaps[1:], ddof=1)), np.inf
-    seeds = min(map(len, sides))
-    if seeds > 1:
-        variance, freedom = intervals.welch(sides, variance)
-    half = float(scipy.stats.t.ppf(0.975, freedom)) * variance**0.5
-    return Difference(mean, half, _randomised(ours, theirs, variant), seeds, float(freedom))
+    p = _randomised(ours, theirs, variant)
+    sides = [side[:, 0].tolist() for side in found]
+    return estimated(float(gaps[0]), float(np.var(gaps[1:], ddof=1)), p, sides, spreads)
+
+
+def estimated(
+    mean: float,
+    sentences: float,
+    p: float,
+    sides: Sequence[Sequence[float]],
+    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None,
+) -> Difference:
+    """A difference from what sentences and seeds say: its variance over sentences, and scores."""
+    ours, theirs = map(len, sides)
+    if spreads is None and min(ours, theirs) > 1:
+        own = [noise_floor.Spread(statistics.variance(side), len(side) - 1) for side in sides]
+        spreads = (own[0], own[1])
+    parts = noise_floor.parts(spreads, (ours, theirs)) if spreads else []
+    variance, freedom = intervals.satterthwaite(sentences, parts)
+    half = _quantile(0.975, freedom) * variance**0.5
+    return Difference(mean, half, p, min(ours, theirs), freedom, sentences, (ours, theirs), spreads)
 
 
 def _with_whole(weights: Int[np.ndarray, "draws sentences"]) -> Int[np.ndarray, "_ sentences"]:
@@ -125,26 +253,45 @@ def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], varian
     return (1 + np.count_nonzero(np.array(exchanged) >= observed - 1e-12)) / (1 + DRAWS)
 
 
-def verdict(ours: Difference, paper: float) -> str:
-    """What our difference from base says of the paper's, by `RULES`."""
-    if ours.seeds < 2:
-        return UNDECIDED
-    is_tie = abs(paper) < SMALL
-    if is_tie and abs(ours.mean) + ours.half <= WITHIN:
-        return "tie as in the paper"
-    if not ours.excludes_0:
-        return UNDECIDED
-    return "contradicts" if is_tie or ours.mean * paper < 0 else "reproduced"
+def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict[str, Judgement]:
+    """What each row's difference from base says of the paper's, by `RULES`.
+
+    Two hypotheses are tested, that a difference is 0 and, where the paper has a tie, that it lies
+    outside ± `WITHIN`, each in all rows together by Holm's correction; the second is Schuirmann's
+    pair of one-sided tests (1987), both at half the level, so that the interval lies within.
+    """
+    tested = {row: gap for row, gap in gaps.items() if row in paper and gap.over_seeds}
+    ties = {row: gap for row, gap in tested.items() if abs(paper[row]) < SMALL}
+    is_0 = intervals.holm({row: gap.chance(abs(gap.mean)) for row, gap in tested.items()})
+    is_outside = intervals.holm(
+        {row: gap.chance(WITHIN - abs(gap.mean)) for row, gap in ties.items()}
+    )
+    words = {row: UNDECIDED for row in gaps if row in paper}
+    for row, gap in tested.items():
+        if row in ties and round(is_outside[row], 9) <= LEVEL:
+            words[row] = "tie as in the paper"
+        elif round(is_0[row], 9) < LEVEL:
+            contradicts = row in ties or gap.mean * paper[row] < 0
+            words[row] = "contradicts" if contradicts else "reproduced"
+    open_rows = sum(round(chance, 9) >= LEVEL for chance in is_0.values())
+    open_ties = sum(round(chance, 9) > LEVEL for chance in is_outside.values())
+    # Holm's last steps, at which a difference or a tie of any of these rows would have been seen.
+    level, tie_level = (LEVEL / max(number, 1) for number in (open_rows, open_ties))
+    return {row: Judgement(word, level, tie_level) for row, word in words.items()}
 
 
 def tau(
-    rows: Mapping[str, Mapping[int, Counts]], paper: Mapping[str, float], variant: str
+    rows: Mapping[str, Mapping[int, Counts]],
+    paper: Mapping[str, float],
+    variant: str,
+    floor: noise_floor.Floor | None = None,
 ) -> tuple[float, float, float, int] | None:
     """Kendall's tau-b between ours and the paper's order of rows that the paper keeps apart.
 
     Returns:
       tau-b, both ends of its 95% interval, a bootstrap's over sentences, the same for all rows, and
-      over each row's seeds, and the number of pairs of rows; None if there is none.
+      over each row's seeds or, with a noise floor, normal draws of its deviation, and the number of
+      pairs of rows; None if there is none.
     """
     names = [name for name in rows if rows[name]]
     apart = [
@@ -161,12 +308,26 @@ def tau(
     means = []
     for name in names:
         found = np.array([scores(run, variant, weights) for run in rows[name].values()])
-        chosen = random.integers(len(found), size=found.shape)
-        chosen[:, 0] = np.arange(len(found))  # the first sample is what was measured
-        means.append(np.take_along_axis(found, chosen, 0).mean(0))
+        means.append(_of_other_seeds(found, floor and floor.spread(name), random))
     taus = np.array([_tau_b(signs, sample, apart) for sample in np.transpose(means)])
     low, high = np.quantile(taus[1:], [0.025, 0.975])
     return float(taus[0]), float(low), float(high), len(apart)
+
+
+def _of_other_seeds(
+    found: np.ndarray, spread: noise_floor.Spread | None, random: np.random.Generator
+) -> np.ndarray:
+    """Means over runs on each sample, with runs drawn anew, or their deviation where it is known.
+
+    The first sample is what was measured.
+    """
+    if spread:
+        moved = random.normal(0, (spread.variance / len(found)) ** 0.5, found.shape[1])
+        moved[0] = 0
+        return found.mean(0) + moved
+    chosen = random.integers(len(found), size=found.shape)
+    chosen[:, 0] = np.arange(len(found))
+    return np.take_along_axis(found, chosen, 0).mean(0)
 
 
 def _tau_b(signs: np.ndarray, means: np.ndarray, apart: Sequence[tuple[int, int]]) -> float:

@@ -17,6 +17,7 @@ from jax.experimental import topologies
 from experiments.benchmarks import hlo, network, partitioned
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
+from transformer_jax.data import vocabulary
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.training import fitting
 from transformer_jax.training import step as step_lib
@@ -101,7 +102,7 @@ def compile_step(config: config_lib.Config, devices: Sequence[Any]) -> jax.stage
       UserError: it does not fit, or cannot be shared out over so many.
     """
     mesh = sharding.make_mesh(config.mesh, devices)
-    model = models.build(config.model, config.data.vocab_size, devices[0].platform)
+    model = models.build(config.model, vocabulary.size(config), devices[0].platform)
     with fitting.refusals_explained(config, mesh):
         return step_lib.compile_step(model, config, mesh)
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from experiments.benchmarks import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
+from transformer_jax.data import vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses
@@ -54,7 +55,7 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     rows = -(-config.train.batch_tokens // length // (parts * data * fsdp))
     arrays = 3 if parts == 1 else 4  # parameters, Adam's two moments; the parts' summed gradient
     state = arrays * 4 * counted.parameters / (fsdp * tensor)
-    vocab_size = config.data.vocab_size
+    vocab_size = vocabulary.size(config)
     chunks = losses.chunks(rows, length, vocab_size, "tpu")
     logits = 2 * size * rows // chunks * length * vocab_size
     once = counted.kept_once + (counted.parameters if fsdp > 1 else 0)
@@ -91,9 +92,10 @@ def _counted(config: config_lib.Config) -> _Counted:
             dataclasses.replace(
                 model, num_layers=layers, dropout_rate=0.0, compute_dtype="bfloat16"
             ),
-            config.data.vocab_size,
+            vocabulary.size(config),
             (config.data.source_length, config.data.target_length),
             config.train.scheduled_sampling > 0,
+            config.train.source_loss > 0,
         )
         for layers in (range(1, min(model.num_layers, 2) + 1) if alike else [model.num_layers])
     )
@@ -106,7 +108,11 @@ def _counted(config: config_lib.Config) -> _Counted:
 
 @functools.cache  # tracing takes half a second, and a sweep's rows have few sizes
 def _traced(
-    sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int], samples: bool
+    sizes: config_lib.ModelConfig,
+    vocab_size: int,
+    lengths: tuple[int, int],
+    samples: bool,
+    source_counts: bool,
 ) -> _Counted:
     model = models.build(sizes, vocab_size)
     key: Any = jax.eval_shape(lambda: jax.random.key(0))
@@ -120,8 +126,12 @@ def _traced(
     batch = sequences.Batch(source, target, target.tokens)
 
     def backward(params: Any, batch: sequences.Batch, rates: Any, key: Any, sampling: Any) -> Any:
-        rest = batch, rates, key, sampling
-        outputs, kept = jax.vjp(lambda params: models.outputs(model, params, *rest), params)
+        def outputs_of(params: Any) -> Any:
+            if not source_counts:
+                return models.outputs(model, params, batch, rates, key, sampling)
+            return jnp.concatenate(models.outputs_of_both(model, params, batch, rates, key), axis=1)
+
+        outputs, kept = jax.vjp(outputs_of, params)
         return embedding.logits(embedding.of(params), outputs), outputs, kept
 
     with jax.sharding.use_abstract_mesh(_SEVERAL):

@@ -36,7 +36,10 @@ def batches(config: config_lib.Config, rows: int, number: int) -> list[sequences
     data, rng = config.data, np.random.default_rng(1)
     room = (data.source_length, data.target_length)
     source, target = _lengths(data.packing_window, room)
-    plan = packing.Plan(source + 1, target + 1, *room, data.packing_window, 0)
+    plan = packing.Plan(
+        len(source), lambda _, some: (source[some] + 1, target[some] + 1), *room,
+        data.packing_window, 0,
+    )  # fmt: skip
 
     def pair(number: int) -> tuple[np.ndarray, np.ndarray]:
         one, other = (words(rng, side[number], data.vocab_size) for side in (source, target))
@@ -88,11 +91,12 @@ def training(config: Mapping[str, Any], dtype: str, kernel: str) -> worker.Conte
     def says(config: config_lib.Config, made: Sequence[sequences.Batch]) -> dict[str, Any]:
         # Of plain attention whatever the kernel, whose own products no trace shows.
         plain = config_lib.replace(config, {"model.attention_kernel": kernels.PLAIN})
+        architecture = models.ARCHITECTURES[config.model.architecture]
         return {
             **workloads.work(plain, made),
             "rows": len(made[0].labels),
             "accumulation_steps": config.train.accumulation_steps,
-            "attention": kernels.describe(config),
+            "attention": kernels.describe(config, architecture.one_sequence),
         }
 
     return ours.steps(asked, mesh, make, says)
@@ -102,7 +106,7 @@ def search(config: Mapping[str, Any], dtype: str, sentences: int) -> worker.Cont
     """Beam search of one batch of sentences, by a model that is not trained."""
     found = _configured(config, dtype, decode__extra_tokens=ours.EXTRA)
     mesh, vocab_size = _one_device(), found.data.vocab_size
-    model = models.build(found.model, vocab_size)
+    model: Any = models.build(found.model, vocab_size)
     params = step_lib.init_state(model, found, mesh).params
     weights = translator.cast(params, found.model.dtype)
     searching = beam_search.BeamSearch(ours.endless(model), found.decode, mesh)

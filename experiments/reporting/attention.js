@@ -74,7 +74,7 @@ function addAttention() {
     drawing++;
     sentences.find(each => String(each.number) === state.number).rows.forEach((row, place) => {
       const card = add(cards, "div", {class: "card"});
-      add(card, "h3", {}, row.name);
+      add(card, "h3", {}, labelOf(row.name));
       drawCard(card, row, `map-${drawing}-${place}`);
     });
   }

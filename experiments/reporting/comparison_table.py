@@ -5,13 +5,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.analysis import comparison, intervals, significance
-from experiments.reporting import latex
+from experiments.reporting import (
+    chrf_table,
+    expectations_table,
+    latex,
+    sensitivity_table,
+    verdict_words,
+)
 from experiments.sweep import results, seconds
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import paper
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu
+from transformer_jax.evaluation import bleu, measures
 
 SYMBOLS = {  # the paper's column heads, in its order
     "model.num_layers": "N",
@@ -30,7 +36,14 @@ SYMBOLS = {  # the paper's column heads, in its order
 def document(compared: comparison.Comparison) -> table_lib.Document:
     """All that is shown of rows that are compared with base."""
     sweep, typeset = compared.sweep, compared.table.latex
-    sections = [section(sweep) for section in compared.table.sections]
+    further = (
+        expectations_table.section,
+        _on_test_set,
+        chrf_table.section,
+        sensitivity_table.section,
+    )
+    sections = [section(compared) for section in further]
+    sections += [section(sweep) for section in compared.table.sections]
     besides = [table for section in sections for table in section.shown]
     begun = _main(compared, [row for row in sweep.rows if row.results or row.failures])
     whole = _main(compared, sweep.rows)
@@ -51,7 +64,8 @@ def _main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> table
         heads += [*(f"paper: {head}" for head in ("PPL", "BLEU", "− base", "params")), "verdict"]
     lines = []
     for row in rows:
-        of_base = "see Notes" if row is compared.sweep.rows[0] else changed(row)
+        base = compared.sweep.rows[0]
+        of_base = "see Notes" if row is base else changed(row, base)
         lines.append([row.name, of_base, *_ours(row, compared), *_theirs(row, compared)])
     return tables.Printed(heads, lines)
 
@@ -59,20 +73,22 @@ def _main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> table
 def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
     """A row's numbers, from PPL to seeds."""
     sweep = compared.sweep
-    tuned = [_best(row, sweep.base, field) for field in sweep.tune]
+    tuned = [_best(row, compared) for _ in sweep.tune]
     failed = f" ({len(row.failures)} failed)" if row.failures else ""
     seeds = f"{len(row.results)}{failed}"
     if not row.results:
         state = "failed" if row.failures else "left out" if row.stale else "not run"
         return [state, "", "", *tuned, "", seeds]
     gap, base, params = compared.gaps.get(row.name), sweep.rows[0], row.of("params")[0]
-    written = intervals.written(gap.mean, gap.half) if gap else ""
-    if gap and gap.seeds > 1 and not gap.excludes_0 and not compared.table.reported:
-        written += f" ({gap.shows:.1f} would show)"
+    difference = comparison.differences(compared).get(row.name)
+    written = "" if difference is None else intervals.written(difference, gap and gap.half)
+    if gap and gap.over_seeds and not gap.excludes_0 and not compared.table.reported:
+        written += f" ({gap.shows():.1f} would show)"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
+    scores = comparison.scores(row)
     return [
-        tables.mean_and_deviation(row.of("ppl"), 3),
-        tables.mean_and_deviation(comparison.scores(row), 2),
+        tables.mean_and_deviation(row.of("ppl"), 3) + ("" if scores else " (hidden words)"),
+        tables.mean_and_deviation(scores, 2) if scores else "",
         written,
         *tuned,
         f"{params / 1e6:.3g}" + (f" ({mark})" if mark else ""),
@@ -86,45 +102,96 @@ def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
     if row.name not in reported:
         return [""] * (5 if reported else 0)
     theirs, theirs_gap = reported[row.name], comparison.paper_gap(row, compared)
-    verdict, gap = comparison.verdict(row, compared), compared.gaps.get(row.name)
-    if verdict == significance.UNDECIDED and gap and gap.seeds > 1:
-        verdict += f" ({gap.shows:.1f})"  # what the seeds could have shown
+    verdict = verdict_words.judged(
+        row.name, theirs_gap, compared.gaps, comparison.verdicts(compared)
+    )
     difference = "" if theirs_gap is None else f"{theirs_gap:+.1f}"
     return [
         f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", difference, str(theirs.params or ""), verdict
     ]  # fmt: skip
 
 
-def _best(row: results.Row, base: config_lib.Config, field: str) -> str:
-    found = comparison.best(row, base, field)
-    if found is None:
+def _on_test_set(compared: comparison.Comparison) -> table_lib.Section:
+    """The rows on the test set, where base was scored on it too, with verdicts of their own."""
+    sweep = compared.sweep
+    base = results.counts(sweep, sweep.rows[0], bleu.MAIN, "test")
+    if not base or not compared.gaps:
+        return table_lib.Section([])
+    counts = {row.name: results.counts(sweep, row, bleu.MAIN, "test") for row in sweep.rows}
+    floor = comparison.floor_of(sweep, counts, bleu.MAIN)
+    shown = [
+        row
+        for row in sweep.rows
+        if counts[row.name] and results.reference(row, sweep) is sweep.rows[0]
+    ]
+    gaps = {
+        row.name: comparison.gap(counts, row.name, sweep.rows[0].name, bleu.MAIN, floor)
+        for row in shown
+        if row is not sweep.rows[0]
+    }
+    found = comparison.verdicts(compared, gaps)
+    lines = []
+    for row in shown:
+        scored, gap = row.of("test"), gaps.get(row.name)
+        theirs = comparison.paper_gap(row, compared)
+        cells = [
+            tables.mean_and_deviation([each["ppl"] for each in scored], 3),
+            tables.mean_and_deviation([each["bleu"][bleu.MAIN]["score"] for each in scored], 2),
+            intervals.written(gap.mean, gap.half) if gap else "",
+        ]
+        if compared.table.reported:
+            cells.append("" if theirs is None else f"{theirs:+.1f}")
+            cells.append(verdict_words.judged(row.name, theirs, gaps, found))
+        lines.append([row.name, *cells])
+    sentences = len(next(iter(base.values())))
+    heads = ["row", "test: PPL", "test: BLEU", "test: − base"]
+    heads += ["paper: − base", "verdict"] * bool(compared.table.reported)
+    return table_lib.Section([tables.Printed(heads, lines, f"Test set, {sentences:,} sentences")])
+
+
+def _best(row: results.Row, compared: comparison.Comparison) -> str:
+    """The score at the row's best; see `tuning`."""
+    if row.name not in compared.tuned:
         return ""
-    value, mean, runs = found
-    return f"{mean:.2f} at {value}" + (f" ({runs} runs)" if runs != len(row.results) else "")
+    best = compared.tuned[row.name].best
+    runs = len(best.row.results)
+    return f"{best.score:.2f} at {best.value}" + f" ({runs} runs)" * (runs != len(row.results))
 
 
 def so_far(sweep: results.Sweep) -> tables.Printed:
     """Means of the rows that have results, for who waits for the others."""
-    lines = []
+    lines, measure = [], table_lib.find(sweep.table).measure
     for row in sweep.rows:
-        if row.results:
-            ppl, score = statistics.mean(row.of("ppl")), statistics.mean(comparison.scores(row))
+        found = comparison.scores(row, measure)
+        if found:
+            ppl, score = statistics.mean(row.of("ppl")), statistics.mean(found)
             against, gap = results.reference(row, sweep), ""
-            if row is not against and against.results:
-                difference = score - statistics.mean(comparison.scores(against))
+            theirs = comparison.scores(against, measure)
+            if row is not against and theirs:
+                difference = score - statistics.mean(theirs)
                 gap = intervals.written(difference, None)
-            lines.append([row.name, changed(row), f"{ppl:.3f}", f"{score:.2f}", gap])
-    return tables.Printed(["row", "values", "PPL", "BLEU", "− base"], lines)
+            lines.append([row.name, changed(row, sweep.rows[0]), f"{ppl:.3f}", f"{score:.2f}", gap])
+    name = measures.MEASURES[measure].name
+    return tables.Printed(["row", "values", "PPL", name, "− base"], lines)
 
 
 def by_length(sweep: results.Sweep) -> table_lib.Section:
-    """Mean BLEU by source tokens, and, of rows trained on short sentences, beyond."""
-    rows = [row for row in sweep.rows if row.results]
+    """Mean BLEU by source tokens, and, of rows trained on short sentences, beyond.
+
+    A row whose vocabulary puts sentences into other buckets than base's has no line.
+    """
+
+    def of(row: results.Row) -> list[tuple[str, int]]:
+        return [(b["tokens"], b["sentences"]) for b in row.of("bleu_by_length")[0]]
+
+    rows = [row for row in sweep.rows if comparison.scores(row)]
     if not rows:
         return table_lib.Section([])
     buckets = rows[0].of("bleu_by_length")[0]
     lines = []
     for row in rows:
+        if of(row) != of(rows[0]):
+            continue
         cells = [
             tables.mean_and_deviation([bucket["score"] for bucket in runs], 2)
             for runs in zip(*row.of("bleu_by_length"), strict=True)
@@ -138,10 +205,27 @@ def by_length(sweep: results.Sweep) -> table_lib.Section:
     return table_lib.Section([tables.Printed(["row", *heads, "beyond training"], lines)])
 
 
-def changed(row: results.Row) -> str:
-    """What a row changes, in the paper's symbols."""
-    fields = {name: row.overrides[name] for name in SYMBOLS if name in row.overrides}
-    return _written({**fields, **row.overrides})
+def changed(row: results.Row, base: results.Row) -> str:
+    """What a row changes in that of base, which may have a recipe of its own; the paper's symbols.
+
+    Of base, what it changes itself.
+    """
+    recipe = base.overrides if row is not base else {}
+    own = {n: v for n, v in row.overrides.items() if n not in recipe or recipe[n] != v}
+    return _written({**{name: own[name] for name in SYMBOLS if name in own}, **own})
+
+
+def own_name(row: results.Row, base: results.Row) -> tuple[str, str]:
+    """A row's name with this sweep's size in the place of the paper's, and what the paper's is.
+
+    Of "C N=2", where a base of another depth makes it 1, "C N=1" and "2"; of others the name, "".
+    """
+    own = dict(change.split("=", 1) for change in changed(row, base).split(" ") if "=" in change)
+    start, _, theirs = row.name.rpartition("=")
+    symbol = start.rpartition(" ")[2]
+    if symbol not in own or own[symbol] == theirs:
+        return row.name, ""
+    return f"{start}={own[symbol]}", theirs
 
 
 def _written(fields: Mapping[str, Any]) -> str:
@@ -151,17 +235,20 @@ def _written(fields: Mapping[str, Any]) -> str:
 def notes(compared: comparison.Comparison) -> list[str]:
     """What has to be known to read the table of rows, a paragraph each."""
     sweep = compared.sweep
-    sizes = {name: config_lib.get(sweep.base, name) for name in SYMBOLS if name != "model.position"}
-    found = [f"base: {_written(sizes)}"]
+    base = sweep.config(sweep.rows[0])
+    sizes = {name: config_lib.get(base, name) for name in SYMBOLS if name != "model.position"}
+    found = [f"base: {_written({**sizes, **sweep.rows[0].overrides})}"]
     done = [result for row in sweep.rows for result in row.results.values()]
     if done:
         data = sweep.base.data
+        scored = [result["bleu"][bleu.MAIN] for result in done if result["bleu"]]
         found.append(
             f"Development set of the {data.corpus} corpus, {data.source_language} to "
-            f"{data.target_language}; BLEU: {done[0]['bleu'][bleu.MAIN]['signature']}. "
+            f"{data.target_language}; BLEU: {scored[0]['signature'] if scored else 'none'}. "
             "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
             "95% interval, over sentences and, where both rows have several, seeds."
         )
+        found[-1] += verdict_words.noise(compared)
         if compared.table.reported:
             found[-1] += (
                 " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
@@ -180,6 +267,12 @@ def notes(compared: comparison.Comparison) -> list[str]:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
             if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
                 found[-1] += f" Seconds a step were measured on {', '.join(where)}."
+    without = [name for name in comparison.differences(compared) if name not in compared.gaps]
+    if without:
+        found.append(
+            "Without an interval, a verdict or a place in the order, since runs have left no "
+            f"counts of sentences: {', '.join(without)}."
+        )
     others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
     if others:
         found.append(
@@ -217,19 +310,23 @@ def _csv(compared: comparison.Comparison) -> str:
         gap = compared.gaps.get(row.name)
         line: dict[str, Any] = {
             "row": row.name,
-            "values": changed(row),
+            "values": changed(row, sweep.rows[0]),
             "seeds": len(row.results),
             "failed": len(row.failures),
             **mean_sd("ppl", row.of("ppl")),
             **mean_sd("bleu", comparison.scores(row)),
             "bleu_minus_base": gap.mean if gap else "",
             "interval_half_width": gap.half if gap else "",
-            "p": gap.p if gap else "",
+            "p_over_sentences": gap.p if gap else "",
             "params": next(iter(row.of("params")), ""),
         }
+        if compared.floor:
+            spread = compared.floor.spread(row.name)
+            line |= {"seed_sd": spread.variance**0.5, "seed_sd_freedom": spread.freedom}
         for field in sweep.tune:
-            found = comparison.best(row, sweep.base, field) or ("", "")
-            line |= {f"best_{field}_value": found[0], f"best_{field}_bleu": found[1]}
+            found = compared.tuned[row.name].best if row.name in compared.tuned else None
+            line[f"best_{field}_value"] = found.value if found else ""
+            line[f"best_{field}_bleu"] = found.score if found else ""
         if reported:
             theirs, theirs_gap = reported.get(row.name), comparison.paper_gap(row, compared)
             line |= {

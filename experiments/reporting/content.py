@@ -3,16 +3,18 @@
 That is all but the translations and the maps of attention.
 """
 
+import math
 import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.analysis import comparison
+from experiments.analysis import comparison, driving
 from experiments.benchmarks import cost
 from experiments.reporting import comparison_table
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
+from transformer_jax.evaluation import measures
 from transformer_jax.training import metrics
 
 MOST_POINTS = 200  # of a learning curve: more than a screen tells apart
@@ -36,10 +38,12 @@ def of_table(
         tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in buckets)
         for row in sweep.rows
         for buckets in row.of("bleu_by_length")
+        if buckets
     }
     return {
         "table": sweep.table,
         "title": compared.table.title,
+        "measure": measures.MEASURES[compared.table.measure].name,
         "base": sweep.rows[0].name,
         "summary": summary(compared),
         "tables": [vars(each) for each in document.on_page],
@@ -56,18 +60,27 @@ def of_table(
 def summary(compared: comparison.Comparison) -> str:
     """The sweep in a line: how many rows, which is lowest, how near the paper's order."""
     sweep, gaps = compared.sweep, compared.gaps
+    measure = measures.MEASURES[compared.table.measure].name
     done = [row for row in sweep.rows if row.results]
     counts = sorted({len(row.results) for row in done}) or [0]
     seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
-    if gaps and min(gap.mean for gap in gaps.values()) < 0:
-        name, worst = min(gaps.items(), key=lambda item: item[1].mean)
-        own = next(comparison_table.changed(row) for row in sweep.rows if row.name == name)
-        here = "" if own in name else f" (here {own})"
-        what, sure = ("hurts most", "") if worst.excludes_0 else ("lowest", ", which may be chance")
-        parts.append(f"{what}: {name}{here}, −{-worst.mean:.1f} ± {worst.half:.1f} BLEU{sure}")
+    differences = comparison.differences(compared)
+    if differences and min(differences.values()) < 0:
+        name, lowest = min(differences.items(), key=lambda item: item[1])
+        row = next(row for row in sweep.rows if row.name == name)
+        own, theirs = comparison_table.own_name(row, sweep.rows[0])
+        paper = f" (the paper's {theirs})" if theirs else ""
+        worst = gaps.get(name)
+        is_sure = worst is not None and worst.excludes_0
+        sure = "" if is_sure else ", which may be chance" if worst else ", without an interval"
+        half = f" ± {worst.half:.1f}" if worst else ""
+        what = "hurts most" if is_sure else "lowest"
+        parts.append(f"{what}: {own}{paper}, −{-lowest:.1f}{half} {measure}{sure}")
     if compared.order:
-        parts.append(f"Kendall's tau with the paper {compared.order[0]:.2f}".replace("-", "−"))
+        tau, low, high, pairs = compared.order
+        said = f"{tau:.2f} ({low:.2f} to {high:.2f}, over {pairs} pairs of rows)"
+        parts.append(f"Kendall's tau with the paper {said}".replace("-", "−"))
     return "; ".join(parts) + "."
 
 
@@ -76,13 +89,23 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     sweep, gap = compared.sweep, compared.gaps.get(row.name)
     ppl, scores = row.of("ppl"), comparison.scores(row)
     buckets = zip(*row.of("bleu_by_length"), strict=True)
+    own, theirs = comparison_table.own_name(row, sweep.rows[0])
     return {
         "name": row.name,
+        "own": own,
+        "theirs": theirs,
         "reasons": [
             *(f"failed, seed {seed}: {error}" for seed, error in row.failures.items()),
             *(f"left out, seed {seed}: of another configuration" for seed in row.stale),
         ],
-        "gap": gap and {"mean": gap.mean, "half": gap.half, "seeds": gap.seeds},
+        "gap": gap
+        and {
+            "mean": gap.mean,
+            "half": gap.half,
+            "seeds": gap.seeds,
+            "over_seeds": gap.over_seeds,
+        },
+        "driving": _driving(row, compared) if gap else None,
         "paper": comparison.paper_gap(row, compared),
         "verdict": comparison.verdict(row, compared),
         "ppl": statistics.mean(ppl) if ppl else None,
@@ -95,15 +118,38 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     }
 
 
+def _driving(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
+    """The sentences that a row's difference rests on, each with its push and a seed of each row."""
+    against = results.reference(row, compared.sweep).name
+    counts, measure = compared.counts, compared.table.measure
+    found, without = driving.drivers(counts[row.name], counts[against], measure)
+    return {
+        "against": against,
+        "without": without,
+        "sentences": [[d.sentence, round(d.push, 4), d.ours, d.theirs] for d in found],
+    }
+
+
 def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
-    """Steps and values of each metric that a run has logged, at most `MOST_POINTS` of each."""
+    """Steps and values of each metric that a run has logged, at most `MOST_POINTS` of each.
+
+    And what a step takes: target tokens, operations, and seconds, evaluation not included.
+    """
     records = metrics.read(results.cell_folder(sweep.workdir, row.name, seed))
-    curves: dict[str, Any] = {"seed": seed}
+    config = sweep.config(row)
+    speeds = [each["seconds_per_step"] for each in records if "seconds_per_step" in each]
+    counted = [(each["tokens"], each["step"]) for each in records if "tokens" in each]
+    a_step = {
+        "tokens": sum(tokens for tokens, _ in counted) / counted[-1][1] if counted else None,
+        "flops": cost.training_flops(config) / config.train.num_steps if records else None,
+        "seconds": statistics.median(speeds) if speeds else None,
+    }
+    curves: dict[str, Any] = {"seed": seed, "a_step": a_step}
     for name in _CURVES:
         points = [
             (record["step"], float(f"{record[name]:.4g}"))
             for record in records
-            if isinstance(record.get(name), int | float)
+            if isinstance(record.get(name), int | float) and math.isfinite(record[name])
         ]
         if points:
             every = -(-len(points) // MOST_POINTS)

@@ -1,6 +1,7 @@
 """All that is written of a sweep: TABLE.md, TABLE.csv and report.html, and the terminal's table."""
 
 import base64
+import dataclasses
 import hashlib
 import html
 import json
@@ -12,21 +13,30 @@ from typing import Any
 from plotly import offline
 
 from experiments.analysis import comparison
-from experiments.reporting import attention_view, comparison_table, content, translations
+from experiments.reporting import (
+    attention_view,
+    budgets_table,
+    comparison_table,
+    content,
+    translations,
+)
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import files
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import attention_weights
+from transformer_jax.evaluation import attention_weights, measures
 
 _FOLDER = pathlib.Path(__file__).parent
 # What stands before Plotly draws the table; the rest draws figures.
 _BEFORE = ("elements", "theme", "table")
-_AFTER = ("figures", "plots", "translations", "attention", "downloads")
+_AFTER = ("figures", "plots", "translations", "reasons", "attention", "downloads")
 
 
 def write(
-    workdir: pathlib.Path, sentences: Collection[int] = (), table: table_lib.Table | None = None
+    workdir: pathlib.Path,
+    sentences: Collection[int] = (),
+    table: table_lib.Table | None = None,
+    beside: Collection[pathlib.Path] = (),
 ) -> None:
     """Writes a sweep's report and prints its table.
 
@@ -34,6 +44,7 @@ def write(
       workdir: the sweep's folder.
       sentences: numbers of development sentences whose attention is collected, from 1.
       table: what the sweep runs; None: the table of the name that its folder says.
+      beside: folders of the same table's sweeps at other budgets.
 
     Raises:
       UserError: there is no sweep, its results were not measured alike, or a file is damaged.
@@ -41,6 +52,12 @@ def write(
     sweep = results.read(workdir)
     compared = comparison.compare(sweep, table)
     found = (compared.table.document or comparison_table.document)(compared)
+    if beside:
+        others = [comparison.compare(results.read(folder), table) for folder in beside]
+        budgets = budgets_table.section([compared, *others]).shown
+        found = dataclasses.replace(
+            found, shown=[*found.shown, *budgets], on_page=[*found.on_page, *budgets]
+        )
     downloads = {
         f"{sweep.table}.csv": found.csv,
         f"{sweep.table}.md": tables.markdown(found.shown, found.notes),
@@ -50,7 +67,7 @@ def write(
     attended = attention_view.gather(sweep, why)
     page = _page(
         content.of_table(compared, found, downloads),
-        translations.gather(sweep, compared.counts),
+        translations.gather(sweep, compared.counts, measures.MEASURES[compared.table.measure]),
         {"captions": attention_weights.CAPTIONS, "sentences": attended},
     )
     for name in (f"{sweep.table}.md", f"{sweep.table}.csv"):

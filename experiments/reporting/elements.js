@@ -37,5 +37,11 @@ const signed = (value, digits) => {
   return (Number(text) ? value < 0 ? "−" : "+" : "") + text;
 };
 
+// A row by the sizes that it has here: "C N=1 (paper: 2)" of the row that the paper has as "C N=2".
+const labelOf = name => {
+  const row = content.rows.find(each => each.name === name);
+  return row && row.theirs ? `${row.own} (paper: ${row.theirs})` : name;
+};
+
 byId("title").textContent = content.title;
 byId("summary").textContent = content.summary;

@@ -1,6 +1,15 @@
 // Figures by Plotly: drawn when they come near the screen, again when colours or widths change.
+// To start Plotly takes longer than all else, so that words and tables are shown before.
 
 const figures = new Map();  // by id: what builds it, and whether it has been drawn
+const PAPER = 960;  // pixels between the margins of A4 or US Letter, landscape
+let themeOnScreen = null;  // while the page is printed
+
+// On paper three stand side by side, or one alone, however many the screen has room for.
+function widthOf({plot}) {
+  if (themeOnScreen === null) return plot.clientWidth;
+  return plot.closest(".three, .cards") ? PAPER / 3 - 20 : PAPER - 20;
+}
 
 // Text that Plotly shows as it is: it would take "<b>" for markup.
 const plain = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -13,9 +22,15 @@ const axis = options => ({
   automargin: false, ticks: "", ...options,
 });
 
+function startPlotly() {
+  const source = document.querySelector("script[type='text/plain']");
+  if (!window.Plotly) add(document.head, "script", {}, source.textContent);
+}
+
 function drawFigure(id) {
-  const known = figures.get(id), {data, layout} = known.build(known.plot.clientWidth);
-  known.width = known.plot.clientWidth;
+  startPlotly();
+  const known = figures.get(id), width = widthOf(known), {data, layout} = known.build(width);
+  known.width = width;
   const text = colour("text"), paper = colour("paper");
   const font = {family: "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", size: 12, color: text};
   const hoverlabel = {bgcolor: colour("raised"), bordercolor: colour("line"), font, align: "left"};
@@ -27,16 +42,17 @@ function drawFigure(id) {
   known.drawn = true;
 }
 
+const afterPaint = act => requestAnimationFrame(() => setTimeout(act));
+
 const nearScreen = new IntersectionObserver(entries => {
-  for (const entry of entries) {
-    const known = figures.get(entry.target.id);
-    if (entry.isIntersecting && known && !known.drawn) drawFigure(entry.target.id);
+  for (const {isIntersecting, target: {id}} of entries) {
+    if (isIntersecting) afterPaint(() => { if (figures.has(id) && !figures.get(id).drawn) drawFigure(id); });
   }
 }, {rootMargin: "250px"});
 
 /* Registers a figure; `build` gets a width in pixels and returns Plotly's data and layout. A figure
-   that is registered again is drawn anew. */
-function addFigure(id, name, build, {whenDrawn, now, legend} = {}) {
+   that is registered again is drawn anew. `height`: pixels that are kept free for it. */
+function addFigure(id, name, build, {whenDrawn, height, legend} = {}) {
   const box = byId(id);
   if (figures.has(id)) {
     figures.get(id).build = build;
@@ -55,8 +71,9 @@ function addFigure(id, name, build, {whenDrawn, now, legend} = {}) {
       });
     }, {"aria-label": `Save the figure “${name}” as ${format.toUpperCase()}`});
   }
+  if (height) plot.style.minHeight = `${height}px`;
   figures.set(id, {build, plot, whenDrawn, drawn: false});
-  if (now) drawFigure(id); else nearScreen.observe(box);
+  nearScreen.observe(box);
 }
 
 const redraw = needed => {
@@ -69,6 +86,16 @@ themeListeners.push(() => redraw(() => true));
 let resizing = 0;
 addEventListener("resize", () => {
   clearTimeout(resizing);
-  resizing = setTimeout(() => redraw(known => known.plot.clientWidth !== known.width), 120);
+  resizing = setTimeout(() => redraw(known => widthOf(known) !== known.width), 120);
 });
-addEventListener("beforeprint", () => [...figures.keys()].forEach(drawFigure));
+// On paper, which is white and not as wide as a screen, there is every figure.
+addEventListener("beforeprint", () => {
+  themeOnScreen = themeOnScreen || root.dataset.theme;
+  setTheme("light");
+  for (const [id, {drawn}] of figures) if (!drawn) drawFigure(id);
+});
+addEventListener("afterprint", () => {
+  const theme = themeOnScreen;
+  themeOnScreen = null;
+  if (theme) setTheme(theme);
+});

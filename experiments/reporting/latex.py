@@ -74,7 +74,8 @@ def _values(row: results.Row, compared: comparison.Comparison) -> list[str]:
         return [*cells, "failed" if row.failures else "not run", "", "", ""]
     gap = compared.gaps.get(row.name)
     means = [tables.mean_and_deviation(row.of("ppl"), 2)]
-    means += [tables.mean_and_deviation(comparison.scores(row), 1)]
+    scores = comparison.scores(row)
+    means += [tables.mean_and_deviation(scores, 1) if scores else ""]
     return [
         *cells,
         *(f"${mean}$".replace("±", r"\pm") if "±" in mean else mean for mean in means),

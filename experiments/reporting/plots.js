@@ -13,37 +13,40 @@ const styleOf = row => {
 };
 const PALE = 0.45;
 
+const heightOfDifferences = found => 70 + 23 * found.length;
+
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
 function buildDifferences(width) {
   const found = rows.filter(row => row.gap), known = found.filter(row => row.paper !== null);
-  const isNarrow = width < 520, longest = Math.max(...found.map(row => Math.min(row.name.length, 26)));
+  const isNarrow = width < 520, longest = Math.max(...found.map(row => Math.min(labelOf(row.name).length, 26)));
   const mark = (list, x, text, rest) => ({
     type: "scatter", mode: "markers", y: list.map(row => found.indexOf(row)), x: list.map(x),
-    hovertext: list.map(row => plain(row.name) + "<br>" + text(row)), hoverinfo: "text", ...rest,
+    hovertext: list.map(row => plain(labelOf(row.name)) + "<br>" + text(row)), hoverinfo: "text",
+    meta: list.map(row => row.name), ...rest,
   });
   const isSure = row => Math.abs(row.gap.mean) > row.gap.half;
   const said = row => row.verdict ? `the paper's difference: ${row.verdict}`
     : isSure(row) ? "the interval excludes 0" : "the interval holds 0";
   const ours = (list, opacity) => mark(list, row => row.gap.mean, row =>
-    `ours ${signed(row.gap.mean, 2)} ± ${row.gap.half.toFixed(2)} BLEU<br>${said(row)}`, {
+    `ours ${signed(row.gap.mean, 2)} ± ${row.gap.half.toFixed(2)} ${content.measure}<br>${said(row)}`, {
     error_x: {type: "data", array: list.map(row => row.gap.half), color: colour("ours"), thickness: 1.6, width: 3},
     marker: {color: list.map(row => colour(isSure(row) ? "ours" : "paper")), size: 8,
       line: {color: colour("ours"), width: 1.6}}, opacity,
   });
-  const [several, single] = [true, false].map(is => found.filter(row => (row.gap.seeds > 1) === is));
+  const [several, single] = [true, false].map(is => found.filter(row => row.gap.over_seeds === is));
   const data = [[several, 1], [single, several.length ? PALE : 1]]
     .filter(([list]) => list.length).map(([list, opacity]) => ours(list, opacity));
   const head = (text, x, hue) => ({
     text, x, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom", showarrow: false,
     font: {color: colour(hue), size: 12.5},
   });
-  const annotations = [head(isNarrow ? "ours, BLEU" : "ours, BLEU, with 95% intervals", 0, "ours")];
+  const annotations = [head(`ours, ${content.measure}${isNarrow ? "" : ", with 95% intervals"}`, 0, "ours")];
   const zero = {zeroline: true, zerolinewidth: 1.5, fixedrange: true, nticks: isNarrow ? 4 : 9, tickformat: "~g"};
   const layout = {
-    height: 70 + 23 * found.length, annotations,
+    height: heightOfDifferences(found), annotations,
     margin: {l: Math.min(width * 0.4, 18 + 7.1 * longest), r: 12, t: 30, b: 34},
     xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1]}),
-    yaxis: axis({tickvals: found.map((_, i) => i), ticktext: found.map(row => plain(shorter(row.name, 26))),
+    yaxis: axis({tickvals: found.map((_, i) => i), ticktext: found.map(row => plain(shorter(labelOf(row.name), 26))),
       range: [found.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
   };
   if (known.length) {
@@ -59,17 +62,23 @@ function buildDifferences(width) {
 
 if (rows.some(row => row.gap)) {
   show("differences");
-  byId("reading-differences").textContent = "A row's BLEU less base's; bars are 95% intervals, over "
-    + "sentences and, where both rows have several, seeds. A filled mark: the interval excludes 0."
-    + ([true, false].every(is => rows.some(row => row.gap && (row.gap.seeds > 1) === is))
+  byId("reading-differences").textContent = `A row's ${content.measure} less ${content.base}'s; bars are 95% intervals, over `
+    + "sentences and, where their noise is known, seeds. A filled mark: the interval excludes 0."
+    + ([true, false].every(is => rows.some(row => row.gap && row.gap.over_seeds === is))
       ? " Pale: one seed, whose interval knows nothing of others." : "")
-    + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "");
-  addFigure("figure-differences", "differences", buildDifferences, {now: true});
+    + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "")
+    + " Press a mark, or an interval in the table, for the sentences behind it.";
+  // A mark is pressed as the row's interval in the table is.
+  const whenDrawn = plot => plot.on("plotly_click", ({points}) =>
+    document.querySelector(`.why[data-row="${CSS.escape(points[0].data.meta[points[0].pointNumber])}"]`)?.click());
+  addFigure("figure-differences", "differences", buildDifferences, {
+    height: heightOfDifferences(rows.filter(row => row.gap)), whenDrawn,
+  });
 }
 
 // Rows that are shown in the curves and by length; a run's lines are `lines` by figure.
 const shown = new Set(rows.map(row => row.name));
-const curved = rows.filter(row => row.curves.some(run => Object.keys(run).length > 1));
+const curved = rows.filter(row => row.curves.some(run => Object.keys(content.curves).some(name => run[name])));
 const lengthened = rows.filter(row => content.lengths.length && row.lengths.length);
 const measures = Object.entries(content.curves).filter(
   ([name]) => curved.some(row => row.curves.some(run => run[name])));
@@ -82,23 +91,32 @@ const line = (row, x, y, text) => ({
   line: {color: styleOf(row).hue, dash: styleOf(row).dash, width: row === rows[0] ? 2.6 : 1.5},
 });
 
+// What a curve can be drawn along, besides steps: those that any run says.
+const ALONG = {step: "step", tokens: "target tokens", flops: "training FLOPs", seconds: "seconds of training"};
+const alongs = Object.entries(ALONG).filter(
+  ([name]) => name === "step" || curved.some(row => row.curves.some(run => run.a_step[name])));
+let along = "step";
+
 function buildCurves(width) {
-  const data = baseLast(curved).flatMap(row => row.curves.filter(run => run[measure]).map(run => {
-    const [steps, values] = run[measure];
-    const name = plain(row.name) + (row.curves.length > 1 ? `, seed ${run.seed}` : "");
-    return line(row, steps, values, values.map(
+  const isKnown = run => run[measure] && (along === "step" || run.a_step[along]);
+  const data = baseLast(curved).flatMap(row => row.curves.filter(isKnown).map(run => {
+    const [steps, values] = run[measure], times = along === "step" ? 1 : run.a_step[along];
+    const name = plain(labelOf(row.name)) + (row.curves.length > 1 ? `, seed ${run.seed}` : "");
+    return line(row, steps.map(step => step * times), values, values.map(
       (value, i) => `${name}<br>step ${steps[i].toLocaleString("en")}: ${value}`));
   }));
+  const ends = [Math.min, Math.max].map(most => Math.log10(data.reduce((end, {y}) => most(end, ...y), data[0]?.y[0] ?? 1)));
+  const ticks = logTicks(...ends, value => value.toLocaleString("en"));
   return {data, layout: {
     height: width < 520 ? 330 : 430, margin: {l: 52, r: 12, t: 12, b: 42},
-    xaxis: axis({title: {text: "step"}, rangemode: "tozero", zeroline: false}),
-    yaxis: axis({title: {text: width < 520 ? "" : content.curves[measure]}, zeroline: false, ...(measure.includes("ppl") ? {type: "log", dtick: "D2"} : {nticks: 8})}),
+    xaxis: axis({title: {text: ALONG[along]}, rangemode: "tozero", zeroline: false}),
+    yaxis: axis({title: {text: width < 520 ? "" : content.curves[measure]}, zeroline: false, ...(measure.includes("ppl") ? {type: "log", ...ticks} : {nticks: 8})}),
   }};
 }
 
 function buildLengths(width) {
   const data = baseLast(lengthened).map(row => ({...line(row, content.lengths.map((_, i) => i), row.lengths,
-    row.lengths.map((score, i) => `${plain(row.name)}<br>${content.lengths[i].split(" ")[0]} tokens: BLEU ${score}`)),
+    row.lengths.map((score, i) => `${plain(labelOf(row.name))}<br>${content.lengths[i].split(" ")[0]} tokens: BLEU ${score}`)),
     mode: "lines+markers", marker: {size: 5, color: styleOf(row).hue}}));
   const names = content.lengths.map(name => width < 520 ? name.split(" ")[0] : name);
   return {data, layout: {
@@ -136,7 +154,7 @@ function addChips() {
     add(add(chip, "svg", {"aria-hidden": "true"}), "line", {
       x1: 0, x2: 22, y1: 4, y2: 4, "stroke-width": 2, stroke, "stroke-dasharray": patterns[dash] || dash.replaceAll("px", ""),
     });
-    add(chip, "span", {}, row.name);
+    add(chip, "span", {}, labelOf(row.name));
     for (const event of ["mouseenter", "focus"]) chip.addEventListener(event, () => highlight(row.name));
     for (const event of ["mouseleave", "blur"]) chip.addEventListener(event, () => highlight(null));
   }
@@ -154,6 +172,7 @@ if (curved.length) {
   addChips();
   const choose = name => { measure = name; addFigure("figure-curves", "learning-curves", buildCurves, {legend: true}); };
   addChoice(byId("curve-controls"), "What is drawn", measures, choose);
+  addChoice(byId("curve-controls"), "Along", alongs, name => { along = name; choose(measure); });
   choose(measure);
   if (lengthened.length && content.lengths.length > 1) {
     show("lengths");
@@ -174,7 +193,7 @@ function logTicks(low, high, written) {
 function namesOf(found, place, width) {
   const points = found.map(place), taken = points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
   return found.map((row, i) => {
-    const [x, y] = points[i], size = 5.9 * Math.min(row.name.length, 16);
+    const [x, y] = points[i], size = 5.9 * Math.min(row.own.length, 16);
     const boxes = {
       "middle right": [x + 7, y - 6, x + 9 + size, y + 6], "middle left": [x - 9 - size, y - 6, x - 7, y + 6],
       "top center": [x - size / 2, y - 20, x + size / 2, y - 8], "bottom center": [x - size / 2, y + 8, x + size / 2, y + 20],
@@ -184,12 +203,19 @@ function namesOf(found, place, width) {
     const side = Object.keys(boxes).find(each => isFree(boxes[each]));
     if (!side) return {text: "", side: "middle right"};
     taken.push(boxes[side]);
-    return {text: plain(shorter(row.name, 16)), side};
+    return {text: plain(shorter(row.own, 16)), side};
   });
 }
 
-// BLEU against another number of each row.
-const buildAgainst = (field, title, written, shortly) => width => {
+// Rows that none with as little of a cost surpasses, from cheap to dear.
+function front(found, field) {
+  let best = -Infinity;
+  return [...found].sort((a, b) => a[field] - b[field] || b.bleu - a.bleu)
+    .filter(row => row.bleu > best && ((best = row.bleu), true));
+}
+
+// BLEU against another number of each row; a line joins the front of a cost.
+const buildAgainst = (field, title, written, shortly, isCost) => width => {
   const found = rows.filter(row => row.bleu !== null && row[field]);
   const xs = found.map(row => Math.log10(row[field])), ys = found.map(row => row.bleu);
   const range = values => {
@@ -206,8 +232,11 @@ const buildAgainst = (field, title, written, shortly) => width => {
     text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: 10.5, color: colour("faint")},
     error_y: {type: "data", array: found.map(row => row.bleu_deviation || 0), color: colour("line"), thickness: 1.2, width: 0},
     marker: {size: 8, color: found.map(row => styleOf(row).hue)}, cliponaxis: true,
-    hovertext: found.map(row => `${plain(row.name)}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
-  }], layout: {
+    hovertext: found.map(row => `${plain(labelOf(row.name))}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
+  }, ...(isCost ? [{
+    type: "scatter", mode: "lines", x: front(found, field).map(row => row[field]), y: front(found, field).map(row => row.bleu),
+    line: {shape: "hv", color: colour("faint"), width: 1.2, dash: "dot"}, hoverinfo: "skip",
+  }] : [])], layout: {
     height: 340, margin: {l: 44, r: 14, t: 10, b: 46},
     xaxis: axis({title: {text: title}, type: "log", range: xRange, zeroline: false, ...logTicks(...xRange, shortly)}),
     yaxis: axis({title: {text: "BLEU"}, range: yRange, zeroline: false}),
@@ -219,6 +248,6 @@ if (rows.filter(row => row.bleu !== null).length > 1) {
   const inWords = new Intl.NumberFormat("en", {notation: "compact"}).format;
   const power = value => value.toExponential(0).replace("e+", "e");
   addFigure("figure-ppl", "ppl", buildAgainst("ppl", "perplexity", value => value.toFixed(3), String));
-  addFigure("figure-params", "parameters", buildAgainst("params", "parameters", value => value.toLocaleString("en"), inWords));
-  addFigure("figure-flops", "flops", buildAgainst("flops", "training FLOPs", value => value.toExponential(2), power));
+  addFigure("figure-params", "parameters", buildAgainst("params", "parameters", value => value.toLocaleString("en"), inWords, true));
+  addFigure("figure-flops", "flops", buildAgainst("flops", "training FLOPs", value => value.toExponential(2), power, true));
 }

@@ -91,7 +91,13 @@ function addMainTable(parent, {heads, lines}) {
       return {text: cell, fill: element => add(element, "span", {class: kind}, cell)};
     });
     return withBars(cells, gap ? {
-      text: String(gap.mean), fill: element => drawBar(element, gap, low, high),
+      text: String(gap.mean), fill: element => {
+        const button = addButton(element, "", () => showReasons(row.name, button), {
+          class: "why", "data-row": row.name, "aria-controls": "reasons", title: "The sentences behind it",
+          "aria-label": `The sentences behind the difference of ${row.name}`,
+        });
+        drawBar(button, gap, low, high);
+      },
     } : "");
   }));
 }

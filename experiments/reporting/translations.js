@@ -39,6 +39,13 @@ function writeCompared(element, text, other) {
   });
 }
 
+let chooseSentence = null;  // (row, sentence), once translations are drawn
+
+function goToSentence(name, i) {
+  if (!chooseSentence) addTranslations();
+  chooseSentence(name, i);
+}
+
 function addTranslations() {
   const data = readData("translations");
   if (!data.rows.length) return;
@@ -52,7 +59,9 @@ function addTranslations() {
   let order = [];
 
   function scoreGap(i) {
-    const ours = runOf(chosen()).scores, theirs = runOf(againstOf(chosen())).scores;
+    const base = againstOf(chosen());
+    if (!base) return 0;
+    const ours = runOf(chosen()).scores, theirs = runOf(base).scores;
     return ours.length && theirs.length ? ours[i] - theirs[i] : 0;
   }
 
@@ -64,11 +73,12 @@ function addTranslations() {
   }
 
   const controls = add(section, "div", {class: "controls"});
-  addChoice(controls, "Row", data.rows.map(row => [row.name, row.name]), name => {
+  const rowChoice = addChoice(controls, "Row", data.rows.map(row => [row.name, labelOf(row.name)]), name => {
     state.row = name;
     sort();
     go(["worst", "best"].includes(state.order) ? 0 : state.place);
-  }).value = state.row;
+  });
+  rowChoice.value = state.row;
   const seeds = [...new Set(data.rows.flatMap(row => row.runs.map(run => run.seed)))].sort((a, b) => a - b);
   if (seeds.length > 1) {
     addChoice(controls, "Seed", seeds.map(seed => [seed, seed]), seed => { state.seed = seed; sort(); go(state.place); });
@@ -121,7 +131,8 @@ function addTranslations() {
     where.textContent = `Sentence ${(i + 1).toLocaleString("en")} of ${order.length.toLocaleString("en")}`
       + (state.order === "file" ? "" : `, ${(state.place + 1).toLocaleString("en")} in this order`)
       + (state.order === "longest" ? sources.length ? ", by words of the source" : ", by words of the reference" : "")
-      + ". Numbers are sentence BLEU, smoothed, and its difference from base's.";
+      + `. Numbers are ${data.measure}` + (againstOf(chosen()) ? ", and its difference from base's."
+        : "; base has left no translations, and marked is what differs from the reference.");
     sentence.replaceChildren();
     const source = sources.length ? sources[i] : "not kept by these runs (they left no sources.txt)";
     for (const [name, text] of [["source", source], ["reference", references[i]]]) {
@@ -131,25 +142,32 @@ function addTranslations() {
     }
     const base = againstOf(chosen()), others = data.rows.filter(row => row.set === chosen().set);
     texts.replaceChildren();
-    for (const row of new Set([base, chosen(), ...others])) drawRow(row, base, i, references[i]);
+    for (const row of new Set([base, chosen(), ...others].filter(Boolean))) drawRow(row, base, i, references[i]);
   }
 
   function drawRow(row, base, i, reference) {
-    const run = runOf(row), hypothesis = run.hypotheses[i], theirs = runOf(base);
+    const run = runOf(row), hypothesis = run.hypotheses[i], theirs = base && runOf(base);
     const line = add(texts, "div", {class: row === chosen() || row === base ? "chosen" : ""});
     const isOther = state.seed !== null && String(run.seed) !== state.seed;
-    add(line, "div", {class: "name"}, row.name + (isOther ? ` (seed ${run.seed})` : ""));
-    const has = run.scores.length, gap = has && theirs.scores.length ? run.scores[i] - theirs.scores[i] : null;
+    add(line, "div", {class: "name"}, labelOf(row.name) + (isOther ? ` (seed ${run.seed})` : ""));
+    const has = run.scores.length, gap = has && base && theirs.scores.length ? run.scores[i] - theirs.scores[i] : null;
     add(line, "div", {class: "score"}, (has ? (run.scores[i] / 10).toFixed(1) : "")
       + (row === base || gap === null ? "" : ` (${signed(gap / 10, 1)})`));
     const text = add(line, "div", {class: "text"});
-    const other = state.marks === "reference" ? reference : row === base ? hypothesis : theirs.hypotheses[i];
+    const other = state.marks === "reference" || !base ? reference : row === base ? hypothesis : theirs.hypotheses[i];
     if (hypothesis.trim()) writeCompared(text, hypothesis, other);
     else add(text, "span", {class: "reason"}, "(nothing)");
   }
 
   sort();
   draw();
+  chooseSentence = (name, i) => {
+    rowChoice.value = state.row = name;
+    sort();
+    goTo(i);
+    section.scrollIntoView();
+    next.focus({preventScroll: true});
+  };
 }
 
 // Parsed and drawn when it comes near the screen: it is most of what the page holds.
@@ -163,4 +181,4 @@ function whenNear(id, start) {
   observer.observe(section);
 }
 
-if (content.translated) whenNear("translations", addTranslations);
+if (content.translated) whenNear("translations", () => chooseSentence || addTranslations());

@@ -7,24 +7,26 @@ from experiments.analysis import significance
 from experiments.sweep import results
 from transformer_jax import errors
 from transformer_jax.data import text
-from transformer_jax.evaluation import bleu
+from transformer_jax.evaluation import measures
 
 Counts = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
 
 
-def gather(sweep: results.Sweep, counts: Counts) -> dict[str, Any]:
+def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> dict[str, Any]:
     """Sentences, and for each row its translations of them, as the page reads them.
 
     Rows of one development set share its sentences; Table 2 has two sets.
 
     Args:
       sweep: the results.
-      counts: of each run's sentences, in BLEU's main variant; empty where a run has left none.
+      counts: of each run's sentences; empty where a run has left none.
+      measure: what they count for.
 
     Returns:
       `sets`, of `sources` (empty: no run has left them) and `references`; and `rows`, of `name`,
-      `set`, `against` (the row that it is compared with) and `runs`, of `seed`, `hypotheses` and
-      `scores`, ten times the smoothed BLEU of each sentence (empty: not known).
+      `set`, `against` (the row that it is compared with; None if that has left none) and `runs`, of
+      `seed`, `hypotheses` and `scores`, ten times each sentence's (empty: not known); and
+      `measure`, what scores are.
 
     Raises:
       UserError: files of a run have different numbers of lines.
@@ -32,8 +34,8 @@ def gather(sweep: results.Sweep, counts: Counts) -> dict[str, Any]:
     sets: list[dict[str, list[str]]] = []
     rows: list[dict[str, Any]] = []
     for row in sweep.rows:
-        read = {seed: _read(sweep, row, seed) for seed in row.results}
-        runs = {seed: run for seed, run in read.items() if run["references"] and run["hypotheses"]}
+        left = {seed: read(sweep, row, seed) for seed in row.results}
+        runs = {seed: run for seed, run in left.items() if run["references"] and run["hypotheses"]}
         if not runs:
             continue
         first = next(iter(runs.values()))
@@ -43,29 +45,37 @@ def gather(sweep: results.Sweep, counts: Counts) -> dict[str, Any]:
             sets.append({"sources": [], "references": first["references"]})
         place = all_references.index(first["references"])
         sets[place]["sources"] = sets[place]["sources"] or first["sources"]
-        known = [other["name"] for other in rows if other["set"] == place]
-        against = results.reference(row, sweep).name
         own = counts.get(row.name, {})
         rows.append(
             {
                 "name": row.name,
                 "set": place,
-                "against": against if against in known else [*known, row.name][0],
+                "against": results.reference(row, sweep).name,
                 "runs": [
                     {
                         "seed": seed,
                         "hypotheses": run["hypotheses"],
-                        "scores": [round(10 * bleu.of_sentence(c)) for c in own.get(seed, ())],
+                        "scores": [round(10 * measure.of_sentence(c)) for c in own.get(seed, ())],
                     }
                     for seed, run in runs.items()
                 ],
             }
         )
-    return {"sets": sets, "rows": rows}
+    known = {row["name"]: row["set"] for row in rows}
+    for row in rows:
+        if row["against"] not in known:
+            row["against"] = None
+        elif known[row["against"]] != row["set"]:  # of Table 2 each set has a base
+            row["against"] = next(name for name, own in known.items() if own == row["set"])
+    return {"sets": sets, "rows": rows, "measure": measure.sentence_name}
 
 
-def _read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[str]]:
-    """A run's `sources`, `references` and `hypotheses`, empty what it has not left."""
+def read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[str]]:
+    """A run's `sources`, `references` and `hypotheses`, empty what it has not left.
+
+    Raises:
+      UserError: they have different numbers of lines.
+    """
     folder = results.cell_folder(sweep.workdir, row.name, seed)
     names = ("sources", "references", "hypotheses")
     paths = {name: folder / f"{name}.txt" for name in names}
@@ -88,7 +98,7 @@ def sentence(
     Raises:
       UserError: there are not so many sentences.
     """
-    run = _read(sweep, row, seed)
+    run = read(sweep, row, seed)
     if not all(run.values()):
         return None
     if number > len(run["sources"]):

@@ -13,10 +13,11 @@ import rich.live
 from experiments.reporting import comparison_table
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import progress, results
+from experiments.sweep import table as table_lib
 from launch import engine, local
 from transformer_jax import errors
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu
+from transformer_jax.evaluation import measures
 from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
@@ -35,6 +36,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
       more: flags for each.
     """
     by_name = {cell.name: cell for cell in work.cells}
+    measure = table_lib.find(work.table).compared_by
     failed: list[str] = []
     ended = work.total - len(work.cells)
     last = 0.0
@@ -55,7 +57,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
         ended += 1
         how = f"{ended} of {work.total}   {cell.name}"
         if (cell.folder / "result.json").exists():
-            say(f"{how}: {_result(cell)}")
+            say(f"{how}: {_result(cell, measure)}")
             if ended < work.total:  # else the whole table comes next
                 _show_so_far(work.workdir, console)
         else:
@@ -101,10 +103,12 @@ def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
         sys.stdout.flush()  # whoever reads a log wants to see it now
 
 
-def _result(cell: cells_lib.Cell) -> str:
+def _result(cell: cells_lib.Cell, measure: measures.Measure) -> str:
     result = run_folder.read_result(cell.folder)
-    score, seconds = result["bleu"][bleu.MAIN]["score"], result["wall_seconds"]
-    return f"ppl {result['ppl']:.3f}, BLEU {score:.2f}, {metrics.duration(seconds)}"
+    found = [f"ppl {result['ppl']:.3f}"]
+    if result["bleu"]:
+        found.append(f"{measure.name} {measure.of_result(result):.2f}")
+    return ", ".join([*found, metrics.duration(result["wall_seconds"])])
 
 
 def _state(cell: cells_lib.Cell) -> str:

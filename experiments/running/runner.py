@@ -1,5 +1,6 @@
 """Runs the rows of a table: what has no result yet, each run in a process of its own."""
 
+import datetime
 import functools
 import logging
 import pathlib
@@ -16,7 +17,7 @@ from experiments.reporting import document
 from experiments.running import handing_over
 from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
-from experiments.sweep import progress, results, reuse
+from experiments.sweep import expectations, progress, results, reuse
 from experiments.sweep import rows as rows_lib
 from experiments.sweep import seconds as seconds_lib
 from experiments.sweep import table as table_lib
@@ -28,7 +29,7 @@ from transformer_jax.training import tracking
 
 _log = logging.getLogger("transformer_jax.sweep")
 
-_CONFIG = flags_lib.define_config()
+_CONFIG = flags_lib.define_config(required=False)
 _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
@@ -39,11 +40,18 @@ _ROWS = flags.DEFINE_string(
     "rows", "*", "Rows to run: names and shell patterns, separated by commas."
 )
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Runs of each row, with seeds 0, 1, …", lower_bound=1)
+_NOISE_FLOOR = flags.DEFINE_integer(
+    "noise_floor",
+    0,
+    "Runs of base whose deviation stands for the seeds of rows that have one: 10; 0: none.",
+    lower_bound=0,
+)
 _TUNE = flags.DEFINE_string(
     "tune",
     "",
     "A field and values, train.learning_rate_scale:0.5,1,2: runs each row with each value too, and "
-    "reports it at its best on the development set beside the fixed recipe.",
+    "reports it at its best beside the fixed recipe: chosen on one half of the development set, "
+    "scored on the other.",
 )
 _MATCH = flags.DEFINE_enum(
     "match",
@@ -58,7 +66,12 @@ _REUSE = flags.DEFINE_string(
 )
 _WANDB = flags.DEFINE_string("wandb", "", "Project of Weights & Biases that shows the runs too.")
 _STATUS = flags.DEFINE_boolean(
-    "status", False, "Print what each run of the sweep is about; run nothing."
+    "status", False, "Print what each run of the sweep is about; run nothing. Needs no --config."
+)
+flags.register_multi_flags_validator(
+    ["config", "status"],
+    lambda given: given["status"] or given["config"] is not None,
+    message="Flag --config must have a value other than None.",
 )
 _RETRY_FAILED = flags.DEFINE_boolean(
     "retry_failed", False, "Run again what failed at an earlier start."
@@ -86,6 +99,13 @@ _COMPILE = flags.DEFINE_boolean(
 Rows = Mapping[str, Mapping[str, Any]]
 
 
+def _read_base() -> config_lib.Config:
+    base = flags_lib.read_config(_CONFIG)
+    if not base.data.source_language:
+        raise errors.UserError("a table compares translations: data.source_language is empty")
+    return base
+
+
 def main(table: table_lib.Table) -> int:
     """Runs a table as the flags say, and reports.
 
@@ -100,30 +120,21 @@ def main(table: table_lib.Table) -> int:
         return 0
     launcher = launcher_lib.chosen()
     tracking.require_package(_WANDB.value)
-    base = flags_lib.read_config(_CONFIG)
+    base = _read_base()
     rows = table.rows(base)
     chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
-        if _TUNE.value:
-            raise errors.UserError("--tune would leave the budget of --match: give one of them")
         measure = functools.partial(_measured_seconds, base, table.name, launcher)
         rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
     tune = parse_tune(_TUNE.value, base)
-    planned: dict[str, Mapping[str, Any]] = {}
-    seeds: dict[str, int] = {}
-    for row in chosen:
-        tuned = {row: rows[row], **results.tuned(row, rows[row], base, tune)}
-        planned |= tuned
-        seeds |= dict.fromkeys(tuned, max(_SEEDS.value, table.least_seeds(row)))
+    planned, seeds = _planned(table, base, rows, chosen, tune)
     results.require_folders(planned)
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
     if _DRY_RUN.value:
-        _show_plan(table, base, planned)
+        _show_plan(table, base, planned, seeds)
         return 0
     if _DEVICE.value or _UTILISATION.value or _COMPILE.value:
-        raise errors.UserError(
-            "--device, --utilisation and --compile plan: give --dry_run with them"
-        )
+        raise errors.UserError("--device, --utilisation, --compile: give --dry_run with them")
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     with launcher_lib.as_user_errors():
@@ -131,6 +142,7 @@ def main(table: table_lib.Table) -> int:
         if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
             seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table.name, _MATCH.value or "")
+    said = expectations.recorded(table.texts, rows, workdir, datetime.date.today())
     cells, missing = _prepare(base, planned, seeds, launcher)
     files.write_json(
         workdir / "sweep.json",
@@ -140,14 +152,40 @@ def main(table: table_lib.Table) -> int:
             "rows": {row: dict(overrides) for row, overrides in rows.items()},
             "tune": tune,
             "match": _MATCH.value or "",
+            "noise_floor": _NOISE_FLOOR.value,
             "seeds": seeds,
             "digests": [cell.digest for cell in cells],
+            "said": said,
         },
     )
     return _run(table, cells, missing, launcher)
 
 
-def _show_plan(table: table_lib.Table, base: config_lib.Config, planned: Rows) -> None:
+def _planned(
+    table: table_lib.Table,
+    base: config_lib.Config,
+    rows: Rows,
+    chosen: Sequence[str],
+    tune: Mapping[str, Sequence[Any]],
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, int]]:
+    """The chosen rows, each with every value of the tuned field, and how many seeds each has."""
+    planned: dict[str, Mapping[str, Any]] = {}
+    seeds: dict[str, int] = {}
+    for row in chosen:
+        tuned = {row: rows[row], **results.tuned(row, rows[row], base, tune)}
+        if _MATCH.value:
+            rows_lib.require_within(base, row, tuned, _MATCH.value)
+        planned |= tuned
+        seeds |= dict.fromkeys(tuned, max(_SEEDS.value, table.least_seeds(row)))
+    if _NOISE_FLOOR.value:
+        base_row = rows_lib.floor_row(table, rows, chosen, _NOISE_FLOOR.value)
+        seeds[base_row] = max(seeds[base_row], _NOISE_FLOOR.value)
+    return planned, seeds
+
+
+def _show_plan(
+    table: table_lib.Table, base: config_lib.Config, planned: Rows, seeds: Mapping[str, int]
+) -> None:
     """Prints the rows and, with --device, what they cost there."""
     devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
     if _COMPILE.value and not devices:
@@ -159,9 +197,9 @@ def _show_plan(table: table_lib.Table, base: config_lib.Config, planned: Rows) -
     chips = compiled.chips(devices.kind, devices.chips) if devices and _COMPILE.value else []
     plan.list_rows(base, planned, table.reported)
     if devices and chips:
-        plan.write_compiled(base, planned, _SEEDS.value, devices, chips)
+        plan.write_compiled(base, planned, seeds, devices, chips)
     elif devices:
-        plan.write(base, planned, _SEEDS.value, devices, _UTILISATION.value)
+        plan.write(base, planned, seeds, devices, _UTILISATION.value)
 
 
 def _prepare(

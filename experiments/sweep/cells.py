@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import os
 import pathlib
 import shutil
 import sys
@@ -22,7 +23,7 @@ from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
-from transformer_jax.runs import run_folder, training_run
+from transformer_jax.runs import run_folder, starting_weights, training_run
 
 _log = logging.getLogger("transformer_jax.sweep")
 
@@ -79,11 +80,24 @@ class Work:
     cache_dir: pathlib.Path
 
     def in_order(self) -> list[Cell]:
-        """Seed by seed: the sweep's first row, which others are compared with, then by expense."""
+        """Seed by seed: the sweep's first row, which others are compared with, then by expense.
+
+        One that starts from another's weights comes after all that do not, or after that one.
+        """
         first = self.cells[0].row  # the dearest come next, lest one runs alone in the end
-        return sorted(
-            self.cells, key=lambda c: (c.seed, c.row != first, -cost.training_flops(c.config))
-        )
+        by_folder = {cell.folder.resolve(): cell for cell in self.cells}
+
+        def after(cell: Cell) -> int:
+            if not cell.config.train.start_from:
+                return 0
+            other = starting_weights.folder_of(cell.config, cell.folder.resolve())
+            before = by_folder.get(pathlib.Path(os.path.normpath(other)))
+            return 1 + (after(before) if before and before is not cell else 0)
+
+        def key(cell: Cell) -> tuple[int, bool, int, float]:
+            return cell.seed, cell.row != first, after(cell), -cost.training_flops(cell.config)
+
+        return sorted(self.cells, key=key)
 
     def jobs(self, *more: str) -> list[engine.Job]:
         """The processes that run the cells, in order, with more flags of transformer_jax.train."""

@@ -5,17 +5,18 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rich.console
 import rich.text
 
 from experiments.sweep import results
+from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu
+from transformer_jax.evaluation import measures
 from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
@@ -40,6 +41,8 @@ class Standing:
       dev_ppl: perplexity on the development set: the last logged, or the result's.
       tokens_per_second: target tokens, of late.
       seconds_left: of training, at that speed, if it is running.
+      score: on the development set, by what the sweep's rows are compared by.
+      scored_by: what that is, "BLEU" or "F1".
     """
 
     row: str
@@ -52,7 +55,8 @@ class Standing:
     dev_ppl: float | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
-    bleu: float | None = None
+    score: float | None = None
+    scored_by: str = "BLEU"
 
 
 def read(
@@ -69,12 +73,14 @@ def read(
       UserError: the folder holds no sweep, or a damaged one.
     """
     locked = _locked()
+    measure = table_lib.find(results.read_record(workdir)["table"]).compared_by
     cells: list[Standing] = []
     for row, seed, steps in _expected(workdir):
         folder = results.cell_folder(workdir, row, seed)
         try:
             state = _state(folder, locked)
-            cell = Standing(row, seed, state, steps, **_known(folder, state, steps))
+            known = _known(folder, state, steps, measure)
+            cell = Standing(row, seed, state, steps, scored_by=measure.name, **known)
         except errors.UserError as error:  # of one run, which is its own to end with
             cell = Standing(row, seed, FAILED, steps, str(error))
         if cell.state not in (DONE, FAILED) and (row, seed) in (engine or {}):
@@ -94,7 +100,7 @@ def summary(cells: Sequence[Standing]) -> str:
     return f"{runs}: {', '.join(f'{found[state]} {state}' for state in order)}"
 
 
-def table(cells: Iterable[Standing]) -> tables.Printed:
+def table(cells: Sequence[Standing]) -> tables.Printed:
     """Runs as people read them."""
 
     def written(value: float | None, form: str) -> str:
@@ -110,12 +116,13 @@ def table(cells: Iterable[Standing]) -> tables.Printed:
             written(cell.dev_ppl, ".3f"),
             written(cell.tokens_per_second, ",.0f"),
             "" if cell.seconds_left is None else metrics.duration(cell.seconds_left),
-            written(cell.bleu, ".2f"),
+            written(cell.score, ".2f"),
             cell.reason,
         ]
         for cell in cells
     ]
-    heads = "row,seed,state,step,loss,dev ppl,tokens/s,left,BLEU,reason"
+    scored_by = cells[0].scored_by if cells else Standing.scored_by
+    heads = f"row,seed,state,step,loss,dev ppl,tokens/s,left,{scored_by},reason"
     return tables.Printed(heads.split(","), lines)
 
 
@@ -142,7 +149,7 @@ def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
     """Row, seed and steps of each run that the sweep was last started for."""
     record = results.read_record(workdir)
     try:
-        base = config_lib.from_mapping(record["base"])
+        base = config_lib.from_record(record["base"])
         found = []
         for name, overrides in record["rows"].items():
             variants = results.tuned(name, overrides, base, record["tune"])
@@ -184,7 +191,9 @@ def _state(folder: pathlib.Path, locked: set[tuple[int, int]]) -> str:
     return RUNNING if (lock.st_dev, lock.st_ino) in locked else ended or STOPPED
 
 
-def _known(folder: pathlib.Path, state: str, steps: int) -> dict[str, Any]:
+def _known(
+    folder: pathlib.Path, state: str, steps: int, measure: measures.Measure
+) -> dict[str, Any]:
     """What a run's files say besides its state, as `Standing` has it."""
     last = _last_records(folder / "metrics.jsonl")
     fields = ("step", "loss", "dev_ppl", "tokens_per_second")
@@ -195,7 +204,9 @@ def _known(folder: pathlib.Path, state: str, steps: int) -> dict[str, Any]:
         found["seconds_left"] = (steps - last["step"]) * last["seconds_per_step"]
     if state == DONE:
         result = run_folder.read_result(folder)
-        found |= {"dev_ppl": result["ppl"], "bleu": result["bleu"][bleu.MAIN]["score"]}
+        found["dev_ppl"] = result["ppl"]
+        if result["bleu"]:  # a model may write no sentences
+            found["score"] = measure.of_result(result)
     return found
 
 

@@ -3,20 +3,27 @@
 import dataclasses
 import pathlib
 import re
-import statistics
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
+from transformer_jax.evaluation import measures
 from transformer_jax.runs import run_folder
 
 REMEDY = "start the sweep again, which writes it anew and runs nothing twice"  # sweep.json
 _SHAPE = {"table": str, "base": {str: dict}, "rows": {str: dict}, "tune": {str: list}}
-_LATER = {"match": str, "seeds": {str: int}, "digests": [str]}  # which earlier versions lack
+# Which earlier versions lack.
+_LATER = {
+    "match": str,
+    "noise_floor": int,
+    "seeds": {str: int},
+    "digests": [str],
+    "said": {str: {str: str}},
+}
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
@@ -62,6 +69,8 @@ class Sweep:
       rows: whether run yet or not.
       tune: the field that each row is tuned in, and its values; empty if none is.
       match: what all rows have as much of as base; "" if they need not.
+      noise_floor: runs of base whose deviation stands for other rows' seeds; 0: it does not.
+      said: of rows, why they are there and what was expected, as `expectations.recorded` has it.
     """
 
     table: str
@@ -70,6 +79,8 @@ class Sweep:
     workdir: pathlib.Path
     tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     match: str = ""
+    noise_floor: int = 0
+    said: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
     def config(self, row: Row) -> config_lib.Config:
         """The configuration of a row."""
@@ -137,13 +148,6 @@ def tuned(
     }
 
 
-def at_best(row: Row, measure: Callable[[Mapping[str, Any]], float]) -> Row:
-    """The row itself or with another value of the tuned field, whichever has the best mean."""
-    done = [each for each in (row, *row.tuned.values()) if each.results]
-    means = {each.name: statistics.mean(map(measure, each.results.values())) for each in done}
-    return max(done, key=lambda each: means[each.name], default=row)
-
-
 def reference(row: Row, sweep: Sweep) -> Row:
     """The row that a row's difference is taken from.
 
@@ -160,18 +164,27 @@ def reference(row: Row, sweep: Sweep) -> Row:
     return sweep.rows[0]
 
 
-def counts(sweep: Sweep, row: Row, variant: str) -> dict[int, np.ndarray]:
-    """What `bleu.counts` gave for each run of a row, by seed; empty unless all have left it."""
+def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, np.ndarray]:
+    """What a measure sums, for each run of a row, by seed; empty unless all have left it.
+
+    It is of the development set or, "test", of the test set.
+    """
+    measure = measures.MEASURES[variant]
+    name = {"dev": "", "test": "test_"}[of] + measure.file
     found: dict[int, np.ndarray] = {}
     for seed in row.results:
-        path = cell_folder(sweep.workdir, row.name, seed) / "bleu_counts.json"
+        path = cell_folder(sweep.workdir, row.name, seed) / name
         if not path.exists():
             return {}
         remedy = "delete the run's result.json and start the sweep again, which evaluates it anew"
         sentences = files.read_json(path, {variant: [[int]]}, remedy)[variant]
-        if any(len(s) != 10 or min(s) < 0 or max(s) >= 2**31 for s in sentences) or not sentences:
+        width = measure.width
+        if (
+            any(len(s) != width or min(s) < 0 or max(s) >= 2**31 for s in sentences)
+            or not sentences
+        ):
             raise errors.UserError(
-                f"{path} is damaged (a sentence has ten counts, none below 0): {remedy}"
+                f"{path} is damaged (a sentence has {width} counts, none below 0): {remedy}"
             )
         found[seed] = np.array(sentences, np.int32)
     return found
@@ -188,7 +201,7 @@ def read(workdir: pathlib.Path) -> Sweep:
     record = read_record(workdir)
     tune = record["tune"]
     try:
-        base = config_lib.from_mapping(record["base"])
+        base = config_lib.from_record(record["base"])
         _require_rows(record["table"], record["rows"], base, tune)
     except errors.UserError as error:
         path = workdir / "sweep.json"
@@ -199,10 +212,12 @@ def read(workdir: pathlib.Path) -> Sweep:
             changed[field]: _read_row(workdir, base, variant, changed)
             for variant, changed in tuned(name, overrides, base, tune).items()
             for field in tune
+            if field in changed
         }
         row = _read_row(workdir, base, name, overrides)
         rows.append(dataclasses.replace(row, tuned=variants))
-    return Sweep(record["table"], base, rows, workdir, tune, record.get("match", ""))
+    more = record.get("match", ""), record.get("noise_floor", 0), record.get("said", {})
+    return Sweep(record["table"], base, rows, workdir, tune, *more)
 
 
 def _require_rows(

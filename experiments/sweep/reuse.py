@@ -12,12 +12,16 @@ from transformer_jax.runs import run_folder
 
 
 def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The folders of a sweep's finished runs, those that were set aside too, by config hash."""
+    """The folders of a sweep's finished runs, those that were set aside too, by config hash.
+
+    A result without a run.json, as published earlier, does not say what it is of.
+    """
     if not (workdir / "sweep.json").exists():
         raise errors.UserError(f"--reuse={workdir} holds no sweep: it has no sweep.json")
     return {
-        run_folder.read_record(result.parent)["config_hash"]: result.parent
-        for result in sorted(workdir.glob("*/seed*/result.json"))
+        run_folder.read_record(record.parent)["config_hash"]: record.parent
+        for record in sorted(workdir.glob("*/seed*/run.json"))
+        if record.with_name("result.json").exists()
     }
 
 

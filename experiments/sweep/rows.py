@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments.benchmarks import cost
 from experiments.sweep import results, seconds
+from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 
@@ -46,16 +47,30 @@ def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[
     return rows
 
 
-def read(path: pathlib.Path, base: config_lib.Config) -> Rows:
-    """The rows that a file describes, with base, which changes nothing, as the first.
-
-    The file is a Python module. It has one or several of ROWS, names and overrides as a mapping or
-    a list of pairs; GRID and ZIP, the arguments of `grid` and `zipped`; and a function rows(base)
-    that returns what ROWS may be. What is wrong is raised as UserError, which names the row.
-    """
+def run(path: pathlib.Path) -> dict[str, Any]:
+    """What a sweep's file, a Python module, defines; raises UserError if it fails."""
     try:
         _require_keys_once(path.read_text(encoding="utf-8"))
-        described = runpy.run_path(str(path))
+        return runpy.run_path(str(path))
+    except errors.UserError as error:
+        raise errors.UserError(f"--sweep={path}: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever a file of the user's own raises
+        raise errors.UserError(f"--sweep={path} fails: {type(error).__name__}: {error}") from error
+
+
+def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Config) -> Rows:
+    """The rows that a file describes, with base, which changes nothing, as the first.
+
+    The file has one or several of ROWS, names and overrides as a mapping or a list of pairs; GRID
+    and ZIP, the arguments of `grid` and `zipped`; and a function rows(base) that returns what ROWS
+    may be. What is wrong is raised as UserError, which names the row.
+
+    Args:
+      path: of the file, for errors.
+      described: what it defines; see `run`.
+      base: the configuration that rows change.
+    """
+    try:
         made = {"ROWS": lambda rows: rows, "GRID": grid, "ZIP": zipped, "rows": lambda of: of(base)}
         pairs = []
         for kind in [kind for kind in made if kind in described]:
@@ -203,6 +218,43 @@ BUDGETS = {
 }
 
 
+def floor_row(
+    table: table_lib.Table, rows: Collection[str], chosen: Collection[str], runs: int
+) -> str:
+    """The row of which --noise_floor has so many runs; raises UserError if it serves no other."""
+    base_row = next(iter(rows))
+    if runs == 1:
+        raise errors.UserError("--noise_floor=1: one run has no deviation; give 2 or more, or 10")
+    if len({table.corpus(row) for row in rows}) > 1:
+        raise errors.UserError(
+            f"--noise_floor: {table.name} compares no row with {base_row!r}; give --seeds"
+        )
+    if base_row not in chosen:
+        raise errors.UserError(f"--noise_floor runs {base_row!r}: name it in --rows too")
+    return base_row
+
+
+# What of a budget a configuration takes.
+_TAKEN: dict[str, Callable[[config_lib.Config], Any]] = {
+    "parameters": cost.parameters,
+    "flops": cost.training_flops,
+    "seconds": lambda config: (seconds.key(config), config.train.num_steps),
+}
+
+
+def require_within(
+    base: config_lib.Config, row: str, variants: Mapping[str, Mapping[str, Any]], budget: str
+) -> None:
+    """Raises UserError unless all variants of a matched row, itself among them, take as much."""
+    taken = _TAKEN[budget](config_lib.replace(base, variants[row]))
+    for name, overrides in variants.items():
+        if _TAKEN[budget](config_lib.replace(base, overrides)) != taken:
+            raise errors.UserError(
+                f"--tune: {name!r} would leave the {budget} of --match: tune what costs nothing, "
+                "such as train.learning_rate_scale, or leave --match out"
+            )
+
+
 def matched(
     rows: Mapping[str, Mapping[str, Any]],
     chosen: Collection[str],
@@ -220,13 +272,15 @@ def matched(
       measure: called with the chosen rows where what they cost has to be measured.
     """
     field, fit = BUDGETS[budget]
+    base = config_lib.replace(base, rows.get(BASE, {}))  # where a table has a recipe of its own
+    own = config_lib.get(base, field)
     for name in chosen:
-        if field in rows[name]:
+        if rows[name].get(field, own) != own:
             raise _unmatched(name, f"it sets {field} itself")
     ratios = measure({name: dict(rows[name]) for name in chosen}) if budget == "seconds" else {}
     found = {name: dict(overrides) for name, overrides in rows.items()}
     for name, overrides in found.items():
-        if field in overrides:
+        if overrides.get(field, own) != own:
             continue
         try:
             config = config_lib.replace(base, overrides)

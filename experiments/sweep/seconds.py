@@ -26,6 +26,7 @@ from launch import engine, local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models, sequences
 from transformer_jax import flags as flags_lib
+from transformer_jax.data import vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.training import step as step_lib
 
@@ -34,6 +35,7 @@ _log = logging.getLogger("transformer_jax.step_time")
 # What a step's time does not depend on: numbers that its program takes as arguments or constants.
 TIMELESS = """
     num_steps warmup_steps learning_rate_scale label_smoothing adam_beta2 seed dropout_rate
+    objective objective_steps start_from
 """.split()
 NAME = "seconds.json"
 _ENTRY = {"row": str, "ratio": float, "devices": str}
@@ -145,7 +147,7 @@ class _Training:
     def __init__(self, config: config_lib.Config) -> None:
         """Compiles the step; raises UserError if there can be no such model, or batch."""
         mesh, data, train = sharding.make_mesh(config.mesh), config.data, config.train
-        model = models.build(config.model, data.vocab_size)
+        model = models.build(config.model, vocabulary.size(config))
         self._step = step_lib.compile_step(model, config, mesh)
         self._state = step_lib.init_state(model, config, mesh)
         rows = sharding.rows_for_budget(

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from experiments.sweep import results
+from experiments.sweep import expectations, results
 from transformer_jax import config as config_lib
 from transformer_jax import paper
 from transformer_jax.drawing import tables
+from transformer_jax.evaluation import bleu, measures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Table:
       corpus: from a row to its corpus. Where there are several, no row is compared with base.
       sections: from a sweep to what stands below the table of its rows.
       latex: from a comparison to the table in LaTeX; None: in the columns that are printed.
+      measure: what rows are compared by, a key of `measures.MEASURES`.
+      texts: why rows are there, and what is expected of them.
       document: from a comparison to all that is shown; None: the rows beside base, and sections.
     """
 
@@ -69,7 +72,14 @@ class Table:
     corpus: Callable[[str], str] = lambda row: ""
     sections: Sequence[Callable[[results.Sweep], Section]] = ()
     latex: Callable[[Any], str] | None = None
+    measure: str = bleu.MAIN
+    texts: expectations.Texts = dataclasses.field(default_factory=expectations.Texts)
     document: Callable[[Any], Document] | None = None
+
+    @property
+    def compared_by(self) -> measures.Measure:
+        """What rows are compared by."""
+        return measures.MEASURES[self.measure]
 
 
 def names() -> list[str]:

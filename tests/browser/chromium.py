@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from selenium import webdriver
 from selenium.webdriver.chrome import options as options_lib
 from selenium.webdriver.chrome import service as service_lib
+from selenium.webdriver.common.by import By
 
 BROWSER, DRIVER = pathlib.Path("/usr/bin/chromium"), pathlib.Path("/usr/bin/chromedriver")
+FIRST_FIGURE = (By.CSS_SELECTOR, "#figure-differences .main-svg")  # it follows words and tables
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -54,7 +56,7 @@ def started(
             driver.quit()
 
 
-def set_scheme(driver: webdriver.Chrome, dark: bool) -> None:
-    """What the system prefers, as pages see it."""
+def set_scheme(driver: webdriver.Chrome, dark: bool, media: str = "") -> None:
+    """What the system prefers, as pages see it, and whether they are shown or printed ("print")."""
     features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})

@@ -9,50 +9,18 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import select, wait
 
 from experiments import table3
+from experiments.analysis import driving
 from experiments.reporting import document
 from experiments.sweep import results
-from tests import escaping_test, sweeps
+from tests import escaping_test
 from tests.browser import chromium
+from transformer_jax.evaluation import bleu
 
 pytestmark = pytest.mark.skipif(bool(chromium.missing()), reason=chromium.missing() or "it can run")
 
 SECONDS = 20  # after which what should appear has not
 SAVED = ("table3.csv", "table3.md", "table3.tex", "table3-differences.png",
          "table3-differences.svg", "table3-learning-curves.svg")  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """The page of three seeds of all rows of Table 3 but two, one of which has failed."""
-    workdir = tmp_path_factory.mktemp("report") / "sweep"
-    rows = table3.rows_for(sweeps.base())
-    sweeps.make(workdir, sweeps.Made(rows, seeds=3, sentences=60), missing=["E", "big"])
-    sweeps.fail(workdir, "big", 0, "out of memory")
-    for row in ("base", "A h=1"):
-        folder = results.cell_folder(workdir, row, 0)
-        sweeps.keep_attention(folder, 3, ["ein", "Hund", "</s>"])
-    document.write(workdir)
-    return workdir / "report.html"
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(downloads):
-    with chromium.started(downloads=downloads) as driver:
-        yield driver
-
-
-@pytest.fixture
-def opened(browser, report):
-    """The page, freshly opened; at the end nothing may stand in the console."""
-    browser.get(report.as_uri())
-    browser.execute_script("try { localStorage.clear() } catch {}")
-    yield browser
-    assert browser.get_log("browser") == []
 
 
 def by_css(driver, selector):
@@ -82,13 +50,19 @@ def drawn(driver, identity):
 def column(driver, place):
     return [
         cell.text.split("\n")[0]
-        for cell in by_css(driver, f"#tables tbody tr > :nth-child({place})")
+        for cell in by_css(driver, f"#tables .scroll:first-of-type tbody tr > :nth-child({place})")
     ]
 
 
-def test_the_first_picture_and_the_table_stand_there_once_the_page_is_loaded(opened):
-    assert len(by_css(opened, "#figure-differences .main-svg")) > 0
+def test_the_table_stands_there_once_the_page_is_loaded_and_the_first_figure_moves_nothing(
+    browser, report, opened
+):
+    browser.get(report.as_uri())
     assert column(opened, 1) == list(table3.ROWS)
+    table = opened.find_element(By.ID, "tables")
+    before = table.location["y"]
+    until(opened, lambda: by_css(opened, "#figure-differences .main-svg"))
+    assert table.location["y"] == before
     assert "20 rows, 3 seeds; " in opened.find_element(By.ID, "summary").text
     marks = by_css(opened, "#figure-differences .scatterlayer .trace:first-child .points path")
     bars = by_css(opened, "#figure-differences .xaxislayer-above, #figure-differences path.xerror")
@@ -116,7 +90,10 @@ def test_a_click_on_a_head_sorts_and_another_reverses(opened):
 
 
 def test_a_failed_row_says_why_and_a_missing_one_that_it_was_not_run(opened):
-    rows = {row.text.split()[0]: row.text for row in by_css(opened, "#tables tbody tr")}
+    rows = {
+        row.text.split()[0]: row.text
+        for row in by_css(opened, "#tables .scroll:first-of-type tbody tr")
+    }
     assert "failed, seed 0: out of memory" in rows["big"]
     assert "not run" in rows["E"]
 
@@ -239,6 +216,33 @@ def test_translations_are_found_by_length_score_number_and_words(opened, report)
     assert "1 found" in opened.find_element(By.ID, "sentence-hits").text
     by_css(opened, "#sentence-hits button")[0].click()
     assert number.get_attribute("value") == "42"
+
+
+def test_a_click_or_enter_on_an_interval_shows_the_sentences_behind_it(opened, report):
+    row = "A h=4"
+    interval = centred(opened, by_css(opened, f".why[data-row='{row}']")[0])
+    interval.send_keys(Keys.ENTER)
+    shown = opened.find_element(By.ID, "reasons")
+    assert shown.is_displayed()
+    assert opened.switch_to.active_element.text == f"Why {row} differs from base"
+    sweep = results.read(report.parent)
+    counts = [results.counts(sweep, sweep.rows[place], bleu.MAIN) for place in (2, 0)]
+    expected, _ = driving.drivers(counts[0], counts[1], bleu.MAIN)
+    found = by_css(opened, "#reasons li")
+    assert len(found) == len(expected)
+    for item, driver in zip(found, expected, strict=True):
+        folder = results.cell_folder(report.parent, row, driver.ours)
+        said = (folder / "hypotheses.txt").read_text(encoding="utf-8").splitlines()
+        assert f"sentence {driver.sentence + 1} " in item.text
+        assert said[driver.sentence] in " ".join(item.text.replace("‸", "").split())
+    opened.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert not shown.is_displayed()
+    assert opened.switch_to.active_element == interval
+    interval.click()
+    centred(opened, by_css(opened, "#reasons li button")[2]).click()
+    number = opened.find_element(By.ID, "sentence-number").get_attribute("value")
+    assert number == str(expected[2].sentence + 1)
+    assert shown_rows(opened)[1][0] == row
 
 
 def test_words_that_differ_are_marked(opened):

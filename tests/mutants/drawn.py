@@ -2,19 +2,22 @@
 
   python -m tests.mutants.drawn --sample=200 --seed=0 [--only='*/training/*'] [--again]
 
-cosmic-ray names every mutant of the modules in COVER; of all of them a sample is drawn. Each is put
-into a copy, where the quick tests of its module run up to the first that fails, in a fork of a
-process that has imported JAX. Called again, it goes on where it was; with --again it also tries the
-survivors once more, by the tests as they are now. Mutants of annotations are left out: almost all
-of them die at the import, which shows nothing.
+cosmic-ray names every mutant of the modules in `cover`; of all of them a sample is drawn. Each is
+put into a copy, where the quick tests of its module run up to the first that fails, in a fork of a
+process that has imported JAX: of these tests those that run the changed statement, as a run of the
+whole has shown, the quick ones first. Called again, it goes on where it was; with --again it also
+tries the survivors once more, by the tests as they are now. Mutants of annotations are left out:
+almost all of them die at the import, which shows nothing.
 """
 
 import argparse
 import ast
+import collections
 import concurrent.futures
 import contextlib
 import difflib
 import fnmatch
+import hashlib
 import json
 import pathlib
 import queue
@@ -24,60 +27,23 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests import warm_commands
 from tests.mutants import __main__ as listed
-from tests.mutants import equivalent
+from tests.mutants import cover, equivalent, statements
 
 COSMIC_RAY = listed.ROOT / ".venv-cosmic-ray" / "bin" / "cosmic-ray"
-SECONDS = 900  # after which tests count as having noticed; see also `limits`
+SECONDS = 900  # after which tests count as having noticed; see also `chosen`
 ENOUGH = 0.85
 # What tests import of others; of ours nothing, since that is what changes.
 IMPORTED = (
     *("beartype", "flax.linen", "grain", "hypothesis", "jaxtyping", "ml_collections", "optax"),
     *("orbax.checkpoint", "pytest", "rich.progress", "sacrebleu", "scipy.stats", "sentencepiece"),
 )
-
-_MODELS, _TRAINING = "transformer_jax/models/", "transformer_jax/training/"
-_DECODING, _EVALUATION = "transformer_jax/decoding/", "transformer_jax/evaluation/"
-_WHOLE = ("reference", "transformer[not architecture]")
-_OTHERS = ("recurrent", "transformer[architecture]")
-# Each module's tests, those that are quick and near it first; in brackets which of a file's.
-COVER: Mapping[str, Sequence[str]] = {
-    _MODELS + "__init__.py": ("interface", *_OTHERS),
-    _MODELS + "attention.py": ("attention", *_WHOLE),
-    _MODELS + "convolutional.py": _OTHERS,
-    _MODELS + "dropout.py": _WHOLE,
-    _MODELS + "embedding.py": _WHOLE,
-    _MODELS + "interface.py": ("interface",),
-    _MODELS + "kernels.py": ("attention",),
-    _MODELS + "layers.py": _WHOLE,
-    _MODELS + "masks.py": ("attention", *_WHOLE),
-    _MODELS + "positions.py": ("positions", "reference", "transformer[position]"),
-    _MODELS + "products.py": ("products", *_WHOLE),
-    _MODELS + "recurrent.py": _OTHERS,
-    _MODELS + "recurrent_attention.py": _OTHERS,
-    _MODELS + "recurrent_cells.py": _OTHERS,
-    _MODELS + "transformer.py": _WHOLE,
-    _TRAINING + "checkpoint.py": ("checkpoint", "averaging", "bucket", "runs"),
-    _TRAINING + "fitting.py": ("memory",),
-    _TRAINING + "loop.py": ("runs", "step", "sharding"),
-    _TRAINING + "losses.py": ("losses", "step"),
-    _TRAINING + "manifest.py": ("checkpoint", "bucket", "safety"),
-    _TRAINING + "metrics.py": ("runs", "damaged_files"),
-    _TRAINING + "step.py": ("step", "optimizer", "memory", "sharding"),
-    _TRAINING + "tensorboard.py": ("tracking", "runs"),
-    _TRAINING + "tracking.py": ("tracking",),
-    _DECODING + "beam_search.py": ("beam_search",),
-    _DECODING + "translator.py": ("translator", "odd_text", "runs"),
-    _EVALUATION + "attention_weights.py": ("attention_maps",),
-    _EVALUATION + "bleu.py": ("evaluation", "paper_bleu", "significance", "fuzz"),
-    _EVALUATION + "evaluators.py": ("evaluation", "averaging", "runs"),
-    "experiments/analysis/significance.py": ("significance",),
-}
 
 _CONFIG = """[cosmic-ray]
 module-path = {modules}
@@ -87,6 +53,17 @@ test-command = "true"
 [cosmic-ray.distributor]
 name = "local"
 """
+
+_CHANGE = """
+import json, pathlib, sys
+from cosmic_ray import mutating, plugins
+texts = []
+for module, _, operator, place in json.load(sys.stdin):
+    text = pathlib.Path(module).read_text("utf-8")
+    texts.append(mutating.mutate_code(text, plugins.get_operator(operator)(), place))
+json.dump(texts, sys.stdout)
+"""
+_COVERING: Mapping[str, threading.Lock] = collections.defaultdict(threading.Lock)
 
 
 class Mutant(NamedTuple):
@@ -108,7 +85,7 @@ def main() -> int:
     parser.add_argument("--at_once", type=int, default=listed.AT_ONCE, help="tests at a time")
     parser.add_argument("--again", action="store_true", help="try survivors once more")
     arguments = parser.parse_args()
-    modules = fnmatch.filter(COVER, arguments.only)
+    modules = fnmatch.filter(cover.COVER, arguments.only)
     if not modules:
         parser.error(f"no module is called {arguments.only}")
     name = f"{arguments.sample} {arguments.seed} {arguments.only}"
@@ -128,21 +105,6 @@ def main() -> int:
     return report(results(folder))
 
 
-def files_of(module: str) -> list[str]:
-    """The files of a module's tests."""
-    return [f"tests/{entry.partition('[')[0]}_test.py" for entry in COVER[module]]
-
-
-def tests_of(module: str) -> list[str]:
-    """Pytest's arguments for a module's tests."""
-    chosen = []
-    for entry in COVER[module]:
-        name, _, which = entry.rstrip("]").partition("[")
-        if which:
-            chosen.append(f"(not {name}_test or {which})")
-    return [*files_of(module), "-k", " and ".join(chosen)]
-
-
 def draw(folder: pathlib.Path, modules: Sequence[str], sample: int, seed: int) -> None:
     """Lists all mutants, and writes down those that are drawn."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -159,7 +121,7 @@ def mutants(tree: pathlib.Path, modules: Sequence[str]) -> list[Mutant]:
     """The mutants of modules that are not in annotations, in one order whoever lists them."""
     config, session = tree.parent / "cosmic-ray.toml", tree.parent / "cosmic-ray.sqlite"
     config.write_text(_CONFIG.format(modules=json.dumps(modules)), encoding="utf-8")
-    cosmic_ray(tree, "init", config, session)
+    subprocess.run([COSMIC_RAY, "init", config, session], cwd=tree, check=True)
     with contextlib.closing(sqlite3.connect(session)) as database:
         rows = database.execute(
             "SELECT start_pos_row, start_pos_col, module_path, definition_name, operator_name,"
@@ -187,9 +149,17 @@ def annotations(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int
                 yield (found.lineno, found.col_offset), end
 
 
-def cosmic_ray(tree: pathlib.Path, *arguments: object) -> None:
-    """Runs cosmic-ray in a copy."""
-    subprocess.run([COSMIC_RAY, *map(str, arguments)], cwd=tree, check=True)
+def changed(tree: pathlib.Path, wanted: Sequence[Mutant]) -> list[str]:
+    """The text of each mutant's module, by one process for all."""
+    done = subprocess.run(
+        [COSMIC_RAY.with_name("python"), "-c", _CHANGE],
+        cwd=tree,
+        input=json.dumps(wanted),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 @contextlib.contextmanager
@@ -208,36 +178,80 @@ class Copy(NamedTuple):
     tree: pathlib.Path
     server: warm_commands.Server
 
-    def run_tests(self, files: Sequence[str]) -> warm_commands.Done:
-        """Runs tests up to the first that fails; what they compile, all copies share."""
+    def run_tests(
+        self, plugin: str, environment: Mapping[str, str], *arguments: str
+    ) -> warm_commands.Done:
+        """Runs tests under one of our plugins; what they compile, all copies share."""
         return self.server.run(
-            *"pytest -q -x -n 0 --assert=plain -p no:cacheprovider -p tests.mutants.limits".split(),
-            *("-m", "not slow", f"--basetemp={self.tree}.tmp", *files),
+            *"pytest -q -n 0 --assert=plain -p no:cacheprovider -m".split(),
+            *("not slow", "-p", f"tests.mutants.{plugin}", f"--basetemp={self.tree}.tmp"),
+            *arguments,
+            environment=environment,
         )
 
-    def attempt(self, mutant: Mutant) -> dict[str, Any]:
-        """Whether a test kills the mutant, and by what."""
-        path, start = self.tree / mutant.module, time.monotonic()
+    def covered(self, entry: str) -> dict[str, statements.Test]:
+        """What each test of an entry runs; found out once, and again if it changes."""
+        kept = self.record_of(entry)
+        with _COVERING[entry]:
+            if not kept.exists():
+                print(f"which statements the tests of {entry} run", flush=True)
+                file, which = cover.file_of(entry), entry.rstrip("]").partition("[")[2]
+                found = self.tree.with_suffix(".json")
+                done = self.run_tests("covered", {"MUTANTS_COVERED": str(found)}, file, "-k", which)
+                assert done.code == 0, done.stdout.decode(errors="replace")
+                kept.parent.mkdir(exist_ok=True)
+                found.replace(kept)
+        return json.loads(kept.read_text("utf-8"))
+
+    def record_of(self, entry: str) -> pathlib.Path:
+        """Where it is kept what the tests of an entry run, as they are now."""
+        text = (self.tree / cover.file_of(entry)).read_bytes()
+        digest = hashlib.sha256(entry.encode() + text).hexdigest()
+        return self.tree.parent / "covered" / f"{digest}.json"
+
+    def attempt(self, mutant: Mutant, changed_text: str) -> dict[str, Any]:
+        """Whether a test kills the mutant, and by what.
+
+        Of entries of which it is not known what they run, each is looked at only when it is needed.
+        """
+        path = self.tree / mutant.module
         text = path.read_text(encoding="utf-8")
-        cosmic_ray(self.tree, "apply", mutant.module, mutant.operator, mutant.occurrence)
-        changed = path.read_text(encoding="utf-8")
-        forget_compiled(path)
-        try:
-            done = self.run_tests(tests_of(mutant.module))
-        finally:
-            path.write_text(text, encoding="utf-8")
+        lines = statements.changed_lines(text, changed_text)
+        known = [entry for entry in cover.COVER[mutant.module] if self.record_of(entry).exists()]
+        stages = [known, *([entry] for entry in cover.COVER[mutant.module] if entry not in known)]
+        difference = changed_between(text, changed_text)
+        by, seconds = "", 0.0
+        for stage in [] if equivalent.why(mutant.module, difference) else stages:
+            tests = {name: test for entry in stage for name, test in self.covered(entry).items()}
+            chosen, start = statements.choose(tests, mutant.module, lines), time.monotonic()
+            path.write_text(changed_text, encoding="utf-8")
             forget_compiled(path)
-        output = done.stdout.decode(errors="replace")
-        assert changed != text, mutant
-        assert done.code != 5, output  # no test ran
-        failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
+            try:
+                by = self.first_failure(chosen) if chosen else ""
+            finally:
+                path.write_text(text, encoding="utf-8")
+                forget_compiled(path)
+            seconds += time.monotonic() - start
+            if by:
+                break
         return {
             "mutant": mutant,
-            "killed": done.code != 0,
-            "by": failed.group(1) if failed else f"exit code {done.code}",
-            "seconds": round(time.monotonic() - start, 1),
-            "diff": difference(text, changed),
+            "killed": bool(by),
+            "by": by,
+            "seconds": round(seconds, 1),
+            "diff": difference,
         }
+
+    def first_failure(self, chosen: Mapping[str, float]) -> str:
+        """Runs tests up to the first that fails, and returns its name; see `statements.choose`."""
+        order = self.tree.with_suffix(".json")
+        order.write_text(json.dumps(chosen), encoding="utf-8")
+        files = sorted({name.partition("::")[0] for name in chosen})
+        done = self.run_tests("chosen", {"MUTANTS_CHOSEN": str(order)}, "-x", *files)
+        output = done.stdout.decode(errors="replace")
+        assert done.code != 5, output  # no test ran
+        failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
+        return "" if done.code == 0 else failed.group(1) if failed else f"exit code {done.code}"
 
 
 def forget_compiled(path: pathlib.Path) -> None:
@@ -246,7 +260,7 @@ def forget_compiled(path: pathlib.Path) -> None:
         compiled.unlink()
 
 
-def difference(one: str, other: str) -> list[str]:
+def changed_between(one: str, other: str) -> list[str]:
     """The lines that differ, each with its sign."""
     lines = difflib.unified_diff(one.splitlines(), other.splitlines(), n=0, lineterm="")
     return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
@@ -259,15 +273,17 @@ def try_all(folder: pathlib.Path, left: Sequence[Mutant], at_once: int) -> None:
         for place in range(min(at_once, len(left))):
             copies.put(stack.enter_context(copy(folder, place)))
 
-        def attempt(mutant: Mutant) -> dict[str, Any]:
+        def attempt(mutant: Mutant, text: str) -> dict[str, Any]:
             mine = copies.get()
             try:
-                return mine.attempt(mutant)
+                return mine.attempt(mutant, text)
             finally:
                 copies.put(mine)
 
+        texts = changed(folder / "whole", left)
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-            for done in concurrent.futures.as_completed([pool.submit(attempt, m) for m in left]):
+            waiting = [pool.submit(attempt, *pair) for pair in zip(left, texts, strict=True)]
+            for done in concurrent.futures.as_completed(waiting):
                 result = done.result()
                 keep(folder, [*results(folder), result])
                 word = "killed" if result["killed"] else "SURVIVES"
@@ -278,9 +294,8 @@ def require_sound(folder: pathlib.Path, found: Sequence[Mapping[str, Any]]) -> N
     """Exits if a test that killed a mutant fails without any."""
     killers = sorted({result["by"] for result in found if "::" in result["by"]})
     with copy(folder, 0) as plain:
-        done = plain.run_tests(killers)
-    if done.code:
-        sys.exit(f"{done.stdout.decode()}\nthese tests kill mutants, but fail without any")
+        if plain.first_failure(dict.fromkeys(killers, SECONDS)):
+            sys.exit("these tests kill mutants, but fail without any")
 
 
 def results(folder: pathlib.Path) -> list[dict[str, Any]]:

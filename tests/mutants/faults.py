@@ -2,16 +2,18 @@
 
 Those of models, and of what computes with them, stand in `model_faults`. A fault that no test
 notices is a law that no test holds: write the test, then list the fault.
-notices is a law that no test holds: write the test, then list the fault.
 """
 
 from typing import NamedTuple
 
 _SIGNIFICANCE = "tests/significance_test.py::test_"
+_FLOOR = "tests/noise_floor_test.py::test_"
 INTERVAL = _SIGNIFICANCE + "sentences_and_seeds_both_widen_the_interval"
 VERDICTS = _SIGNIFICANCE + "verdicts"
+_TREES, _PARSEVAL = "tests/trees_test.py::test_", "tests/parseval_test.py::test_"
 DAMAGED = "tests/faults_test.py::test_a_damaged_checkpoint_is_set_aside_for_the_one_before"
 SIGTERM = "tests/faults_test.py::test_sigterm_leaves_a_checkpoint_of_the_last_step"
+_DIRECTIONS = "tests/directions_test.py::test_"
 SECOND = "tests/faults_test.py::test_a_second_run_in_a_folder_is_refused"
 
 
@@ -26,11 +28,46 @@ class Fault(NamedTuple):
 
 FAULTS: dict[str, list[Fault]] = {
     "experiments/analysis/intervals.py": [
-        Fault("no variance of seeds", "known + sum(parts)", "known + 0.0", INTERVAL),
-        Fault("too much freedom", "(len(side) - 1) for", "len(side) for", INTERVAL),
+        Fault(
+            "no variance of seeds", "known + sum(part for", "known + 0.0 * sum(part for", INTERVAL
+        ),
+        Fault(
+            "no correction for many rows",
+            "(len(chances) - place) * chances[name]",
+            "chances[name]",
+            _FLOOR + "of_tables_without_differences_5_percent_show_one",
+        ),
+        Fault(
+            "too much freedom",
+            "part**2 / freedom for",
+            "part**2 / (freedom + 1) for",
+            INTERVAL,
+        ),
+    ],
+    "experiments/analysis/noise_floor.py": [
+        Fault(
+            "one estimate counts as two",
+            "if ours is theirs:",
+            "if False:",
+            _FLOOR + "one_seed_has_the_noise_of_a_new_run",
+        ),
+        Fault(
+            "a wild row is pooled",
+            "if chance < LEVEL}",
+            "if False}",
+            _FLOOR + "a_row_that_varies_clearly_more_neither_gives_nor_takes",
+        ),
+    ],
+    "experiments/analysis/tuning.py": [
+        Fault(
+            "what chooses scores",
+            "slice(1, None, 2)",
+            "slice(0, None, 2)",
+            "tests/tuning_test.py::test_what_is_chosen_is_scored_as_high_as_it_is",
+        ),
     ],
     "experiments/analysis/significance.py": [
-        Fault("a tie may contradict", "if is_tie and abs", "if not is_tie and abs", VERDICTS),
+        Fault("a tie may contradict", "if row in ties and", "if row not in ties and", VERDICTS),
     ],
     "experiments/sweep/results.py": [
         Fault(
@@ -166,12 +203,122 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/escaping_test.py::test_no_token_becomes_part_of_the_page_of_attention",
         ),
     ],
+    "transformer_jax/data/dataset.py": [
+        Fault(
+            "an objective reads what is said of the direction",
+            "for i in once.values()], [[]] * len(once))",
+            "for i in once.values()], [loaded[i].tag for i in once.values()])",
+            _DIRECTIONS + "a_tag_is_all_that_differs_from_the_plain_corpus",
+        ),
+        Fault(
+            "a row has no room for a tag",
+            "source.lengths + tag_tokens >= config.source_length",
+            "source.lengths >= config.source_length",
+            _DIRECTIONS + "an_epoch_reads_each_pair_once_in_each_direction",
+        ),
+    ],
+    "transformer_jax/data/corruption.py": [
+        Fault(
+            "no sentinel ends the spans",
+            "starts = np.append(np.flatnonzero(begins[spans]), spans.sum())",
+            "starts = np.flatnonzero(begins[spans])",
+            "tests/corruption_test.py::test_the_worked_example_of_t5",
+        ),
+        Fault(
+            "a text keeps its ends",
+            "gaps[[0, -1]] -= 1",
+            "gaps[[1, -1]] -= 1",
+            "tests/corruption_test.py::test_every_mask_of_the_right_numbers_is_equally_likely",
+        ),
+    ],
+    "transformer_jax/data/examples.py": [
+        Fault(
+            "every epoch corrupts alike",
+            "(self._seed, epoch, *numbers, 1)",
+            "(self._seed, 0, *numbers, 1)",
+            "tests/objectives_test.py::test_each_epoch_corrupts_both_sides_of_the_training_pairs_anew",
+        ),
+    ],
+    "transformer_jax/data/tokenizer.py": [
+        Fault(
+            "bytes begin where special tokens end but for one",
+            "[[len(SPECIAL) + byte for byte",
+            "[[len(SPECIAL) - 1 + byte for byte",
+            "tests/tokenizer_test.py::test_bytes_are_those_of_utf_8_behind_the_special_tokens",
+        ),
+    ],
     "transformer_jax/data/token_cache.py": [
         Fault(
             "a truncated cache is read",
             "if found != length * kind.itemsize:",
             "if False:",
             "tests/damaged_files_test.py::test_a_damaged_cache_is_named",
+        ),
+    ],
+    "transformer_jax/data/trees.py": [
+        Fault(
+            "a label that differs is well formed",
+            "is_whole &= found[place].label == label",
+            "pass",
+            _TREES + "what_is_malformed_is_repaired_and_told",
+        ),
+        Fault(
+            "what never opened is lost",
+            "found.insert(0, Bracket(label, 0, len(tags)))",
+            "pass",
+            _TREES + "what_is_malformed_is_repaired_and_told",
+        ),
+        Fault(
+            "a word too many is well formed",
+            "not is_open and len(tags) == len(words)",
+            "not is_open",
+            _TREES + "what_is_malformed_is_repaired_and_told",
+        ),
+    ],
+    "transformer_jax/data/treebank.py": [
+        Fault(
+            "function tags are kept",
+            're.split("[-=]", label)[0] or label',
+            "label",
+            _TREES + "annotations_empty_elements_and_function_tags_are_dropped",
+        ),
+        Fault(
+            "features of word classes are kept",
+            'label.split("_")[0] or label',
+            "label",
+            _TREES + "annotations_empty_elements_and_function_tags_are_dropped",
+        ),
+        Fault(
+            "parts of speech do not identify a corpus",
+            "gold = [trees.bracketed(tree) for tree in found]",
+            'gold = [trees.linearised(tree, "xx") for tree in found]',
+            _TREES + "a_corpus_pairs_sentences_with_their_trees",
+        ),
+    ],
+    "transformer_jax/evaluation/parseval.py": [
+        Fault(
+            "particles are no adverbs",
+            '{"PRT": "ADVP"}',
+            "{}",
+            _PARSEVAL + "punctuation_top_and_equal_labels_are_as_in_collins",
+        ),
+        Fault(
+            "a bracket is matched twice",
+            "(collections.Counter(theirs) & collections.Counter(ours)).total()",
+            "sum(bracket in theirs for bracket in ours)",
+            _PARSEVAL + "every_sentence_of_evalbs_sample_counts_as_evalb_printed",
+        ),
+        Fault(
+            "brackets of punctuation count",
+            "and place[start] < place[end]",
+            "",
+            _PARSEVAL + "punctuation_top_and_equal_labels_are_as_in_collins",
+        ),
+        Fault(
+            "brackets that touch cross",
+            "any(a < start < b < end or start < a < end < b",
+            "any(a < start <= b < end or start < a <= end < b",
+            _PARSEVAL + "every_sentence_of_evalbs_sample_counts_as_evalb_printed",
         ),
     ],
 }

@@ -62,12 +62,6 @@ FAULTS: dict[str, list[Fault]] = {
     ],
     "transformer_jax/models/transformer.py": [
         Fault(
-            "hypotheses keep their own past when they change places",
-            "return self._replace(ancestors=ancestors)",
-            "return self",
-            CACHE + "[{}]",
-        ),
-        Fault(
             "encoder sees a row's other sentences",
             "x = layer(x, same & pattern, source.positions, rates)",
             "x = layer(x, pattern, source.positions, rates)",
@@ -86,23 +80,51 @@ FAULTS: dict[str, list[Fault]] = {
             GREEDY,
         ),
         Fault(
-            "decoding sees one position ahead",
-            "masks.causal(here, slots)",
-            "masks.causal(here + 1, slots)",
-            CACHE + "[{}]",
-        ),
-        Fault(
             "T5 bias per layer instead of shared",
             "(layers.EncoderLayer)(config, self.position)",
             "(layers.EncoderLayer)(config, positions_lib.KINDS[config.position](config))",
             TABLES,
         ),
     ],
+    "transformer_jax/models/hypotheses.py": [
+        Fault(
+            "hypotheses keep their own past when they change places",
+            "return self._replace(ancestors=ancestors)\n",
+            "return self\n",
+            CACHE + "[{}]",
+        ),
+        Fault(
+            "decoding sees one position ahead",
+            "masks.causal(here, self.slots)",
+            "masks.causal(here + 1, self.slots)",
+            CACHE + "[{}]",
+        ),
+    ],
+    "transformer_jax/models/decoder.py": [
+        Fault(
+            "a decoder's target begins anew at position 0",
+            "after = target.positions + ours.sum(axis=-1)",
+            "after = target.positions",
+            "tests/decoder_test.py::test_is_the_equations_of_one_sequence[causal-0]",
+        ),
+        Fault(
+            "a decoder sees the other sentences of a row",
+            "masks.same_segment(segments, segments) & masks",
+            "masks",
+            PACKING + "[{'model.architecture': 'decoder'}]",
+        ),
+        Fault(
+            "decoding alone sees padding of the source",
+            "(source.segments > 0)[:, None",
+            "(source.segments >= 0)[:, None",
+            GREEDY,
+        ),
+    ],
     "transformer_jax/models/layers.py": [
         Fault(
             "cache position off by one",
-            "cache.write(new, positions[0, 0] * x.shape[1])",
-            "cache.write(new, (positions[0, 0] + 1) * x.shape[1])",
+            "positions), first)",
+            "positions), first + x.shape[1])",
             CACHE + "[{}]",
         ),
         Fault(
@@ -148,15 +170,17 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/recurrent_test.py::test_a_sampled_word_stays_in_its_sentence",
         ),
         Fault(
-            "recurrent encoder remembers the sentence before",
-            "tuple(jnp.where(begins[:, None], 0, part) for part in state), projected",
-            "state, projected",
-            PACKING + "[{'model.architecture': 'rnn', 'model.position': 'none'}]",
-        ),
-        Fault(
             "recurrent decoder remembers the sentence before",
             "jnp.where(fresh, a[:, None], b)",
             "jnp.where(fresh & (b == 0), a[:, None], b)",
+            PACKING + "[{'model.architecture': 'rnn', 'model.position': 'none'}]",
+        ),
+    ],
+    "transformer_jax/models/recurrent_cells.py": [
+        Fault(
+            "recurrent encoder remembers the sentence before",
+            "tuple(jnp.where(begins[:, None], 0, part) for part in state), projected",
+            "state, projected",
             PACKING + "[{'model.architecture': 'rnn', 'model.position': 'none'}]",
         ),
     ],
@@ -184,12 +208,24 @@ FAULTS: dict[str, list[Fault]] = {
         Fault("smoothing in perplexity", "jnp.sum(true,", "jnp.sum(smoothed,", LOSS),
         Fault(
             "end token not counted in perplexity",
-            "labels, segments > 0, eps",
-            "labels, (segments > 0) & (labels != 2), eps",
+            "(segments > 0) & (labels != tokenizer.PAD)",
+            "(segments > 0) & (labels != tokenizer.EOS)",
             PERPLEXITY,
+        ),
+        Fault(
+            "a label of PAD counts",
+            "(segments > 0) & (labels != tokenizer.PAD)",
+            "segments > 0",
+            LOSS,
         ),
     ],
     "transformer_jax/evaluation/evaluators.py": [
+        Fault(
+            "perplexity is over extra ids too",
+            "embedding.of(params)[: config.vocab_size]",
+            "embedding.of(params)",
+            PERPLEXITY,
+        ),
         Fault(
             "dropout active in evaluation",
             "models.outputs(model, params, batch)",
@@ -199,6 +235,12 @@ FAULTS: dict[str, list[Fault]] = {
         ),
     ],
     "transformer_jax/training/step.py": [
+        Fault(
+            "the source's tokens do not count in the mean",
+            "total.tokens + weight * source.tokens",
+            "total.tokens",
+            "tests/decoder_test.py::test_the_source_counts_by_its_weight",
+        ),
         Fault(
             "every step drops the same elements",
             "jax.random.fold_in(key, state.step)",

@@ -1,26 +1,32 @@
 """From token lists to arrays: packed training batches by index, padded ones for evaluation."""
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import final
 
 import grain
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Int
 
 from transformer_jax import sequences
-from transformer_jax.data import dataset as dataset_lib
-from transformer_jax.data import packing
+from transformer_jax.data import examples as examples_lib
+from transformer_jax.data import objectives, packing
 from transformer_jax.data import tokenizer as tokenizer_lib
 
 MEASURED_WINDOWS = 4  # of packing, for the fill rates that a run logs
-Tokens = Sequence[int] | Integer[np.ndarray, "_"]
+Tokens = objectives.Tokens
 
 
 def fill(
-    rows: Sequence[Sequence[tuple[Tokens, Tokens]]], source_length: int, target_length: int
+    rows: Sequence[Sequence[tuple[Tokens, Tokens] | objectives.Example]],
+    source_length: int,
+    target_length: int,
 ) -> sequences.Batch:
     """Writes pairs, without BOS and EOS, into rows of so many positions, segment after segment.
+
+    An example may have labels of its own.
 
     Raises:
       ValueError: the pairs of a row do not fit into it.
@@ -30,7 +36,9 @@ def fill(
     labels = np.zeros_like(target)
     for row, pairs in enumerate(rows):
         source_start = target_start = 0
-        for segment, (source_tokens, target_tokens) in enumerate(pairs, start=1):
+        for segment, pair in enumerate(pairs, start=1):
+            source_tokens, target_tokens = pair[0], pair[1]
+            said = pair[2] if len(pair) == 3 else None
             span = (row, slice(source_start, source_start + len(source_tokens) + 1))
             source[span] = [*source_tokens, tokenizer_lib.EOS]
             source_segments[span] = segment
@@ -38,7 +46,7 @@ def fill(
             source_start = span[1].stop
             span = (row, slice(target_start, target_start + len(target_tokens) + 1))
             target[span] = [tokenizer_lib.BOS, *target_tokens]
-            labels[span] = [*target_tokens, tokenizer_lib.EOS]
+            labels[span] = [*target_tokens, tokenizer_lib.EOS] if said is None else said
             target_segments[span] = segment
             target_positions[span] = np.arange(len(target_tokens) + 1)
             target_start = span[1].stop
@@ -54,12 +62,12 @@ def _empty(rows: int, length: int) -> list[Int[np.ndarray, "B T"]]:
 
 
 @final
-class TrainingBatches:
-    """Packed training batches: element b is batch b, of the rows that this host computes."""
+class PackedBatches:
+    """Packed batches of examples: element b is batch b, of the rows that this host computes."""
 
     def __init__(
         self,
-        dataset: dataset_lib.Dataset,
+        examples: examples_lib.Examples,
         *,
         batch_rows: int,
         source_length: int,
@@ -69,52 +77,72 @@ class TrainingBatches:
         num_steps: int,
         rows_here: Sequence[int] | None = None,
     ) -> None:
-        """Plans the batches of a run, as `packing.Plan` does.
+        """Plans so many batches, as `packing.Plan` does.
 
         A host reads the rows of each batch that `rows_here` names, ascending; None: all.
         """
-        self._dataset = dataset
+        self._examples = examples
         self._lengths = (source_length, target_length)
         self.batch_rows = batch_rows
         self._num_steps = num_steps
         self._rows_here = range(batch_rows) if rows_here is None else rows_here
-        usable = dataset.usable
         self.plan = packing.Plan(
-            dataset.source.lengths[usable] + 1,
-            dataset.target.lengths[usable] + 1,
-            source_length,
-            target_length,
-            window,
-            seed,
+            len(examples), examples.lengths, source_length, target_length, window, seed
         )
 
     def __len__(self) -> int:
         return self._num_steps
 
     def __getitem__(self, index: int) -> sequences.Batch:
-        rows = self.plan.rows(index * self.batch_rows, (index + 1) * self.batch_rows)
-        dataset = self._dataset
-        pairs = [dataset.usable[rows[row]].tolist() for row in self._rows_here]
+        first = index * self.batch_rows
+        rows = self.plan.rows(first, first + self.batch_rows)
+        epochs = {row: self.plan.epoch_of(first + row) for row in self._rows_here}
         return fill(
-            [[(dataset.source[pair], dataset.target[pair]) for pair in row] for row in pairs],
+            [[self._examples.get(epochs[row], each) for each in rows[row]] for row in epochs],
             *self._lengths,
         )
+
+    def fill_rates(self) -> tuple[float, float]:
+        """Shares of source and target positions that hold tokens, over the first windows."""
+        rows = self.plan.epoch_end(0, MEASURED_WINDOWS)
+        chosen = np.array([each for row in self.plan.rows(0, rows) for each in row], np.int32)
+        source, target = self._examples.lengths(0, chosen)
+        source_length, target_length = self._lengths
+        return (
+            float(source.sum() / (rows * source_length)),
+            float(target.sum() / (rows * target_length)),
+        )
+
+
+@final
+class TrainingBatches:
+    """A run's input: one part's batches after the other's; element b is batch b."""
+
+    def __init__(self, parts: Sequence[PackedBatches]) -> None:
+        """Takes its parts, of which one at least has batches."""
+        self._parts = [part for part in parts if len(part)]
+        self._ends = list(itertools.accumulate(map(len, self._parts)))
+        self.batch_rows = parts[0].batch_rows
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> sequences.Batch:
+        part = self._number(index)
+        return self._parts[part][index - (self._ends[part] - len(self._parts[part]))]
+
+    def part(self, index: int) -> PackedBatches:
+        """The part that a batch is of; of the batch after the last, the last."""
+        return self._parts[min(self._number(index), len(self._parts) - 1)]
+
+    def _number(self, index: int) -> int:
+        return bisect.bisect_right(self._ends, index)
 
     def from_step(self, step: int) -> Iterator[sequences.Batch]:
         """Batches step, step + 1, …, read ahead by Grain's threads."""
         batches = grain.MapDataset.source(self).slice(slice(step, None))
         return iter(
             batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=8))
-        )
-
-    def fill_rates(self) -> tuple[float, float]:
-        """Shares of source and target positions that hold tokens, over the first windows."""
-        dataset, rows = self._dataset, self.plan.epoch_end(0, MEASURED_WINDOWS)
-        pairs = dataset.usable[[pair for row in self.plan.rows(0, rows) for pair in row]]
-        source_length, target_length = self._lengths
-        return (
-            float((dataset.source.lengths[pairs] + 1).sum() / (rows * source_length)),
-            float((dataset.target.lengths[pairs] + 1).sum() / (rows * target_length)),
         )
 
 

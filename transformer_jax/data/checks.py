@@ -36,7 +36,9 @@ def run(
     if not path.exists():
         found = {
             "overlap": overlap(corpus),
-            "misdirected": misdirected(corpus, source_language, target_language),
+            "misdirected": []
+            if corpus.dev.trees  # in no language
+            else misdirected(corpus, source_language, target_language),
         }
         files.write_json(path, found)
     counts = {"of": int, "sources": int, "pairs": int}
@@ -59,19 +61,22 @@ def run(
 
 
 def overlap(corpus: corpus_lib.Corpus) -> dict[str, dict[str, int]]:
-    """How many held-out sentences, and pairs, occur in the training set too."""
+    """How many held-out sentences, and pairs, occur in the training set too.
+
+    A sentence is the source or, where that is blank, the target.
+    """
     held_out = {
         name: list(pairs.read())
         for name, pairs in (("dev", corpus.dev), ("test", corpus.test))
         if len(pairs)
     }
-    wanted = {source for pairs in held_out.values() for source, _ in pairs}
-    both = {pair for pair in corpus.train.read() if pair[0] in wanted}
-    sources = {source for source, _ in both}
+    wanted = {source or target for pairs in held_out.values() for source, target in pairs}
+    both = {pair for pair in corpus.train.read() if (pair[0] or pair[1]) in wanted}
+    sources = {source or target for source, target in both}
     return {
         name: {
             "of": len(pairs),
-            "sources": sum(source in sources for source, _ in pairs),
+            "sources": sum((source or target) in sources for source, target in pairs),
             "pairs": sum(pair in both for pair in pairs),
         }
         for name, pairs in held_out.items()
@@ -83,7 +88,7 @@ def misdirected(corpus: corpus_lib.Corpus, source_language: str, target_language
     import py3langid  # its model takes a moment to read, and is needed once for a corpus
 
     py3langid.classify("")  # reads it
-    for language in (source_language, target_language):
+    for language in filter(None, (source_language, target_language)):
         if language not in py3langid.langid.IDENTIFIER.labels:
             _log.warning("languages are not checked: %s is none that py3langid knows", language)
             return []

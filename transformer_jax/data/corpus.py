@@ -3,7 +3,8 @@
 import abc
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 
@@ -29,12 +30,28 @@ class Pairs(PairSource):
 
     source: list[str]
     target: list[str]
+    trees: list[str] = dataclasses.field(default_factory=list)  # where targets are linearised trees
 
     def __len__(self) -> int:
         return len(self.source)
 
     def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
         return zip(self.source[start::every], self.target[start::every], strict=True)
+
+
+@final
+class JoinedPairs(PairSource):
+    """Several sources, one after another."""
+
+    def __init__(self, parts: Sequence[PairSource]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
+        pairs = itertools.chain.from_iterable(part.read() for part in self._parts)
+        return itertools.islice(pairs, start, None, every)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +64,7 @@ class Corpus:
     train_digest: str  # SHA-256 that identifies the training set
     digest: str  # SHA-256 of training and development set: what a result depends on
     provenance: Mapping[str, Any]  # files, line counts and digests, for the run's record
+    symbols: Sequence[str] = ()  # words of the targets that the tokenizer keeps in one piece
 
     @property
     def test_digest(self) -> str:

@@ -4,18 +4,18 @@ import dataclasses
 import hashlib
 import logging
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
-from transformer_jax.data import checks, text, token_cache
+from transformer_jax.data import checks, directions, text, token_cache, treebank
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
-from transformer_jax.data.toy import generator
+from transformer_jax.data.toy import generator, parsing
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +26,9 @@ class HeldOut:
 
     source: list[str]
     target: list[str]
-    source_ids: list[list[int]]
+    source_ids: list[list[int]]  # each behind its tag, if the model has several directions
     target_ids: list[list[int]]
+    trees: list[str] = dataclasses.field(default_factory=list)  # see `corpus.Pairs`
 
     def __len__(self) -> int:
         return len(self.source)
@@ -37,16 +38,35 @@ class HeldOut:
         return HeldOut(*(getattr(self, side.name)[:number] for side in dataclasses.fields(self)))
 
 
+class TokenPairs(NamedTuple):
+    """Encoded training pairs."""
+
+    source: token_cache.Lists  # without BOS and EOS
+    target: token_cache.Lists  # their translations
+    usable: Int[np.ndarray, "pairs"]  # those that are neither empty nor too long for a row
+
+
+class Direction(NamedTuple):
+    """What is held out of a direction besides the main one."""
+
+    target_language: str
+    dev: HeldOut
+    test: HeldOut
+
+
 @dataclasses.dataclass(frozen=True)
 class Dataset:
     """All that a run reads."""
 
-    tokenizer: tokenizer_lib.Tokenizer  # shared by both languages
-    source: token_cache.TokenLists  # training sentences, without BOS and EOS
-    target: token_cache.TokenLists  # their translations
+    tokenizer: tokenizer_lib.Tokenizer  # shared by all languages
+    source: token_cache.Lists  # training sentences, each behind its tag, without BOS and EOS
+    target: token_cache.Lists  # their translations
     usable: Int[np.ndarray, "pairs"]  # training pairs that are neither empty nor too long for a row
-    dev: HeldOut
+    texts: TokenPairs  # the same sentences without tags, each once though it is read in two ways
+    tag_tokens: int  # ids at each source's start that only say the direction
+    dev: HeldOut  # of the main direction, as is test
     test: HeldOut
+    directions: Mapping[str, Direction]  # the others, by name: de-en
     digests: Mapping[str, str]  # SHA-256 of corpus (train and dev), tokenizer and test set
     provenance: Mapping[str, Any]  # where the corpus comes from, and which pairs were dropped
 
@@ -57,10 +77,14 @@ def _load_toy(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_
         raise errors.UserError(
             f"the toy corpus is in en and de, not in {languages[0]} and {languages[1]}"
         )
+    _require_toy_pairs(config)
+    return generator.load(config.toy_pairs, config.toy_held_out_pairs, config.toy_seed, *languages)
+
+
+def _require_toy_pairs(config: config_lib.DataConfig) -> None:
     for field in ("toy_pairs", "toy_held_out_pairs"):
         if not getattr(config, field):
-            raise errors.UserError(f"data.corpus=toy needs data.{field} of at least 1")
-    return generator.load(config.toy_pairs, config.toy_held_out_pairs, config.toy_seed, *languages)
+            raise errors.UserError(f"data.corpus={config.corpus} needs data.{field} of at least 1")
 
 
 def _load_text(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
@@ -83,46 +107,129 @@ def _load_tfds(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus
     )
 
 
+def _load_trees(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
+    return treebank.load(
+        config.train, config.dev, config.test, config.parsed, config.tree_terminals
+    )
+
+
+def _load_toy_parsing(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
+    _require_toy_pairs(config)
+    return parsing.load(
+        config.toy_pairs,
+        config.toy_held_out_pairs,
+        config.toy_seed,
+        config.parsed,
+        config.tree_terminals,
+    )
+
+
 CORPORA: dict[str, Callable[[config_lib.DataConfig, pathlib.Path], corpus_lib.Corpus]] = {
     "toy": _load_toy,
     "text": _load_text,
     "tfds": _load_tfds,
+    "trees": _load_trees,
+    "toy_parsing": _load_toy_parsing,
 }
+
+
+class _Loaded(NamedTuple):
+    """A direction's corpus, read."""
+
+    config: config_lib.DataConfig
+    corpus: corpus_lib.Corpus
+    pairs: TokenPairs
+    tag: list[int]
+    direction: Direction
+    provenance: Mapping[str, Any]
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     """Reads the corpus, and the tokenizer and encoded training set from the cache or made now.
 
     Raises:
-      UserError: as the corpus and the tokenizer do, or no training pair is usable.
+      UserError: as directions, corpus and tokenizer do, or no training pair is usable.
     """
-    corpus = fields.lookup("data.corpus", config.corpus, CORPORA)(config, cache_dir)
-    if not any(source.strip() or target.strip() for source, target in corpus.train.read()):
-        raise errors.UserError("the training set is empty: all its lines are blank")
-    tokenizer = tokenizer_lib.cached(
-        corpus.train, config.vocab_size, config.tokenizer_pairs, corpus.train_digest, cache_dir
+    read = fields.lookup("data.corpus", config.corpus, CORPORA)
+    parts = [(part, read(part, cache_dir)) for part in directions.of(config)]
+    once: dict[frozenset[str], int] = {}  # the first part between each two languages
+    for number, (part, _) in enumerate(parts):
+        once.setdefault(frozenset((part.source_language, part.target_language)), number)
+    tokenizer = _tokenizer(config, [parts[number][1] for number in once.values()], cache_dir)
+    tags, loaded = directions.tags(config), []
+    for part, corpus in parts:
+        tag = [tags[part.target_language]] if tags else []
+        loaded.append(_load_direction(part, corpus, tokenizer, tag, cache_dir))
+    main, *others = loaded
+    digests = {
+        "corpus": main.corpus.digest,
+        "tokenizer": tokenizer.digest,
+        "test": main.corpus.test_digest,
+    }
+    provenance = dict(main.provenance)
+    if tags:
+        read_besides = [
+            f"{directions.name(each.config)} {each.corpus.digest} {each.corpus.test_digest}\n"
+            for each in others
+        ]
+        digests["directions"] = hashlib.sha256("".join(read_besides).encode()).hexdigest()
+        provenance["directions"] = {directions.name(o.config): dict(o.provenance) for o in others}
+    return Dataset(
+        tokenizer,
+        *_joined([each.pairs for each in loaded], [each.tag for each in loaded]),
+        texts=_joined([loaded[i].pairs for i in once.values()], [[]] * len(once)),
+        tag_tokens=len(main.tag),
+        dev=main.direction.dev,
+        test=main.direction.test,
+        directions={directions.name(other.config): other.direction for other in others},
+        digests=digests,
+        provenance=provenance,
     )
+
+
+def _tokenizer(
+    config: config_lib.DataConfig, corpora: Sequence[corpus_lib.Corpus], cache_dir: pathlib.Path
+) -> tokenizer_lib.Tokenizer:
+    """The tokenizer of all corpora together."""
+    train, digest = corpora[0].train, corpora[0].train_digest
+    if len(corpora) > 1:
+        train = corpus_lib.JoinedPairs([corpus.train for corpus in corpora])
+        several = " ".join(corpus.train_digest for corpus in corpora)
+        digest = hashlib.sha256(several.encode()).hexdigest()
+    if not any(source.strip() or target.strip() for source, target in train.read()):
+        raise errors.UserError("the training set is empty: all its lines are blank")
+    vocabulary = fields.lookup("data.vocabulary", config.vocabulary, tokenizer_lib.VOCABULARIES)
+    symbols = sorted({symbol for corpus in corpora for symbol in corpus.symbols})
+    size, most = config.vocab_size, config.tokenizer_pairs
+    return vocabulary(train, size, most, digest, cache_dir, symbols)
+
+
+def _load_direction(
+    config: config_lib.DataConfig,
+    corpus: corpus_lib.Corpus,
+    tokenizer: tokenizer_lib.Tokenizer,
+    tag: list[int],
+    cache_dir: pathlib.Path,
+) -> _Loaded:
+    """Encodes a direction's corpus, its training set from the cache, and checks it."""
     key = hashlib.sha256(f"{corpus.train_digest} {tokenizer.digest}".encode()).hexdigest()[:16]
     source, target = token_cache.encoded(corpus.train, tokenizer, cache_dir / f"tokens-{key}")
     found = checks.run(corpus, config.source_language, config.target_language, cache_dir)
-    usable, dropped = _usable(source, target, config)
-    dev, test = (
-        HeldOut(pairs.source, pairs.target, *map(tokenizer.encode, (pairs.source, pairs.target)))
-        for pairs in (corpus.dev, corpus.test)
-    )
-    return Dataset(
-        tokenizer,
-        source,
-        target,
-        usable,
-        dev,
-        test,
-        digests={
-            "corpus": corpus.digest,
-            "tokenizer": tokenizer.digest,
-            "test": corpus.test_digest,
-        },
-        provenance={
+    usable, dropped = _usable(source, target, config, len(tag))
+
+    def held_out(pairs: corpus_lib.Pairs) -> HeldOut:
+        sources = [[*tag, *ids] if ids else [] for ids in tokenizer.encode(pairs.source)]
+        targets = tokenizer.encode(pairs.target)
+        return HeldOut(pairs.source, pairs.target, sources, targets, pairs.trees)
+
+    dev, test = held_out(corpus.dev), held_out(corpus.test)
+    return _Loaded(
+        config,
+        corpus,
+        TokenPairs(source, target, usable),
+        tag,
+        Direction(config.target_language, dev, test),
+        {
             **corpus.provenance,
             "languages": [config.source_language, config.target_language],
             "dropped": dropped,
@@ -131,22 +238,44 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     )
 
 
+def _joined(parts: Sequence[TokenPairs], tags: Sequence[list[int]]) -> TokenPairs:
+    """The pairs of all parts, sources behind their part's tag."""
+    if len(parts) == 1 and not tags[0]:
+        return parts[0]
+    starts = np.cumsum([0, *(len(part.source) for part in parts[:-1])])
+    usable = [part.usable + start for part, start in zip(parts, starts, strict=True)]
+    return TokenPairs(
+        token_cache.JoinedLists([part.source for part in parts], tags),
+        token_cache.JoinedLists([part.target for part in parts], [[]] * len(parts)),
+        np.concatenate(usable).astype(np.int32),
+    )
+
+
 def longest(dataset: Dataset) -> tuple[int, int]:
     """Tokens of the longest development or test source, and reference, with their EOS."""
-    dev, test = dataset.dev, dataset.test
-    sides = ([*dev.source_ids, *test.source_ids], [*dev.target_ids, *test.target_ids])
-    source, target = (1 + max(map(len, side)) for side in sides)
+    held_out = [dataset.dev, dataset.test]
+    held_out += [pairs for other in dataset.directions.values() for pairs in other[1:]]
+    source, target = (
+        1 + max(len(ids) for pairs in held_out for ids in getattr(pairs, side))
+        for side in ("source_ids", "target_ids")
+    )
     return source, target
 
 
 def _usable(
-    source: token_cache.TokenLists, target: token_cache.TokenLists, config: config_lib.DataConfig
+    source: token_cache.Lists,
+    target: token_cache.Lists,
+    config: config_lib.DataConfig,
+    tag_tokens: int,
 ) -> tuple[Int[np.ndarray, "pairs"], dict[str, int]]:
     """Indices of the pairs to train on, and how many were dropped for which reason."""
     most = config.train_max_tokens
-    empty = (source.lengths == 0) | (target.lengths == 0)
-    # A row also holds each sentence's EOS.
-    too_long = (source.lengths >= config.source_length) | (target.lengths >= config.target_length)
+    empty = target.lengths == 0
+    if config.source_language:
+        empty |= source.lengths == 0
+    # A row also holds each sentence's EOS, and each source's tag.
+    too_long = source.lengths + tag_tokens >= config.source_length
+    too_long |= target.lengths >= config.target_length
     too_long &= ~empty
     left_out = (source.lengths > (most or np.inf)) | (target.lengths > (most or np.inf))
     left_out &= ~(empty | too_long)

@@ -15,6 +15,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Int
 
+# From an epoch and some pairs to what they take of a source row and of a target row, in positions.
+Lengths = Callable[
+    [int, Int[np.ndarray, "pairs"]], tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]
+]
+
 
 def pack(
     source_lengths: Int[np.ndarray, "pairs"],
@@ -57,8 +62,8 @@ class Plan:
 
     def __init__(
         self,
-        source_lengths: Int[np.ndarray, "pairs"],
-        target_lengths: Int[np.ndarray, "pairs"],
+        pairs: int,
+        lengths: Lengths,
         source_capacity: int,
         target_capacity: int,
         window: int,
@@ -66,13 +71,14 @@ class Plan:
     ) -> None:
         """Plans rows as `pack` makes them, in windows of so many pairs, shuffled by the seed.
 
-        Nothing is packed before it is asked for.
+        There are so many pairs in an epoch, of such lengths. Nothing is packed before it is asked
+        for.
         """
-        self._lengths = (source_lengths, target_lengths)
+        self._pairs, self._lengths = pairs, lengths
         self._capacities = (source_capacity, target_capacity)
         self._window = window
         self._seed = seed
-        self._windows_per_epoch = -(-len(source_lengths) // window)
+        self._windows_per_epoch = -(-pairs // window)
         self._starts = [0]  # first row of window 0, 1, … as far as known
         self._cache: dict[int, list[list[int]]] = {}
         self._shuffle, self._shuffled = np.array([], np.int32), -1  # of the epoch read last
@@ -97,6 +103,11 @@ class Plan:
         with self._lock:
             self._know(lambda: len(self._starts) > last)
             return self._starts[last]
+
+    def epoch_of(self, row: int) -> int:
+        """The epoch that a row is of which has been asked for."""
+        with self._lock:
+            return (bisect.bisect_right(self._starts, row) - 1) // self._windows_per_epoch
 
     @property
     def starts(self) -> list[int]:
@@ -125,12 +136,11 @@ class Plan:
     def _pack_anew(self, window: int) -> list[list[int]]:
         epoch, part = divmod(window, self._windows_per_epoch)
         if self._shuffled != epoch:
-            self._shuffle = np.arange(len(self._lengths[0]), dtype=np.int32)
+            self._shuffle = np.arange(self._pairs, dtype=np.int32)
             np.random.default_rng((self._seed, epoch)).shuffle(self._shuffle)
             self._shuffled = epoch
         pairs = self._shuffle[part * self._window : (part + 1) * self._window]
-        source_lengths, target_lengths = (lengths[pairs] for lengths in self._lengths)
-        rows = pack(source_lengths, target_lengths, *self._capacities)
+        rows = pack(*self._lengths(epoch, pairs), *self._capacities)
         # Part 0 would be the shuffle's own stream: NumPy ignores zeros at a seed's end.
         order = np.random.default_rng((self._seed, epoch, part + 1)).permutation(len(rows))
         return [pairs[rows[row]].tolist() for row in order]

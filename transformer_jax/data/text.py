@@ -1,7 +1,8 @@
 r"""Your own parallel text: aligned files, one sentence per line, plain or gzip-compressed.
 
-A path prefix stands for two files: `X` for `X.en` and `X.de` (or `X.en.gz`, `X.de.gz`). Lines end
-at "\n" and nowhere else: `str.splitlines` would also break at U+0085, which real news contains.
+A path prefix stands for two files: `X` for `X.en` and `X.de` (or `X.en.gz`, `X.de.gz`); without a
+source language for one, of which each line is a target whose source is blank. Lines end at "\n" and
+nowhere else: `str.splitlines` would also break at U+0085, which real news contains.
 """
 
 import dataclasses
@@ -33,18 +34,21 @@ class _File:
 class Files(corpus_lib.PairSource):
     """Pairs of aligned files, one after another, read line by line."""
 
-    def __init__(self, pairs: Sequence[tuple[_File, _File]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[_File | None, _File]]) -> None:
         self._pairs = pairs
 
     def __len__(self) -> int:
-        return sum(source.lines for source, _ in self._pairs)
+        return sum(target.lines for _, target in self._pairs)
 
     def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
         return itertools.islice(self._all(), start, None, every)
 
     def _all(self) -> Iterator[tuple[str, str]]:
         for source, target in self._pairs:
-            yield from zip(lines(source.path), lines(target.path), strict=True)
+            if source is None:
+                yield from (("", line) for line in lines(target.path))
+            else:
+                yield from zip(lines(source.path), lines(target.path), strict=True)
 
 
 def load(
@@ -52,31 +56,35 @@ def load(
 ) -> corpus_lib.Corpus:
     """Opens a corpus by path prefixes; several training prefixes are separated by commas.
 
+    Without a source language there is one file a prefix.
+
     Raises:
       UserError: a prefix is not given, a file is missing, unreadable, empty or not UTF-8, or
         the two files of a pair differ in their number of lines.
     """
+    ends = list(filter(None, (source_language, target_language)))
     records: list[dict[str, Any]] = []
     digest = hashlib.sha256()
     sets: dict[str, Files] = {}
     digests: dict[str, str] = {}
     for name, prefixes in (("train", train), ("dev", dev), ("test", test)):
-        pairs: list[tuple[_File, _File]] = []
+        pairs: list[tuple[_File | None, _File]] = []
         for prefix in filter(None, (part.strip() for part in prefixes.split(","))):
-            source, target = (_find(prefix, end) for end in (source_language, target_language))
-            if source.lines != target.lines:
+            found = [_find(prefix, end) for end in ends]
+            source, target = found[0] if len(found) == 2 else None, found[-1]
+            if source and source.lines != target.lines:
                 raise errors.UserError(
                     f"{source.path} has {source.lines:,} lines, but {target.path} has "
                     f"{target.lines:,}: they should be aligned"
                 )
             pairs.append((source, target))
-            for file in (source, target):
+            for file in found:
                 records.append({"set": name, **dataclasses.asdict(file), "path": str(file.path)})
                 digest.update(f"{name} {file.sha256}\n".encode())
         if not pairs and name != "test":
             raise errors.UserError(
                 f"data.{name} is empty: give a path prefix, --config.data.{name}=PATH/{name} reads "
-                f"PATH/{name}.{source_language} and PATH/{name}.{target_language}"
+                + " and ".join(f"PATH/{name}.{end}" for end in ends)
             )
         sets[name] = Files(pairs)
         digests[name] = digest.hexdigest()

@@ -3,6 +3,8 @@
 Writing may be interrupted: what is written is kept, and the next start goes on after it.
 """
 
+import abc
+import bisect
 import contextlib
 import dataclasses
 import fcntl
@@ -28,21 +30,50 @@ SECONDS_BETWEEN_LINES = 20
 SIDES = ("source", "target")
 
 
+class Lists(abc.ABC):
+    """Many lists of ids, found by number."""
+
+    lengths: Int[np.ndarray, "lists"]  # of each
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @abc.abstractmethod
+    def __getitem__(self, index: int) -> Integer[np.ndarray, "ids"]:
+        """One of them."""
+
+
 @final
 @dataclasses.dataclass(frozen=True)
-class TokenLists:
-    """Many lists of ids, end to end in one array; list i is ids[ends[i - 1]:ends[i]]."""
+class TokenLists(Lists):
+    """Lists end to end in one array; list i is ids[ends[i - 1]:ends[i]]."""
 
     ids: Integer[np.ndarray, "ids"]
     ends: Int[np.ndarray, "lists"]
     lengths: Int[np.ndarray, "lists"]  # differences of ends
 
-    def __len__(self) -> int:
-        return len(self.ends)
-
     def __getitem__(self, index: int) -> Integer[np.ndarray, "ids"]:
         end = self.ends[index]
         return self.ids[end - self.lengths[index] : end]
+
+
+@final
+class JoinedLists(Lists):
+    """The lists of several parts, one part after another, each list behind its part's tag."""
+
+    def __init__(self, parts: Sequence[Lists], tags: Sequence[Sequence[int]]) -> None:
+        """Copies no list; a tag is none or more ids."""
+        self._parts, self._tags = parts, tags
+        self._ends = np.cumsum([len(part) for part in parts]).tolist()
+        self.lengths = np.concatenate(
+            [part.lengths + np.int32(len(tag)) for part, tag in zip(parts, tags, strict=True)]
+        )
+
+    def __getitem__(self, index: int) -> Integer[np.ndarray, "ids"]:
+        number = bisect.bisect_right(self._ends, index)
+        part = self._parts[number]
+        ids = part[index - self._ends[number] + len(part)]
+        return np.concatenate([np.array(self._tags[number], np.int32), ids])
 
 
 def encoded(

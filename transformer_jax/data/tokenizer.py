@@ -1,17 +1,19 @@
-"""One SentencePiece BPE model for both languages, trained once per corpus and settings.
+"""One vocabulary for all languages: a SentencePiece BPE model trained for a corpus, or all bytes.
 
-Text is taken as it is: no Unicode normalisation, no collapsing of spaces; characters outside the
-vocabulary are spelt in bytes. So every sentence survives encoding and decoding, but for U+2581,
-which SentencePiece uses for a space and which comes back as one.
+Text is taken as it is: no Unicode normalisation, no collapsing of spaces; characters outside a BPE
+model are spelt in bytes. So every sentence survives encoding and decoding, but for U+2581, which
+SentencePiece uses for a space and which comes back as one. The other vocabulary is ByT5's (Xue et
+al. 2022): UTF-8, byte by byte.
 """
 
+import abc
 import hashlib
 import io
 import json
 import logging
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import sentencepiece
@@ -22,7 +24,9 @@ from transformer_jax.data import corpus as corpus_lib
 _log = logging.getLogger(__name__)
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3  # vocabulary ids that every model of ours has
-SMALLEST = 4 + 256 + 1  # vocabulary: special tokens, bytes and one piece
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # what they are called
+SMALLEST = len(SPECIAL) + 256 + 1  # vocabulary: special tokens, bytes and one piece
+_SPACE = "\u2581"  # as pieces have it
 
 SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
     "model_type": "bpe",
@@ -40,13 +44,40 @@ SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
 }
 
 
-@final
-class Tokenizer:
+class Tokenizer(abc.ABC):
     """Turns sentences into vocabulary ids and back; its digest is the SHA-256 of its model."""
 
     def __init__(self, model: bytes) -> None:
-        self.model = model
+        self.model = model  # all that has to be kept of it (`of_model`)
         self.digest = hashlib.sha256(model).hexdigest()
+
+    @property
+    @abc.abstractmethod
+    def vocab_size(self) -> int:
+        """Number of tokens, special ones included."""
+
+    @abc.abstractmethod
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Ids of each sentence's tokens, without BOS or EOS."""
+
+    @abc.abstractmethod
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for; U+2581 is a space, `<0x41>` a byte."""
+
+    @abc.abstractmethod
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each list of ids; special tokens are left out.
+
+        Bytes that are no UTF-8 become U+FFFD.
+        """
+
+
+@final
+class PieceTokenizer(Tokenizer):
+    """A SentencePiece model, serialised."""
+
+    def __init__(self, model: bytes) -> None:
+        super().__init__(model)
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
@@ -55,27 +86,65 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of pieces, special ones included."""
         return self._processor.vocab_size()
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence's pieces, without BOS or EOS."""
         return self._processor.EncodeAsIds(list(sentences))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for; U+2581 is a space, `<0x41>` a byte."""
         return self._processor.IdToPiece(list(map(int, ids)))
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each list of ids; special tokens are left out."""
         rows = [list(map(int, row)) for row in ids]
         return self._processor.DecodeIds(rows) if rows else []  # of no list it makes one text
 
 
-def train(sentences: Iterable[str], vocab_size: int) -> bytes:
+@final
+class ByteTokenizer(Tokenizer):
+    """The special tokens, then every byte of UTF-8: byte b is token 4 + b (in ByT5, 3 + b)."""
+
+    MODEL = b"transformer_jax: PAD, BOS, EOS, UNK, then byte b as token 4 + b\n"
+
+    def __init__(self) -> None:
+        super().__init__(self.MODEL)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(SPECIAL) + 256
+
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        return [[len(SPECIAL) + byte for byte in sentence.encode()] for sentence in sentences]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._piece(int(token)) for token in ids]
+
+    def _piece(self, token: int) -> str:
+        if token < len(SPECIAL):
+            return SPECIAL[token]
+        byte = token - len(SPECIAL)
+        visible = {ord(" "): "\u2581", **{code: chr(code) for code in range(ord("!"), 0x7F)}}
+        return visible.get(byte, f"<0x{byte:02X}>")
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        first, end = len(SPECIAL), self.vocab_size
+        rows = (bytes(token - first for token in row if first <= token < end) for row in ids)
+        return [row.decode(errors="replace") for row in rows]
+
+
+def of_model(model: bytes) -> Tokenizer:
+    """The tokenizer whose model was kept.
+
+    Raises:
+      UserError: it is none.
+    """
+    return ByteTokenizer() if model == ByteTokenizer.MODEL else PieceTokenizer(model)
+
+
+def train(sentences: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> bytes:
     """Trains a SentencePiece model, serialised, on sentences of both languages.
 
-    The vocabulary's size includes the special tokens and the 256 bytes.
+    The vocabulary's size includes the special tokens, the 256 bytes, and symbols: words that are
+    one piece each, with the space before it.
 
     Raises:
       UserError: the corpus is too small for this vocabulary.
@@ -88,7 +157,11 @@ def train(sentences: Iterable[str], vocab_size: int) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=iter(sentences), model_writer=model, vocab_size=vocab_size, **SETTINGS
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            vocab_size=vocab_size,
+            user_defined_symbols=[f"{_SPACE}{symbol}" for symbol in symbols],
+            **SETTINGS,
         )
     except RuntimeError as error:
         limit = re.search(r"value <= (\d+)", str(error))
@@ -112,6 +185,7 @@ def cached(
     most_pairs: int,
     corpus_digest: str,
     cache_dir: pathlib.Path,
+    symbols: Sequence[str] = (),
 ) -> Tokenizer:
     """The tokenizer of a corpus, from the cache or trained now.
 
@@ -122,7 +196,8 @@ def cached(
       UserError: the corpus is too small, or the model in the cache is damaged.
     """
     every = -(-len(pairs) // most_pairs)
-    key = json.dumps([corpus_digest, every, vocab_size, SETTINGS], sort_keys=True)
+    about = [corpus_digest, every, vocab_size, SETTINGS, *([list(symbols)] if symbols else [])]
+    key = json.dumps(about, sort_keys=True)
     path = cache_dir / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
     if not path.exists():
         _log.info(
@@ -131,7 +206,7 @@ def cached(
             f"{-(-len(pairs) // every):,}",
         )
         sentences = (pair[side] for side in (0, 1) for pair in pairs.read(every=every))
-        files.write(path, train(sentences, vocab_size))
+        files.write(path, train(sentences, vocab_size, symbols))
     tokenizer = read(path, "delete it, and it is trained again")
     if tokenizer.vocab_size != vocab_size:
         raise errors.UserError(
@@ -142,12 +217,22 @@ def cached(
 
 
 def read(path: files.Path, remedy: str) -> Tokenizer:
-    """A tokenizer from its file.
+    """A tokenizer from the file of its model.
 
     Raises:
       UserError: it cannot be read or is damaged; the message ends with the remedy.
     """
     try:
-        return Tokenizer(path.read_bytes())
+        return of_model(path.read_bytes())
     except (OSError, errors.UserError) as error:
         raise errors.UserError(f"cannot read {path} ({error}): {remedy}") from error
+
+
+# From a training set, data.vocab_size, data.tokenizer_pairs, the set's digest, the cache, and words
+# that are to be one token each.
+VOCABULARIES: dict[
+    str, Callable[[corpus_lib.PairSource, int, int, str, pathlib.Path, Sequence[str]], Tokenizer]
+] = {
+    "bpe": cached,
+    "bytes": lambda *_: ByteTokenizer(),
+}

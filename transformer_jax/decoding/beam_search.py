@@ -78,16 +78,18 @@ class BeamSearch:
         mesh: jax.sharding.Mesh | None = None,
         *,
         one_core: bool = False,
+        vocab_size: int | None = None,
     ) -> None:
         """Compiles nothing yet.
 
-        Sentences are sharded over the devices of a mesh; every process gets all translations. Of a
-        CPU it takes one core or all: one for searches that run side by side.
+        Translations are of the first vocab_size ids; None: of all that the model knows. Sentences
+        are sharded over the devices of a mesh; every process gets all translations. Of a CPU it
+        takes one core or all: one for searches that run side by side.
 
         Raises:
           UserError: the length penalty is unknown.
         """
-        self._model, self._config = model, config
+        self._model, self._config, self._vocab_size = model, config, vocab_size
         self._penalty = fields.lookup("decode.penalty", config.penalty, PENALTIES)
         self._mesh = mesh
         self._parts = sharding.batch_shards(mesh) if mesh else 1
@@ -190,7 +192,9 @@ class BeamSearch:
                 params, last, beam.step, beam.model_state, method="decode_step"
             )
         # Of 2W continuations at most W end here, so W stay open.
-        top_scores, parents, tokens = _continuations(beam.scores, logits, self._continuations)
+        top_scores, parents, tokens = _continuations(
+            beam.scores, logits[..., : self._vocab_size], self._continuations
+        )
         hypotheses = jnp.take_along_axis(beam.tokens, parents[:, :, None], axis=1)
         hypotheses = hypotheses.at[:, :, beam.step].set(tokens)
         ended = tokens == tokenizer.EOS

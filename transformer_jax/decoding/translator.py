@@ -10,7 +10,7 @@ import numpy as np
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
-from transformer_jax.data import batching
+from transformer_jax.data import batching, directions
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import beam_search
 from transformer_jax.distributed import memory, sharding
@@ -45,20 +45,51 @@ class Translator:
         self._weights = cast(params, config.model.dtype)
         self._searches = _side_by_side(config.decode.batch_sentences, mesh)
         self._search = beam_search.BeamSearch(
-            model, config.decode, mesh, one_core=self._searches > 1
+            model,
+            config.decode,
+            mesh,
+            one_core=self._searches > 1,
+            vocab_size=tokenizer.vocab_size,
         )
 
     def translate(
-        self, sentences: Sequence[str], progress: Callable[[int], None] = lambda done: None
+        self,
+        sentences: Sequence[str],
+        progress: Callable[[int], None] = lambda done: None,
+        to: str = "",
     ) -> list[str]:
         """Translates sentences, in their order; an empty one stays empty.
 
-        Progress is called with the number of sentences done so far.
+        Progress is called with the number of sentences done so far. The language is that of the
+        main direction, unless `to` names another that the model has learnt.
 
         Raises:
-          UserError: a sentence is too long for learned positions, or for the memory there is.
+          UserError: a sentence is too long for learned positions, or for the memory there is, or
+            the model does not know the language.
         """
-        return self.translate_ids(self.tokenizer.encode(sentences), progress)
+        return self.translate_ids(self.encode(sentences, to), progress)
+
+    def encode(self, sentences: Sequence[str], to: str = "") -> list[list[int]]:
+        """Sentences as the model reads them, each behind the tag of the language, if there are any.
+
+        Raises:
+          UserError: the model does not know the language.
+        """
+        data = self.config.data
+        tags = {name: [tag] for name, tag in directions.tags(data).items()}
+        tags = tags or {data.target_language: []}
+        language = to or data.target_language
+        if language not in tags:
+            raise errors.UserError(
+                f"this model translates into {' and '.join(tags)}, not into {language}"
+            )
+        encoded = self.tokenizer.encode(sentences)
+        return [[*tags[language], *ids] if ids else [] for ids in encoded]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id stands for, as `Tokenizer.pieces`; a tag is `<2de>`."""
+        tags = {tag: f"<2{name}>" for name, tag in directions.tags(self.config.data).items()}
+        return [tags.get(token) or self.tokenizer.pieces([token])[0] for token in ids]
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
@@ -143,8 +174,10 @@ class Translator:
         model = self.config.model
         if not positions.KINDS[model.position].bounded:
             return
-        # EOS and the translation's extra tokens need positions too.
-        limit = model.max_positions - self.config.decode.extra_tokens - 1
+        # EOS and the translation's extra tokens need positions too, and, in one sequence with the
+        # source, so does its every token.
+        limit = model.max_positions - self.config.decode.extra_tokens
+        limit = limit // (2 if self.model.one_sequence else 1) - 1
         for index, ids in enumerate(sources):
             if len(ids) > max(limit, 0):
                 raise errors.UserError(

@@ -6,6 +6,7 @@ collection "intermediates"; an architecture needs nothing else for its attention
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from flax import traverse_util
 from jaxtyping import Float
 
+from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import tokenizer as tokenizer_lib
@@ -33,6 +35,11 @@ CAPTIONS = {
         "Decoder to encoder attention",
         "row: the token being written; columns: the tokens of the source that it reads",
     ),
+    "joint": (
+        "Self-attention over source and target",
+        "row: a token of the source, or the one being written; columns: the tokens of the source, "
+        "then those written before",
+    ),
 }
 
 
@@ -45,7 +52,9 @@ class Maps:
     written just before row t.
     """
 
-    kind: str  # "encoder" or "decoder", each to itself, or "cross", the decoder to the encoder
+    # "encoder" or "decoder", each to itself, "cross", the decoder to the encoder, or "joint", to
+    # itself a decoder that reads the source too
+    kind: str
     weights: Float[np.ndarray, "layers H T S"]  # how much each row takes from each column
     rows: list[str]  # the tokens that attend
     columns: list[str]  # the tokens that are read
@@ -63,20 +72,23 @@ def collect(
       UserError: a sentence is empty or too long for learned positions, or the model has no
         attention.
     """
-    source_ids = _encode(translator, "source", source)
+    config = translator.config.model
+    source_ids = _encode(config, "source", source, translator.encode)
     if target is None:
         target = translator.translate([source])[0]
         if not target:
             raise errors.UserError("the model translates this source to nothing: give a target")
-    target_ids = _encode(translator, "target", target)
+    target_ids = _encode(config, "target", target, translator.tokenizer.encode)
     target_length, source_length = len(target_ids) + 1, len(source_ids) + 1
+    if translator.model.one_sequence:
+        _require_positions(config, "pair has", source_length + target_length - 1)
     # One position of padding where these are equal: a map's shape then says what attends to what.
-    source_length += source_length == target_length
+    target_length += source_length == target_length
     batch = batching.fill([[(source_ids, target_ids)]], source_length, target_length)
     found = sown(translator.model, translator.params, batch).values()
     read, written, before = (
         # A space as "_" is lighter to the eye than SentencePiece's U+2581.
-        [piece.replace("\u2581", "_") for piece in translator.tokenizer.pieces(ids)]
+        [piece.replace("\u2581", "_") for piece in translator.pieces(ids)]
         for ids in (
             [*source_ids, tokenizer_lib.EOS],
             [*target_ids, tokenizer_lib.EOS],
@@ -88,15 +100,42 @@ def collect(
         ("encoder", (source_length, source_length), read, read),
         ("decoder", (target_length, target_length), written, before),
         ("cross", (target_length, source_length), written, read),
+        ("joint", (source_length + target_length,) * 2, [*read, *written], [*read, *before]),
     ):
         layers = [x[0, :, : len(rows), : len(columns)] for x in found if x.shape[2:] == shape]
         if layers:
             maps.append(Maps(kind, np.stack(layers), rows, columns))
     if not maps:
-        raise errors.UserError(
-            f"model.architecture={translator.config.model.architecture} has no attention to show"
-        )
+        raise _no_attention(config)
     return maps
+
+
+def of_text(
+    model: interface.Architecture,
+    params: Any,
+    tokenizer: tokenizer_lib.Tokenizer,
+    config: config_lib.ModelConfig,
+    sentences: Sequence[str],
+) -> list[Maps]:
+    """The weights with which a model of whole texts reads one of one or two sentences.
+
+    Raises:
+      UserError: as `collect`.
+    """
+    ids = [_encode(config, "given", sentence, tokenizer.encode) for sentence in sentences]
+    text = [token for each in ids for token in (tokenizer_lib.EOS, *each)][1:]
+    _require_positions(config, "sentences have", len(text))
+    batch = batching.fill([[((), text)]], 1, len(text) + 1)
+    found = sown(model, params, batch).values()
+    pieces = tokenizer.pieces([tokenizer_lib.BOS, *text])
+    words = [piece.replace("\u2581", "_") for piece in pieces]
+    if not found:
+        raise _no_attention(config)
+    return [Maps("encoder", np.stack([x[0] for x in found]), words, words)]
+
+
+def _no_attention(config: config_lib.ModelConfig) -> errors.UserError:
+    return errors.UserError(f"model.architecture={config.architecture} has no attention to show")
 
 
 def sown(
@@ -129,19 +168,28 @@ def _by_numbers(name: str) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
-def _encode(translator: translator_lib.Translator, side: str, sentence: str) -> list[int]:
+def _encode(
+    config: config_lib.ModelConfig,
+    side: str,
+    sentence: str,
+    encode: Callable[[list[str]], list[list[int]]],
+) -> list[int]:
     """A sentence's ids; a UserError if there are none, or more than there are positions."""
     try:
         sentence.encode()
     except UnicodeEncodeError as error:  # bytes of the command line that are no text
         raise errors.UserError(f"the {side} sentence is not UTF-8") from error
-    ids = translator.tokenizer.encode([sentence])[0]
+    ids = encode([sentence])[0]
     if not sentence.strip() or not ids:
         raise errors.UserError(f"the {side} sentence is empty")
-    config = translator.config.model
-    if positions.KINDS[config.position].bounded and len(ids) >= config.max_positions:
+    _require_positions(config, f"{side} sentence has", len(ids))
+    return ids
+
+
+def _require_positions(config: config_lib.ModelConfig, what: str, tokens: int) -> None:
+    """Raises UserError if learned positions do not reach so far, and one token farther."""
+    if positions.KINDS[config.position].bounded and tokens >= config.max_positions:
         raise errors.UserError(
-            f"the {side} sentence has {len(ids)} tokens, but this model's learned positions "
+            f"the {what} {tokens} tokens, but this model's learned positions "
             f"(model.max_positions={config.max_positions}) allow at most {config.max_positions - 1}"
         )
-    return ids

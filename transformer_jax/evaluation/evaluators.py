@@ -1,6 +1,7 @@
 """What a trained model is worth on held-out pairs: perplexity, translations and BLEU."""
 
 import functools
+import itertools
 import logging
 import math
 import time
@@ -12,17 +13,18 @@ import numpy as np
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models, sequences
-from transformer_jax.data import batching, packing
+from transformer_jax.data import batching, objectives, packing, treebank, trees
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.distributed import sharding
-from transformer_jax.evaluation import bleu
+from transformer_jax.evaluation import bleu, measures, parseval
 from transformer_jax.models import embedding, interface
 from transformer_jax.training import losses
 
 _log = logging.getLogger(__name__)
 
 LARGEST = 700  # nats per token whose exponential is still a number
+WORDS = 10  # width of the buckets of F1 by length
 BATCH_TOKENS = 8192  # target positions computed together
 
 
@@ -40,33 +42,55 @@ def perplexity(
     Returns:
       The function; it raises RunError if the model has diverged.
     """
-    source, target = pairs.source_ids, pairs.target_ids
-    source_lengths = np.array([len(ids) + 1 for ids in source])
-    target_lengths = np.array([len(ids) + 1 for ids in target])
-    capacities = (
-        max(config.source_length, int(source_lengths.max())),
-        max(config.target_length, int(target_lengths.max())),
+    examples = itertools.starmap(
+        objectives.Example, zip(pairs.source_ids, pairs.target_ids, strict=True)
     )
-    plan = packing.pack(source_lengths, target_lengths, *capacities)
-    rows = [[(source[pair], target[pair]) for pair in row] for row in plan]
+    return perplexity_of(model, list(examples), config, mesh)
+
+
+def packed(
+    examples: Sequence[objectives.Example], config: config_lib.DataConfig, mesh: jax.sharding.Mesh
+) -> list[sequences.Batch]:
+    """Batches of examples, each once, in rows of the config's lengths or the longest example's."""
+    lengths = np.array([(len(example.source), len(example.target)) for example in examples]) + 1
+    least = (config.source_length, config.target_length)
+    capacities = tuple(max(pair) for pair in zip(least, lengths.max(axis=0).tolist(), strict=True))
+    plan = packing.pack(*lengths.T, *capacities)
+    rows = [[examples[number] for number in row] for row in plan]
     parts = sharding.batch_shards(mesh)
     batch_rows = -(-min(len(rows), max(1, BATCH_TOKENS // capacities[1])) // parts) * parts
     rows += [[]] * (-len(rows) % batch_rows)
-    platform = mesh.devices.flat[0].platform
-    loss_chunks = losses.chunks(batch_rows // parts, capacities[1], config.vocab_size, platform)
-    batches = [
+    return [
         batching.fill(rows[start : start + batch_rows], *capacities)
         for start in range(0, len(rows), batch_rows)
     ]
 
+
+def perplexity_of(
+    model: interface.Architecture,
+    examples: Sequence[objectives.Example],
+    config: config_lib.DataConfig,
+    mesh: jax.sharding.Mesh,
+) -> Callable[[Any], float]:
+    """As `perplexity`, of the tokenizer's ids that any examples ask for."""
+    batches = packed(examples, config, mesh)
+    rows, length = batches[0].labels.shape
+    loss_chunks = losses.chunks(
+        rows // sharding.batch_shards(mesh),
+        length,
+        config.vocab_size,
+        mesh.devices.flat[0].platform,
+    )
+
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
     def sums(params: Any, batch: sequences.Batch) -> losses.Losses:
         with sharding.activation_rules(mesh):
+            outputs = models.outputs(model, params, batch)
             return losses.cross_entropy(
-                models.outputs(model, params, batch),
-                embedding.of(params),
-                batch.labels,
-                batch.target.segments,
+                outputs,
+                embedding.of(params)[: config.vocab_size],  # extra ids are no words
+                models.repeated(batch.labels, outputs),
+                models.repeated(batch.target.segments, outputs),
                 0.0,
                 loss_chunks,
             )
@@ -79,6 +103,23 @@ def perplexity(
         return math.exp(nats / tokens)
 
     return measure
+
+
+def held_out(
+    dataset: dataset_lib.Dataset, config: config_lib.Config
+) -> dict[str, tuple[dataset_lib.HeldOut, str]]:
+    """What a run is scored on, with the language it is translated into.
+
+    That is "dev" and, where test sets are scored, "test"; then as much of each other direction,
+    such as "de-en" and "de-en_test".
+    """
+    main = dataset_lib.Direction(config.data.target_language, dataset.dev, dataset.test)
+    found = {}
+    for name, (language, dev, test) in {"": main, **dataset.directions}.items():
+        found[name or "dev"] = (dev, language)
+        if config.evaluation.score_test and len(test):
+            found[f"{name}_test" if name else "test"] = (test, language)
+    return found
 
 
 class Measured(NamedTuple):
@@ -111,8 +152,13 @@ def score(
 
     Leaves in the folder what it was measured by: sources.txt, hypotheses.txt, references.txt and,
     for tests of significance, bleu_counts.json, what `bleu.counts` gives for the variants that
-    tables compare. The files of another set than "dev" begin with its name.
+    tables compare. The files of another set than "dev" begin with its name. Of text without sources
+    there is the perplexity alone. Where the references are trees, they are scored as such too: see
+    `score_parses`.
     """
+    if not any(pairs.source):
+        _log.info("%s: ppl %.3f", name, measured.ppl)
+        return {"ppl": measured.ppl, "eval_seconds": measured.seconds}
     prefix = "" if name == "dev" else f"{name}_"
     hypotheses = measured.hypotheses
     files.write_lines(workdir / f"{prefix}sources.txt", pairs.source)
@@ -128,20 +174,73 @@ def score(
     scores = bleu.score(hypotheses, pairs.target, language)
     main = scores[bleu.MAIN]
     _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, measured.ppl, main["score"], main["signature"])
-    return {"ppl": measured.ppl, "bleu": scores, "eval_seconds": measured.seconds}
+    parses = score_parses(prefix, pairs, hypotheses, workdir) if pairs.trees else {}
+    return {"ppl": measured.ppl, "bleu": scores, **parses, "eval_seconds": measured.seconds}
+
+
+def score_parses(
+    prefix: str, pairs: dataset_lib.HeldOut, hypotheses: Sequence[str], workdir: files.Path
+) -> dict[str, Any]:
+    """Scores linearised trees as trees: `parseval.score`, the malformed in percent, F1 by words.
+
+    Leaves trees.mrg, the references', parses.mrg, the hypotheses' as they were repaired, and
+    parse_counts.json.
+    """
+    golds = list(treebank.parse(pairs.trees, "the references"))
+    found = [
+        trees.from_linearised(text, gold.words)
+        for text, gold in zip(hypotheses, golds, strict=True)
+    ]
+    parses = [tree for tree, _ in found]
+    malformed = 100 * float(np.mean([not is_whole for _, is_whole in found]))  # percent
+    counts = parseval.counts(golds, parses)
+    for name, some in (("trees", golds), ("parses", parses)):
+        files.write_lines(workdir / f"{prefix}{name}.mrg", [*map(trees.bracketed, some)])
+    counted = workdir / f"{prefix}{measures.MEASURES[measures.F1].file}"
+    files.write_json(counted, {measures.F1: counts.tolist()})
+    lengths = [len(gold.words) for gold in golds]
+    scores = parseval.score(counts)
+    _log.info(
+        "F1 %.2f (recall %.2f, precision %.2f), %.2f%% of the trees malformed",
+        *(scores[kind] for kind in ("f1", "recall", "precision")),
+        malformed,
+    )
+    buckets = parseval.score_by_length(counts, lengths, bleu.bounds(lengths, WORDS))
+    return {"parses": {**scores, "malformed": malformed, "by_length": buckets}}
 
 
 def by_length(
     dataset: dataset_lib.Dataset, hypotheses: Sequence[str], width: int
 ) -> dict[str, Any]:
-    """BLEU on the development set by source length in tokens, and beyond those trained on."""
-    lengths = [len(tokens) for tokens in dataset.dev.source_ids]
+    """BLEU on the development set by source length in tokens, and beyond those trained on.
+
+    Of text without sources there is none.
+    """
+    if not any(dataset.dev.source):
+        return {}
+    lengths = [max(len(ids) - dataset.tag_tokens, 0) for ids in dataset.dev.source_ids]
 
     def score(bounds: Sequence[int]) -> list[bleu.Bucket]:
         return bleu.score_by_length(hypotheses, dataset.dev.target, lengths, bounds)
 
-    trained = int(dataset.source.lengths[dataset.usable].max())
+    trained = int(dataset.source.lengths[dataset.usable].max()) - dataset.tag_tokens
     return {
         "bleu_by_length": score(bleu.bounds(lengths, width)),
         "bleu_beyond_training": score([trained])[-1] if max(lengths) > trained else None,
+    }
+
+
+def lengths(dataset: dataset_lib.Dataset, tokens_per_second: float) -> dict[str, Any]:
+    """What a sentence takes: `tokens_per_sentence`, and training's `sentences_per_second`.
+
+    Tokens are those of the development set, with EOS and tags: a model of bytes reads more of them.
+    The speed is that of target tokens, over their mean in the training set.
+    """
+    dev, trained = dataset.dev, dataset.target.lengths[dataset.usable] + 1
+    sides = {"source": dev.source_ids, "target": dev.target_ids}
+    return {
+        "tokens_per_sentence": {
+            side: float(np.mean([len(ids) + 1 for ids in lists])) for side, lists in sides.items()
+        },
+        "sentences_per_second": tokens_per_second / float(np.mean(trained)),
     }

@@ -5,14 +5,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, sequences
 from transformer_jax.models import (
     convolutional,
+    decoder,
     dropout,
+    elmo,
     embedding,
+    encoder,
     interface,
     kernels,
     layers,
@@ -24,10 +27,13 @@ from transformer_jax.models import (
     transformer,
 )
 
-ARCHITECTURES: dict[str, type[interface.Decoder]] = {
+ARCHITECTURES: dict[str, type[interface.Architecture]] = {
     "transformer": transformer.Transformer,
+    "decoder": decoder.DecoderOnly,
     **dict.fromkeys(recurrent_cells.CELLS, recurrent.Recurrent),
     "conv": convolutional.Convolutional,
+    "encoder": encoder.EncoderOnly,
+    "elmo": elmo.Elmo,
 }
 # What says of a part that a model is without it, where it could have it; sizes have no such value.
 ABSENT: Mapping[str, Any] = {
@@ -37,18 +43,21 @@ ABSENT: Mapping[str, Any] = {
     "position": "none",
     "norm": "layer_norm",
     "norm_placement": "post",
+    "embedding_norm": False,
     "feed_forward": "relu",
     "attention_pattern": "window",
     "window": 0,
     "recurrent_attention": "none",
     "attention_kernel": "plain",
     "rematerialise": False,
+    "share_stacks": False,
+    "source_attention": "causal",
 }
 
 
 def build(
     config: config_lib.ModelConfig, vocab_size: int, platform: str | None = None
-) -> interface.Decoder:
+) -> interface.Architecture:
     """The model that a configuration describes.
 
     It is built for a platform ("cpu", "gpu" or "tpu"), by default the one that JAX finds here.
@@ -113,15 +122,42 @@ def outputs(
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
     sampling: Float[Array, ""] | None = None,
-) -> Float[Array, "B T D"]:
-    """A model's output at every target position, under teacher forcing.
+) -> Float[Array, "B _ D"]:
+    """A model's output at every target position, under teacher forcing; see `repeated`.
 
     Dropout and sampling need a key. Sampling is, for a recurrent model, the chance of reading a
     token of its own; None: never.
     """
-    rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}
     options: dict[str, Any] = {} if sampling is None else {"sampling": sampling}
-    return jnp.asarray(model.apply(params, batch.source, batch.target, rates, rngs=rngs, **options))
+    return _applied(model, params, batch, rates, key, **options)
+
+
+def outputs_of_both(
+    model: interface.Architecture,
+    params: Any,
+    batch: sequences.Batch,
+    rates: dropout.Rates = dropout.NONE,
+    key: PRNGKeyArray | None = None,
+) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
+    """The outputs of an `interface.SourceWriter` at every source and target position."""
+    return _applied(model, params, batch, rates, key, method="both")
+
+
+def _applied(
+    model: interface.Architecture,
+    params: Any,
+    batch: sequences.Batch,
+    rates: dropout.Rates,
+    key: PRNGKeyArray | None,
+    **options: Any,
+) -> Any:
+    rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}
+    return model.apply(params, batch.source, batch.target, rates, rngs=rngs, **options)
+
+
+def repeated(array: Int[Array, "B T"], outputs: Float[Array, "B _ D"]) -> Int[Array, "B _"]:
+    """What belongs to target positions, as often as a model says something at each of them."""
+    return jnp.tile(array, (1, outputs.shape[1] // array.shape[1]))
 
 
 def logits(

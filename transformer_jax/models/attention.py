@@ -11,6 +11,7 @@ be 1, *B is any number of axes, and _ is any size.
   L target positions that decoding has room for   slots of a cache, W for each of L
   half of a width   taps of a convolution, side by side   gates of a cell, side by side
   sentences of a set   pairs of sentences   lists of tokens   ids in one list or all
+  couples of pairs   examples of an epoch   n tokens of one text   parts of a number
 
 Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V
 MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)
@@ -269,8 +270,8 @@ class MultiHeadAttention(nn.Module):
         x: Float[Array, "B W D"],
         cache: Cache,
         mask: Bool[Array, "#B 1 #W S"],
-        query_positions: Int[Array, "1 W"],
-        key_positions: Int[Array, "1 S"],
+        query_positions: Int[Array, "#B W"],
+        key_positions: Int[Array, "#B S"],
     ) -> Float[Array, "B W D"]:
         """As `__call__`, from one position of each hypothesis."""
         queries = self.position.rotate(self.query(x), query_positions)

@@ -76,6 +76,7 @@ class Convolutional(nn.Module):
         "compute_dtype".split()
     )
     needs_source: ClassVar[bool] = True
+    one_sequence: ClassVar[bool] = False
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:

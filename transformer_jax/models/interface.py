@@ -79,10 +79,16 @@ class Architecture(Protocol):
       reads: the fields of `ModelConfig` that change its parameters or what it computes, in training
         or anywhere. One that none of them stands for is refused (`models.require_read`).
       needs_source: whether what it says of the target depends on the source sentence.
+      one_sequence: whether the target's positions follow the source's, in place of beginning anew.
     """
 
     reads: ClassVar[frozenset[str]]
     needs_source: ClassVar[bool]
+    one_sequence: ClassVar[bool]
+
+    def __init__(self, config: config_lib.ModelConfig, vocab_size: int) -> None:
+        """Takes its sizes and kinds, and V."""
+        ...
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
@@ -110,22 +116,35 @@ class Architecture(Protocol):
         source: sequences.Sequences,
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
-    ) -> Float[Array, "B T D"]:
-        """What it makes of each target position, under teacher forcing; it says what follows.
+    ) -> Float[Array, "B _ D"]:
+        """What it makes of each target position, under teacher forcing; it says the label there.
 
-        Source and target are packed alike, the target shifted right by one. Rates of dropout need
-        a "dropout" key given to `apply`. A recurrent one also takes `sampling`; see there.
+        Source and target are packed alike. Where the label is what follows, the target is shifted
+        right by one; one that is no `Decoder` may see the whole target, and its labels are of words
+        hidden there. Rates of dropout need a "dropout" key given to `apply`. A recurrent one also
+        takes `sampling`; see there. A model may say each label more than once, as from one side and
+        from the other: then the T positions are there so many times, one after another.
         """
+        ...
+
+
+@runtime_checkable
+class SourceWriter(Architecture, Protocol):
+    """An architecture that says what follows each source position too."""
+
+    def both(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+    ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
+        """As `__call__`, of source positions and of target positions."""
         ...
 
 
 @runtime_checkable
 class Decoder(Architecture, Protocol):
     """An architecture that writes sentences, for several hypotheses of each at a time."""
-
-    def __init__(self, config: config_lib.ModelConfig, vocab_size: int) -> None:
-        """Takes its sizes and kinds, and V."""
-        ...
 
     def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Any:
         """Reads the source, or a prompt, whole: what later positions look at, in its own form."""

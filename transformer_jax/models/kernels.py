@@ -34,11 +34,13 @@ def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
     )
 
 
-def describe(config: config_lib.Config) -> str:
-    """The choice for each of a run's three attentions, for its log."""
+def describe(config: config_lib.Config, one_sequence: bool) -> str:
+    """The choice for each of a run's attentions, for its log: three, or one of both sentences."""
     source, target = config.data.source_length, config.data.target_length
     model = on(config.model, jax.default_backend())
     shapes = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+    if one_sequence:
+        shapes = {"joint": (source + target, source + target)}
     return ", ".join(
         f"{name} {FUSED if takes(model, *lengths) else PLAIN}" for name, lengths in shapes.items()
     )

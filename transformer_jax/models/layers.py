@@ -1,10 +1,9 @@
 """The parts of an encoder or decoder layer besides attention, and the layers themselves."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Any, NamedTuple, final
 
 import flax.linen as nn
-import jax.numpy as jnp
 from flax.linen import spmd
 from jaxtyping import Array, Bool, Float, Int
 
@@ -12,6 +11,13 @@ from transformer_jax import config as config_lib
 from transformer_jax.models import attention, dropout, products
 from transformer_jax.models import positions as positions_lib
 
+# The fields of `ModelConfig` that every stack of these layers reads, with its embedding.
+READ = frozenset(
+    "architecture num_layers d_model d_ff num_heads num_kv_heads d_k d_v dropout_rate "
+    "attention_dropout_rate feed_forward_dropout_rate position max_positions norm norm_placement "
+    "feed_forward attention_pattern window global_every compute_dtype attention_kernel "
+    "rematerialise".split()
+)
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
 
 
@@ -199,17 +205,29 @@ class EncoderLayer(Layer):
         return self._feed_forward(self.attention_residual.after(x, y, rates.residual), rates)
 
 
+class Attended(NamedTuple):
+    """What a decoder layer reads besides its own sequence."""
+
+    keys_values: Any  # attention.KeysValues; in decoding, attention.Cache
+    mask: Bool[Array, "B 1 #T S"]  # true where a position may look
+    positions: Int[Array, "#B S"]
+
+
 @final
 class DecoderLayer(Layer):
-    """Masked self-attention, attention to the encoder's output, feed-forward (section 3.1)."""
+    """Masked self-attention, attention to the encoder's output, feed-forward (section 3.1).
 
-    cross_position: positions_lib.Position
+    Without a position kind for it, or where no source is given, there is no attention to a source.
+    """
+
+    cross_position: positions_lib.Position | None
 
     def setup(self) -> None:
         self.self_attention = attention.MultiHeadAttention(self.config, self.position)
         self.self_attention_residual = self._residual()
-        self.cross_attention = attention.MultiHeadAttention(self.config, self.cross_position)
-        self.cross_attention_residual = self._residual()
+        if self.cross_position is not None:
+            self.cross_attention = attention.MultiHeadAttention(self.config, self.cross_position)
+            self.cross_attention_residual = self._residual()
         self.feed_forward = FEED_FORWARDS[self.config.feed_forward](self.config)
         self.feed_forward_residual = self._residual()
 
@@ -218,32 +236,37 @@ class DecoderLayer(Layer):
         x: Float[Array, "B T D"],
         mask: Bool[Array, "B 1 T T"],
         positions: Int[Array, "B T"],
-        source: attention.KeysValues,
-        source_mask: Bool[Array, "B 1 T S"],
-        source_positions: Int[Array, "B S"],
         rates: dropout.Rates,
+        source: Attended | None = None,
     ) -> Float[Array, "B T D"]:
         """One layer over a whole row (teacher forcing)."""
         y = self.self_attention_residual.before(x)
         keys_values = self.self_attention.keys_values(y, positions)
         y = self.self_attention(y, keys_values, mask, positions, positions, rates.attention)
         x = self.self_attention_residual.after(x, y, rates.residual)
-        y = self.cross_attention_residual.before(x)
-        y = self.cross_attention(
-            y, source, source_mask, positions, source_positions, rates.attention
-        )
-        x = self.cross_attention_residual.after(x, y, rates.residual)
+        if source is not None:
+            y = self.cross_attention_residual.before(x)
+            y = self.cross_attention(
+                y, source.keys_values, source.mask, positions, source.positions, rates.attention
+            )
+            x = self.cross_attention_residual.after(x, y, rates.residual)
         return self._feed_forward(x, rates)
+
+    def keys_values(
+        self, x: Float[Array, "B T D"], positions: Int[Array, "B T"]
+    ) -> attention.KeysValues:
+        """What self-attention reads of a whole row."""
+        return self.self_attention.keys_values(self.self_attention_residual.before(x), positions)
 
     def step(
         self,
         x: Float[Array, "B W D"],
-        positions: Int[Array, "1 W"],
-        slots: Int[Array, "1 slots"],
+        positions: Int[Array, "#B W"],
+        slots: Int[Array, "#B slots"],
         cache: attention.Cache,
+        first: Int[Array, ""],
         mask: Bool[Array, "B 1 W slots"],
-        source: attention.Cache,
-        source_mask: Bool[Array, "B 1 1 S"],
+        source: Attended | None = None,
     ) -> tuple[Float[Array, "B W D"], attention.Cache]:
         """One layer for one token of each of W hypotheses per sentence.
 
@@ -252,23 +275,24 @@ class DecoderLayer(Layer):
 
         Args:
           x: the tokens' features.
-          positions: the tokens', all the same.
+          positions: the tokens'.
           slots: the position of each slot of the cache; a position has W slots.
           cache: keys and values so far.
+          first: the slot of the first hypothesis's token; the others' follow.
           mask: true where a hypothesis may look, its own slot included.
-          source: keys and values.
-          source_mask: true at the source's real positions.
+          source: keys and values, and the mask that is true at the source's real positions.
 
         Returns:
           The layer's output, and the cache with this position's keys and values written into it.
         """
         y = self.self_attention_residual.before(x)
-        new = self.self_attention.keys_values(y, positions)
-        cache = cache.write(new, positions[0, 0] * x.shape[1])
+        cache = cache.write(self.self_attention.keys_values(y, positions), first)
         y = self.self_attention.step(y, cache, mask, positions, slots)
         x = self.self_attention_residual.after(x, y, None)
-        y = self.cross_attention_residual.before(x)
-        source_positions = jnp.arange(source_mask.shape[-1])[None]
-        y = self.cross_attention.step(y, source, source_mask, positions, source_positions)
-        x = self.cross_attention_residual.after(x, y, None)
+        if source is not None:
+            y = self.cross_attention_residual.before(x)
+            y = self.cross_attention.step(
+                y, source.keys_values, source.mask, positions, source.positions
+            )
+            x = self.cross_attention_residual.after(x, y, None)
         return self._feed_forward(x, dropout.NONE), cache

@@ -34,6 +34,15 @@ def within_window(
     return abs(distance) <= window if window else jnp.ones_like(distance, bool)
 
 
+def ends(same: Bool[Array, "B T S"]) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
+    """For each target position, where its source sentence begins and ends in the row."""
+    index = jnp.arange(same.shape[-1])
+    first = jnp.where(same, index, same.shape[-1]).min(axis=-1)
+    last = jnp.where(same, index, -1).max(axis=-1)
+    # Padding has no source where the source row is full; whatever it reads does not count.
+    return jnp.minimum(first, same.shape[-1] - 1), jnp.maximum(last, 0)
+
+
 def interleaved(config: config_lib.ModelConfig, layer: int) -> int:
     """The same window, but for every global_every-th layer, which has none.
 
@@ -47,6 +56,17 @@ def interleaved(config: config_lib.ModelConfig, layer: int) -> int:
             f"{config.window} and {config.global_every}"
         )
     return 0 if layer % config.global_every == 0 else config.window
+
+
+def by_layer(
+    config: config_lib.ModelConfig,
+    query_positions: Int[Array, "#B T"],
+    key_positions: Int[Array, "#B S"],
+) -> list[Bool[Array, "#B 1 T S"]]:
+    """What the self-attention of each layer may see of the same sentence, by the pattern."""
+    window = PATTERNS[config.attention_pattern]
+    windows = [window(config, layer + 1) for layer in range(config.num_layers)]
+    return [within_window(query_positions, key_positions, size) for size in windows]
 
 
 # The window of self-attention in layer 1, 2, … of either stack; 0, as in the paper: none.

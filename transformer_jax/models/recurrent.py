@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, final
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
@@ -51,6 +51,7 @@ class Recurrent(nn.Module):
         "architecture num_layers d_model dropout_rate recurrent_attention compute_dtype".split()
     )
     needs_source: ClassVar[bool] = True
+    one_sequence: ClassVar[bool] = False
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
@@ -91,7 +92,7 @@ class Recurrent(nn.Module):
         outputs, states = self.encode(source, rates)
         mask = masks.same_segment(target.segments, source.segments)[:, 0]
         attended = interface.Source(self.attention.keys(outputs), outputs, mask)
-        first, last = _ends(mask)
+        first, last = masks.ends(mask)
         starts = [self._bridge(layer, state, first, last) for layer, state in enumerate(states)]
 
         def read(module: "Recurrent", carry: Any, here: Any) -> tuple[Any, Float[Array, "B D"]]:
@@ -130,8 +131,8 @@ class Recurrent(nn.Module):
         ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
         states = []
         for forwards, backwards in zip(self.forwards, self.backwards, strict=True):
-            left = _run(forwards, x, starts, reverse=False)
-            right = _run(backwards, x, ends, reverse=True)
+            left = recurrent_cells.run(forwards, x, starts, reverse=False)
+            right = recurrent_cells.run(backwards, x, ends, reverse=True)
             state = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-1), left, right)
             y = dropout.drop(state[0], rates.residual, self)
             x = x + y if states else y
@@ -199,41 +200,3 @@ class Recurrent(nn.Module):
     def _embed(self, tokens: Int[Array, "B T"], rates: dropout.Rates) -> Float[Array, "B T D"]:
         x = embedding.embed(self.embedding, tokens, self.config.dtype)
         return dropout.drop(x, rates.residual, self)
-
-
-def _run(
-    cell: recurrent_cells.RecurrentCell,
-    x: Float[Array, "B S D"],
-    fresh: Bool[Array, "B S"],
-    reverse: bool,
-) -> recurrent_cells.State:
-    """A cell's state after each position, from an empty one wherever `fresh` is true."""
-
-    def step(
-        cell: recurrent_cells.RecurrentCell, state: recurrent_cells.State, here: Any
-    ) -> tuple[recurrent_cells.State, recurrent_cells.State]:
-        projected, begins = here
-        state = cell.advance(
-            tuple(jnp.where(begins[:, None], 0, part) for part in state), projected
-        )
-        return state, state
-
-    empty = (jnp.zeros((x.shape[0], cell.width), x.dtype),) * cell.parts
-    scan = nn.scan(
-        step,
-        variable_broadcast="params",
-        split_rngs={"params": False},
-        in_axes=1,
-        out_axes=1,
-        reverse=reverse,
-    )
-    return scan(cell, empty, (cell.project(x), fresh))[1]
-
-
-def _ends(same: Bool[Array, "B T S"]) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
-    """For each target position, where its source sentence begins and ends in the row."""
-    index = jnp.arange(same.shape[-1])
-    first = jnp.where(same, index, same.shape[-1]).min(axis=-1)
-    last = jnp.where(same, index, -1).max(axis=-1)
-    # Padding has no source where the source row is full; whatever it reads does not count.
-    return jnp.minimum(first, same.shape[-1] - 1), jnp.maximum(last, 0)

@@ -3,11 +3,11 @@
 To add a cell, write its class and its line in `CELLS`.
 """
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from transformer_jax.models import products
 
@@ -75,6 +75,33 @@ class Gru(RecurrentCell):
         h_z, h_r, h_n = jnp.split(self.from_state(state[0]), 3, axis=-1)
         z, r = nn.sigmoid(x_z + h_z), nn.sigmoid(x_r + h_r)
         return (z * state[0] + (1 - z) * jnp.tanh(x_n + r * h_n),)
+
+
+def run(
+    cell: RecurrentCell,
+    x: Float[Array, "B S D"],
+    fresh: Bool[Array, "B S"],
+    reverse: bool,
+) -> State:
+    """A cell's state after each position, from an empty one wherever `fresh` is true."""
+
+    def step(cell: RecurrentCell, state: State, here: Any) -> tuple[State, State]:
+        projected, begins = here
+        state = cell.advance(
+            tuple(jnp.where(begins[:, None], 0, part) for part in state), projected
+        )
+        return state, state
+
+    empty = (jnp.zeros((x.shape[0], cell.width), x.dtype),) * cell.parts
+    scan = nn.scan(
+        step,
+        variable_broadcast="params",
+        split_rngs={"params": False},
+        in_axes=1,
+        out_axes=1,
+        reverse=reverse,
+    )
+    return scan(cell, empty, (cell.project(x), fresh))[1]
 
 
 CELLS: dict[str, type[RecurrentCell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}

@@ -9,7 +9,7 @@ import re
 import socket
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import jax
 
@@ -17,6 +17,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.data import vocabulary
 from transformer_jax.decoding import translator
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import bleu
@@ -28,17 +29,20 @@ _log = logging.getLogger(__name__)
 
 _SCORE = {"score": float, "signature": str}
 _BUCKET = {"tokens": str, "sentences": int, "score": float}
-RESULT: dict[str, Any] = {  # what every result.json has that others read
+_WITHOUT_SOURCE: dict[str, Any] = {  # what that of a run on text without sources has
     "params": int,
     "ppl": float,
-    "bleu": {str: _SCORE, bleu.MAIN: _SCORE},
-    "bleu_by_length": [_BUCKET],
     "wall_seconds": float,
     "data_sha256": str,
     "tokenizer_sha256": str,
     "test_sha256": str,
     "data": {"languages": [str]},
     "decode": dict,
+}
+RESULT: dict[str, Any] = {  # what every result.json has that others read
+    **_WITHOUT_SOURCE,
+    "bleu": {str: _SCORE, bleu.MAIN: _SCORE},
+    "bleu_by_length": [_BUCKET],
 }
 
 
@@ -51,7 +55,7 @@ def read_config(workdir: files.Path) -> config_lib.Config:
     path = workdir / "config.json"
     values = files.read_json(path, {str: dict}, "restore it, or train in another --workdir")
     try:
-        return config_lib.from_mapping(values)
+        return config_lib.from_record(values)
     except errors.UserError as error:
         raise errors.UserError(
             f"{path}: {error}; if another version of transformer_jax wrote it, use that one"
@@ -77,11 +81,12 @@ def read_result(workdir: files.Path) -> dict[str, Any]:
     Raises:
       UserError: it is damaged.
     """
-    return files.read_json(
-        workdir / "result.json",
-        RESULT,
-        "delete it and start the run again, which then only evaluates",
-    )
+    path = workdir / "result.json"
+    remedy = "delete it and start the run again, which then only evaluates"
+    found = files.read_json(path, _WITHOUT_SOURCE, remedy)
+    if found.get("bleu") == {} or not all(found["data"]["languages"]):
+        return found  # of a model that writes no sentences, or of text without sources
+    return files.read_json(path, RESULT, remedy)
 
 
 def read_error(workdir: files.Path) -> str:
@@ -227,8 +232,32 @@ def _differences(
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
+class Trained(NamedTuple):
+    """What a run has come to."""
+
+    model: interface.Architecture
+    params: Any
+    tokenizer: tokenizer_lib.Tokenizer
+    config: config_lib.Config
+
+
 def load(workdir: str | files.Path) -> translator.Translator:
     """A trained run, ready to translate: `load("runs/X").translate(["A dog sleeps."])`.
+
+    Raises:
+      UserError: as `load_model`, or the run's model writes no sentences.
+    """
+    model, params, tokenizer, config = load_model(workdir)
+    if not isinstance(model, interface.Decoder):
+        raise errors.UserError(
+            f"{workdir} holds a model.architecture={config.model.architecture}, which writes no "
+            "sentences: name the folder of one that does"
+        )
+    return translator.Translator(model, params, tokenizer, config, _whole_mesh())
+
+
+def load_model(workdir: str | files.Path) -> Trained:
+    """A trained run, whatever its model.
 
     Only data is read: config.json, tokenizer.model and the newest checkpoint, or as many as
     evaluation.average_checkpoints says.
@@ -246,11 +275,14 @@ def load(workdir: str | files.Path) -> translator.Translator:
         if not is_there:
             raise errors.UserError(f"{folder} holds no trained run: it has no {name}")
     config = read_config(folder)
-    mesh = sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
     tokenizer = read_tokenizer(folder, config)
-    model = models.build(config.model, tokenizer.vocab_size)
-    params = restore_params(model, config, mesh, folder, tokenizer)
-    return translator.Translator(model, params, tokenizer, config, mesh)
+    model = models.build(config.model, vocabulary.size(config))
+    params = restore_params(model, config, _whole_mesh(), folder, tokenizer)
+    return Trained(model, params, tokenizer, config)
+
+
+def _whole_mesh() -> jax.sharding.Mesh:
+    return sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
 
 
 def restore_params(

@@ -13,11 +13,13 @@ import jax
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files, models, paper
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import examples as examples_lib
+from transformer_jax.data import objectives, vocabulary
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import hosts, preemption, sharding
-from transformer_jax.evaluation import bleu, evaluators
-from transformer_jax.models import kernels, positions, recurrent_cells
-from transformer_jax.runs import run_folder
+from transformer_jax.evaluation import bleu, evaluators, whole_texts
+from transformer_jax.models import decoder, interface, kernels, positions, recurrent_cells
+from transformer_jax.runs import run_folder, starting_weights
 from transformer_jax.training import loop, metrics, tensorboard, tracking
 from transformer_jax.training import step as step_lib
 
@@ -130,13 +132,16 @@ def _train_and_evaluate(
     """
     for line in paper.deviations(config):
         _log.info("not the paper's: %s", line)
+    model = models.build(config.model, vocabulary.size(config))
     if config.model.attention_kernel != kernels.PLAIN:
-        _log.info("attention kernels: %s", kernels.describe(config))
-    model = models.build(config.model, config.data.vocab_size)
-    dev_perplexity = evaluators.perplexity(model, dataset.dev, config.data, mesh)
+        _log.info("attention kernels: %s", kernels.describe(config, model.one_sequence))
+    dev_perplexity = _perplexity(model, dataset.dev, config, mesh)
+    other = (config, mesh, workdir, dataset.tokenizer)
     try:
         trained = loop.train(
-            model, dataset, config, mesh, workdir, dev_perplexity, tracker, profile
+            *(model, dataset, config, mesh, workdir, dev_perplexity, tracker, profile),
+            lambda state: starting_weights.start(state, *other),
+            starting_weights.teacher(*other),
         )
         result = {
             **about,
@@ -144,7 +149,7 @@ def _train_and_evaluate(
             **_evaluate(config, mesh, dataset, workdir, *trained, dev_perplexity),
         }
         if hosts.is_first():
-            score = result["bleu"][bleu.MAIN]["score"]
+            score = result.get("bleu", {}).get(bleu.MAIN, {}).get("score")
             tensorboard.write_result(workdir, config, result["ppl"], score)
             files.write_json(workdir / "result.json", result)
     except preemption.PreemptedError:
@@ -167,7 +172,8 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
       UserError: a kind is unknown, sizes do not suit kinds, mesh or corpus, or learned positions
         do not reach the longest sentence that will be read or written.
     """
-    model = models.build(config.model, config.data.vocab_size)
+    model = models.build(config.model, vocabulary.size(config))
+    _check_objective(config, model, dataset)
     fields.require_known("decode.penalty", config.decode.penalty, beam_search.PENALTIES)
     if config.train.scheduled_sampling and config.model.architecture not in recurrent_cells.CELLS:
         raise errors.UserError(
@@ -179,19 +185,71 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         raise errors.UserError(
             "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
         )
+    _check_source_loss(config, model)
     step_lib.rows_of(config, mesh)
     step_lib.state_shapes_and_shardings(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
         source, target = dataset_lib.longest(dataset)
         data = config.data
-        needed = max(
-            source + config.decode.extra_tokens, target, data.source_length, data.target_length
-        )
+        target = max(source + config.decode.extra_tokens, target, data.target_length)
+        source = max(source, data.source_length)
+        kind = objectives.KINDS.get(config.train.objective)
+        joined = model.one_sequence or (kind is not None and kind.of_two)
+        needed = source + target if joined else max(source, target)
         if config.model.max_positions < needed:
             raise errors.UserError(
                 f"model.position={config.model.position} needs model.max_positions of at least "
                 f"{needed} for this corpus, but it is {config.model.max_positions}"
             )
+
+
+def _check_objective(
+    config: config_lib.Config, model: interface.Architecture, dataset: dataset_lib.Dataset
+) -> None:
+    """Raises UserError unless a model can be trained on the config's objective, and scored."""
+    train, writes = config.train, isinstance(model, interface.Decoder)
+    fields.require_known("train.objective", train.objective, (objectives.NONE, *objectives.KINDS))
+    in_place = [name for name, kind in objectives.KINDS.items() if kind.in_place]
+    if writes and train.objective in in_place:
+        raise errors.UserError(
+            f"train.objective={train.objective} is for a model of whole texts, as "
+            f"model.architecture=encoder, not for {config.model.architecture}"
+        )
+    if not writes and (train.objective not in in_place or train.objective_steps < train.num_steps):
+        raise errors.UserError(
+            f"model.architecture={config.model.architecture} writes no sentences: it needs a "
+            f"train.objective of {', '.join(in_place)}, for all its train.num_steps (set "
+            f"train.objective_steps={train.num_steps})"
+        )
+    for name, (pairs, _) in evaluators.held_out(dataset, config).items():
+        if not writes and not all(examples_lib.held_out(pairs, config).values()):
+            raise errors.UserError(
+                f"train.objective={train.objective} finds nothing to ask of the {len(pairs)} pairs "
+                f"of the {name} set: give it more of them, some of which look alike"
+            )
+
+
+def _perplexity(
+    model: interface.Architecture,
+    pairs: dataset_lib.HeldOut,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+) -> Callable[[Any], float]:
+    """Of translations or, where a model writes none, of words that are hidden from it."""
+    if isinstance(model, interface.Decoder):
+        return evaluators.perplexity(model, pairs, config.data, mesh)
+    return whole_texts.perplexity(model, pairs, config, mesh)
+
+
+def _check_source_loss(config: config_lib.Config, model: interface.Architecture) -> None:
+    """Raises UserError if the source's tokens shall count, but nothing says what follows them."""
+    kind = decoder.SOURCE_ATTENTIONS.get(config.model.source_attention)
+    in_order = isinstance(model, interface.SourceWriter) and kind and kind.causal
+    if config.train.source_loss and not in_order:
+        raise errors.UserError(
+            f"train.source_loss={config.train.source_loss} needs a model that reads the source "
+            "token by token: set model.architecture=decoder and model.source_attention=causal"
+        )
 
 
 def _evaluate(
@@ -204,30 +262,43 @@ def _evaluate(
     dev_perplexity: Callable[[Any], float],
 ) -> dict[str, Any]:
     """Perplexity and BLEU of a trained run, and what else its result says, in the first process."""
-    model = models.build(config.model, config.data.vocab_size)
+    model = models.build(config.model, vocabulary.size(config))
     params = state.params
     if config.evaluation.average_checkpoints > 1:
         params = run_folder.restore_params(model, config, mesh, workdir, dataset.tokenizer)
-    translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
-    measured = {"dev": evaluators.measure(dataset.dev, translate, dev_perplexity)}
-    if config.evaluation.score_test:
-        of_test = evaluators.perplexity(model, dataset.test, config.data, mesh)
-        measured["test"] = evaluators.measure(dataset.test, translate, of_test)
+    sets = evaluators.held_out(dataset, config)
+    perplexities = {
+        name: dev_perplexity if name == "dev" else _perplexity(model, pairs, config, mesh)
+        for name, (pairs, _) in sets.items()
+    }
+    if isinstance(model, interface.Decoder):
+        translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
+        scored = _translations(sets, perplexities, translate, dataset, workdir)
+    else:
+        scored = {
+            name: whole_texts.score(name, model, params, pairs, perplexities[name], config, mesh)
+            for name, (pairs, _) in sets.items()
+        }
     if not hosts.is_first():
         return {}
-    language = config.data.target_language
-    scored = {
-        name: evaluators.score(name, getattr(dataset, name), each, language, workdir)
-        for name, each in measured.items()
+    seconds = sum(each["eval_seconds"] for each in scored.values())
+    others = {
+        direction: {
+            **scored.pop(direction),
+            **({"test": scored.pop(f"{direction}_test")} if f"{direction}_test" in scored else {}),
+        }
+        for direction in dataset.directions
     }
+    speed = metrics.tokens_per_second(workdir)
     return {
         "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "steps": config.train.num_steps,
         **scored.pop("dev"),
         **scored,
-        **evaluators.by_length(dataset, measured["dev"].hypotheses, config.log.bucket_tokens),
-        "tokens_per_second": metrics.tokens_per_second(workdir),
-        "wall_seconds": wall_seconds + sum(each.seconds for each in measured.values()),
+        **({"directions": others} if others else {}),
+        "tokens_per_second": speed,
+        **evaluators.lengths(dataset, speed),
+        "wall_seconds": wall_seconds + seconds,
         "git_commit": git_commit(),
         "data_sha256": dataset.digests["corpus"],
         "tokenizer_sha256": dataset.digests["tokenizer"],
@@ -237,6 +308,29 @@ def _evaluate(
         "devices": [device.device_kind for device in jax.devices()],
         "versions": {"jax": jax.__version__},
     }
+
+
+def _translations(
+    sets: Mapping[str, tuple[dataset_lib.HeldOut, str]],
+    perplexities: Mapping[str, Callable[[Any], float]],
+    translate: translator.Translator,
+    dataset: dataset_lib.Dataset,
+    workdir: files.Path,
+) -> dict[str, Any]:
+    """Perplexity and BLEU of each set, of the development set by length too; first process."""
+    measured = {
+        name: evaluators.measure(pairs, translate, perplexities[name])
+        for name, (pairs, _) in sets.items()
+    }
+    if not hosts.is_first():
+        return {}
+    scored = {
+        name: evaluators.score(name, pairs, measured[name], language, workdir)
+        for name, (pairs, language) in sets.items()
+    }
+    width = translate.config.log.bucket_tokens
+    scored["dev"] |= evaluators.by_length(dataset, measured["dev"].hypotheses, width)
+    return scored
 
 
 def git_commit() -> str:

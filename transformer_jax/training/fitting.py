@@ -11,6 +11,7 @@ import jax
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
+from transformer_jax.data import vocabulary
 from transformer_jax.distributed import memory
 from transformer_jax.models import interface
 from transformer_jax.training import step as step_lib
@@ -90,7 +91,7 @@ def _remedy(config: config_lib.Config, mesh: jax.sharding.Mesh, needed: int, the
     for changes in tried:
         try:
             changed = config_lib.replace(config, changes)
-            model = models.build(changed.model, changed.data.vocab_size)
+            model = models.build(changed.model, vocabulary.size(changed))
             takes = memory.of_program(step_lib.compile_step(model, changed, mesh))
         except errors.UserError:  # that many parts do not divide the batch, for one
             continue

@@ -1,6 +1,7 @@
 """The training loop: from the last checkpoint, or from the start, to the last step."""
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import examples as examples_lib
 from transformer_jax.distributed import hosts, preemption, sharding
 from transformer_jax.models import interface
 from transformer_jax.training import checkpoint, fitting, metrics, tracking
@@ -40,15 +42,15 @@ def train(
     dev_perplexity: Callable[[Any], float],
     tracker: tracking.Tracker | None = None,
     profile: bool = False,
+    start: Callable[[step_lib.TrainState], step_lib.TrainState] = lambda state: state,
+    teacher: Any = None,
 ) -> tuple[step_lib.TrainState, float]:
-    """Trains to config.train.num_steps, going on from the newest checkpoint if there is one.
+    """The state after config.train.num_steps, and wall seconds over all starts.
 
-    Development perplexity, as a function of the parameters, is measured every
-    config.log.dev_every steps. In the first process the tracker is told the metrics, and a profile
-    of a few steps is written to the run's folder.
-
-    Returns:
-      The last state, and wall seconds over all starts.
+    Training goes on from the newest checkpoint; a new run begins from what `start` makes of its
+    state. Development perplexity, a function of the parameters, is measured every
+    config.log.dev_every steps. The first process tells the tracker the metrics, and traces a few
+    steps for a profile. The teacher's parameters are those of `step.teacher`'s model.
 
     Raises:
       DivergedError: a step's loss or gradient was not finite.
@@ -60,10 +62,9 @@ def train(
     folder, tokenizer = workdir / "checkpoints", dataset.tokenizer.digest
     with contextlib.closing(checkpoint.Checkpoints(folder, config, tokenizer)) as checkpoints:
         checkpoints.recover()
-        first = checkpoints.latest_step() or 0
-        # What does not fit is refused before there is a state.
+        first = checkpoints.latest_step() or 0  # what does not fit is refused before any state
         advance = fitting.compile_step(model, config, mesh) if first < num_steps else None
-        state, spent = _start_or_resume(model, config, mesh, checkpoints, batches)
+        state, spent = _start_or_resume(model, config, mesh, checkpoints, batches, start)
         started -= spent
         if advance is None:
             return state, time.monotonic() - started
@@ -73,7 +74,8 @@ def train(
             _opened_log(workdir, first, config, tracker) as log,
             _traced(workdir, first, num_steps, profile) as trace,
         ):
-            hyper, key = step_lib.hyperparameters(config), jax.random.key(config.train.seed)
+            hyper = step_lib.hyperparameters(config, teacher)
+            key = jax.random.key(config.train.seed)
             for step, local in enumerate(batches.from_step(first), start=first + 1):
                 batch = sharding.put(local, mesh, batches.batch_rows)
                 state, measured = advance(state, batch, hyper, key)
@@ -83,8 +85,9 @@ def train(
                     log.write(step, values)
                 stop = preemption.reached()
                 if step % config.checkpoint.every == 0 or step == num_steps or stop:
+                    starts = batches.part(step).plan.starts
                     with tally.paused(saving=step):
-                        checkpoints.save(state, time.monotonic() - started, batches.plan.starts)
+                        checkpoints.save(state, time.monotonic() - started, starts)
                 if stop:
                     checkpoints.wait()
                     raise preemption.PreemptedError(_STOPPED.format(step))
@@ -98,18 +101,20 @@ def _start_or_resume(
     mesh: jax.sharding.Mesh,
     checkpoints: checkpoint.Checkpoints,
     batches: batching.TrainingBatches,
+    start: Callable[[step_lib.TrainState], step_lib.TrainState],
 ) -> tuple[step_lib.TrainState, float]:
     """The state to go on from, and the seconds that earlier starts spent on it."""
-    source_fill, target_fill = (100 * rate for rate in batches.fill_rates())
+    step = checkpoints.latest_step()
+    source_fill, target_fill = (100 * rate for rate in batches.part(step or 0).fill_rates())
     _log.info(
         "packing fills %.1f%% of source and %.1f%% of target positions", source_fill, target_fill
     )
-    if (step := checkpoints.latest_step()) is None:
-        return step_lib.init_state(model, config, mesh), 0.0
+    if step is None:
+        return start(step_lib.init_state(model, config, mesh)), 0.0
     _log.info("going on from the checkpoint of step %s", f"{step:,}")
     shapes_and_shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
     state, spent, window_starts = checkpoints.restore(*shapes_and_shardings)
-    batches.plan.remember(window_starts)
+    batches.part(step).plan.remember(window_starts)
     return state, spent
 
 
@@ -125,7 +130,8 @@ def _due(
     values: dict[str, float] = {}
     if step % config.log.every == 0 or step == config.train.num_steps:
         values = tally.means()
-        metrics.log_progress(step, config.train.num_steps, values)
+        part = config.train.objective if values.get("objective") else ""
+        metrics.log_progress(step, config.train.num_steps, values, part)
         values["wall_seconds"] = time.monotonic() - started
     if config.log.dev_every and step % config.log.dev_every == 0:
         with tally.paused():
@@ -183,8 +189,10 @@ class _Tally:
         nats = min(found.true_loss @ tokens / tokens.sum(), 700.0)  # its exponential is a number
         last, _ = self._steps[-1]
         train, d_model = self._config.train, self._config.model.d_model
+        share = sum(step <= train.objective_steps for step, _ in self._steps) / len(self._steps)
         self._begin()
         return {
+            **({"objective": share} if train.objective_steps else {}),
             "loss": float(found.smoothed_loss @ tokens / tokens.sum()),
             "ppl": float(np.exp(nats)),
             "learning_rate": float(step_lib.learning_rate(last, train, d_model)),
@@ -235,19 +243,25 @@ def _traced(
 def make_batches(
     dataset: dataset_lib.Dataset, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> batching.TrainingBatches:
-    """The run's input.
+    """The run's input: what its objective makes of the training texts, then translations.
 
     Raises:
-      UserError: the batch cannot be sharded over the mesh.
+      UserError: the batch cannot be sharded over the mesh, or no text is left for the objective.
     """
-    rows = step_lib.rows_of(config, mesh)
-    return batching.TrainingBatches(
-        dataset,
+    rows, train = step_lib.rows_of(config, mesh), config.train
+    packed = functools.partial(
+        batching.PackedBatches,
         batch_rows=rows,
         source_length=config.data.source_length,
         target_length=config.data.target_length,
         window=config.data.packing_window,
-        seed=config.train.seed,
-        num_steps=config.train.num_steps,
+        seed=train.seed,
         rows_here=sharding.rows_here(rows, mesh),
     )
+    parts = []
+    if train.objective_steps:
+        texts = examples_lib.training(dataset, config)
+        parts.append(packed(texts, num_steps=train.objective_steps))
+    translations = examples_lib.TranslationExamples(dataset)
+    rest = train.num_steps - train.objective_steps
+    return batching.TrainingBatches([*parts, packed(translations, num_steps=rest)])

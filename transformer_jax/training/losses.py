@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from transformer_jax import sequences
+from transformer_jax.data import tokenizer
 from transformer_jax.models import products
 
 # Bytes of float32 logits at a time. On a CPU they stay in its cache; elsewhere they keep the device
@@ -20,7 +22,7 @@ LARGE_CHUNK_BYTES = 2**30
 
 
 class Losses(NamedTuple):
-    """Sums over the real target tokens of a batch, EOS included; cross-entropies in nats."""
+    """Sums over the labels of a batch but PAD, EOS included; cross-entropies in nats."""
 
     smoothed: Float[Array, ""]  # with the smoothed labels; the only one that has a gradient
     true: Float[Array, ""]  # with the labels themselves: what perplexity counts
@@ -58,16 +60,23 @@ def cross_entropy(
     Args:
       outputs: the decoder's, at each target position.
       embedding: the matrix that turns them into logits.
-      labels: the token that follows each position.
-      segments: 0 marks padding, which does not count.
+      labels: the token that follows each position; PAD does not count.
+      segments: 0 marks padding, which does not count either.
       smoothing: eps; 0 for perplexity.
       chunks: logits are computed for one of so many chunks of the rows at a time; a divisor of B,
         and of the rows of each device.
     """
     sharded = products.is_sharded()
     eps = jnp.asarray(smoothing, jnp.float32)
-    sums: Any = _cross_entropy(sharded, chunks, outputs, embedding, labels, segments > 0, eps)
+    real = (segments > 0) & (labels != tokenizer.PAD)
+    sums: Any = _cross_entropy(sharded, chunks, outputs, embedding, labels, real, eps)
     return Losses(*sums)
+
+
+def following(rows: sequences.Sequences) -> tuple[Int[Array, "B S"], Int[Array, "B S"]]:
+    """What follows each position in its sentence, as labels, and segments, 0 where nothing does."""
+    tokens, segments = (jnp.pad(x[:, 1:], ((0, 0), (0, 1))) for x in rows[:2])
+    return tokens, jnp.where(segments == rows.segments, segments, 0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

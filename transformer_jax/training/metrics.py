@@ -93,13 +93,14 @@ def tokens_per_second(workdir: files.Path) -> float:
     return statistics.median(rates)
 
 
-def log_progress(step: int, num_steps: int, values: dict[str, float]) -> None:
-    """One line: step, loss, speed and the time left at that speed."""
+def log_progress(step: int, num_steps: int, values: dict[str, float], objective: str = "") -> None:
+    """One line: step, objective if there is one, loss, speed and the time left at that speed."""
     left = (num_steps - step) * values["seconds_per_step"]
     _log.info(
-        "step %s of %s   loss %.3f   ppl %.2f   %s target tokens/s   %s left",
+        "step %s of %s%s   loss %.3f   ppl %.2f   %s target tokens/s   %s left",
         f"{step:,}",
         f"{num_steps:,}",
+        objective and f" ({objective})",
         values["loss"],
         values["ppl"],
         f"{values['tokens_per_second']:,.0f}",

@@ -1,5 +1,6 @@
 """The training state and the one compiled step that advances it."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,9 +13,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
+from transformer_jax.data import vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding, interface
-from transformer_jax.training import losses
+from transformer_jax.training import distillation, losses
 
 # By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
 # larger tiles, base's step takes 6% fewer cycles by the compiler's estimate.
@@ -33,12 +35,14 @@ class Hyperparameters(NamedTuple):
     """Numbers that are arguments of the compiled step, so that rows of Table 3 share it.
 
     Sampling is the chance at the last step that a decoder reads a token of its own, which grows
-    evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never.
+    evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never. The teacher is
+    the parameters of `teacher`'s model; None: there is none.
     """
 
     rates: dropout.Rates
     label_smoothing: Float[Array, ""]
     sampling: Float[Array, ""] | None
+    teacher: Any = None
 
 
 class Metrics(NamedTuple):
@@ -78,8 +82,18 @@ def optimizer(config: config_lib.TrainConfig, d_model: int) -> optax.GradientTra
     )
 
 
-def hyperparameters(config: config_lib.Config) -> Hyperparameters:
-    """Those of a configuration."""
+def teacher(config: config_lib.Config) -> interface.Architecture | None:
+    """The model that a run learns from: its own, with more layers."""
+    layers = config.train.teacher_layers
+    if not layers:
+        return None
+    return models.build(
+        dataclasses.replace(config.model, num_layers=layers), vocabulary.size(config)
+    )
+
+
+def hyperparameters(config: config_lib.Config, taught_by: Any = None) -> Hyperparameters:
+    """Those of a configuration, with the parameters of its teacher, if it has one."""
     model = config.model
     rates = dropout.Rates(
         jnp.float32(model.dropout_rate),
@@ -94,6 +108,7 @@ def hyperparameters(config: config_lib.Config) -> Hyperparameters:
         rates,
         jnp.float32(config.train.label_smoothing),
         jnp.float32(sampling) if sampling else None,
+        taught_by,
     )
 
 
@@ -123,45 +138,68 @@ def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh) -> int:
     return sharding.rows_for_budget(train.batch_tokens, length, train.accumulation_steps, mesh)
 
 
+class _Sums(NamedTuple):
+    """Of a batch's target, and how many tokens its whole loss counts, the source's by weight."""
+
+    target: losses.Losses
+    weight: Float[Array, ""]
+
+
 def _gradient(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
-) -> Callable[..., tuple[Any, losses.Losses]]:
+) -> Callable[..., tuple[Any, _Sums]]:
     """The gradient of a batch's summed loss, and the sums, as a function of the parameters."""
-    loss_chunks = losses.chunks(
-        rows_of(config, mesh) // config.train.accumulation_steps // sharding.batch_shards(mesh),
-        config.data.target_length,
-        config.data.vocab_size,
-        mesh.devices.flat[0].platform,
-    )
+    shard_rows = rows_of(config, mesh) // sharding.batch_shards(mesh)
+    shard_rows //= config.train.accumulation_steps
+    platform = mesh.devices.flat[0].platform
+    weight = config.train.source_loss
+
+    def loss_of(params: Any, outputs: Any, labels: Any, segments: Any, eps: Any) -> losses.Losses:
+        vocab_size = vocabulary.size(config)
+        chunks = losses.chunks(shard_rows, outputs.shape[1], vocab_size, platform)
+        matrix = embedding.of(params)
+        return losses.cross_entropy(outputs, matrix, labels, segments, eps, chunks)
+
+    taught_by = teacher(config)
 
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], losses.Losses]:
+    ) -> tuple[Float[Array, ""], _Sums]:
+        labels = batch.labels, batch.target.segments
+        rest = batch, hyper.rates, key
         with sharding.activation_rules(mesh):
-            outputs = models.outputs(model, params, batch, hyper.rates, key, hyper.sampling)
-            total = losses.cross_entropy(
-                outputs,
-                embedding.of(params),
-                batch.labels,
-                batch.target.segments,
-                hyper.label_smoothing,
-                loss_chunks,
-            )
-        return total.smoothed, total
+            if not weight:
+                outputs = models.outputs(model, params, *rest, hyper.sampling)
+                said, segments = (models.repeated(each, outputs) for each in labels)
+                total = loss_of(params, outputs, said, segments, hyper.label_smoothing)
+                if taught_by is not None:
+                    taught = models.outputs(taught_by, hyper.teacher, batch)
+                    loss = distillation.total(
+                        *(total.smoothed, total.tokens, outputs, embedding.of(params), taught),
+                        *(embedding.of(hyper.teacher), segments),
+                    )
+                    total = total._replace(smoothed=loss)
+                return total.smoothed, _Sums(total, total.tokens)
+            of_source, outputs = models.outputs_of_both(model, params, *rest)
+            total = loss_of(params, outputs, *labels, hyper.label_smoothing)
+            labels = losses.following(batch.source)
+            source = loss_of(params, of_source, *labels, hyper.label_smoothing)
+        loss = total.smoothed + weight * source.smoothed
+        return loss, _Sums(total, total.tokens + weight * source.tokens)
 
     return jax.grad(total_loss, has_aux=True)
 
 
 def _accumulated(
-    gradient: Callable[..., tuple[Any, losses.Losses]], parts: int
-) -> Callable[..., tuple[Any, losses.Losses]]:
+    gradient: Callable[..., tuple[Any, _Sums]], parts: int
+) -> Callable[..., tuple[Any, _Sums]]:
     """The same, a batch's parts being computed one after another."""
     if parts == 1:
         return gradient
 
     def summed(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
-    ) -> tuple[Any, losses.Losses]:
+    ) -> tuple[Any, _Sums]:
         # Row r belongs to part r % parts: each part then has rows on every device.
         split = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
 
@@ -184,8 +222,8 @@ def make_step(
 ) -> Step:
     """Compiles, at its first call, one optimiser step; it consumes the state it is given.
 
-    The loss is the mean over all real target tokens of the global batch, however many devices and
-    accumulation steps compute it.
+    The loss is the mean over all real target tokens of the global batch, and the source's where
+    train.source_loss gives them weight, however many devices and accumulation steps compute it.
     """
     _, shardings = state_shapes_and_shardings(model, config, mesh)
     transformation = optimizer(config.train, config.model.d_model)
@@ -197,8 +235,9 @@ def make_step(
         if hyper.sampling is not None:
             share = state.step / config.train.num_steps
             hyper = hyper._replace(sampling=hyper.sampling * share)
-        gradients, total = gradient(state.params, batch, hyper, jax.random.fold_in(key, state.step))
-        gradients = jax.tree.map(lambda g: g / total.tokens, gradients)
+        gradients, sums = gradient(state.params, batch, hyper, jax.random.fold_in(key, state.step))
+        total = sums.target
+        gradients = jax.tree.map(lambda g: g / sums.weight, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
         metrics = Metrics(
             total.smoothed / total.tokens,
@@ -239,6 +278,9 @@ def compile_step(
     )
     # Shapes, not arrays: what will run elsewhere takes none of this process's devices.
     hyper, key = jax.eval_shape(lambda: (hyperparameters(config), jax.random.key(0)))
+    if taught_by := teacher(config):
+        shapes = jax.eval_shape(functools.partial(models.init, taught_by), jax.random.key(0))
+        hyper = hyper._replace(teacher=nn.unbox(shapes))
     step: Any = make_step(model, config, mesh)
     kind = mesh.devices.flat[0].device_kind
     return step.lower(state, batch, hyper, key).compile(compiler_options=COMPILER_OPTIONS.get(kind))

@@ -78,12 +78,16 @@ def hyperparameters(config: config_lib.Config) -> dict[str, bool | float | str]:
     return {**found, "data.vocab_size": config.data.vocab_size}
 
 
-def write_result(workdir: files.Path, config: config_lib.Config, ppl: float, bleu: float) -> None:
+def write_result(
+    workdir: files.Path, config: config_lib.Config, ppl: float, bleu: float | None
+) -> None:
     """Tells what a run has come to on the development set, in a file of events of its own."""
     with tempfile.TemporaryDirectory(prefix="events-") as name:
         here = pathlib.Path(name)
         events = Events(here, "result", config)
-        events.write(config.train.num_steps, dict(zip(RESULTS, (ppl, bleu), strict=True)))
+        found = dict(zip(RESULTS, (ppl, bleu), strict=True))
+        told = {name: value for name, value in found.items() if value is not None}
+        events.write(config.train.num_steps, told)
         events.end()
         events.close()
         for file in files.below(here):

@@ -1,8 +1,8 @@
 """Clauses of the toy corpus: who does what to whom, said in English and in German word order."""
 
 import dataclasses
-from collections.abc import Sequence
 
+from transformer_jax.data import trees
 from transformer_jax.data.toy import grammar
 
 
@@ -17,12 +17,14 @@ class Pronoun:
         """Whether it takes a plural verb."""
         return self.antecedent.plural
 
-    def english(self) -> str:
+    def english(self) -> trees.Tree:
         """he, she, it or they."""
         noun = self.antecedent.noun
         if self.plural:
-            return "they"
-        return {"m": "he", "f": "she"}[noun.gender] if noun.kind == "person" else "it"
+            word = "they"
+        else:
+            word = {"m": "he", "f": "she"}[noun.gender] if noun.kind == "person" else "it"
+        return trees.join("NP", trees.leaf("PRP", word))
 
     def german(self, case: grammar.Case) -> str:
         """er, sie or es: only ever a subject."""
@@ -47,24 +49,41 @@ class Clause:
     auxiliary: int | None = None  # index into grammar.AUXILIARIES
     plural: bool = False  # of an absent subject
 
-    def english(self, time_first: bool = False) -> str:
-        """The clause in English word order."""
+    def english(
+        self,
+        time_first: bool = False,
+        relative: trees.Tree = trees.ABSENT,
+        then: trees.Tree = trees.ABSENT,
+    ) -> trees.Tree:
+        """The clause in English word order.
+
+        A relative clause stands after the subject, and what is then said after all the rest.
+        """
         plural = self.subject.plural if self.subject else self.plural
         if self.auxiliary is None:
-            verb = self.verb.en if plural else self.verb.en_third
+            verb = trees.leaf(*(("VBP", self.verb.en) if plural else ("VBZ", self.verb.en_third)))
         else:
-            verb = f"{self._english_auxiliary(plural)} {self._english_nonfinite()}"
-        return self._english(time_first, [self.subject.english() if self.subject else "", verb])
+            verb = self._english_nonfinite()
+        predicate = self._english_predicate(verb, time_first, then)
+        if self.auxiliary is not None:
+            predicate = trees.join("VP", self._english_auxiliary(plural), predicate)
+        subject = self.subject.english() if self.subject else trees.ABSENT
+        if relative.words:
+            subject = trees.join("NP", subject, relative)
+        time = grammar.time_in_english(self.time if time_first else "")
+        return trees.join("S", time, subject, predicate)
 
-    def english_question(self) -> str:
+    def english_question(self) -> trees.Tree:
         """Does the man see the dog; will the man see the dog."""
         assert self.subject is not None
         plural = self.subject.plural
         if self.auxiliary is None:
-            start, verb = ("do" if plural else "does"), self.verb.en
+            start = trees.leaf(*(("VBP", "do") if plural else ("VBZ", "does")))
+            verb = trees.leaf("VB", self.verb.en)
         else:
             start, verb = self._english_auxiliary(plural), self._english_nonfinite()
-        return self._english(False, [start, self.subject.english(), verb])
+        predicate = self._english_predicate(verb, False, trees.ABSENT)
+        return trees.join("SQ", start, self.subject.english(), predicate)
 
     def german(self, order: str) -> str:
         """The clause with its finite verb "first" (questions), "second" or "last".
@@ -91,25 +110,29 @@ class Clause:
         }
         return " ".join(words[order])
 
-    def _english(self, time_first: bool, start: Sequence[str]) -> str:
-        words = [self.time if time_first else "", *start]
-        if self.indirect:
-            words.append(self.indirect.english())
-        if self.direct:
-            words.append(self.direct.english())
-        if self.place:
-            words += [self.place[0], self.place[1].english()]
-        words.append("" if time_first else self.time)
-        return " ".join(word for word in words if word)
+    def _english_predicate(
+        self, verb: trees.Tree, time_first: bool, then: trees.Tree
+    ) -> trees.Tree:
+        return trees.join(
+            "VP",
+            verb,
+            self.indirect.english() if self.indirect else trees.ABSENT,
+            self.direct.english() if self.direct else trees.ABSENT,
+            grammar.place_in_english(*self.place) if self.place else trees.ABSENT,
+            grammar.time_in_english("" if time_first else self.time),
+            then,
+        )
 
-    def _english_auxiliary(self, plural: bool) -> str:
+    def _english_auxiliary(self, plural: bool) -> trees.Tree:
         assert self.auxiliary is not None
-        return grammar.AUXILIARIES[self.auxiliary][int(plural)]
+        word = grammar.AUXILIARIES[self.auxiliary][int(plural)]
+        return trees.leaf({"has": "VBZ", "have": "VBP"}.get(word, "MD"), word)
 
-    def _english_nonfinite(self) -> str:
+    def _english_nonfinite(self) -> trees.Tree:
         assert self.auxiliary is not None
         participle = grammar.AUXILIARIES[self.auxiliary][4] == "participle"
-        return self.verb.en_participle if participle else self.verb.en
+        form = ("VBN", self.verb.en_participle) if participle else ("VB", self.verb.en)
+        return trees.leaf(*form)
 
     def _german_verb(self, last: bool) -> tuple[str, list[str]]:
         """The finite verb, and what stands at the end of the clause."""

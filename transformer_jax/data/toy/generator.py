@@ -29,7 +29,8 @@ Ten pairs of the training set in `configs/toy.py`:
 
 The development and test sets hold out combinations, not only strings: one in eight of all
 verb–object, adjective–noun and compound combinations occurs in no training sentence, and every
-development and test sentence has at least one of them.
+development and test sentence has at least one of them. English sentences are derived as trees with
+the Penn Treebank's labels; see `parsing`.
 """
 
 import dataclasses
@@ -39,6 +40,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import trees
 from transformer_jax.data.toy import clauses, grammar
 
 HELD_OUT_SHARE = 8  # one in so many combinations occurs in held-out sentences only
@@ -48,11 +50,17 @@ Combination = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """A pair, and the word combinations that occur in it."""
+    """A pair, the English side's tree, and the word combinations that occur in it."""
 
-    english: str
+    tree: trees.Tree
     german: str
     combinations: frozenset[Combination]
+
+    @property
+    def english(self) -> str:
+        """The words of the tree, the last of which is a mark after another."""
+        *words, mark = self.tree.words
+        return " ".join(words) + mark
 
 
 @final
@@ -65,7 +73,7 @@ class _Writer:
 
     def sentence(self) -> Sentence:
         self._combinations = set()
-        forms: list[Callable[[], tuple[str, str]]] = [
+        forms: list[Callable[[], tuple[trees.Tree, str]]] = [
             self._statement,
             self._question,
             self._reason,
@@ -77,23 +85,24 @@ class _Writer:
         ]
         weights = [4, 2, 3, 3, 2, 4, 6, 6]
         english, german = self._random.choices(forms, weights)[0]()
+        first, *rest = english.words
         return Sentence(
-            english[0].upper() + english[1:],
+            dataclasses.replace(english, words=(first[0].upper() + first[1:], *rest)),
             german[0].upper() + german[1:],
             frozenset(self._combinations),
         )
 
-    def _statement(self) -> tuple[str, str]:
+    def _statement(self) -> tuple[trees.Tree, str]:
         clause = self._clause()
         time_first = bool(clause.time) and self._chance(0.6)
         german = clause.german("time" if time_first else "second")
-        return clause.english(time_first) + ".", german + "."
+        return _ended(clause.english(time_first)), german + "."
 
-    def _question(self) -> tuple[str, str]:
+    def _question(self) -> tuple[trees.Tree, str]:
         clause = self._clause()
-        return clause.english_question() + "?", clause.german("first") + "?"
+        return _ended(clause.english_question(), "?"), clause.german("first") + "?"
 
-    def _reason(self) -> tuple[str, str]:
+    def _reason(self) -> tuple[trees.Tree, str]:
         """A main clause and a subordinate one about its subject or its object."""
         if self._chance(0.5):
             first = self._about_thing()
@@ -103,27 +112,29 @@ class _Writer:
             first = self._clause(subject=subject)
             second = self._clause(subject=clauses.Pronoun(subject), short=True)
             english, german = self._subordinate(second)
-        return f"{first.english()} {english}.", f"{first.german('second')}, {german}."
+        return _ended(first.english(then=english)), f"{first.german('second')}, {german}."
 
-    def _distant_reason(self) -> tuple[str, str]:
+    def _distant_reason(self) -> tuple[trees.Tree, str]:
         """The pronoun's noun is a whole clause away."""
         first = self._about_thing()
         second = self._clause(subject=self._noun_phrase("person"), intransitive=True)
         english, german = self._predicate_of(first.direct)
+        both = (first.english(), trees.leaf("CC", "and"), second.english(), english)
         return (
-            f"{first.english()} and {second.english()} {english}.",
+            _ended(trees.join("S", *both)),
             f"{first.german('second')} und {second.german('second')}, {german}.",
         )
 
-    def _reported(self) -> tuple[str, str]:
+    def _reported(self) -> tuple[trees.Tree, str]:
         saying = clauses.Clause(self._random.choice(grammar.SAYING), self._noun_phrase("person"))
         clause = self._clause()
+        said = trees.join("SBAR", trees.leaf("IN", "that"), clause.english())
         return (
-            f"{saying.english()} that {clause.english()}.",
+            _ended(saying.english(then=said)),
             f"{saying.german('second')}, dass {clause.german('last')}.",
         )
 
-    def _relative(self) -> tuple[str, str]:
+    def _relative(self) -> tuple[trees.Tree, str]:
         """A subject with a relative clause in which it is the subject or the object."""
         subject = self._noun_phrase(self._random.choice(["person", "animal"]), relative=True)
         case: grammar.Case = "nominative" if self._chance(0.5) else "accusative"
@@ -138,28 +149,28 @@ class _Writer:
             inner = clauses.Clause(verb, subject=self._noun_phrase("person"), auxiliary=auxiliary)
         relative = grammar.RELATIVE[case][subject.agreement]
         outer = self._clause(subject=subject, short=True)
-        english, german = subject.english(), subject.german("nominative")
-        main_english, main_german = outer.english(), outer.german("second")
+        that = trees.join("WHNP", trees.leaf("WDT", "that"))
+        german = subject.german("nominative")
         return (
-            f"{english} that {inner.english()} {main_english.removeprefix(english + ' ')}.",
+            _ended(outer.english(relative=trees.join("SBAR", that, inner.english()))),
             f"{german}, {relative} {inner.german('last')}, "
-            f"{main_german.removeprefix(german + ' ')}.",
+            f"{outer.german('second').removeprefix(german + ' ')}.",
         )
 
-    def _phrase(self) -> tuple[str, str]:
+    def _phrase(self) -> tuple[trees.Tree, str]:
         """A noun phrase alone, as in a headline: in few words it shows which means which."""
         noun_phrase = self._noun_phrase(self._random.choice(grammar.KINDS))
         english, german = noun_phrase.english(), noun_phrase.german("nominative")
         if noun_phrase.noun in grammar.NAMES or self._chance(0.4):
             preposition, place = self._place()
-            english += f" {preposition} {place.english()}"
+            english = trees.join("NP", english, grammar.place_in_english(preposition, place))
             german += f" {grammar.PREPOSITIONS[preposition]} {place.german('dative')}"
-        return english + ".", german + "."
+        return _ended(trees.join("FRAG", english)), german + "."
 
-    def _short(self) -> tuple[str, str]:
+    def _short(self) -> tuple[trees.Tree, str]:
         """A main clause without time and place."""
         clause = self._clause(short=True)
-        return clause.english() + ".", clause.german("second") + "."
+        return _ended(clause.english()), clause.german("second") + "."
 
     def _about_thing(self) -> clauses.Clause:
         """A person does something to a thing, which a later "it" means."""
@@ -171,24 +182,26 @@ class _Writer:
             auxiliary=self._auxiliary(),
         )
 
-    def _predicate_of(self, noun_phrase: grammar.NounPhrase | None) -> tuple[str, str]:
+    def _predicate_of(self, noun_phrase: grammar.NounPhrase | None) -> tuple[trees.Tree, str]:
         """Because it is old."""
         assert noun_phrase is not None
         pronoun = clauses.Pronoun(noun_phrase)
         subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
         adjective = self._random.choice(grammar.ADJECTIVES_OF["thing"])
-        english = f"{subjunction} {pronoun.english()} {'are' if pronoun.plural else 'is'}"
+        verb = trees.leaf(*(("VBP", "are") if pronoun.plural else ("VBZ", "is")))
+        old = trees.join("ADJP", trees.leaf("JJ", adjective))
+        english = trees.join("S", pronoun.english(), trees.join("VP", verb, old))
         german = f"{grammar.SUBJUNCTIONS[subjunction]} {pronoun.german('nominative')}"
         predicate = grammar.PREDICATES[adjective]
         return (
-            f"{english} {adjective}",
+            _subordinated(subjunction, english),
             f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}",
         )
 
-    def _subordinate(self, clause: clauses.Clause) -> tuple[str, str]:
+    def _subordinate(self, clause: clauses.Clause) -> tuple[trees.Tree, str]:
         subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
         return (
-            f"{subjunction} {clause.english()}",
+            _subordinated(subjunction, clause.english()),
             f"{grammar.SUBJUNCTIONS[subjunction]} {clause.german('last')}",
         )
 
@@ -262,6 +275,20 @@ class _Writer:
         return self._random.random() < probability
 
 
+def _ended(english: trees.Tree, mark: str = ".") -> trees.Tree:
+    """A sentence with its mark, which belongs to its outermost constituent."""
+    marked = trees.beside((english, trees.leaf(".", mark)))
+    whole = marked.brackets[0]._replace(end=len(marked.words))
+    return dataclasses.replace(marked, brackets=(whole, *marked.brackets[1:]))
+
+
+def _subordinated(subjunction: str, clause: trees.Tree) -> trees.Tree:
+    first = trees.leaf("WRB" if subjunction == "when" else "IN", subjunction)
+    if subjunction == "when":
+        first = trees.join("WHADVP", first)
+    return trees.join("SBAR", first, clause)
+
+
 def is_held_out(combination: Combination, seed: int) -> bool:
     """Whether a combination of words occurs in development and test sentences only."""
     text = f"{seed} {' '.join(combination)}"
@@ -319,5 +346,5 @@ def load(
         digests[name] = digest.hexdigest()
     provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in sets.items()}}
     return corpus_lib.Corpus(
-        **sets, train_digest=digests["train"], digest=digests["dev"], provenance=provenance
+        *(sets["train"], sets["dev"], sets["test"]), digests["train"], digests["dev"], provenance
     )

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+from transformer_jax.data import trees
+
 Case = Literal["nominative", "accusative", "dative"]
 Gender = Literal["m", "f", "n"]
 Kind = Literal["person", "animal", "thing"]
@@ -161,6 +163,12 @@ TIMES = {
     "in summer": "im Sommer",
     "now": "jetzt",
 }
+_TIME_TAGS = {  # their parts of speech in English; after a preposition stands a noun phrase
+    **dict.fromkeys(("today", "tomorrow"), "NN"),
+    **dict.fromkeys(("often", "always", "now"), "RB"),
+    **dict.fromkeys(("at night", "in summer"), "IN NN"),
+    "on Monday": "IN NNP",
+}
 PREPOSITIONS = {"in": "in", "behind": "hinter", "near": "bei", "in front of": "vor"}
 SUBJUNCTIONS = {"because": "weil", "although": "obwohl", "when": "wenn"}
 # English auxiliary (singular, plural), German (singular, plural), and the form each governs.
@@ -230,15 +238,23 @@ class NounPhrase:
         """What articles and pronouns agree with: m, f, n or pl."""
         return "pl" if self.plural else self.noun.gender
 
-    def english(self) -> str:
+    def english(self) -> trees.Tree:
         """The phrase in English."""
         noun = self.noun.en_plural if self.plural else self.noun.en
-        count = number(self.count)[0] if self.count else ""
-        words = [w for w in (count, self.adjective, self.modifier, noun) if w]
+        tag = "NNS" if self.plural else "NNP" if self.noun in NAMES else "NN"
+        words = trees.beside(
+            (
+                trees.leaf("CD", number(self.count)[0] if self.count else ""),
+                trees.leaf("JJ", self.adjective),
+                trees.leaf("NN", self.modifier),
+                trees.leaf(tag, noun),
+            )
+        )
         determiner = self.determiner
         if determiner == "a":
-            determiner = "an" if words[0][0] in "aeiou" else "a"
-        return " ".join([determiner, *words] if determiner else words)
+            determiner = "an" if words.words[0][0] in "aeiou" else "a"
+        possessive = determiner in ("his", "her")
+        return trees.join("NP", trees.leaf("PRP$" if possessive else "DT", determiner), words)
 
     def german(self, case: Case) -> str:
         """The phrase in German, in a case."""
@@ -265,3 +281,24 @@ class NounPhrase:
         if self.adjective:
             words.append(ADJECTIVES[self.adjective] + ending)
         return " ".join([*words, noun])
+
+
+def time_in_english(time: str) -> trees.Tree:
+    """An adverb, a noun phrase or a prepositional phrase that says when; "" is absent."""
+    if not time:
+        return trees.ABSENT
+    *preposition, word = time.split()
+    *before, tag = _TIME_TAGS[time].split()
+    phrase = trees.join("ADVP" if tag == "RB" else "NP", trees.leaf(tag, word))
+    return trees.join("PP", trees.leaf(before[0], preposition[0]), phrase) if before else phrase
+
+
+def place_in_english(preposition: str, noun_phrase: NounPhrase) -> trees.Tree:
+    """A prepositional phrase; in front of the house is in the front that is of the house."""
+    inner = noun_phrase.english()
+    first, *front = preposition.split()
+    if front:
+        noun, of = front
+        of_it = trees.join("PP", trees.leaf("IN", of), inner)
+        inner = trees.join("NP", trees.join("NP", trees.leaf("NN", noun)), of_it)
+    return trees.join("PP", trees.leaf("IN", first), inner)

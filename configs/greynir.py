@@ -1,0 +1,37 @@
+"""GreynirCorpus' gold trees on a laptop: Icelandic parsing, sized for one CPU core a run.
+
+python -m experiments.table4 --config=configs/greynir.py --workdir=runs/greynir --seeds=3 \
+      --config.data.train='PATH/dev_4500.psd[:4000]' --config.data.dev='PATH/dev_4500.psd[4000:]' \
+      --config.data.test=PATH/test_500.psd
+"""
+
+import ml_collections
+
+from configs import wsj
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Returns the paper's parser at an eighth of its width, on a few thousand trees."""
+    config = wsj.get_config()
+    config.model.d_model = 128
+    config.model.d_ff = 512
+    config.model.d_k = 16
+    config.model.d_v = 16
+
+    config.train.num_steps = 4000
+    config.train.warmup_steps = 1000
+    config.train.batch_tokens = 1536
+
+    config.data.source_language = "is"
+    config.data.vocab_size = 2000
+    config.data.source_length = 128
+    config.data.target_length = 256
+
+    config.decode.beam_size = 4
+    config.decode.batch_sentences = 32
+
+    config.evaluation.average_checkpoints = 5
+    config.checkpoint.keep = 5
+    config.checkpoint.every = 200
+    config.log.dev_every = 500
+    return config

@@ -1,0 +1,118 @@
+"""Does a small sweep say what a larger one says?
+
+  python -m experiments.agree runs/small runs/base [--output=agreement.md]
+
+Both are of one table. Prints each row's difference from base in both, which rows have turned, and
+over all rows decision accuracy and Kendall's tau-b with their intervals.
+"""
+
+import pathlib
+
+from absl import flags
+
+from experiments.analysis import agreement as agreement_lib
+from experiments.analysis import comparison, intervals, significance
+from experiments.benchmarks import cost
+from experiments.sweep import results
+from transformer_jax import errors, files
+from transformer_jax import flags as flags_lib
+from transformer_jax.drawing import tables
+
+SAME, TURNED, EVEN = "same", "turned", "level in one"
+PERHAPS = "perhaps by chance"
+
+
+def agree(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, list[str]]:
+    """The table of the rows that both sweeps compare with base, and what they come to.
+
+    Raises:
+      UserError: they are of two tables, or share no row that both compare.
+    """
+    sides = [comparison.compare(results.read(folder)) for folder in (first, second)]
+    ours, theirs = sides
+    if ours.sweep.table != theirs.sweep.table:
+        raise errors.UserError(
+            f"{first} holds {ours.sweep.table} and {second} {theirs.sweep.table}: give two sweeps "
+            "of one table"
+        )
+    names = [name for name in ours.gaps if name in theirs.gaps]
+    if not names:
+        raise errors.UserError(
+            f"{first} and {second} share no row that both compare with base, from sentences' "
+            "counts: run the same rows in both"
+        )
+    lines = [[name, *_cells(ours.gaps[name], theirs.gaps[name])] for name in names]
+    heads = ["row", *(f"− base: {folder}" for folder in (first, second)), "sign"]
+    return tables.Printed(heads, lines), _notes(ours, theirs, names)
+
+
+def _cells(ours: significance.Difference, theirs: significance.Difference) -> list[str]:
+    """Both differences, marked where the interval excludes 0, and whether the sign stays."""
+    cells = [
+        intervals.written(gap.mean, gap.half) + (" *" if gap.excludes_0 else "")
+        for gap in (ours, theirs)
+    ]
+    product = ours.mean * theirs.mean
+    said = TURNED if product < 0 else SAME if product > 0 or ours.mean == theirs.mean else EVEN
+    sure = ours.excludes_0 and theirs.excludes_0
+    return [*cells, said if sure else f"{said}, {PERHAPS}"]
+
+
+def _notes(
+    ours: comparison.Comparison, theirs: comparison.Comparison, names: list[str]
+) -> list[str]:
+    references = {
+        row.name: results.reference(row, ours.sweep).name
+        for row in ours.sweep.rows
+        if row.name in names
+    }
+    shared = list(dict.fromkeys([*references.values(), *names]))
+    found = agreement_lib.agreement(
+        [{name: side.counts[name] for name in shared} for side in (ours, theirs)],
+        references,
+        (ours.table.measure, theirs.table.measure),
+    )
+    turned = [name for name in names if ours.gaps[name].mean * theirs.gaps[name].mean < 0]
+    sure = [name for name in turned if ours.gaps[name].excludes_0 and theirs.gaps[name].excludes_0]
+    many = f"{len(names)} row{'s' if len(names) > 1 else ''}"
+    return [
+        f"Decision accuracy over {many} against base: {found.signs.written('.0%')}; over all "
+        f"{found.num_pairs} pairs of rows: {found.pairs.written('.0%')}; chance is 50%.",
+        f"Kendall's tau-b between both orders: {found.tau.written('.2f')}.",
+        f"Turned: {', '.join(turned) or 'none'}; both intervals exclude 0: "
+        f"{', '.join(sure) or 'none'}.",
+        f"Training of these rows took {_flops(ours, shared):.2e} FLOPs in the first and "
+        f"{_flops(theirs, shared):.2e} in the second.",
+        "*: the 95% interval excludes 0. Intervals of accuracy and tau are a bootstrap's over "
+        "sentences and, where there are several, seeds; they lean towards no agreement.",
+        *(f"{s.sweep.workdir}: {line}" for s in (ours, theirs) for line in _lacking(s, shared)),
+    ]
+
+
+def _lacking(side: comparison.Comparison, names: list[str]) -> list[str]:
+    """Rows whose interval does not know what another seed would do, and rows left out."""
+    lacks = {
+        "one seed": [name for name in names if len(side.counts[name]) < 2],
+        "left out, since runs have left no counts of sentences": [
+            row.name for row in side.sweep.rows if row.results and not side.counts[row.name]
+        ],
+    }
+    return [f"{why}: {', '.join(rows)}." for why, rows in lacks.items() if rows]
+
+
+def _flops(side: comparison.Comparison, names: list[str]) -> float:
+    rows = [row for row in side.sweep.rows if row.name in names]
+    return sum(cost.training_flops(side.sweep.config(row)) * len(row.results) for row in rows)
+
+
+def main(first: str, second: str) -> None:
+    """Prints what two sweeps agree on, and writes it where --output says."""
+    table, notes = agree(files.local_path(first), files.local_path(second))
+    tables.show([table], notes)
+    if _OUTPUT.value:
+        files.write(files.local_path(_OUTPUT.value), tables.markdown([table], notes).encode())
+
+
+if __name__ == "__main__":
+    _OUTPUT = flags.DEFINE_string("output", "", "Markdown file to write it to as well.")
+    flags_lib.run(main, "SMALL", "LARGE")

@@ -1,0 +1,111 @@
+"""Whether one sweep orders its rows as another does, as a small one should a larger one's."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.analysis import significance
+
+Runs = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A number with the ends of its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def written(self, form: str) -> str:
+        """As a line shows it."""
+        low, high = format(self.low, form), format(self.high, form)
+        return f"{self.value:{form}} (95%: {low} to {high})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How far two sweeps say the same.
+
+    Attributes:
+      signs: share of rows whose difference from base has the same sign in both.
+      pairs: share of all pairs of rows, base among them, that both order alike. This is the
+        decision accuracy of Magnusson et al. 2025 (DataDecide).
+      tau: Kendall's tau-b between both orders.
+      num_pairs: of rows.
+    """
+
+    signs: Estimate
+    pairs: Estimate
+    tau: Estimate
+    num_pairs: int
+
+
+def agreement(
+    sides: Sequence[Runs], references: Mapping[str, str], variants: Sequence[str]
+) -> Agreement:
+    """Compares the orders of the rows that two sweeps share.
+
+    Intervals are a bootstrap's over each side's sentences and over each row's seeds. Drawing adds
+    noise to what is noisy already, so that they lean towards no agreement.
+
+    Args:
+      sides: what the runs of the same rows sum.
+      references: for each row but base, the one that its difference is taken from.
+      variants: how each side's runs are scored, a key of `measures.MEASURES`.
+    """
+    names = list(sides[0])
+    place = {name: number for number, name in enumerate(names)}
+    of_base = [(place[row], place[other]) for row, other in references.items()]
+    apart = list(itertools.combinations(range(len(names)), 2))
+    both = [
+        _means([side[name] for name in names], variant, 3 + number)
+        for number, (side, variant) in enumerate(zip(sides, variants, strict=True))
+    ]
+    signs, ordered = ([_signs(means, pairs) for means in both] for pairs in (of_base, apart))
+    return Agreement(
+        _estimate((signs[0] == signs[1]).mean(1)),
+        _estimate((ordered[0] == ordered[1]).mean(1)),
+        _estimate(_tau_b(*ordered)),
+        len(apart),
+    )
+
+
+def _means(
+    rows: Sequence[Mapping[int, significance.Counts]], variant: str, seed: int
+) -> Float[np.ndarray, "samples rows"]:
+    """Each row's mean score over its seeds: the first sample is what was measured."""
+    weights = significance.draws(len(next(iter(rows[0].values()))))
+    weights = np.concatenate([np.ones_like(weights[:1]), weights])
+    random = np.random.default_rng(seed)
+    means = []
+    for runs in rows:
+        found = np.array([significance.scores(run, variant, weights) for run in runs.values()])
+        chosen = random.integers(len(found), size=found.shape)
+        chosen[:, 0] = np.arange(len(found))
+        means.append(np.take_along_axis(found, chosen, 0).mean(0))
+    return np.transpose(means)
+
+
+def _signs(
+    means: Float[np.ndarray, "samples rows"], pairs: Sequence[tuple[int, int]]
+) -> Float[np.ndarray, "samples pairs"]:
+    """Whether the first of each pair of rows is above the second (1), level (0) or below (-1)."""
+    first, second = np.transpose(pairs)
+    return np.sign(np.round(means[:, first] - means[:, second], 9))
+
+
+def _tau_b(
+    ours: Float[np.ndarray, "samples pairs"], theirs: Float[np.ndarray, "samples pairs"]
+) -> Float[np.ndarray, "samples"]:
+    """Of each sample; 0 where one side does not tell any rows apart."""
+    untied = np.abs(ours).sum(1) * np.abs(theirs).sum(1)
+    return (ours * theirs).sum(1) / np.sqrt(np.maximum(untied, 1))
+
+
+def _estimate(samples: Float[np.ndarray, "samples"]) -> Estimate:
+    low, high = np.quantile(samples[1:], [0.025, 0.975])
+    return Estimate(float(samples[0]), float(low), float(high))

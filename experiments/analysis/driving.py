@@ -1,0 +1,62 @@
+"""Which sentences a difference between two rows rests on."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.analysis import significance
+from transformer_jax.evaluation import measures
+
+MOST = 8  # sentences that are named
+
+
+@dataclasses.dataclass(frozen=True)
+class Driver:
+    """A sentence that moves a difference.
+
+    Attributes:
+      sentence: its number, from 0.
+      push: what the difference is less, once neither row has to translate it; of corpus scores.
+      ours: seed of the row's run that moves the difference most by it, in the same direction.
+      theirs: that of the other row.
+    """
+
+    sentence: int
+    push: float
+    ours: int
+    theirs: int
+
+
+def drivers(
+    ours: Mapping[int, significance.Counts],
+    theirs: Mapping[int, significance.Counts],
+    variant: str,
+    most: int = MOST,
+) -> tuple[list[Driver], float]:
+    """The sentences whose removal changes a difference most, and the difference without them all.
+
+    A corpus score is no mean over sentences: each is left out in turn and the whole scored anew.
+    """
+    pushes = [np.array([_pushes(run, variant) for run in side.values()]) for side in (ours, theirs)]
+    total = pushes[0].mean(0) - pushes[1].mean(0)
+    chosen = np.argsort(-np.abs(total), kind="stable")[:most]
+    found = []
+    for sentence in chosen.tolist():
+        direction = np.sign(total[sentence])
+        places = [int(np.argmax(s * direction * side[:, sentence])) for s, side in
+                  zip((1, -1), pushes, strict=True)]  # fmt: skip
+        seeds = [list(side)[place] for side, place in zip((ours, theirs), places, strict=True)]
+        found.append(Driver(sentence, float(total[sentence]), *seeds))
+    kept = np.setdiff1d(np.arange(len(total)), chosen)
+    score = measures.MEASURES[variant].from_counts
+    means = [np.mean([score(run[kept].sum(0)) for run in side.values()]) for side in (ours, theirs)]
+    return found, float(means[0] - means[1])
+
+
+def _pushes(run: significance.Counts, variant: str) -> Float[np.ndarray, "sentences"]:
+    """What each sentence adds to the score of the whole."""
+    score = measures.MEASURES[variant].from_counts
+    summed = run.sum(0)
+    return score(summed) - np.array([score(summed - own) for own in run])

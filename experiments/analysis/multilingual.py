@@ -1,0 +1,85 @@
+"""Rows of mT5 and ByT5 in small, and what their runs come to: tokens a sentence, speed, directions.
+
+Both keep base's number of steps. A model of bytes has rows, and so batches, as much longer as a
+sentence is in bytes: it sees about as many sentences, at the cost that the table shows. One of two
+directions sees half as many of each.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.sweep import results
+from experiments.sweep import table as table_lib
+from transformer_jax import config as config_lib
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import bleu
+
+BYTES_A_TOKEN = 5  # at most, of the sentences of English and German corpora, in BPE tokens
+LENGTHS = (  # in tokens
+    "data.source_length",
+    "data.target_length",
+    "train.batch_tokens",
+    "decode.extra_tokens",
+    "log.bucket_tokens",
+)
+VARIED = ("data.vocabulary", "data.directions")
+NOTE = (
+    "Tokens a sentence: on the development set, end and tags included. PPL counts tokens, so that "
+    "between vocabularies only nats a sentence compare: tokens × ln PPL. Both speeds are of "
+    "training: a sentence may be of any direction."
+)
+
+
+def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """The rows for a configuration taken as base."""
+    longer = {field: BYTES_A_TOKEN * config_lib.get(base, field) for field in LENGTHS}
+    one, other = base.data.source_language, base.data.target_language
+    return {
+        "bytes": {"data.vocabulary": "bytes", **longer},
+        "two directions": {"data.directions": f"{one}-{other},{other}-{one}"},
+    }
+
+
+def section(sweep: results.Sweep) -> table_lib.Section:
+    """What base and these rows cost and bring, in each of their directions."""
+    shown = [
+        row
+        for row in sweep.rows
+        if row.results and (row is sweep.rows[0] or any(field in row.overrides for field in VARIED))
+    ]
+    if not any(field in row.overrides for row in shown for field in VARIED):
+        return table_lib.Section([])
+    lines = [
+        [row.name, *(_cell(row, *column) for column in COLUMNS.values()), _directions(row)]
+        for row in shown
+    ]
+    heads = ["row", *COLUMNS, "BLEU of other directions"]
+    return table_lib.Section([tables.Printed(heads, lines)], [NOTE])
+
+
+def _cell(row: results.Row, digits: int, measure: Callable[[Mapping[str, Any]], float]) -> str:
+    return tables.mean_and_deviation([measure(result) for result in row.results.values()], digits)
+
+
+def _nats(result: Mapping[str, Any]) -> float:
+    return result["tokens_per_sentence"]["target"] * math.log(result["ppl"])
+
+
+def _directions(row: results.Row) -> str:
+    """BLEU of each direction but the main one."""
+    found: dict[str, list[float]] = {}
+    for result in row.results.values():
+        for name, scores in result.get("directions", {}).items():
+            found.setdefault(name, []).append(scores["bleu"][bleu.MAIN]["score"])
+    return ", ".join(f"{tables.mean_and_deviation(v, 2)} ({name})" for name, v in found.items())
+
+
+COLUMNS: Mapping[str, tuple[int, Callable[[Mapping[str, Any]], float]]] = {
+    "BLEU": (2, lambda result: result["bleu"][bleu.MAIN]["score"]),
+    "source tokens": (1, lambda result: result["tokens_per_sentence"]["source"]),
+    "target tokens": (1, lambda result: result["tokens_per_sentence"]["target"]),
+    "nats a sentence": (2, _nats),
+    "target tokens/s": (0, lambda result: result["tokens_per_second"]),
+    "sentences/s": (0, lambda result: result["sentences_per_second"]),
+}

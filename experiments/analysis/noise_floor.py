@@ -1,0 +1,90 @@
+"""How far a score moves from seed to seed, for rows that have too few seeds to say it themselves.
+
+Base is run with several seeds (`--noise_floor`). The deviation of its scores, pooled with that of
+the other rows that have several, stands for the seeds of every row: a row of one seed is one draw
+of many, and they are taken to vary as base does. Where a row's own runs say otherwise it is set
+apart: it neither gives to the pool nor takes from it.
+
+Pooled variance (as in any analysis of variance): s² = Σ νᵢ sᵢ² / Σ νᵢ with νᵢ = runs − 1, and
+Σ νᵢ degrees of freedom. A row is set apart where sᵢ² / s_base² is too large for an F distribution
+with νᵢ and ν_base degrees of freedom, one-sided, at 5% for all such rows together (Holm 1979).
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+
+import scipy.special
+
+from experiments.analysis import intervals
+
+LEVEL = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """An estimate of the variance of one run's score over seeds, with its degrees of freedom."""
+
+    variance: float
+    freedom: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Floor:
+    """What seeds do to the scores of a sweep.
+
+    Attributes:
+      pooled: the estimate that stands for all rows but those set apart.
+      rows: those whose runs it is of, base first.
+      own: the deviation of base alone.
+      apart: of rows that vary clearly more, their own estimates.
+      chances: p that a row varies no more than base, corrected for the number of rows.
+    """
+
+    pooled: Spread
+    rows: Sequence[str]
+    own: float
+    apart: Mapping[str, Spread]
+    chances: Mapping[str, float]
+
+    def spread(self, row: str) -> Spread:
+        """The estimate for a row; that of two rows is one object where it is the pooled one."""
+        return self.apart.get(row, self.pooled)
+
+
+def measure(scores: Mapping[str, Sequence[float]], base: str) -> Floor | None:
+    """The floor of rows whose runs have such scores; None if base has fewer than two."""
+    several = {
+        row: Spread(statistics.variance(found), len(found) - 1)
+        for row, found in scores.items()
+        if len(found) > 1
+    }
+    if base not in several:
+        return None
+    own = several.pop(base)
+    chances = intervals.holm({row: _larger(spread, own) for row, spread in several.items()})
+    apart = {row: several[row] for row, chance in chances.items() if chance < LEVEL}
+    alike = {base: own, **{row: each for row, each in several.items() if row not in apart}}
+    freedom = sum(each.freedom for each in alike.values())
+    variance = sum(each.freedom * each.variance for each in alike.values()) / freedom
+    return Floor(Spread(variance, freedom), list(alike), own.variance**0.5, apart, chances)
+
+
+def _larger(spread: Spread, base: Spread) -> float:
+    """The chance of so large a ratio of variances if both rows vary alike."""
+    if not base.variance:
+        return float(not spread.variance)
+    ratio = spread.variance / base.variance
+    return float(scipy.special.fdtrc(spread.freedom, base.freedom, ratio))
+
+
+def parts(spreads: tuple[Spread, Spread], runs: tuple[int, int]) -> list[tuple[float, float]]:
+    """Variances over seeds of a difference of two means, each estimate's part with its freedom.
+
+    One estimate that serves both sides is one part: s² (1/n₁ + 1/n₂), as in Student's t of two
+    samples.
+    """
+    ours, theirs = spreads
+    if ours is theirs:
+        return [(ours.variance * sum(1 / n for n in runs), ours.freedom)]
+    return [(side.variance / n, side.freedom) for side, n in zip(spreads, runs, strict=True)]

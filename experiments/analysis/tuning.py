@@ -1,0 +1,160 @@
+"""Rows at their best over a tuned field: chosen on one half of the sentences, scored on the other.
+
+A value that is chosen by the sentences that it is then scored on looks better than it is, the more
+so the more values there are. So the first, third, fifth, … sentence of the development set choose
+(`CHOOSING`), and the second, fourth, sixth, … score (`SCORING`). Both halves are scored from what
+each run has left of its sentences; nothing is trained or translated again. Perplexity is known of
+the whole set only.
+"""
+
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.analysis import significance
+from experiments.sweep import results
+from transformer_jax import config as config_lib
+from transformer_jax import errors
+from transformer_jax.evaluation import bleu, measures
+
+CHOOSING, SCORING = slice(0, None, 2), slice(1, None, 2)  # of the development sentences
+HALVES = (
+    "chosen on the odd sentences of the development set (the 1st, 3rd, …), scored on the even ones"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """A row with one value of the tuned field.
+
+    Attributes:
+      value: of the field.
+      row: with the runs.
+      counts: of the sentences that score, by seed.
+      chosen_by: the mean score on those that choose.
+      score: the mean score on those that score.
+      nats: the mean loss, a token, on the whole development set: ln PPL.
+    """
+
+    value: Any
+    row: results.Row
+    counts: Mapping[int, significance.Counts]
+    chosen_by: float
+    score: float
+    nats: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """A row over the grid.
+
+    Attributes:
+      tried: its values with results, the row's own first if it has any.
+      missing: values that have not failed, and of which no run has left its sentences.
+      is_at_edge: whether the best value is the lowest or highest of several.
+      add: the value to try next, if there is one beyond that edge.
+    """
+
+    tried: Sequence[Tried]
+    missing: Sequence[Any]
+    is_at_edge: bool
+    add: Any = None
+
+    @property
+    def best(self) -> Tried:
+        """The value that the sentences that choose like best."""
+        return max(self.tried, key=lambda each: each.chosen_by)
+
+    @property
+    def worst(self) -> Tried:
+        """The one that they like least."""
+        return min(self.tried, key=lambda each: each.chosen_by)
+
+
+def tune(sweep: results.Sweep, measure: str = bleu.MAIN) -> dict[str, Tuned]:
+    """Each row over the tuned field; without those of which no run has left its sentences."""
+    found: dict[str, Tuned] = {}
+    for field in sweep.tune:
+        for row in sweep.rows:
+            own = config_lib.get(sweep.config(row), field)
+            variants = {own: row, **row.tuned}
+            tried = [_tried(sweep, measure, *pair) for pair in variants.items()]
+            known = [each for each in tried if each]
+            scored = {each.value for each in known}
+            missing = [v for v, row in variants.items() if v not in scored and not row.failures]
+            if known:
+                whole = Tuned(known, missing, False)
+                best = whole.best.value
+                matters = whole.best.chosen_by > whole.worst.chosen_by
+                is_at_edge = matters and _at_edge([*variants], best)
+                add = beyond([*variants], best) if is_at_edge else None
+                if add is not None and not _is_allowed(sweep.config(row), field, add):
+                    add = None
+                found[row.name] = dataclasses.replace(whole, is_at_edge=is_at_edge, add=add)
+    return found
+
+
+def _tried(sweep: results.Sweep, measure: str, value: Any, row: results.Row) -> Tried | None:
+    counts = results.counts(sweep, row, measure)
+    if not counts:
+        return None
+    score = measures.MEASURES[measure].from_counts
+    chosen_by, scored = (
+        statistics.fmean(score(run[half].sum(0)) for run in counts.values())
+        for half in (CHOOSING, SCORING)
+    )
+    nats = statistics.fmean(math.log(ppl) for ppl in row.of("ppl"))
+    scoring = {seed: run[SCORING] for seed, run in counts.items()}
+    return Tried(value, row, scoring, chosen_by, scored, nats)
+
+
+def _at_edge(values: Sequence[Any], best: Any) -> bool:
+    """Whether the best of several numbers is their lowest or highest; names have no order."""
+    if len(values) < 2 or any(isinstance(value, str) for value in values):
+        return False
+    return best in (min(values), max(values))
+
+
+def beyond(values: Sequence[float], edge: float) -> float:
+    """The number that goes on beyond one end of others, by ratio or step, as they go.
+
+    They go by ratio where their ratios are more alike than their steps.
+    """
+    ordered = sorted(values, reverse=edge == min(values))
+    pairs = list(itertools.pairwise(ordered))
+    steps = [abs(later - earlier) for earlier, later in pairs]
+    last, step = ordered[-1], ordered[-1] - ordered[-2]
+    found = last + step
+    if min(values) > 0:
+        ratios = [max(pair) / min(pair) for pair in pairs]
+        if max(ratios) / min(ratios) <= max(steps) / min(steps):
+            found = last * last / ordered[-2]
+    return round(found) if isinstance(edge, int) else float(f"{found:.6g}")
+
+
+def _is_allowed(config: config_lib.Config, field: str, value: Any) -> bool:
+    """Whether the field can have the value."""
+    try:
+        config_lib.replace(config, {field: value})
+    except errors.UserError:
+        return False
+    return True
+
+
+def at_best(row: results.Row, tuned: Tuned | None) -> results.Row:
+    """A row at its best, with BLEU of the sentences that score in its results.
+
+    Without `tuned`, none of its runs has left its sentences: no BLEU stands in its results.
+    """
+    best = tuned.best.row if tuned else row
+    found: dict[int, Mapping[str, Any]] = {}
+    for seed, result in best.results.items():
+        scores = {}
+        if tuned:
+            score = bleu.from_counts(tuned.best.counts[seed].sum(0), bleu.MAIN)
+            scores = {bleu.MAIN: {**result["bleu"][bleu.MAIN], "score": score}}
+        found[seed] = {**result, "bleu": scores}
+    return dataclasses.replace(best, results=found)

@@ -1,0 +1,177 @@
+"""What came after the paper: other objectives and other families, under one recipe, in one table.
+
+  python -m experiments.families --config=configs/toy.py --workdir=runs/families
+  python -m experiments.families --config=configs/multi30k.py --workdir=runs/families \
+      --claim_seeds=3
+
+runs what has no result yet, then prints the table and what papers claim beside what these runs say.
+Rows that those claims compare have at least --claim_seeds runs each.
+
+Rows L keep one stack, or share the weights of two: at base's sizes, and a decoder alone also with
+as many layers as both of base's stacks. Rows E are models of whole texts, trained on hidden words,
+and what their weights then start. Rows O train on an objective for the first eighth of their steps
+and translate for the others. The last two have bytes instead of pieces, and both directions in one
+model.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from absl import flags
+
+from experiments.analysis import claims, family_claims, multilingual
+from experiments.reporting import answers_table
+from experiments.sweep import results, table
+from transformer_jax import config as config_lib
+from transformer_jax import errors, paper
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import corruption
+from transformer_jax.runs import starting_weights
+
+OBJECTIVES = {
+    "O span corruption": "span_corruption",
+    "O prefix": "prefix",
+    "O BERT-style": "bert_style",
+    "O MASS": "mass",
+    "O deshuffling": "deshuffling",
+}
+# Encoders alone, and ELMo. Rows "… pairs" go on from those, or from nothing, to tell a translation
+# from what looks like one; rows "… translator" to translate.
+ENCODERS: dict[str, dict[str, Any]] = {
+    "E BERT": {"model.architecture": "encoder", "train.objective": "bert"},
+    "E RoBERTa": {"model.architecture": "encoder", "train.objective": "roberta"},
+    "E DistilBERT": {"model.architecture": "encoder", "train.objective": "roberta"},
+    "E ELMo": {
+        "model.architecture": "elmo",
+        "model.position": "none",
+        "train.objective": "elmo",
+    },
+}
+NOTHING = "E nothing"
+LARGER = 2  # times BERT's batch is RoBERTa's, in as many times fewer steps
+# Times base's batch is that of who is asked for hidden words: as many words a step as base says.
+HIDDEN = round(1 / corruption.SHARE)
+PART = 8  # of the steps one in so many is the objective's
+VARIED = ("model.architecture", "train.objective", *multilingual.VARIED)
+# An objective leaves a longer plateau behind it, and the longer the higher the rate; the toy's own
+# recipe would end on it. Factors, for all rows.
+TOY = {"train.num_steps": 1.5, "train.warmup_steps": 2}
+
+
+def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """The rows for a configuration taken as base; the toy's have another recipe, all the same.
+
+    Raises:
+      UserError: the base has an objective, or is of another family.
+    """
+    for field in VARIED:
+        found, allowed = config_lib.get(base, field), paper.RECIPE[field][0]
+        if found != allowed:
+            raise errors.UserError(
+                f"the rows vary {field}: in base it should be {allowed}, not {found}"
+            )
+    factors = TOY if base.data.corpus == "toy" else {}
+    recipe = {field: round(by * config_lib.get(base, field)) for field, by in factors.items()}
+    steps = recipe.get("train.num_steps", base.train.num_steps) // PART
+    objectives = {
+        row: {"train.objective": kind, "train.objective_steps": steps}
+        for row, kind in OBJECTIVES.items()
+    }
+    multilingually = multilingual.rows_for(config_lib.replace(base, recipe))
+    rows = {
+        "base": {},
+        **_stacks(base.model.num_layers),
+        **objectives,
+        **_encoders(base, recipe),
+        **multilingually,
+    }
+    return {row: {**recipe, **changes} for row, changes in rows.items()}
+
+
+def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
+    """L: a decoder alone, which sees its source as it sees its target or as an encoder does."""
+    causal = {"model.architecture": "decoder"}
+    prefix = {**causal, "model.source_attention": "full"}
+    both = {"model.num_layers": 2 * num_layers}
+    return {
+        "L decoder causal": causal,
+        "L decoder source loss": {**causal, "train.source_loss": 1.0},
+        "L decoder causal 2N": {**causal, **both},
+        "L decoder prefix": prefix,
+        "L decoder prefix 2N": {**prefix, **both},
+        "L shared stacks": {"model.share_stacks": True},
+    }
+
+
+def _encoders(base: config_lib.Config, recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rows E; what reads two sentences has rows for both, and as many fewer of them."""
+    steps = recipe.get("train.num_steps", base.train.num_steps)
+    warmup = recipe.get("train.warmup_steps", base.train.warmup_steps)
+    both = {"data.target_length": base.data.source_length + base.data.target_length}
+    rows = {
+        name: {**changes, "train.objective_steps": steps, **both}
+        for name, changes in ENCODERS.items()
+    }
+    for name in ("E BERT", "E RoBERTa", "E DistilBERT"):
+        rows[name]["train.batch_tokens"] = HIDDEN * base.train.batch_tokens
+    rows["E RoBERTa"] |= {
+        "train.num_steps": steps // LARGER,
+        "train.objective_steps": steps // LARGER,
+        "train.warmup_steps": warmup // LARGER,
+        "train.batch_tokens": LARGER * HIDDEN * base.train.batch_tokens,
+    }
+    layers = base.model.num_layers
+    half = max(number for number in range(1, layers // 2 + 1) if not layers % number)
+    rows["E DistilBERT"] |= {
+        "model.num_layers": half,
+        "train.start_from": _weights("E BERT"),
+        "train.teacher_layers": layers,
+    }
+    judges = {
+        f"{name} pairs": {**changes, "train.start_from": _weights(name)}
+        for name, changes in rows.items()
+    }
+    judges |= {f"{NOTHING} pairs": {**rows["E BERT"], "train.start_from": ""}}
+    asked = {"train.objective": "matching", "train.objective_steps": steps}
+    budget = {
+        "train.num_steps": steps,
+        "train.warmup_steps": warmup,
+        "train.batch_tokens": base.train.batch_tokens,
+    }
+    judges = {
+        name: {**changes, **asked, **budget, "train.teacher_layers": 0}
+        for name, changes in judges.items()
+    }
+    translators = {
+        f"{name} translator": {"train.start_from": _weights(name)}
+        for name in ("E BERT", "E RoBERTa")
+    }
+    return {**rows, **judges, **translators}
+
+
+def _weights(row: str) -> str:
+    """Where the weights of a row's run of one's own seed lie, from one's own folder."""
+    return f"../../{results.slug(row)}/seed{starting_weights.SEED}"
+
+
+TABLE = table.Table(
+    "families",
+    "Objectives and families after the paper",
+    rows_for,
+    least_seeds=lambda row: flags.FLAGS.claim_seeds if row in family_claims.COMPARED else 1,
+    needed=family_claims.COMPARED,
+    sections=(
+        functools.partial(claims.section, stated=family_claims.CLAIMS, note=family_claims.NOTE),
+        multilingual.section,
+        answers_table.section,
+    ),
+)
+
+if __name__ == "__main__":
+    from experiments.running import runner  # whose flags are those of a command alone
+
+    flags.DEFINE_integer(
+        "claim_seeds", 1, "Least runs of each row that a published claim compares.", lower_bound=1
+    )
+    flags_lib.run(lambda: runner.main(TABLE))

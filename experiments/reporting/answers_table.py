@@ -1,0 +1,43 @@
+"""What models of whole texts are worth: hidden words, and which of two is the translation."""
+
+from experiments.sweep import results
+from experiments.sweep import table as table_lib
+from transformer_jax.data import objectives
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import whole_texts
+
+NOTE = (
+    "Rows that write no sentences: their PPL is of words hidden from them, the same for all rows, "
+    "in single sentences of both languages. ELMo's is of every word from one side, the mean of "
+    "both, and BERT's of words hidden in two sentences, since it reads no single one: neither "
+    "compares with the others'. Answers to “is this the translation of that?” are about held-out "
+    "pairs and as many that share their target, of about equal length and as many common words; "
+    "50% is chance. The interval is Wilson's, over the answers of all seeds."
+)
+
+
+def section(sweep: results.Sweep) -> table_lib.Section:
+    """Perplexity of hidden words and right answers, of the rows that write no sentences."""
+    lines = []
+    for row in sweep.rows:
+        if not row.results or any(row.of("bleu")):
+            continue
+        asks_words = objectives.KINDS[sweep.config(row).train.objective].words
+        ppl = tables.mean_and_deviation(row.of("ppl"), 2) if asks_words else ""
+        lines.append([row.name, ppl, *_answers(row)])
+    heads = ["row", "PPL, hidden words", "right answers", "95% interval", "answers"]
+    shown = [tables.Printed(heads, lines, "Models of whole texts")] if lines else []
+    return table_lib.Section(shown, [NOTE] if lines else [])
+
+
+def _answers(row: results.Row) -> list[str]:
+    """Of all seeds together; nothing where it was not asked."""
+    found = [result["accuracy"] for result in row.results.values() if "accuracy" in result]
+    if not found:
+        return [""] * 3
+    right, answers = (
+        round(sum(each["answers"] * each.get(factor, 1) for each in found))
+        for factor in ("share", "")
+    )
+    share, low, high, _ = whole_texts.accuracy(right, answers).values()
+    return [f"{100 * share:.1f}%", f"{100 * low:.1f}% to {100 * high:.1f}%", f"{answers:,}"]

@@ -1,0 +1,67 @@
+"""chrF beside BLEU: whether another measure says the same of a row."""
+
+from experiments.analysis import comparison, intervals, significance
+from experiments.reporting import translations
+from experiments.sweep import results
+from experiments.sweep import table as table_lib
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import chrf, measures
+
+NOTE = (
+    f"chrF (sacreBLEU's, {chrf.SIGNATURE}) counts n-grams of characters, and so takes a wrong "
+    "ending as half right. Its intervals and p, of approximate randomisation over "
+    "sentences, are made as BLEU's."
+)
+
+
+def counts(sweep: results.Sweep, row: results.Row) -> dict[int, significance.Counts]:
+    """What chrF sums over each run's sentences, by seed; empty unless all have left translations.
+
+    It is counted from them, or, where a sweep was published without them, read.
+    """
+    if kept := results.counts(sweep, row, measures.CHRF):
+        return kept
+    found: dict[int, significance.Counts] = {}
+    for seed in row.results:
+        run = translations.read(sweep, row, seed)
+        if not (run["hypotheses"] and run["references"]):
+            return {}
+        found[seed] = chrf.counts(run["hypotheses"], run["references"])
+    return found
+
+
+def section(compared: comparison.Comparison) -> table_lib.Section:
+    """Each row's chrF and its difference from base, beside BLEU's; nothing for other measures."""
+    sweep, gaps = compared.sweep, compared.gaps
+    name = measures.MEASURES[compared.table.measure].name
+    found = {row.name: counts(sweep, row) for row in sweep.rows} if gaps and name == "BLEU" else {}
+    lines, opposite = [], []
+    for row in sweep.rows:
+        ours, theirs = (found.get(each.name) for each in (row, results.reference(row, sweep)))
+        if not ours:
+            continue
+        mean = tables.mean_and_deviation([_score(run) for run in ours.values()], 2)
+        bleu = gaps.get(row.name)
+        if not (bleu and theirs):
+            lines.append([row.name, mean, *[""] * 4])
+            continue
+        gap = significance.difference(ours, theirs, measures.CHRF)
+        cells = [
+            cell
+            for each in (gap, bleu)
+            for cell in (intervals.written(each.mean, each.half), f"{each.p:.3f}")
+        ]
+        lines.append([row.name, mean, *cells])
+        if gap.excludes_0 and bleu.excludes_0 and gap.mean * bleu.mean < 0:
+            opposite.append(row.name)
+    if not any(line[2] for line in lines):
+        return table_lib.Section([])
+    heads = ["row", "chrF", "chrF: − base", "chrF: p", "BLEU: − base", "BLEU: p"]
+    notes = [NOTE]
+    if opposite:
+        notes.append(f"chrF and BLEU contradict each other on {', '.join(opposite)}.")
+    return table_lib.Section([tables.Printed(heads, lines, "chrF beside BLEU")], notes)
+
+
+def _score(run: significance.Counts) -> float:
+    return chrf.from_counts(run.sum(0))

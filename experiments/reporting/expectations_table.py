@@ -1,0 +1,37 @@
+"""What was expected of rows before they ran, beside what came."""
+
+from experiments.analysis import comparison, intervals
+from experiments.sweep import results
+from experiments.sweep import table as table_lib
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import measures
+
+HEADS = ["row", "why", "expected", "written", "came"]
+
+
+def section(compared: comparison.Comparison) -> table_lib.Section:
+    """The rows that something is said of; nothing where there are none."""
+    said = compared.sweep.said
+    lines = [
+        [
+            row.name,
+            said[row.name].get("why", ""),
+            said[row.name].get("expect", ""),
+            ", ".join(said[row.name][key] for key in ("date", "when") if key in said[row.name]),
+            _came(row, compared),
+        ]
+        for row in compared.sweep.rows
+        if row.name in said
+    ]
+    shown = [tables.Printed(HEADS, lines, "Expected, and what came")] if lines else []
+    return table_lib.Section(shown)
+
+
+def _came(row: results.Row, compared: comparison.Comparison) -> str:
+    """The difference from base, and whether it can be chance."""
+    gap = compared.gaps.get(row.name)
+    if gap is None:
+        return "" if row.results else "failed" if row.failures else "not run"
+    name = measures.MEASURES[compared.table.measure].name
+    sure = "" if gap.excludes_0 else ", which may be chance"
+    return f"{intervals.written(gap.mean, gap.half)} {name}{sure}"

@@ -1,0 +1,97 @@
+"""Table 4 beside the paper's, and what else of parses was counted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.analysis import comparison, intervals
+from experiments.reporting import comparison_table, latex, sensitivity_table, verdict_words
+from experiments.sweep import results
+from experiments.sweep import table as table_lib
+from transformer_jax import paper
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import measures
+
+_KINDS = ("f1", "recall", "precision", "exact", "crossing", "tagging", "malformed")
+_NOTES = (
+    "The paper's rows are its Table 4: F1 on section 23 of the Wall Street Journal. Ours are on "
+    "the test set of the corpus named, and compare with each other only.",
+    "F1: labelled brackets as EVALB counts them by COLLINS.prm, over all sentences, malformed "
+    "trees as they were repaired. exact: sentences with all brackets right; crossing: brackets a "
+    "sentence that cross one of the treebank's; tagging: words with the right part of speech, "
+    "where trees have them; malformed: trees in need of repair. All but crossing in percent. "
+    "± after a value: standard deviation over seeds; after a difference: half of its 95% interval, "
+    "over sentences and, where both rows have several, seeds.",
+)
+
+
+def document(compared: comparison.Comparison) -> table_lib.Document:
+    """The paper's table with our rows, then ours on the development set, and by length."""
+    sweep = compared.sweep
+    done = [row for row in sweep.rows if row.results]
+    whole, ours = _table(sweep), _ours(compared)
+    tuned = sensitivity_table.section(compared)
+    shown = [ours, _by_length(done), *tuned.shown, whole] if done else [whole]
+    return table_lib.Document(
+        shown=shown,
+        on_page=shown,
+        notes=[
+            *_NOTES[:-1],
+            _NOTES[-1] + verdict_words.noise(compared),
+            *tuned.notes,
+            *results.shortfalls(sweep),
+        ],
+        csv=tables.csv_of(ours.heads, ours.lines),
+        latex=latex.plain(whole),
+    )
+
+
+def _table(sweep: results.Sweep) -> tables.Printed:
+    """The paper's whole table, and ours in its form, where the test set was scored."""
+    lines = [[row.name, row.training, f"{row.f1:.1f}"] for row in paper.TABLE4]
+    for row in sweep.rows:
+        tests = [result["test"] for result in row.results.values() if "test" in result]
+        if tests:
+            score = tables.mean_and_deviation([each["parses"]["f1"] for each in tests], 2)
+            lines.append([f"ours: {row.name}", f"{sweep.base.data.corpus} only", score])
+            if "data.parsed" in row.overrides:
+                lines[-1][1] = "semi-supervised"
+    return tables.Printed(["parser", "training", "F1"], lines, "Test sets")
+
+
+def _ours(compared: comparison.Comparison) -> tables.Printed:
+    """Our rows on the development set, a line each."""
+    lines = []
+    for row in compared.sweep.rows:
+        if row.results:
+            parses, gap = row.of("parses"), compared.gaps.get(row.name)
+            score, *others = (_mean(parses, kind) for kind in _KINDS)
+            written = intervals.written(gap.mean, gap.half) if gap else ""
+            sizes = [f"{row.of('params')[0] / 1e6:.3g}", str(len(row.results))]
+            ppl = tables.mean_and_deviation(row.of("ppl"), 3)
+            values = comparison_table.changed(row, compared.sweep.rows[0])
+            lines.append([row.name, values, ppl, score, written, *others, *sizes])
+    heads = ["row", "values", "PPL", measures.MEASURES[measures.F1].name]
+    heads += [f"− {compared.sweep.rows[0].name}", *_KINDS[1:], "params ×10⁶", "seeds"]
+    return tables.Printed(heads, lines, "Development set")
+
+
+def _mean(parses: Sequence[Mapping[str, Any]], kind: str) -> str:
+    values = [each[kind] for each in parses]
+    return "" if None in values else tables.mean_and_deviation(values, 2)
+
+
+def _by_length(rows: Sequence[results.Row]) -> tables.Printed:
+    """Mean F1 by words of the sentence."""
+    buckets = rows[0].of("parses")[0]["by_length"]
+    lines = [
+        [
+            row.name,
+            *(
+                tables.mean_and_deviation([bucket["f1"] for bucket in runs], 2)
+                for runs in zip(*(each["by_length"] for each in row.of("parses")), strict=True)
+            ),
+        ]
+        for row in rows
+    ]
+    heads = [f"F1, {bucket['words']} words ({bucket['sentences']})" for bucket in buckets]
+    return tables.Printed(["row", *heads], lines, "By length")

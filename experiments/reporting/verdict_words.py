@@ -1,0 +1,52 @@
+"""Verdicts in a table's cells, and the noise floor in its notes."""
+
+from collections.abc import Mapping
+
+from experiments.analysis import comparison, significance
+
+
+def judged(
+    row: str,
+    theirs: float | None,
+    gaps: Mapping[str, significance.Difference],
+    found: Mapping[str, significance.Judgement],
+) -> str:
+    """What a row's difference says of the paper's, and if nothing what would have been seen."""
+    if theirs is None or row not in found:
+        return ""
+    gap, judgement = gaps[row], found[row]
+    word, level = judgement.word, judgement.level
+    if word != significance.UNDECIDED or not gap.over_seeds:
+        return word
+    is_tie = abs(theirs) < significance.SMALL
+    needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
+    return f"{word} ({gap.shows(level):.1f}; {needed or '–'})"
+
+
+def noise(compared: comparison.Comparison) -> str:
+    """What the noise floor is, and which rows have none of it, in words; "" without one."""
+    sweep, floor = compared.sweep, compared.floor
+    if not sweep.noise_floor:
+        return ""
+    name, runs = sweep.rows[0].name, len(sweep.rows[0].results)
+    if floor is None and runs >= sweep.noise_floor:
+        return f" Noise floor: none, since runs of {name} have left no counts of sentences."
+    if floor is None:
+        return f" Noise floor: none yet, {name} has {runs} of {sweep.noise_floor} runs."
+    whole = f"{floor.pooled.variance**0.5:.2f}"
+    pool = "" if len(floor.rows) == 1 else f", pooled with {', '.join(floor.rows[1:])} {whole}"
+    said = (
+        f" Noise floor: over {runs} seeds {name} deviates by {floor.own:.2f}{pool}, with "
+        f"{floor.pooled.freedom} degrees of freedom. It stands for the seeds of all rows, also in "
+        "the interval of one that has a single seed"
+    )
+    if not floor.apart:
+        return f"{said}."
+    apart = ", ".join(
+        f"{row} ({spread.variance**0.5:.2f}, p = {floor.chances[row]:.2g})"
+        for row, spread in floor.apart.items()
+    )
+    return (
+        f"{said}, but not of those whose own deviation is clearly larger (F test, one-sided, "
+        f"Holm): {apart}; these have their own."
+    )

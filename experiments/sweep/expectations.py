@@ -1,0 +1,79 @@
+"""Why each row of a sweep is there and what it is expected to show, as written before it ran."""
+
+import contextlib
+import dataclasses
+import datetime
+import pathlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from experiments.sweep import results
+from transformer_jax import errors
+
+BEFORE, AFTER = "before its runs", "after a run of it"
+_LEFT = ("result.json", "failure.json", "metrics.jsonl")  # by a run
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """Of rows by name: why they are there, and what is expected of them."""
+
+    why: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    expect: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def of(self, row: str) -> dict[str, str]:
+        """Both, as they are recorded; "" where nothing is said."""
+        return {"why": self.why.get(row, ""), "expect": self.expect.get(row, "")}
+
+
+def read(path: pathlib.Path, described: Mapping[str, Any]) -> Texts:
+    """The WHY and EXPECT that a sweep's file defines, names of rows and texts; it may have neither.
+
+    Raises:
+      UserError: one of them is no mapping of texts.
+    """
+    found = {name: described.get(name, {}) for name in ("WHY", "EXPECT")}
+    for name, texts in found.items():
+        if not isinstance(texts, Mapping) or not all(
+            isinstance(part, str) for pair in texts.items() for part in pair
+        ):
+            raise errors.UserError(
+                f'--sweep={path}: {name} should have names of rows and texts: {{"slow": "…"}}'
+            )
+    return Texts(found["WHY"], found["EXPECT"])
+
+
+def recorded(
+    texts: Texts, rows: Collection[str], workdir: pathlib.Path, today: datetime.date
+) -> dict[str, dict[str, str]]:
+    """What sweep.json says of each row that something is said of, with the day and the order.
+
+    A text that stands there already keeps its day; one that is new or has changed, or whose
+    sweep.json is damaged, says whether the row had been run by then.
+
+    Raises:
+      UserError: something is said of a row that is not there.
+    """
+    for name in {**texts.why, **texts.expect}:
+        if name not in rows:
+            raise errors.UserError(
+                f"WHY or EXPECT names the row {name!r}; there are {', '.join(map(repr, rows))}"
+            )
+    known = {}
+    if (workdir / "sweep.json").exists():
+        with contextlib.suppress(errors.UserError):  # a damaged one is written anew
+            known = results.read_record(workdir).get("said", {})
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        own = texts.of(row)
+        if not any(own.values()):
+            continue
+        old = known.get(row, {})
+        if own.items() <= old.items():
+            found[row] = dict(old)
+            continue
+        # Also runs that failed, are not done, or were set aside.
+        runs = (workdir / results.slug(row)).glob("seed*/*.json*")
+        has_run = any(path.name in _LEFT for path in runs)
+        found[row] = {**own, "date": today.isoformat(), "when": AFTER if has_run else BEFORE}
+    return found

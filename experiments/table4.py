@@ -1,0 +1,76 @@
+"""Table 4 of the paper: the same Transformer as a parser, beside what it is compared with there.
+
+  python -m experiments.table4 --config=configs/toy_parsing.py --workdir=runs/parsing
+  python -m experiments.table4 --config=configs/wsj.py --workdir=runs/wsj --dry_run
+
+runs what has no result yet, then prints it beside the paper's whole table. Rows without positions,
+of another depth, and recurrent with and without attention, as Vinyals et al. had it, say what the
+Transformer's parts are worth here. With --parsed=PATHS, trees that a first model wrote for other
+text (transformer_jax.parse), there is a row that also learns from them, for as many steps.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+from absl import flags
+
+from experiments.reporting import table4_page
+from experiments.sweep import table
+from transformer_jax import config as config_lib
+from transformer_jax import errors, paper
+from transformer_jax import flags as flags_lib
+from transformer_jax.evaluation import measures
+
+_CORPORA = ("trees", "toy_parsing")
+_RECURRENT = {"model.architecture": "lstm", "model.position": "none"}
+# Differences from the paper's parser; depths are scaled to a base of another one.
+ROWS: dict[str, dict[str, Any]] = {
+    "Transformer": {},
+    "no positions": {"model.position": "none"},
+    "N=2": {"model.num_layers": 2},
+    "N=6": {"model.num_layers": 6},
+    "recurrent with attention": {**_RECURRENT, "model.recurrent_attention": "additive"},
+    "recurrent without attention": _RECURRENT,
+}
+
+
+def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, Any]]:
+    """The rows for a base of any depth, and for further trees to train on, if there are any.
+
+    Raises:
+      UserError: the base does not parse, or its depth cannot be scaled.
+    """
+    if base.data.corpus not in _CORPORA:
+        raise errors.UserError(
+            f"Table 4 is of parsers: give a base with data.corpus={' or '.join(_CORPORA)}, such as "
+            "configs/toy_parsing.py"
+        )
+    rows = {row: dict(changes) for row, changes in ROWS.items()}
+    for row, changes in rows.items():
+        if depth := changes.get("model.num_layers"):
+            exact = Fraction(depth * base.model.num_layers, paper.PARSING_LAYERS)
+            if exact.denominator != 1:
+                raise errors.UserError(
+                    f"row {row!r} cannot be scaled: model.num_layers would be {float(exact):g}, "
+                    f"since this base has {base.model.num_layers} where the paper's has "
+                    f"{paper.PARSING_LAYERS}"
+                )
+            changes["model.num_layers"] = int(exact)
+    return {**rows, **({"semi-supervised": {"data.parsed": parsed}} if parsed else {})}
+
+
+TABLE = table.Table(
+    "table4",
+    "Table 4",
+    lambda base: rows_for(base, flags.FLAGS.parsed),
+    measure=measures.F1,
+    document=table4_page.document,
+)
+
+if __name__ == "__main__":
+    from experiments.running import runner  # whose flags are those of a command alone
+
+    flags.DEFINE_string(
+        "parsed", "", "Trees that a model wrote, for the semi-supervised row: paths."
+    )
+    flags_lib.run(lambda: runner.main(TABLE))

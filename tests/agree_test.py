@@ -1,0 +1,108 @@
+"""What two sweeps agree on, against scipy and against counting by hand."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from experiments import agree, table3
+from experiments.analysis import agreement
+from experiments.sweep import results
+from tests import sweeps
+from transformer_jax import errors
+from transformer_jax.evaluation import bleu, measures
+
+ROWS = ["base", "A h=1", "C N=2", "D P_drop=0.0", "D eps_ls=0.2"]
+
+
+def counted(right, seeds=2, sentences=40):
+    """Counts of runs that have a share of their words right."""
+    random = np.random.default_rng(round(1000 * right))
+    found = {}
+    for seed in range(seeds):
+        kept = random.binomial(12, right, size=sentences)
+        ngrams = [np.maximum(kept - n, 0) for n in range(4)]
+        totals = [np.full(sentences, 12 - n) for n in range(4)]
+        words = np.full(sentences, 12)
+        found[seed] = np.stack([words, words, *ngrams, *totals], axis=1).astype(np.int32)
+    return found
+
+
+def mean_score(runs):
+    score = measures.MEASURES[bleu.MAIN].from_counts
+    return np.mean([score(run.sum(0)) for run in runs.values()])
+
+
+def test_orders_are_compared_as_scipy_and_hand_counts_do():
+    shares = {"base": (0.6, 0.7), "a": (0.5, 0.75), "b": (0.55, 0.5), "c": (0.8, 0.9)}
+    sides = [{name: counted(each[i]) for name, each in shares.items()} for i in (0, 1)]
+    references = dict.fromkeys("abc", "base")
+    found = agreement.agreement(sides, references, (bleu.MAIN, bleu.MAIN))
+    ours, theirs = ([mean_score(runs) for runs in side.values()] for side in sides)
+    assert found.tau.value == pytest.approx(scipy.stats.kendalltau(ours, theirs)[0])
+    pairs = [(i, j) for i, j in itertools.combinations(range(4), 2)]
+    alike = [(ours[i] > ours[j]) == (theirs[i] > theirs[j]) for i, j in pairs]
+    assert found.pairs.value == np.mean(alike)
+    assert found.signs.value == pytest.approx(2 / 3)  # a turns
+    assert found.num_pairs == len(pairs)
+    for each in (found.tau, found.pairs, found.signs):
+        assert each.low <= each.value <= each.high
+
+
+def test_noise_widens_the_interval():
+    def tau(sentences):
+        shares = {"x": 0.5, "y": 0.55, "z": 0.6}
+        side = {name: counted(share, 2, sentences) for name, share in shares.items()}
+        references = {"y": "x", "z": "x"}
+        return agreement.agreement([side, side], references, (bleu.MAIN, bleu.MAIN)).tau
+
+    few, many = tau(10), tau(2000)
+    assert (many.low, many.value, many.high) == (1, 1, 1)
+    assert few.high - few.low > 0.5
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("agree") / "small"
+    rows = table3.rows_for(sweeps.base())
+    sweeps.make(workdir, sweeps.Made({row: rows[row] for row in (*ROWS, "E")}), missing=["E"])
+    return workdir
+
+
+def test_a_sweep_agrees_with_itself(made):
+    table, notes = agree.agree(made, made)
+    assert [line[0] for line in table.lines] == ROWS[1:]
+    assert {line[3].split(",")[0] for line in table.lines} == {agree.SAME}
+    assert notes[0].startswith("Decision accuracy over 4 rows against base: 100% ")
+    assert notes[1].startswith("Kendall's tau-b between both orders: 1.00 ")
+    assert notes[2] == "Turned: none; both intervals exclude 0: none."
+
+
+def test_a_row_that_turns_is_named(made, tmp_path):
+    other = shutil.copytree(made, tmp_path / "large")
+    row = "D eps_ls=0.2"  # of the made-up rows, a good one
+    for seed in range(2):
+        path = results.cell_folder(other, row, seed) / "bleu_counts.json"
+        counts = json.loads(path.read_bytes())[bleu.MAIN]
+        worse = [[*line[:2], 1, 0, 0, 0, *line[6:]] for line in counts]
+        path.write_text(json.dumps({bleu.MAIN: worse}))
+    shutil.rmtree(results.cell_folder(other, "A h=1", 0).parent)
+    table, notes = agree.agree(made, other)
+    lines = {line[0]: line[3] for line in table.lines}
+    assert "A h=1" not in lines
+    assert {name for name, said in lines.items() if said.startswith(agree.TURNED)} == {row}
+    assert notes[2] == f"Turned: {row}; both intervals exclude 0: {row}."
+    assert lines[row] == agree.TURNED
+
+
+def test_sweeps_of_two_tables_or_of_no_shared_row_are_refused(made, tmp_path):
+    rows = {"base": {}, "other": {"train.warmup_steps": 3}}
+    sweeps.make(tmp_path / "a", sweeps.Made(rows, table="mine"))
+    with pytest.raises(errors.UserError, match="give two sweeps of one table"):
+        agree.agree(made, tmp_path / "a")
+    sweeps.make(tmp_path / "b", sweeps.Made(rows))
+    with pytest.raises(errors.UserError, match="share no row that both compare with base"):
+        agree.agree(made, tmp_path / "b")

@@ -1,0 +1,42 @@
+"""chrF against sacreBLEU's."""
+
+import hypothesis
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import strategies
+
+from transformer_jax.evaluation import chrf
+
+TEXTS = strategies.text("aab ßü𝄞\u3000.", max_size=14)
+PAIRS = strategies.lists(strategies.tuples(TEXTS, TEXTS), min_size=1, max_size=5)
+
+
+@hypothesis.given(PAIRS)
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_a_corpus_and_its_sentences_score_as_sacrebleu_has_it(pairs):
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    counts = chrf.counts(hypotheses, references)
+    expected = sacrebleu.corpus_chrf(hypotheses, [references]).score
+    assert chrf.from_counts(counts.sum(0)) == pytest.approx(expected)
+    for own, (said, reference) in zip(counts, pairs, strict=True):
+        expected = sacrebleu.sentence_chrf(said, [reference]).score
+        assert chrf.from_counts(own) == pytest.approx(expected)
+
+
+def test_the_signature_is_sacrebleus():
+    metric = sacrebleu.CHRF()
+    metric.corpus_score(["a"], [["b"]])
+    assert str(metric.get_signature()).startswith(chrf.SIGNATURE + "|version")
+
+
+def test_sides_of_different_length_are_refused():
+    with pytest.raises(ValueError, match="2 hypotheses, but 1 references"):
+        chrf.counts(["a", "b"], ["a"])
+
+
+def test_a_perfect_translation_has_100_and_nothing_has_0():
+    texts = ["Der Hund sieht die Katze.", "Heute nicht."]
+    assert chrf.from_counts(chrf.counts(texts, texts).sum(0)) == 100
+    assert chrf.from_counts(chrf.counts(["", ""], texts).sum(0)) == 0
+    assert np.all(chrf.counts(["", ""], ["", ""]) == 0)

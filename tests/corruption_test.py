@@ -1,0 +1,113 @@
+"""What is done to texts, against published examples and against all that could have been drawn."""
+
+import collections
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from transformer_jax.data import corruption, tokenizer
+
+THANKS = "Thank you for inviting me to your party last week".split()  # figure 2 of T5's paper
+
+
+def runs(mask):
+    """How many runs of true elements a mask has."""
+    return sum(key for key, _ in itertools.groupby(mask))
+
+
+def test_the_worked_example_of_t5():
+    corrupted = np.isin(THANKS, ["for", "inviting", "last"])
+    words = [*THANKS, "<X>", "<Y>", "<Z>"]
+    text = np.arange(len(THANKS))
+    source, target = (
+        " ".join(words[i] for i in side)
+        for side in corruption.with_sentinels(text, corrupted, len(THANKS))
+    )
+    assert source == "Thank you <X> me to your party <Y> week"
+    assert target == "<X> for inviting <Y> last <Z>"
+
+
+def test_as_many_tokens_and_spans_as_t5_says():
+    # T5 fills 512 positions of input from 568 tokens, which leaves 114 positions of targets.
+    chosen, spans = corruption.number_chosen(568), corruption.number_of_spans(568)
+    assert 568 - chosen + spans + 1 == 512
+    assert chosen + spans + 1 == 114
+    rng = np.random.default_rng(0)
+    for length in range(3, 700):
+        mask = corruption.random_spans(length, rng)
+        tokens = min(max(int(np.round(0.15 * length)), 1), length - 1)
+        assert (mask.size, mask.sum()) == (length, tokens)
+        assert runs(mask) == max(int(np.round(tokens / 3)), 1)
+
+
+def t5s_mask(length, rng):
+    """As T5's code and Hugging Face's collator draw it: kept and corrupted segments in turn."""
+    noise = corruption.number_chosen(length)
+    spans = corruption.number_of_spans(length)
+
+    def segments(number):
+        bars = rng.permutation([1] * (spans - 1) + [0] * (number - spans))
+        return [len(list(group)) for _, group in itertools.groupby([0, *np.cumsum(bars)])]
+
+    found = []
+    for kept, corrupted in zip(segments(length - noise), segments(noise), strict=True):
+        found += [False] * kept + [True] * corrupted
+    return tuple(found)
+
+
+@pytest.mark.parametrize("length", [3, 9, 32])
+def test_every_mask_of_the_right_numbers_is_equally_likely(length):
+    chosen, spans = corruption.number_chosen(length), corruption.number_of_spans(length)
+    possible = []
+    for places in itertools.combinations(range(length), chosen):
+        mask = np.isin(np.arange(length), places)
+        if runs(mask) == spans:
+            possible.append(tuple(mask.tolist()))
+    rng = np.random.default_rng(0)
+    drawn = collections.Counter(
+        tuple(corruption.random_spans(length, rng).tolist()) for _ in range(10 * len(possible))
+    )
+    assert set(drawn) <= set(possible)
+    counts = [drawn[mask] for mask in possible]
+    assert scipy.stats.chisquare(counts).pvalue > 0.01
+    # T5's are among them: those that begin with a kept token and end with a corrupted one.
+    theirs = {mask for mask in possible if mask[-1] and not mask[0]}
+    assert {t5s_mask(length, rng) for _ in range(20 * len(theirs))} == theirs
+
+
+def test_words_and_halves_are_drawn_evenly():
+    rng = np.random.default_rng(0)
+    words = np.sum([corruption.random_words(20, rng) for _ in range(2000)], axis=0)
+    assert words.sum() == 2000 * 3
+    assert scipy.stats.chisquare(words).pvalue > 0.01
+    halves = collections.Counter(tuple(corruption.half_a_text(9, rng)) for _ in range(2000))
+    assert all(sum(mask) == 4 and runs(mask) == 1 for mask in halves)
+    assert len(halves) == 6
+    assert scipy.stats.chisquare(list(halves.values())).pvalue > 0.01
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.1), (0.9, 0.1)])
+def test_hidden_replaced_and_kept_words_have_their_shares(shares):
+    size, mask_id, word = 300, 300, 7
+    rng = np.random.default_rng(0)
+    text = np.full(20_000, word)
+    chosen = corruption.random_words(len(text), rng)
+    found = corruption.masked(text, chosen, shares, mask_id, size, rng)
+    assert (found[~chosen] == word).all()
+    hidden = int((found[chosen] == mask_id).sum())
+    others = found[chosen & (found != mask_id) & (found != word)]
+    for number, share in ((hidden, shares[0]), (len(others), shares[1])):
+        low, high = scipy.stats.binom.interval(0.999, int(chosen.sum()), share)
+        assert low <= number <= high
+    unchanged = int((found[chosen] == word).sum())
+    assert unchanged <= 3 if sum(shares) == 1 else unchanged > 200  # drawn, it may be the word
+    # Any word is as likely as another, and none is special.
+    assert others.min() > tokenizer.UNK
+    assert others.max() < size
+    evenly: Any = scipy.stats.ks_1samp(
+        others + rng.random(len(others)), scipy.stats.uniform(4, size - 4).cdf
+    )
+    assert evenly.pvalue > 0.01

@@ -1,0 +1,187 @@
+"""The decoder alone, against equations of one sequence, and what its loss counts."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import reference_test
+from transformer_jax import config as config_lib
+from transformer_jax import models, sequences
+from transformer_jax.data import batching
+from transformer_jax.distributed import sharding
+from transformer_jax.training import losses
+from transformer_jax.training import step as step_lib
+
+VOCABULARY = 40
+SOURCE, TARGET = [5, 9, 31, 7, 22], [12, 8, 33]
+KINDS = ("causal", "full")
+both = jax.jit(models.outputs_of_both, static_argnums=0)
+
+
+@pytest.fixture
+def make_model(make_config):
+    def make(changes):
+        config = make_config({"model.num_layers": 2, "model.architecture": "decoder", **changes})
+        model = models.build(config.model, VOCABULARY)
+        return model, parameters(model)
+
+    return make
+
+
+@functools.cache
+def parameters(model):
+    init = jax.jit(lambda key: nn.unbox(models.init(model, key)))
+    noise = iter(jax.random.split(jax.random.key(2), 1000))
+    return jax.tree.map(
+        lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), init(jax.random.key(0))
+    )
+
+
+def batch_of(source, target):
+    return jax.tree.map(jnp.asarray, batching.fill([[(source, target)]], 8, 6))
+
+
+def outputs(model, params, source=tuple(SOURCE), target=tuple(TARGET)):
+    """Of the source's real positions, its EOS included, and of the target's."""
+    found = both(model, params, batch_of(source, target))
+    return tuple(
+        np.asarray(x)[0, : len(side) + 1] for x, side in zip(found, (source, target), strict=True)
+    )
+
+
+def one_sequence(reference, source, target, full):
+    """Section 3 of the paper without its encoder, for source, EOS, BOS and target in a row."""
+    x = reference.embed([*source, 2, 1, *target])
+    prefix = len(source) + 1 if full else 0
+    for n in range(reference.config.num_layers):
+        p = reference.params[f"decoder_{n}"]
+        y = reference.attention(x, x, p["self_attention"], True, reference.config.window, prefix)
+        x = reference.add(x, y, p["self_attention_residual"])
+        y = reference.feed_forward(x, p["feed_forward"])
+        x = reference.add(x, y, p["feed_forward_residual"])
+    return x
+
+
+@pytest.mark.parametrize(("kind", "window"), [("causal", 0), ("full", 0), ("causal", 2)])
+def test_is_the_equations_of_one_sequence(make_model, kind, window):
+    model, params = make_model({"model.source_attention": kind, "model.window": window})
+    exact = jax.tree.map(lambda x: np.array(x, np.float64), params["params"])
+    reference = reference_test.Reference(exact, model.config, reference_test.ALL)
+    expected = one_sequence(reference, SOURCE, TARGET, kind == "full")
+    found = np.concatenate(outputs(model, params))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_sees_no_target_and_if_full_all_of_itself(make_model, kind):
+    model, params = make_model({"model.source_attention": kind})
+    before, _ = outputs(model, params)
+    other_target, _ = outputs(model, params, target=(3, 3, 3))
+    np.testing.assert_array_equal(before, other_target)
+    other_end, _ = outputs(model, params, source=(*SOURCE[:-1], 3))
+    changed = np.abs(before - other_end).max(axis=1) > 1e-3
+    first = 0 if kind == "full" else len(SOURCE) - 1
+    assert changed.tolist() == [place >= first for place in range(len(SOURCE) + 1)]
+
+
+def test_a_window_counts_from_the_target_back_into_the_source(make_model):
+    model, params = make_model({"model.window": 1, "model.num_layers": 1})
+    _, before = outputs(model, params)
+    _, after = outputs(model, params, source=(3, 3, 3, 3, 3))
+    # BOS stands beside EOS, which every source ends in, and two places from the last word.
+    np.testing.assert_array_equal(before, after)
+    wider, params = make_model({"model.window": 2, "model.num_layers": 1})
+    _, before = outputs(wider, params)
+    _, after = outputs(wider, params, source=(3, 3, 3, 3, 3))
+    changed = np.abs(before - after).max(axis=1) > 1e-3
+    assert changed.tolist() == [True, False, False, False]
+
+
+def test_what_follows_is_the_next_token_of_the_same_sentence():
+    rng = np.random.default_rng(0)
+    pairs = [(rng.integers(4, VOCABULARY, n).tolist(), [9]) for n in (3, 1, 4)]
+    rows = batching.fill([pairs, []], 14, 6).source
+    labels, segments = losses.following(sequences.Sequences(*map(jnp.asarray, rows)))
+    counted = []
+    for row, place in zip(*np.nonzero(np.asarray(segments)), strict=True):
+        assert segments[row, place] == rows.segments[row, place]
+        counted.append(int(labels[row, place]))
+    # All but each sentence's first token, and its EOS.
+    assert counted == [token for source, _ in pairs for token in [*source[1:], 2]]
+
+
+def test_the_source_counts_by_its_weight(make_config):
+    weight, eps = 0.3, 0.1
+    config = make_config(
+        {
+            "model.architecture": "decoder",
+            "model.num_layers": 1,
+            "model.dropout_rate": 0.0,
+            "train.source_loss": weight,
+            "train.label_smoothing": eps,
+            "train.accumulation_steps": 2,
+            "train.batch_tokens": 2 * 9,
+            "data.source_length": 12,
+            "data.target_length": 9,
+            "data.vocab_size": VOCABULARY,
+        }
+    )
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+    model = models.build(config.model, VOCABULARY)
+    pairs = [[(SOURCE, TARGET), ([7, 7, 8], [4, 5])], [([6], [9, 9, 4])]]
+    batch = sharding.put(batching.fill(pairs, 12, 9), mesh)
+    state = step_lib.init_state(model, config, mesh)
+
+    def mean_loss(params, weight, eps):
+        """Over all pairs, each by itself: of target tokens, and of source tokens by weight."""
+        nats, counted = 0.0, 0.0
+        for source, target in (pair for row in pairs for pair in row):
+            example = jax.tree.map(jnp.asarray, batching.fill([[(source, target)]], 6, 4))
+            for x, labels, share in zip(
+                models.outputs_of_both(model, params, example),
+                ([*source[1:], 2], [*target, 2]),
+                (weight, 1.0),
+                strict=True,
+            ):
+                log_p = jax.nn.log_softmax(x[0] @ params["params"]["embedding"].T)
+                for place, label in enumerate(labels):
+                    nats -= share * ((1 - eps) * log_p[place, label] + eps * log_p[place].mean())
+                    counted += share
+        return nats / counted
+
+    measure = jax.jit(jax.value_and_grad(mean_loss))
+    _, gradient = measure(state.params, weight, eps)
+    true_loss, _ = measure(state.params, 0.0, 0.0)
+    norm = np.sqrt(sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(gradient)))
+    hyper = step_lib.hyperparameters(config)
+    _, found = step_lib.make_step(model, config, mesh)(state, batch, hyper, jax.random.key(0))
+    np.testing.assert_allclose(found.gradient_norm, norm, rtol=1e-4)
+    # What is shown is of the target alone.
+    np.testing.assert_allclose(found.true_loss, true_loss, rtol=1e-5)
+    assert found.tokens == sum(len(target) + 1 for row in pairs for _, target in row)
+
+
+def test_shared_stacks_are_stacks_with_equal_weights(make_config):
+    shared = make_config({"model.share_stacks": True})
+    apart = config_lib.replace(shared, {"model.share_stacks": False})
+    model, other = (models.build(config.model, VOCABULARY) for config in (shared, apart))
+    params = parameters(model)["params"]
+    sizes = [sum(x.size for x in jax.tree.leaves(tree)) for tree in (params, parameters(other))]
+    copies = dict(params)
+    for n in range(shared.model.num_layers):
+        of_decoder = params[f"decoder_{n}"]
+        copies[f"encoder_{n}"] = {
+            name.removeprefix("self_"): part
+            for name, part in of_decoder.items()
+            if "cross" not in name
+        }
+        sizes[0] += sum(x.size for x in jax.tree.leaves(copies[f"encoder_{n}"]))
+    assert sizes[0] == sizes[1]
+    batch = batch_of(SOURCE, TARGET)
+    found = jax.jit(models.logits, static_argnums=0)(model, {"params": params}, batch)
+    expected = jax.jit(models.logits, static_argnums=0)(other, {"params": copies}, batch)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

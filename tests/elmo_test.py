@@ -1,0 +1,73 @@
+"""Laws of ELMo: each direction knows its own side of a word alone, however texts are packed."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import encoder_test
+from transformer_jax import models
+from transformer_jax.models import interface
+
+TEXTS = encoder_test.TEXTS
+LENGTH = 24
+
+
+@pytest.fixture
+def run(make_config):
+    """Outputs of packed texts, read forwards and read backwards, and the parameters."""
+    config = make_config({"model.architecture": "elmo", "model.position": "none"})
+    model = models.build(config.model, encoder_test.VOCABULARY)
+    params = jax.jit(lambda key: nn.unbox(models.init(model, key)))(jax.random.key(1))
+    params["params"]["mixture"] = jnp.array([0.5, -0.3, 0.2])
+    assert not isinstance(model, interface.Decoder)
+    outputs = jax.jit(models.outputs, static_argnums=0)
+
+    def outputs_of(rows, length=LENGTH):
+        batch = encoder_test.batch_of(rows, length)
+        return np.asarray(outputs(model, params, batch)).reshape(len(rows), 2, length, -1)
+
+    return outputs_of
+
+
+def test_each_direction_sees_the_words_on_its_side_and_not_the_word_itself(run):
+    before = run([TEXTS])[0]
+    start, words = len(TEXTS[0]), len(TEXTS[1])
+    for place in range(1, words):
+        changed = list(TEXTS[1])
+        changed[place] = 3
+        after = run([[TEXTS[0], changed, *TEXTS[2:]]])[0]
+        moved = np.abs(after - before).max(axis=-1)
+        own = moved[:, start : start + words].copy()
+        moved[:, start : start + words] = 0
+        assert not moved.any(), "another text, or padding, knows of it"
+        forwards, backwards = own
+        assert not forwards[1 : place + 1].any()
+        assert (forwards[place + 1 :] > 1e-6).all()
+        assert not backwards[place:].any()
+        assert (backwards[1:place] > 1e-6).all()
+        assert own[:, 0].min() > 1e-6  # of the whole text
+
+
+def test_packing_and_padding_change_no_texts_outputs(run):
+    packed = run([TEXTS])[0]
+    start = 0
+    for tokens in TEXTS:
+        alone = run([[tokens]], 10)[0, :, : len(tokens)]
+        found = packed[:, start : start + len(tokens)]
+        np.testing.assert_allclose(found, alone, rtol=2e-4, atol=2e-5)
+        start += len(tokens)
+
+
+def test_both_directions_say_the_same_of_a_whole_text(run):
+    found = run([TEXTS])[0]
+    starts = np.cumsum([0, *(len(tokens) for tokens in TEXTS[:-1])])
+    np.testing.assert_array_equal(found[0, starts], found[1, starts])
+
+
+def test_labels_are_said_as_often_as_there_are_outputs():
+    labels = jnp.array([[5, 6, 0], [7, 8, 9]])
+    found = models.repeated(labels, jnp.zeros((2, 6, 4)))
+    np.testing.assert_array_equal(found, [[5, 6, 0, 5, 6, 0], [7, 8, 9, 7, 8, 9]])
+    np.testing.assert_array_equal(models.repeated(labels, jnp.zeros((2, 3, 4))), labels)

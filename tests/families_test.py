@@ -1,0 +1,224 @@
+"""The families: their rows, what is claimed of them, and a small sweep."""
+
+import json
+import pathlib
+
+import pytest
+
+from configs import base as base_config
+from configs import multi30k as multi30k_config
+from configs import toy as toy_config
+from experiments import families
+from experiments.analysis import family_claims
+from experiments.benchmarks import cost
+from experiments.sweep import cells, results
+from experiments.sweep import rows as rows_lib
+from tests import tiny
+from transformer_jax import config as config_lib
+from transformer_jax import errors
+from transformer_jax.data import objectives
+from transformer_jax.training import metrics
+
+BASES = [toy_config, multi30k_config, base_config]
+
+
+def base_of(module):
+    return config_lib.from_mapping(module.get_config().to_dict())
+
+
+def configs_of(module):
+    base = base_of(module)
+    rows = families.rows_for(base)
+    return base, {row: config_lib.replace(base, changes) for row, changes in rows.items()}
+
+
+@pytest.mark.parametrize("module", BASES)
+def test_every_objective_has_a_row_within_bases_budget(module):
+    base, rows = configs_of(module)
+    rows = {name: config for name, config in rows.items() if not name.startswith("E ")}
+    found = {config.train.objective for config in rows.values()}
+    in_place = {name for name, kind in objectives.KINDS.items() if kind.in_place}
+    assert found == {*objectives.KINDS, objectives.NONE} - in_place
+    for field in ("num_steps", "warmup_steps", "learning_rate_scale"):
+        assert len({getattr(config.train, field) for config in rows.values()}) == 1
+    assert len({c.train.batch_tokens // c.data.target_length for c in rows.values()}) == 1  # rows
+    for config in rows.values():
+        share = 0 if config.train.objective == objectives.NONE else 1 / 8
+        assert config.train.objective_steps == int(share * config.train.num_steps)
+    assert len({results.slug(name) for name in rows}) == len(rows)
+    # Only on the toy is there another recipe than base's own.
+    same = rows["base"] == base
+    assert same == (base.data.corpus != "toy")
+
+
+def test_rows_have_bases_parameters_but_for_their_extra_ids():
+    base, rows = configs_of(toy_config)
+    params = {row: cost.parameters(config) for row, config in rows.items()}
+    extra = 8 * base.model.d_model
+    for row in families.OBJECTIVES:
+        more = 0 if row in ("O prefix", "O deshuffling") else extra
+        assert params[row] == params["base"] + more
+    assert extra < 0.01 * params["base"]
+
+
+@pytest.mark.parametrize("module", BASES)
+def test_rows_of_whole_texts_say_as_many_words_as_base_and_start_from_one_another(module):
+    _, rows = configs_of(module)
+    tokens = {name: c.train.num_steps * c.train.batch_tokens for name, c in rows.items()}
+    folders = {f"../../{results.slug(name)}/seed{{seed}}": name for name in rows}
+    for name, config in rows.items():
+        if not name.startswith("E "):
+            continue
+        # Of their tokens BERT and its like are asked for 15%: about as many as base says.
+        asked = config.train.objective in ("bert", "roberta")
+        assert tokens[name] == (7 if asked else 1) * tokens["base"]
+        other = folders.get(config.train.start_from)
+        if name.endswith((" pairs", " translator")) and "nothing" not in name:
+            assert name.startswith(f"{other} ")
+        if name.endswith(" translator"):
+            changes = {"train.start_from": ""}
+            assert config_lib.replace(config, changes) == rows["base"]
+        else:
+            assert config.train.objective_steps == config.train.num_steps
+    student, teacher = (rows[f"E {name}"] for name in ("DistilBERT", "BERT"))
+    assert folders[student.train.start_from] == "E BERT"
+    assert student.train.teacher_layers == teacher.model.num_layers
+    assert 1 <= student.model.num_layers <= teacher.model.num_layers / 2
+    assert teacher.model.num_layers % student.model.num_layers == 0
+
+
+def test_a_row_that_starts_from_another_comes_after_it(tmp_path):
+    base = base_of(toy_config)
+    made = [
+        cells.Cell(row, 0, config_lib.replace(base, changes), changes, folder, "")
+        for row, changes in reversed(families.rows_for(base).items())
+        for folder in [results.cell_folder(tmp_path, row, 0)]
+    ]
+    order = [cell.row for cell in cells.Work("families", made, 0, tmp_path, tmp_path).in_order()]
+    assert sorted(order) == sorted(families.rows_for(base))
+    for first, then in (
+        ("E BERT", "E DistilBERT"),
+        ("E DistilBERT", "E DistilBERT pairs"),
+        ("E ELMo", "E ELMo pairs"),
+        ("E RoBERTa", "E RoBERTa translator"),
+    ):
+        assert order.index(first) < order.index(then)
+
+
+def test_answers_of_all_seeds_have_one_interval():
+    def row(name, changes, *found):
+        results_of = {
+            seed: {"bleu": {}, "ppl": 7.0 + seed, **({"accuracy": each} if each else {})}
+            for seed, each in enumerate(found)
+        }
+        return results.Row(name, changes, results_of, {}, [])
+
+    rows = families.rows_for(base_of(toy_config))
+    judged = [{"share": share, "answers": 50} for share in (0.6, 0.8)]
+    found = [
+        row("E RoBERTa", rows["E RoBERTa"], None, None),
+        row("E nothing pairs", rows["E nothing pairs"], *judged),
+    ]
+    sweep = results.Sweep("families", base_of(toy_config), found, pathlib.Path())
+    (table,) = families.TABLE.sections[-1](sweep).shown
+    words, pairs = table.lines
+    assert words == ["E RoBERTa", "7.50 ± 0.71", "", "", ""]
+    # Wilson 1927: (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), of 70 of 100.
+    z, n, p = 1.959964, 100, 0.7
+    middle, half = p + z**2 / (2 * n), z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5
+    low, high = (100 * (middle + sign * half) / (1 + z**2 / n) for sign in (-1, 1))
+    assert pairs == ["E nothing pairs", "", "70.0%", f"{low:.1f}% to {high:.1f}%", "100"]
+
+
+def test_two_stacks_layers_in_one_have_fewer_parameters_by_what_joins_them():
+    base, rows = configs_of(toy_config)
+    params = {row: cost.parameters(config) for row, config in rows.items()}
+    model = base.model
+    # Each of base's N decoder layers attends to the encoder too: four matrices and a norm.
+    joint = 4 * model.d_model * model.num_heads * model.d_k + 2 * model.d_model
+    for kind in ("causal", "prefix"):
+        assert params["base"] - params[f"L decoder {kind} 2N"] == model.num_layers * joint
+        assert params[f"L decoder {kind}"] < 0.6 * params["base"]
+    assert params["L decoder source loss"] == params["L decoder causal"]
+
+
+def test_claims_compare_rows_that_there_are():
+    rows = families.rows_for(base_of(toy_config))
+    assert set(rows) >= family_claims.COMPARED
+    assert set(families.OBJECTIVES) <= family_claims.COMPARED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model.architecture": "lstm", "model.position": "none"},
+        {"train.objective": "mass", "train.objective_steps": 3},
+    ],
+)
+def test_a_base_that_is_none_is_refused(changes):
+    base = config_lib.replace(base_of(toy_config), changes)
+    with pytest.raises(errors.UserError, match="the rows vary " + next(iter(changes))):
+        families.rows_for(base)
+
+
+def test_rows_that_share_a_recipe_can_have_equal_operations():
+    base = base_of(toy_config)
+    rows = families.rows_for(base)
+    rows["deeper"] = {**rows["base"], "model.num_layers": 6}
+    matched = rows_lib.matched(rows, ["base", "O MASS", "deeper"], base, "flops")
+    assert matched["base"] == rows["base"]
+    flops = {
+        row: cost.training_flops(config_lib.replace(base, matched[row]))
+        for row in ("base", "O MASS", "deeper")
+    }
+    steps = {row: matched[row]["train.num_steps"] for row in flops}
+    assert 0.98 < steps["O MASS"] / steps["base"] < 1  # whose extra ids cost a little
+    assert steps["deeper"] < 0.8 * steps["base"]
+    own = {**rows, "short": {"train.num_steps": 9}}
+    with pytest.raises(errors.UserError, match=r"'short' .*it sets train\.num_steps itself"):
+        rows_lib.matched(own, ["short"], base, "flops")
+    for row in flops:
+        config = config_lib.replace(base, rows[row])
+        total = cost.training_flops(config) / config.train.num_steps * steps[row]
+        wanted = cost.training_flops(config_lib.replace(base, rows["base"]))
+        assert total == pytest.approx(wanted, rel=1e-3)
+
+
+def test_the_table_of_claims_is_of_these_rows():
+    def row(name, *scores):
+        found = {
+            seed: {"bleu": {"sacrebleu_13a": {"score": score}}, "params": 100}
+            for seed, score in enumerate(scores)
+        }
+        return results.Row(name, {}, found, {}, [])
+
+    rows = [
+        row(name, *((90, 91, 92) if name == "O span corruption" else (80, 81, 82)))
+        for name in family_claims.COMPARED
+    ]
+    sweep = results.Sweep("families", base_of(toy_config), rows, pathlib.Path())
+    section = families.TABLE.sections[0](sweep)
+    (table,) = section.shown
+    found = {
+        line[table.heads.index("link")]: line[table.heads.index("by itself")]
+        for line in table.lines
+    }
+    assert (
+        found["O span corruption > base"] == found["O span corruption ≥ O BERT-style"] == "agrees"
+    )
+    assert found["O prefix > O deshuffling"] == found["O MASS > base"] == "undecided"
+    assert section.notes == [family_claims.NOTE]
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_on_objectives_first_and_shows_the_claims(server, tmp_path):
+    changes = {"train.num_steps": 8, "train.warmup_steps": 5, "log.every": 1}
+    done = tiny.sweep(server, "families", tmp_path, "--rows=base,O MASS", **changes)
+    assert done.returncode == 0, done.stderr
+    markdown = (tmp_path / "families.md").read_text()
+    for claim in family_claims.CLAIMS:
+        assert f"| {claim.text} | {claim.source} |" in markdown
+    folder = results.cell_folder(tmp_path, "O MASS", 0)
+    assert [record["objective"] for record in metrics.read(folder)] == [1] + [0] * 11
+    assert json.loads((folder / "result.json").read_text())["steps"] == 12
+    assert "step 1 of 12 (mass)" in (folder / "log.txt").read_text()

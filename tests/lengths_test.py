@@ -1,0 +1,65 @@
+"""Which sentences are too long to translate, whatever the model: no model is run."""
+
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from transformer_jax import errors
+from transformer_jax.data import batching
+from transformer_jax.decoding import translator
+from transformer_jax.distributed import memory, sharding
+
+
+@pytest.mark.parametrize("max_positions", [8, 12, 300])
+def test_a_sentence_with_its_end_and_its_translation_need_positions(make_config, max_positions):
+    changes = {"model.max_positions": max_positions, "decode.extra_tokens": 5}
+    learned = make_config({**changes, "model.position": "learned"})
+
+    def check(config, *lengths):
+        model = types.SimpleNamespace(one_sequence=False)
+        unchecked: Any = types.SimpleNamespace(config=config, model=model)
+        translator.Translator._check_lengths(unchecked, [[7] * length for length in lengths])
+
+    # A translation has 5 tokens more than its source, whose EOS counts.
+    longest = next(n for n in range(max_positions, 0, -1) if n + 1 + 5 <= max_positions)
+    check(learned, 0, 1, longest)
+    for length in (longest + 1, longest + 2, 10_000):
+        message = rf"^sentence 3 has {length} tokens.*allow at most {longest}$"
+        with pytest.raises(errors.UserError, match=message):
+            check(learned, 1, longest, length)
+        check(make_config(changes), length)  # other positions have no end
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_a_sentence_that_memory_does_not_hold_is_named(make_config, monkeypatch, index):
+    config = make_config()
+    unchecked: Any = types.SimpleNamespace(
+        config=config,
+        model=types.SimpleNamespace(apply=lambda params, source, *_, **__: source.tokens + params),
+        _mesh=sharding.make_mesh(config.mesh, jax.devices()[:1]),
+        _weights=jnp.int32(1),
+    )
+    batch = batching.fill([[([7] * 1999, [])]], 2000, 1)
+    monkeypatch.setattr(memory, "of_program", lambda _: 3 * 2**30)
+    for there in (None, 4 * 2**30, 3 * 2**30):
+        monkeypatch.setattr(memory, "of_device", lambda _, there=there: there)
+        translator.Translator._check_memory(unchecked, batch, index)
+    monkeypatch.setattr(memory, "of_device", lambda _: 2 * 2**30)
+    message = rf"^sentence {index + 1} has about 2,000 tokens, .* 3\.0 GiB .* are 2\.0: split it"
+    with pytest.raises(errors.UserError, match=message):
+        translator.Translator._check_memory(unchecked, batch, index)
+
+
+def test_kernels_and_embeddings_are_cast_and_nothing_else():
+    x = jnp.ones(2)
+    params = {"kernel": {"scale": x, "kernel": x}, "embedding": x, "norm": {"bias": x, "scale": x}}
+    found = translator.cast(params, jnp.bfloat16)
+    cast = {
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(found)
+        if leaf.dtype == jnp.bfloat16
+    }
+    assert cast == {"['kernel']['kernel']", "['embedding']"}

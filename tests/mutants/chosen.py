@@ -1,0 +1,29 @@
+"""A plugin of pytest that runs chosen tests, in their order, each with a limit of time.
+
+MUTANTS_CHOSEN names a file with the tests and the limit of each, in seconds of the processor, which
+do not depend on what else the machine does: a mutant may turn round for ever.
+"""
+
+import json
+import os
+import pathlib
+import signal
+from typing import Any
+
+import pytest
+
+_SECONDS: dict[str, float] = json.loads(pathlib.Path(os.environ["MUTANTS_CHOSEN"]).read_text())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Leaves out the others."""
+    place = {name: number for number, name in enumerate(_SECONDS)}
+    items[:] = sorted(
+        (item for item in items if item.nodeid in place), key=lambda item: place[item.nodeid]
+    )
+
+
+def pytest_runtest_setup(item: Any) -> None:
+    """Begins to count anew; at the end a signal comes that nobody catches."""
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS[item.nodeid])

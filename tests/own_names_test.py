@@ -1,0 +1,55 @@
+"""What rows are called, and what stands of them where their sentences' counts are gone."""
+
+import json
+
+from experiments import table3
+from experiments.analysis import comparison
+from experiments.reporting import comparison_table, content, translations
+from experiments.sweep import results
+from tests import sweeps
+from transformer_jax.evaluation import bleu, measures
+
+# Of a base of 3 layers, d_model 32, d_ff 32 and keys of 8; the paper's are 6, 512, 2048 and 64.
+SCALED = {
+    "B d_k=16": ("B d_k=2", "16"),
+    "B d_k=32": ("B d_k=4", "32"),
+    "C N=2": ("C N=1", "2"),
+    "C N=4": ("C N=2", "4"),
+    "C N=8": ("C N=4", "8"),
+    "C d_model=256": ("C d_model=16", "256"),
+    "C d_model=1024": ("C d_model=64", "1024"),
+    "C d_ff=1024": ("C d_ff=16", "1024"),
+    "C d_ff=4096": ("C d_ff=64", "4096"),
+}
+
+
+def test_rows_of_a_scaled_base_have_their_own_sizes_in_their_names(tmp_path):
+    rows = table3.rows_for(sweeps.base())
+    sweeps.make(tmp_path, sweeps.Made(rows, seeds=1))
+    found = results.read(tmp_path).rows
+    names = {row.name: comparison_table.own_name(row, found[0]) for row in found}
+    assert names == {name: SCALED.get(name, (name, "")) for name in rows}
+
+
+def test_rows_that_left_no_counts_stand_there_with_their_difference_and_a_reason(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1))
+    (results.cell_folder(tmp_path, "A h=1", 0) / "bleu_counts.json").unlink()
+    folder = results.cell_folder(tmp_path, "A h=1", 0)
+    result = json.loads((folder / "result.json").read_bytes())
+    result["bleu"][bleu.MAIN]["score"] = 1.0  # the lowest
+    (folder / "result.json").write_text(json.dumps(result))
+    compared = comparison.compare(results.read(tmp_path))
+    base = comparison.scores(compared.sweep.rows[0])[0]
+    assert "A h=1" not in compared.gaps
+    assert comparison.differences(compared)["A h=1"] == 1.0 - base
+    notes = comparison_table.notes(compared)
+    assert any("left no counts of sentences: A h=1." in note for note in notes)
+    assert f"lowest: A h=1, −{base - 1:.1f} BLEU, without an interval" in content.summary(compared)
+
+
+def test_no_row_stands_for_a_base_that_left_no_translations(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1))
+    (results.cell_folder(tmp_path, "base", 0) / "hypotheses.txt").unlink()
+    found = translations.gather(results.read(tmp_path), {}, measures.MEASURES[bleu.MAIN])
+    assert [row["name"] for row in found["rows"]] == ["A h=1", "D P_drop=0.0", "E"]
+    assert {row["against"] for row in found["rows"]} == {None}

@@ -1,0 +1,255 @@
+"""Trees as sequences and back: exact where nothing is damaged, repaired and told where it is.
+
+Round trips of GreynirCorpus run where $GREYNIR is the folder of its .psd files.
+"""
+
+import gzip
+import os
+import pathlib
+import random
+import re
+
+import pytest
+
+from tests import parseval_test
+from transformer_jax import errors
+from transformer_jax.data import treebank, trees
+from transformer_jax.data.toy import generator
+
+GREYNIR = os.environ.get("GREYNIR", "")
+
+
+@pytest.fixture(scope="module")
+def toy():
+    train, held_out = generator.sentences(500, 100, 0)
+    return train + held_out
+
+
+def nested(text):
+    """A tree by recursion: a label and its parts, or a tag and a word."""
+    parts = re.findall(r"\(|\)|[^\s()]+", text)
+
+    def read(place):
+        label, place, children = parts[place + 1], place + 2, []
+        while parts[place] != ")":
+            if parts[place] == "(":
+                child, place = read(place)
+                children.append(child)
+            else:
+                children.append(parts[place])
+                place += 1
+        return (label, children), place + 1
+
+    return read(0)[0]
+
+
+def written(node, terminals):
+    """Vinyals et al.'s linearisation of such a tree, by recursion."""
+    label, children = node
+    if isinstance(children[0], str):
+        return {"xx": "XX", "pos": label}[terminals]
+    return f"({label} {' '.join(written(child, terminals) for child in children)} ){label}"
+
+
+def require_round_trips(tree):
+    text = trees.bracketed(tree)
+    assert list(treebank.parse([text], "here")) == [tree]
+    assert trees.from_linearised(trees.linearised(tree, "pos"), tree.words) == (tree, True)
+    without_tags, is_whole = trees.from_linearised(trees.linearised(tree, "xx"), tree.words)
+    assert is_whole
+    assert (without_tags.words, without_tags.brackets) == (tree.words, tree.brackets)
+    assert set(without_tags.tags) == {"XX"}
+
+
+def test_every_tree_of_the_toy_is_the_same_after_both_ways(toy):
+    for sentence in toy:
+        require_round_trips(sentence.tree)
+
+
+@pytest.mark.skipif(not GREYNIR, reason="$GREYNIR names no folder of .psd files")
+def test_every_tree_of_greynir_is_the_same_after_both_ways():
+    found, records = treebank.read(f"{GREYNIR}/*.psd", "data.train")
+    assert {record["trees"] for record in records} == {500, 4500}
+    for tree in found:
+        require_round_trips(tree)
+        # What is dropped would show: annotations, features of word classes, escaped brackets.
+        assert not re.search(r"lemma|exp_|META|[a-zþ]_|\\[^()\\]", trees.bracketed(tree))
+
+
+@pytest.mark.parametrize("terminals", ["xx", "pos"])
+def test_it_is_written_as_vinyals_et_al_write_it(toy, terminals):
+    tree = next(
+        treebank.parse(["(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"], "")
+    )
+    expected = {
+        "xx": "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S",
+        "pos": "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S",
+    }
+    assert trees.linearised(tree, terminals) == expected[terminals]
+    for sentence in toy[:200]:
+        alone = written(nested(trees.bracketed(sentence.tree)), terminals)
+        assert trees.linearised(sentence.tree, terminals) == alone
+
+
+def test_random_trees_are_the_same_after_both_ways():
+    draw = random.Random(1)
+    for _ in range(200):
+        words = draw.randrange(1, 9)
+        tree = parseval_test.random_tree(words, ["S", "NP", "VP"], draw)
+        require_round_trips(trees.join("S", tree))
+
+
+def test_a_tree_deeper_than_python_may_recurse_is_read_and_written():
+    depth = 2000
+    tree = next(treebank.parse(["(NP " * depth + "(NN dog)" + ")" * depth], "here"))
+    assert len(tree.brackets) == depth
+    require_round_trips(tree)
+
+
+@pytest.mark.parametrize(
+    ("text", "repaired"),
+    [
+        # As Vinyals et al.: brackets are added at the beginning or at the end.
+        ("(S (NP XX )NP (VP XX", "(S (NP (XX a)) (VP (XX b)))"),
+        ("XX )NP (VP XX )VP )S", "(S (NP (XX a)) (VP (XX b)))"),
+        ("(S (NP XX )VP (VP XX )VP )S", "(S (NP (XX a)) (VP (XX b)))"),  # a label that differs
+        ("(S (NP )NP (VP XX XX )VP )S", "(S (VP (XX a) (XX b)))"),  # nothing in a bracket
+        ("(S (NP XX )NP )S", "(S (NP (XX a)) (XX b))"),  # a word too few
+        ("(NP XX )NP", "(NP (XX a) (XX b))"),
+        ("(S (NP XX XX XX )NP (VP XX )VP )S", "(S (NP (XX a) (XX b)))"),  # two too many
+        ("(", "(TOP (XX a) (XX b))"),
+        (") ) XX", "(TOP (XX a) (XX b))"),
+        ("XX", "(TOP (XX a) (XX b))"),
+        ("", "(TOP (XX a) (XX b))"),
+    ],
+)
+def test_what_is_malformed_is_repaired_and_told(text, repaired):
+    tree, is_whole = trees.from_linearised(text, ["a", "b"])
+    assert not is_whole
+    assert trees.bracketed(tree) == repaired
+
+
+def test_several_trees_or_words_alone_are_well_formed_and_get_a_root():
+    found = trees.from_linearised("(NP XX )NP (VP XX )VP", ["a", "b"])
+    assert found == (next(treebank.parse(["(TOP (NP (XX a)) (VP (XX b)))"], "")), True)
+
+
+def test_any_sequence_becomes_a_tree_of_the_sentence(toy):
+    draw = random.Random(2)
+    parts = [*trees.symbols([sentence.tree for sentence in toy], "pos"), "(", ")", "<unk>"]
+    for _ in range(500):
+        words = ["word"] * draw.randrange(1, 6)
+        text = " ".join(draw.choices(parts, k=draw.randrange(15)))
+        tree, _ = trees.from_linearised(text, words)
+        assert tree.has_root
+        assert list(tree.words) == words
+        for place, (_, start, end) in enumerate(tree.brackets):
+            assert 0 <= start < end <= len(words)
+            for _, other, its_end in tree.brackets[place + 1 :]:
+                assert other >= end or (start <= other < its_end <= end)
+        again = trees.from_linearised(trees.linearised(tree, "pos"), words)
+        assert again == (tree, True) or set(tree.tags) & {"<unk>"}
+
+
+def test_annotations_empty_elements_and_function_tags_are_dropped():
+    # From the Treebank's guidelines, and GreynirCorpus' form with words of our own.
+    penn = """
+( (S
+    (NP-SBJ-1 (DT The) (NN dog))
+    (VP (VBD was)
+      (VP (VBN seen)
+        (NP (-NONE- *-1))
+        (PP-LOC (IN at) (NP=2 (CD 1\\/2)))))
+    (. .)))
+((S (NP (-LRB- -LRB-) (NN x))))(NP (NN y))
+"""
+    greynir = """
+( (META (ID-CORPUS 1.1) (URL http://x/a_b) (COMMENT ))
+  (S0-X (S-MAIN )
+        (NP-SUBJ (no_et_nf_kvk dog (lemma dog) (exp_seg d-og))
+                 (PP (P (fs_þf out of (lemma out of)))
+                     (grm \\( (lemma \\())))
+        (grm . )))
+"""
+    first, second, third = treebank.parse(penn.split("\n"), "here")
+    assert trees.bracketed(first) == (
+        "(S (NP (DT The) (NN dog)) (VP (VBD was) (VP (VBN seen) (PP (IN at) (NP (CD 1/2))))) (. .))"
+    )
+    assert trees.bracketed(second) == "(S (NP (-LRB- -LRB-) (NN x)))"
+    assert trees.bracketed(third) == "(NP (NN y))"
+    (only,) = treebank.parse(greynir.split("\n"), "here")
+    assert trees.bracketed(only) == (
+        r"(S0 (NP (no dog) (PP (P (fs out) (fs of)) (grm \())) (grm .))"
+    )
+    assert only.words == ("dog", "out", "of", "(", ".")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(S (NN a))\n\n)", r"bank: line 3 has a \) without its \("),
+        ("(S (NN a))\nword", r"bank: line 2 has 'word' outside all brackets"),
+        ("\n(S\n(NN a)", r"bank: the tree that begins in line 2 is not closed: 1 of its bra"),
+        ("(S (NN a)\n word)", r"bank: line 2 closes a bracket, 'S', with words beside other"),
+        ("(S (NN a))\n(S (-NONE- *))", r"bank: the tree that begins in line 2 has no words"),
+        ("()", r"bank: the tree that begins in line 1 has no words"),
+    ],
+)
+def test_bad_trees_are_one_line_with_file_and_number(text, message):
+    with pytest.raises(errors.UserError, match=message):
+        list(treebank.parse(text.split("\n"), "bank"))
+
+
+def test_files_patterns_and_slices_are_read_in_order(tmp_path):
+    for number in (1, 2, 3):
+        lines = "".join(f"(S (CD {number}) (NN {word}))\n" for word in "abc")
+        (tmp_path / f"{number}.mrg").write_text(lines)
+    with gzip.open(tmp_path / "4.mrg.gz", "wt") as file:
+        file.write("(S (CD 4) (NN a))")
+
+    def sentences(paths):
+        found, records = treebank.read(paths.replace("X", str(tmp_path)), "data.train")
+        assert all(pathlib.Path(record["path"]).exists() for record in records)
+        return " ".join("".join(tree.words) for tree in found)
+
+    assert sentences("X/2.mrg, X/1.mrg") == "2a 2b 2c 1a 1b 1c"
+    assert sentences("X/[13].mrg[:4],X/4.mrg.gz") == "1a 1b 1c 3a 4a"
+    assert sentences("X/2.mrg[-1:]") == "2c"
+    assert sentences("X/*.mrg[2:4]") == "1c 2a"
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("", r"data\.train has no trees: give files in Penn brackets"),
+        ("X/good[3:]", r"data\.train has no trees: give files in Penn brackets"),
+        ("X/none*", r"data\.train: there is no file .*none\*"),
+        ("X/empty", r"empty has no trees"),
+        ("X", r"cannot read .*directory"),
+        ("X/bad", r"bad: line 2 is not UTF-8"),
+    ],
+)
+def test_files_without_trees_are_named(tmp_path, train, message):
+    (tmp_path / "good").write_text("(S (NN a))")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "bad").write_bytes(b"(S (NN a))\n(S (NN \xff))")
+    with pytest.raises(errors.UserError, match=message):
+        treebank.load(train.replace("X", str(tmp_path)), f"{tmp_path}/good", "", "", "xx")
+
+
+def test_a_corpus_pairs_sentences_with_their_trees(tmp_path):
+    (tmp_path / "one").write_text("(S (NP (DT The) (NN dog)) (. .)) (NP (NN dogs))")
+    (tmp_path / "other").write_text("(S (NP (DT The) (NN dog)) (, .)) (NP (NN dogs))")
+    one = treebank.load(f"{tmp_path}/one", f"{tmp_path}/one[1:]", "", "", "xx")
+    assert list(one.train.read()) == [
+        ("The dog .", "(S (NP XX XX )NP XX )S"),
+        ("dogs", "(NP XX )NP"),
+    ]
+    assert one.dev.trees == ["(NP (NN dogs))"]
+    assert len(one.test) == 0
+    assert one.symbols == ["(NP", "(S", ")NP", ")S", "XX"]
+    other = treebank.load(f"{tmp_path}/other", f"{tmp_path}/one[1:]", "", "", "xx")
+    assert other.train_digest != one.train_digest  # the tags say what F1 leaves out
+    tags = treebank.load(f"{tmp_path}/one", f"{tmp_path}/one[1:]", "", "", "pos")
+    assert tags.train_digest != one.train_digest
+    assert tags.train.read(1).__next__() == ("dogs", "(NP NN )NP")

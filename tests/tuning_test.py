@@ -1,0 +1,259 @@
+"""Fair tuning: what chooses does not score, base is tuned as its rows, and edges are named."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import bleu as sacrebleu
+
+from experiments import publish, table2, table3
+from experiments.analysis import comparison, tuning
+from experiments.reporting import comparison_table, document, sensitivity_table
+from experiments.sweep import results
+from experiments.sweep import rows as rows_lib
+from tests import refusals, sweeps
+from transformer_jax import errors
+from transformer_jax.evaluation import bleu
+
+FIELD = "train.learning_rate_scale"
+SIZES = ("num_heads", "d_k", "d_v", "d_model", "d_ff")
+
+
+def made(workdir, values=(0.25, 1.0), table="mine", seeds=2):
+    """A sweep of two rows at base's 0.5 and other values, whose counts are of its translations."""
+    base = sweeps.base()
+    own = {"base": {}, "A h=1": {"model.num_heads": 1}}
+    tune = {FIELD: list(values)}
+    variants = {name: results.tuned(name, changes, base, tune) for name, changes in own.items()}
+    planned = {
+        each: changes
+        for name in own
+        for each, changes in {name: own[name], **variants[name]}.items()
+    }
+    sweeps.make(workdir, sweeps.Made(planned, seeds, sentences=41, table=table))
+    sweeps.set_record(workdir, rows=own, tune=tune)
+    for folder in workdir.glob("*/seed*"):
+        said, references = (
+            (folder / f"{name}.txt").read_text().splitlines()
+            for name in ("hypotheses", "references")
+        )
+        counts = bleu.counts(said, references, "de", bleu.MAIN).tolist()
+        (folder / "bleu_counts.json").write_text(json.dumps({bleu.MAIN: counts}))
+    return planned
+
+
+def shown(workdir):
+    """A sweep's panel by row, and its notes."""
+    section = sensitivity_table.section(comparison.compare(results.read(workdir)))
+    (printed,) = section.shown
+    lines = {line[0]: dict(zip(printed.heads, line, strict=True)) for line in printed.lines}
+    return lines, " ".join(section.notes)
+
+
+def test_one_half_chooses_and_the_other_scores(tmp_path):
+    planned = made(tmp_path)
+    odd, even = ({}, {})
+    for name in planned:
+        for half, first in ((odd, 0), (even, 1)):
+            scores = []
+            for seed in range(2):
+                folder = results.cell_folder(tmp_path, name, seed)
+                said, references = (
+                    (folder / f"{file}.txt").read_text().splitlines()[first::2]
+                    for file in ("hypotheses", "references")
+                )
+                metric = sacrebleu.BLEU(tokenize="13a", force=True)
+                scores.append(metric.corpus_score(said, [references]).score)
+            half[name] = np.mean(scores)
+    lines, notes = shown(tmp_path)
+    for row, line in lines.items():
+        own = [name for name in planned if name.startswith(row)]
+        best, worst = max(own, key=odd.__getitem__), min(own, key=odd.__getitem__)
+        assert line["BLEU: best"] == f"{even[best]:.2f}"
+        assert line["BLEU: worst"].split(" at ")[0] == f"{even[worst]:.2f}"
+        value = planned[best].get(FIELD, 0.5)
+        assert line["best at"].split()[0] == str(value)
+        compared = comparison.compare(results.read(tmp_path))
+        assert comparison_table._best(compared.sweep.rows[row != "base"], compared) == (
+            f"{even[best]:.2f} at {value}"
+        )
+    best = {row: float(line["BLEU: best"]) for row, line in lines.items()}
+    gap = float(lines["A h=1"]["− base: best"].split()[0])
+    assert gap == pytest.approx(best["A h=1"] - best["base"], abs=0.011)
+    assert "the odd sentences" in notes
+
+
+def test_what_is_chosen_is_scored_as_high_as_it_is():
+    """Of values that are alike the best seems better where it was chosen, and only there."""
+    random = np.random.default_rng(0)
+    own = results.Row("", {}, {}, {}, [])
+    seeming, scored = [], []
+    for _ in range(300):
+        words = random.integers(8, 30, size=(5, 60, 1))
+        totals = np.concatenate([words - n for n in range(4)], 2)
+        matches = random.binomial(totals, [0.6, 0.4, 0.3, 0.2])
+        runs = np.concatenate([words, words, matches, totals], 2)
+        halves = (
+            [bleu.from_counts(run[half].sum(0), bleu.MAIN) for run in runs]
+            for half in (tuning.CHOOSING, tuning.SCORING)
+        )
+        tried = [
+            tuning.Tried(0, own, {}, chosen_by, score, 0.0)
+            for chosen_by, score in zip(*halves, strict=True)
+        ]
+        best = tuning.Tuned(tried, [], False).best
+        seeming.append(best.chosen_by - np.mean([each.chosen_by for each in tried]))
+        scored.append(best.score - np.mean([each.score for each in tried]))
+    error = np.std(scored) / 300**0.5
+    assert np.mean(seeming) > 5 * error
+    assert abs(np.mean(scored)) < 3 * error
+
+
+@pytest.mark.parametrize(
+    ("values", "edge", "expected"),
+    [
+        ([0.5, 1.0, 2.0], 2.0, 4.0),
+        ([2.0, 0.5, 1.0], 0.5, 0.25),
+        ([0.0, 0.1, 0.2], 0.2, 0.3),
+        ([0.0, 0.1, 0.2], 0.0, -0.1),
+        ([0.1, 0.2, 0.3], 0.1, 0.0),
+        ([100, 200], 200, 400),
+        ([1, 2, 3], 3, 4),
+        ([3, 4], 3, 2),
+        ([1, 2], 1, 0),
+    ],
+)
+def test_a_grid_goes_on_as_it_went(values, edge, expected):
+    assert tuning.beyond(values, edge) == pytest.approx(expected)
+
+
+def alike(right):
+    """Counts of sentences of nine words, so many of which are right."""
+    matches = [right - n for n in range(4)]
+    return json.dumps({bleu.MAIN: [[9, 9, *matches, 9, 8, 7, 6]] * 41})
+
+
+def test_an_edge_is_named_with_the_value_to_add(tmp_path):
+    made(tmp_path)
+    for folder in tmp_path.glob("*/seed*"):  # the higher the rate the better
+        scale = re.search(r"scale-([\d.]+)", str(folder))
+        right = {"0.25": 4, "1.0": 9}.get(scale[1] if scale else "", 6)
+        (folder / "bleu_counts.json").write_text(alike(right))
+    lines, notes = shown(tmp_path)
+    assert {line["best at"] for line in lines.values()} == {"1.0 (edge)"}
+    assert "edge of the grid, base at 1.0 (add 2.0), A h=1 at 1.0 (add 2.0)" in notes
+    assert f"--tune={FIELD}:0.25,1.0,2.0." in notes
+    assert {line["BLEU: worst"].split()[-1] for line in lines.values()} == {"0.25"}
+    for folder in tmp_path.glob("*/seed*"):  # all alike, there is no way to go on
+        (folder / "bleu_counts.json").write_text(alike(6))
+    assert "edge" not in shown(tmp_path)[1]
+
+
+def test_tuning_is_counted_and_its_losses_are_those_of_the_runs(tmp_path):
+    planned = made(tmp_path)
+    lines, notes = shown(tmp_path)
+    seconds, nats = {}, {}
+    for name in planned:
+        runs = [
+            json.loads((results.cell_folder(tmp_path, name, seed) / "result.json").read_bytes())
+            for seed in range(2)
+        ]
+        seconds[name] = sum(run["wall_seconds"] for run in runs)
+        nats[name] = np.mean([np.log(run["ppl"]) for run in runs])
+    for row, line in lines.items():
+        own = [name for name in planned if name.startswith(row)]
+        spent = sum(seconds[name] for name in own[1:]) / 3600
+        assert (line["cells"], line["hours"]) == ("4", f"{spent:.2f}")
+        losses = sorted(nats[name] for name in own)
+        assert (line["nats: best"], line["nats: worst"]) == (
+            f"{losses[0]:.3f}",
+            f"{losses[-1]:.3f}",
+        )
+    total = sum(seconds[name] for name in planned if "scale" in name) / 3600
+    assert f"Tuning took 8 cells and {total:.2f} device hours, beside 4 and" in notes
+
+
+def test_a_best_is_compared_only_with_a_base_that_was_tuned_as_far(tmp_path):
+    made(tmp_path, table="table3")
+    lines, _ = shown(tmp_path)
+    line = lines["A h=1"]
+    assert line["verdict: recipe"]
+    assert line["same"] == ("yes" if line["verdict: recipe"] == line["verdict: best"] else "no")
+    for path in tmp_path.glob("base-*1.0/seed*/result.json"):
+        path.unlink()
+    lines, notes = shown(tmp_path)
+    line = lines["A h=1"]
+    assert line["verdict: recipe"]
+    assert line["− base: best"] == line["verdict: best"] == line["same"] == ""
+    assert "Not tuned to the end: base at 1.0." in notes
+    for path in tmp_path.glob("A-h-1*/seed*/bleu_counts.json"):
+        path.unlink()
+    lines, notes = shown(tmp_path)
+    assert [*lines] == ["base"]
+    assert "Without counts of sentences, and so not tuned: A h=1." in notes
+
+
+def test_the_panel_counts_seeds_by_the_noise_floor(tmp_path):
+    made(tmp_path, seeds=1)
+    sweeps.add_seeds(tmp_path, "base", 4)
+
+    def halves():
+        lines, _ = shown(tmp_path)
+        return [float(lines["A h=1"][f"− base: {of}"].split()[-1]) for of in ("recipe", "best")]
+
+    without = halves()
+    sweeps.set_record(tmp_path, noise_floor=4)
+    assert all(wide > narrow for wide, narrow in zip(halves(), without, strict=True))
+
+
+def test_tuning_stays_within_the_budget(make_config):
+    base = make_config()
+    free = {"base": {}, "base x": {FIELD: 2.0}, "base y": {"model.dropout_rate": 0.3}}
+    for budget in rows_lib.BUDGETS:
+        rows_lib.require_within(base, "base", free, budget)
+        bigger = {"base": {}, "base d_model=32": {"model.d_model": 32}}
+        with pytest.raises(errors.UserError, match=f"'base d_model=32' would leave the {budget}"):
+            rows_lib.require_within(base, "base", bigger, budget)
+
+
+def test_what_was_tuned_is_published_with_its_runs(tmp_path):
+    made(tmp_path / "own", seeds=1)
+    publish.publish(tmp_path / "own", tmp_path / "copy")
+    document.write(tmp_path / "copy")
+    said = [(tmp_path / name / "mine.md").read_text() for name in ("own", "copy")]
+    assert said[0] == said[1]
+    assert "Sensitivity to" in said[0]
+
+
+def test_a_grid_ends_where_a_field_does(tmp_path):
+    made(tmp_path)
+    config = results.read(tmp_path).base
+    assert tuning._is_allowed(config, "model.dropout_rate", 0.3)
+    assert not tuning._is_allowed(config, "model.dropout_rate", -0.1)
+    assert not tuning._is_allowed(config, "model.num_layers", 0)
+
+
+@pytest.mark.slow
+def test_tuning_goes_with_a_budget_and_a_noise_floor(server, tmp_path):
+    done = server.run(
+        "experiments.table3", *refusals.TOY, *(f"--config.model.{name}=8" for name in SIZES),
+        "--config.model.num_layers=3", "--rows=base", f"--workdir={tmp_path / 'w'}", "--dry_run",
+        "--match=parameters", f"--tune={FIELD}:0.5,2", "--noise_floor=4",
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    assert "base learning_rate_scale=2.0" in done.stdout.decode()
+
+
+def test_a_noise_floor_that_serves_no_row_is_refused():
+    rows = {"base": {}, "E": {}}
+    assert rows_lib.floor_row(table3.TABLE, rows, ["base"], 2) == "base"
+    for runs, chosen, message in (
+        (1, ["base"], "--noise_floor=1: one run has no deviation"),
+        (9, ["E"], "--noise_floor runs 'base': name it in --rows too"),
+    ):
+        with pytest.raises(errors.UserError, match=message):
+            rows_lib.floor_row(table3.TABLE, rows, chosen, runs)
+    rows = {"base EN-DE": {}, "base EN-FR": {}}
+    with pytest.raises(errors.UserError, match="table2 compares no row with 'base EN-DE'"):
+        rows_lib.floor_row(table2.TABLE, rows, [*rows], 9)

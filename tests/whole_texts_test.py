@@ -1,0 +1,192 @@
+"""What models of whole texts are scored by, against loops; runs of them, and what they start."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from tests import encoder_test
+from transformer_jax import errors, models
+from transformer_jax.data import batching, dataset, objectives, vocabulary
+from transformer_jax.data import examples as examples_lib
+from transformer_jax.distributed import sharding
+from transformer_jax.evaluation import attention_weights, whole_texts
+from transformer_jax.runs import run_folder, starting_weights, training_run
+from transformer_jax.training import loop
+from transformer_jax.training import step as step_lib
+
+ENCODER = {
+    "model.architecture": "encoder",
+    "model.num_layers": 1,
+    "data.target_length": 128,
+    "data.vocab_size": 1000,
+    "data.toy_pairs": 3000,
+    "data.toy_held_out_pairs": 120,
+    "train.batch_tokens": 1024,
+    "train.num_steps": 4,
+    "train.objective_steps": 4,
+}
+ELMO = {"model.architecture": "elmo", "model.position": "none"}
+
+
+@pytest.fixture
+def small(make_config, cache_dir):
+    """From overrides to a configuration and its data."""
+
+    def load(**overrides):
+        config = make_config({**ENCODER, **overrides})
+        return config, dataset.load(config.data, cache_dir)
+
+    return load
+
+
+def one_device(config):
+    return sharding.make_mesh(config.mesh, jax.devices()[:1])
+
+
+@pytest.mark.parametrize("architecture", ["encoder", "elmo"])
+def test_scores_are_those_of_one_text_after_another(small, architecture):
+    chosen = {"train.objective": "bert"} if architecture == "encoder" else {**ELMO}
+    config, data = small(**{"train.objective": "elmo", **chosen})
+    judge = dataclasses.replace(config.train, objective="matching")
+    model = models.build(config.model, vocabulary.size(config))
+    params = encoder_test.parameters(model)
+    pairs = data.dev
+    logits = jax.jit(models.logits, static_argnums=0)
+
+    def alone(example):
+        found = np.asarray(logits(model, params, batching.fill([[example]], 1, 128)), np.float64)
+        return found.reshape(-1, 128, found.shape[-1])  # of each direction, where there are two
+
+    nats = [
+        np.log(np.exp(scores[place, :1000]).sum()) - scores[place, label]
+        for example in examples_lib.held_out(pairs, config)["words"]
+        for scores in alone(example)
+        for place, label in enumerate(np.asarray(example.labels).tolist())
+        if label
+    ]
+    found = whole_texts.perplexity(model, pairs, config, one_device(config))(params)
+    assert found == pytest.approx(np.exp(np.mean(nats)), rel=1e-4)
+    judged = dataclasses.replace(config, train=judge)
+    yes, no = objectives.answers(1000)
+    right, nats = [], []
+    for example in examples_lib.held_out(data.dev, judged)["answers"]:
+        scores = alone(example)[0, 0]
+        answer, other = (yes, no) if np.asarray(example.labels)[0] == yes else (no, yes)
+        right.append(scores[answer] > scores[other])
+        nats.append(np.log1p(np.exp(scores[other] - scores[answer])))
+    scored = whole_texts.score(
+        "dev",
+        *(model, params, data.dev),
+        whole_texts.perplexity(model, data.dev, judged, one_device(config)),
+        *(judged, one_device(config)),
+    )
+    assert scored["accuracy"]["answers"] == len(right) > 3
+    assert scored["accuracy"]["share"] == np.mean(right)
+    assert scored["ppl"] == pytest.approx(np.exp(np.mean(nats)), rel=1e-4)
+    assert scored["bleu"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["roberta", "bert"])
+def test_stopped_and_started_again_a_run_ends_the_same(small, tmp_path, objective):
+    changes = {"train.objective": objective, "checkpoint.every": 2, "log.dev_every": 3}
+    config, data = small(**changes)
+    mesh = one_device(config)
+    model = models.build(config.model, vocabulary.size(config))
+
+    def train(name, measure):
+        return loop.train(model, data, config, mesh, tmp_path / name, measure)[0]
+
+    def stop(params):
+        raise errors.RunError("enough")
+
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    whole = train("whole", lambda params: 1.0)
+    with pytest.raises(loop.DivergedError, match="step 3: enough"):
+        train("stopped", stop)
+    jax.tree.map(np.testing.assert_array_equal, whole, train("stopped", lambda params: 1.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, r"architecture=encoder writes no sentences: it needs a train\.objective of roberta"),
+        ({"train.objective": "mass"}, r"encoder writes no sentences"),
+        ({"train.objective": "bert", "train.objective_steps": 3}, r"objective_steps=4\)"),
+        (
+            {"model.architecture": "transformer", "train.objective": "roberta"},
+            r"objective=roberta is for a model of whole texts",
+        ),
+        (
+            {
+                "train.objective": "bert",
+                "model.position": "learned",
+                "model.max_positions": 64,
+                "data.target_length": 64,
+            },
+            r"needs model\.max_positions of at least",
+        ),
+    ],
+)
+def test_what_does_not_suit_a_model_of_whole_texts_is_refused(small, changes, message):
+    objective = {} if changes else {"train.objective": "none", "train.objective_steps": 0}
+    config, data = small(**{**objective, **changes})
+    with pytest.raises(errors.UserError, match=message):
+        training_run.check(config, one_device(config), data)
+
+
+def test_a_development_set_that_answers_nothing_is_named(small):
+    config, data = small(**{"train.objective": "bert"})
+    few = dataclasses.replace(data, dev=data.dev.first(2))
+    with pytest.raises(errors.UserError, match="nothing to ask of the 2 pairs of the dev set"):
+        training_run.check(config, one_device(config), few)
+
+
+def test_a_folder_of_no_finished_run_is_named(small, tmp_path):
+    config, data = small(**{"train.objective": "bert", "train.start_from": "../one/seed{seed}"})
+    mesh = one_device(config)
+    state = step_lib.init_state(models.build(config.model, vocabulary.size(config)), config, mesh)
+    with pytest.raises(errors.UserError, match=r"one/seed0 holds no finished run; train it first"):
+        starting_weights.start(state, config, mesh, tmp_path, data.tokenizer)
+
+
+@pytest.mark.slow
+def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
+    def run(name, **overrides):
+        config = make_config({**ENCODER, "model.num_layers": 2, **overrides})
+        return config, training_run.run(config, tmp_path / name, cache_dir)
+
+    _, first = run("bert", **{"train.objective": "bert"})
+    assert first["bleu"] == {}
+    assert first["accuracy"]["answers"] > 0
+    start = {"train.start_from": "../bert"}
+    _, judge = run("pairs", **{"train.objective": "matching", **start})
+    assert judge["accuracy"]["low"] < judge["accuracy"]["share"] < judge["accuracy"]["high"]
+    student = {"train.objective": "roberta", "train.teacher_layers": 2, "model.num_layers": 1}
+    _, small = run("distilled", **{**student, **start})
+    assert small["params"] < first["params"]
+    plain = {"train.objective": "none", "train.objective_steps": 0, **start}
+    config, translator = run("translator", **{"model.architecture": "transformer", **plain})
+    assert set(json.loads((tmp_path / "translator/result.json").read_text())) >= {"bleu", "ppl"}
+    assert translator["bleu"]
+    with pytest.raises(errors.UserError, match="writes no sentences"):
+        run_folder.load(tmp_path / "bert")
+    # What a translator begins with is the encoder's, which training has moved since.
+    trained = run_folder.load_model(tmp_path / "bert")
+    mesh = one_device(config)
+    model = models.build(config.model, vocabulary.size(config))
+    state = step_lib.init_state(model, config, mesh)
+    found = starting_weights.start(
+        state, config, mesh, tmp_path / "translator", trained.tokenizer
+    ).params["params"]
+    for name in ("encoder_0", "encoder_1"):
+        jax.tree.map(np.testing.assert_array_equal, found[name], trained.params["params"][name])
+    (maps,) = attention_weights.of_text(
+        trained.model, trained.params, trained.tokenizer, trained.config.model, ["A dog.", "Hund"]
+    )
+    assert maps.rows == maps.columns
+    np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, rtol=1e-4)

@@ -1,0 +1,206 @@
+"""Numbered examples to train on and to be scored by: translations, and what objectives make.
+
+The texts of an objective are both sides of the training pairs, and nothing else.
+"""
+
+import abc
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, fields
+from transformer_jax.data import corruption, couples, objectives
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.data import tokenizer as tokenizer_lib
+
+
+class Examples(abc.ABC):
+    """Numbered examples, of which an epoch may make others than the last."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """How many there are in an epoch."""
+
+    @abc.abstractmethod
+    def lengths(
+        self, epoch: int, numbers: Int[np.ndarray, "examples"]
+    ) -> tuple[Int[np.ndarray, "examples"], Int[np.ndarray, "examples"]]:
+        """Positions that some take, of a source row and of a target row."""
+
+    @abc.abstractmethod
+    def get(self, epoch: int, number: int) -> objectives.Example:
+        """One of them."""
+
+
+@final
+class TranslationExamples(Examples):
+    """The training pairs, alike in all epochs."""
+
+    def __init__(self, dataset: dataset_lib.Dataset) -> None:
+        self._source, self._target = dataset.source, dataset.target
+        self._usable = dataset.usable
+
+    def __len__(self) -> int:
+        return len(self._usable)
+
+    def lengths(
+        self, epoch: int, numbers: Int[np.ndarray, "examples"]
+    ) -> tuple[Int[np.ndarray, "examples"], Int[np.ndarray, "examples"]]:
+        pairs = self._usable[numbers]
+        return self._source.lengths[pairs] + 1, self._target.lengths[pairs] + 1
+
+    def get(self, epoch: int, number: int) -> objectives.Example:
+        pair = int(self._usable[number])
+        return objectives.Example(self._source[pair], self._target[pair])
+
+
+class CorruptedExamples(Examples):
+    """Texts of sentence pairs, of which an objective makes examples."""
+
+    def __init__(
+        self,
+        sides: tuple[couples.Lists, couples.Lists],
+        numbers: Int[np.ndarray, "pairs"],
+        longest: int,
+        objective: objectives.Objective,
+        seed: int,
+        vocab_size: int,
+    ) -> None:
+        """Takes, of pairs of such numbers, the texts of `SHORTEST` tokens to the longest."""
+        self._sides = sides
+        self._objective, self._seed, self._vocab_size = objective, seed, vocab_size
+        self._chosen = self._choose(numbers, longest)
+
+    @abc.abstractmethod
+    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
+        """What says which texts there are."""
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def lengths(
+        self, epoch: int, numbers: Int[np.ndarray, "examples"]
+    ) -> tuple[Int[np.ndarray, "examples"], Int[np.ndarray, "examples"]]:
+        found = [self.get(epoch, number) for number in numbers.tolist()]
+        source = [len(example.source) + 1 for example in found]
+        target = [len(example.target) + 1 for example in found]
+        return np.array(source, np.int32), np.array(target, np.int32)
+
+    def _drawing(self, epoch: int, *numbers: int) -> np.random.Generator:
+        """A stream of its own for some numbers, in each epoch that has examples of its own."""
+        epoch = epoch % self._objective.drawings if self._objective.drawings else epoch
+        # Packing's streams have two or three numbers: none is this.
+        return np.random.default_rng((self._seed, epoch, *numbers, 1))
+
+    def _corrupted(self, text: corruption.Text, epoch: int, number: int) -> objectives.Example:
+        return self._objective.make(text, self._drawing(epoch, number), self._vocab_size)
+
+    def _joined(self, source: int, target: int) -> Int[np.ndarray, "n"]:
+        """One pair's source, EOS and a pair's target, which alone is the text without a source."""
+        first, second = list(self._sides[0][source]), list(self._sides[1][target])
+        return np.array([*first, tokenizer_lib.EOS, *second] if first else second, np.int32)
+
+
+@final
+class TextExamples(CorruptedExamples):
+    """Both sides of sentence pairs, each a text of its own."""
+
+    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
+        return [
+            (side, pair)
+            for side, lists in enumerate(self._sides)
+            for pair in numbers.tolist()
+            if corruption.SHORTEST <= len(lists[pair]) <= longest
+        ]
+
+    def get(self, epoch: int, number: int) -> objectives.Example:
+        side, pair = self._chosen[number]
+        return self._corrupted(np.asarray(self._sides[side][pair], np.int32), epoch, number)
+
+
+@final
+class PairExamples(CorruptedExamples):
+    """A source, EOS and its translation: of either's hidden words the other says something."""
+
+    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
+        return [
+            pair
+            for pair in numbers.tolist()
+            if corruption.SHORTEST <= len(self._joined(pair, pair)) <= longest
+        ]
+
+    def get(self, epoch: int, number: int) -> objectives.Example:
+        pair = self._chosen[number]
+        return self._corrupted(self._joined(pair, pair), epoch, number)
+
+
+@final
+class CoupleExamples(CorruptedExamples):
+    """A source, EOS and a target, two for each couple: of them one is a pair, as a coin says."""
+
+    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
+        return [
+            couple
+            for couple in couples.make(*self._sides, numbers, self._seed).tolist()
+            if sum(max(len(side[pair]) for pair in couple) for side in self._sides) < longest
+        ]
+
+    def __len__(self) -> int:
+        return 2 * len(self._chosen)
+
+    def get(self, epoch: int, number: int) -> objectives.Example:
+        couple, member = divmod(number, 2)
+        shown = int(self._drawing(epoch, couple, 2).integers(2))
+        pairs = self._chosen[couple]
+        example = self._corrupted(self._joined(pairs[member], pairs[shown]), epoch, number)
+        answer = objectives.answers(self._vocab_size)[member != shown]
+        return example._replace(labels=[answer, *(example.labels or ())[1:]])
+
+
+EXAMPLES = {"sentence": TextExamples, "pair": PairExamples, "couple": CoupleExamples}
+
+
+def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Examples:
+    """What the config's objective makes of the training texts.
+
+    Raises:
+      UserError: there is no text of `SHORTEST` tokens or more that fits into a row, or no couple.
+    """
+    name, longest = config.train.objective, objectives.longest_text(config)
+    kind, texts = objectives.KINDS[name], dataset.texts
+    objective = (kind, config.train.seed, objectives.first_extra_id(config))
+    sides = (texts.source, texts.target)
+    found = EXAMPLES[kind.reads](sides, texts.usable, longest, *objective)
+    if not len(found):
+        what = {
+            "sentence": f"text of {corruption.SHORTEST} to",
+            "pair": "pair of at most",
+            "couple": "couple of pairs that look alike, of at most",
+        }[kind.reads]
+        raise errors.UserError(
+            f"train.objective={name} finds no {what} {longest} tokens in the training set: set "
+            "data.source_length and data.target_length higher"
+        )
+    return found
+
+
+def held_out(
+    pairs: dataset_lib.HeldOut, config: config_lib.Config
+) -> dict[str, list[objectives.Example]]:
+    """What a model of whole texts is scored by, alike for all seeds: "words" and "answers".
+
+    Words are asked of sentences or of pairs, the question of couples.
+    """
+    chosen = objectives.KINDS[config.train.objective]
+    asked = {"words": chosen.words, "answers": "matching" if chosen.reads == "couple" else ""}
+    sides, numbers = (pairs.source_ids, pairs.target_ids), np.arange(len(pairs))
+    found: dict[str, list[objectives.Example]] = {}
+    for name, objective in asked.items():
+        if objective:
+            kind = objectives.KINDS[objective]
+            of_all = (sides, numbers, fields.MOST)
+            some = EXAMPLES[kind.reads](*of_all, kind, 0, objectives.first_extra_id(config))
+            found[name] = [some.get(0, number) for number in range(len(some))]
+    return found

@@ -1,0 +1,157 @@
+"""What a run may train on before it translates: texts, corrupted, and what is to be said of them.
+
+What is made of a text is a pure function of the seed, the epoch and its number (`examples`). To add
+an objective, write its function and its line in KINDS.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, final
+
+import numpy as np
+from jaxtyping import Integer
+
+from transformer_jax import config as config_lib
+from transformer_jax.data import corruption, directions
+from transformer_jax.data import tokenizer as tokenizer_lib
+
+NONE = "none"  # train.objective: a run translates from its first step
+BERT_DRAWINGS = 10  # Devlin et al. 2019 mask each text in ten ways beforehand (their dupe_factor)
+Tokens = Sequence[int] | Integer[np.ndarray, "_"]
+
+
+class Example(NamedTuple):
+    """What is read and what is said, as ids.
+
+    Where labels are None, the target is said: it follows a BOS, and an EOS follows it. Otherwise
+    they are what is to be said at BOS and at each token of the target; PAD: nothing, which does not
+    count.
+    """
+
+    source: Tokens  # without EOS
+    target: Tokens  # without BOS and EOS
+    labels: Tokens | None = None
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """A kind of example that is made of a text.
+
+    Attributes:
+      make: from a text, a generator and the tokenizer's number of tokens, after which extra ids
+        begin, to an example no side of which is longer than the text.
+      extra_ids: how many of those ids texts of so many tokens, or fewer, need.
+      in_place: whether labels are of what stands at a position, not of what follows: for
+        architectures that are no decoders, and see the whole target.
+      drawings: how many epochs have examples of their own, before the first one's come again; 0:
+        all have.
+      words: the kind by which held-out words are asked for; "" where none are.
+      reads: what a text is: a "sentence", a "pair" of them, or one of a "couple", where it is asked
+        whether one sentence is the other's translation.
+    """
+
+    make: Callable[[corruption.Text, np.random.Generator, int], Example]
+    extra_ids: Callable[[int], int] = lambda longest: 0
+    in_place: bool = False
+    drawings: int = 0
+    words: str = "bert_words"
+    reads: Literal["sentence", "pair", "couple"] = "sentence"
+
+    @property
+    def of_two(self) -> bool:
+        """Whether a text is of two sentences."""
+        return self.reads != "sentence"
+
+
+def _span_corruption(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """T5's: each span becomes a sentinel, and is said after it (Raffel et al. 2020, figure 2)."""
+    spans = corruption.random_spans(len(text), rng)
+    return Example(*corruption.with_sentinels(text, spans, vocab_size))
+
+
+def _prefix(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """A prefix language model's: the text goes on from anywhere (ibid., section 3.2.3)."""
+    split = int(rng.integers(1, len(text)))
+    return Example(text[:split], text[split:])
+
+
+def _bert_style(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """BERT's masking, whose target is the whole text (ibid., section 3.3.1)."""
+    chosen = corruption.random_words(len(text), rng)
+    hidden = corruption.masked(text, chosen, (0.9, 0.1), vocab_size, vocab_size, rng)
+    return Example(hidden, text)
+
+
+def _mass(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """MASS's: half of the text is hidden, a mask for each token, and said (Song et al. 2019)."""
+    chosen = corruption.half_a_text(len(text), rng)
+    return Example(np.where(chosen, vocab_size, text), text[chosen])
+
+
+def _deshuffling(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """The text from its tokens in any order (Liu et al. 2019; Raffel et al. 2020, table 3)."""
+    return Example(rng.permutation(text), text)
+
+
+def _masked_words(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """BERT's: of the tokens chosen, 80% are hidden and 10% replaced (Devlin et al. 2019, 3.1)."""
+    chosen = corruption.random_words(len(text), rng)
+    chosen &= text != tokenizer_lib.EOS  # between two sentences
+    hidden = corruption.masked(text, chosen, (0.8, 0.1), vocab_size, vocab_size, rng)
+    return Example((), hidden, [tokenizer_lib.PAD, *np.where(chosen, text, tokenizer_lib.PAD)])
+
+
+def _every_word(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """ELMo's: each word, of which a model sees those on one side (Peters et al. 2018)."""
+    return Example((), text, [tokenizer_lib.PAD, *text])
+
+
+def _unchanged(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+    """The text, of which no token is asked for."""
+    return Example((), text, [tokenizer_lib.PAD] * (len(text) + 1))
+
+
+def answers(vocab_size: int) -> tuple[int, int]:
+    """The ids that say, at BOS, that one sentence is the other's translation, and that it is not.
+
+    They come after the id that hides a token.
+    """
+    return vocab_size + 1, vocab_size + 2
+
+
+KINDS: dict[str, Objective] = {
+    "span_corruption": Objective(
+        _span_corruption, lambda longest: corruption.number_of_spans(longest) + 1
+    ),
+    "prefix": Objective(_prefix),
+    "bert_style": Objective(_bert_style, lambda longest: 1),
+    "mass": Objective(_mass, lambda longest: 1),
+    "deshuffling": Objective(_deshuffling),
+    # RoBERTa's, whose masks are drawn anew each epoch; BERT's words alone, and with its question;
+    # and the question alone. As many extra ids each: one's weights can start another's run.
+    "roberta": Objective(_masked_words, lambda longest: 3, in_place=True, reads="pair"),
+    "bert_words": Objective(
+        _masked_words, lambda longest: 3, in_place=True, drawings=BERT_DRAWINGS, reads="pair"
+    ),
+    "bert": Objective(
+        _masked_words, lambda longest: 3, in_place=True, drawings=BERT_DRAWINGS, reads="couple"
+    ),
+    "elmo": Objective(_every_word, lambda longest: 3, in_place=True, words="elmo"),
+    "matching": Objective(_unchanged, lambda longest: 3, in_place=True, words="", reads="couple"),
+}
+
+
+def first_extra_id(config: config_lib.Config) -> int:
+    """The first id of an objective's, after the tokenizer's and the tags of directions."""
+    return config.data.vocab_size + len(directions.tags(config.data))
+
+
+def longest_text(config: config_lib.Config) -> int:
+    """Tokens of a text that either row has room for, its EOS or BOS besides.
+
+    What an objective in place reads stands in target rows alone.
+    """
+    kind, data = KINDS.get(config.train.objective), config.data
+    in_place = kind is not None and kind.in_place
+    return min(data.target_length, data.target_length if in_place else data.source_length) - 1

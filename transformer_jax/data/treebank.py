@@ -1,0 +1,196 @@
+r"""Treebanks: files of trees in Penn brackets, plain or gzip-compressed, several trees in a file.
+
+Paths are separated by commas; each may be a pattern, and may end in a slice of its trees:
+
+  --config.data.train='WSJ/0[2-9]/*.mrg,WSJ/1?/*.mrg,WSJ/2[01]/*.mrg'
+  --config.data.train='greynir/dev_4500.psd[:4000]'
+
+What parsers are not asked for is removed in the usual way: traces and other empty elements
+(-NONE-), constituents without words, function tags and indices (NP-SBJ-1, NP=2), the
+unlabelled bracket or TOP around a whole tree, the backslash before / * ( ) and \ in a word. So is
+what GreynirCorpus adds: META, lemma and exp_… brackets; its terminals are cut to their word class
+(no_et_nf_kvk to no), and one of several words becomes as many, so that a sentence's words are what
+stands between spaces.
+
+nltk.Tree.fromstring reads brackets too, but one tree at a time, without the line of a mistake, and
+it neither drops nor cuts anything: what would remain to be written is longer than this reader.
+"""
+
+import dataclasses
+import glob
+import hashlib
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from transformer_jax import errors, fields
+from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import text, trees
+
+_EMPTY = "-NONE-"  # the tag of what is not said
+_ABOUT_TREE = "META"  # GreynirCorpus: where a sentence comes from
+_PART = re.compile(r"[()]|(?:\\\S|[^\s()])+")
+_SLICE = re.compile(r"(.*)\[(-?\d*):(-?\d*)\]", re.DOTALL)
+
+
+@dataclasses.dataclass
+class _Open:
+    """A bracket that is being read."""
+
+    line: int
+    label: str | None = None  # None: nothing has been read yet; "": it has none
+    words: list[str] = dataclasses.field(default_factory=list)
+    children: list[trees.Tree] = dataclasses.field(default_factory=list)
+    ignored: bool = False  # it lies within a `_ABOUT_TREE`
+
+
+def parse(lines: Iterable[str], name: str) -> Iterator[trees.Tree]:
+    """Trees of lines; the name is of where they come from, for the error.
+
+    Raises:
+      UserError: the brackets are no trees; the message has the line's number.
+    """
+    is_open: list[_Open] = []
+    number = 0
+    for number, line in enumerate(lines, start=1):
+        for part in _PART.findall(line):
+            if part == "(":
+                outer = is_open[-1] if is_open else _Open(number)
+                outer.label = outer.label or ""
+                is_open.append(_Open(number, ignored=outer.ignored or outer.label == _ABOUT_TREE))
+            elif not is_open:
+                what = "a ) without its (" if part == ")" else f"{part[:40]!r} outside all brackets"
+                raise errors.UserError(f"{name}: line {number:,} has {what}")
+            elif part != ")":
+                if is_open[-1].label is None:
+                    is_open[-1].label = part
+                else:
+                    is_open[-1].words.append(part)
+            else:
+                closed = is_open.pop()
+                tree = _tree(closed, name, number)
+                if is_open:
+                    is_open[-1].children.append(tree)
+                else:
+                    yield _whole(tree, f"{name}: the tree that begins in line {closed.line:,}")
+    if is_open:
+        raise errors.UserError(
+            f"{name}: the tree that begins in line {is_open[0].line:,} is not closed: "
+            f"{len(is_open)} of its brackets are open in the end"
+        )
+
+
+def _tree(bracket: _Open, name: str, number: int) -> trees.Tree:
+    """What a bracket, closed in this line, contributes to the one around it."""
+    label, words, children = bracket.label or "", bracket.words, bracket.children
+    if bracket.ignored or label in (_ABOUT_TREE, "lemma") or label.startswith("exp_"):
+        return trees.ABSENT
+    said = trees.beside(children)
+    if words and said.words:
+        raise errors.UserError(
+            f"{name}: line {number:,} closes a bracket, {label[:40]!r}, with words beside other "
+            "brackets that have words"
+        )
+    if words:
+        tag = label.split("_")[0] or label
+        plain = " ".join(re.sub(r"\\(\S)", r"\1", word) for word in words)
+        plain = plain.replace("&#40;", "(").replace("&#41;", ")")
+        return trees.ABSENT if label == _EMPTY else trees.leaf(tag, plain)
+    label = re.split("[-=]", label)[0] or label
+    return trees.join(label, said) if said.words and label not in ("", trees.ROOT) else said
+
+
+def _whole(tree: trees.Tree, which: str) -> trees.Tree:
+    """A tree with a root."""
+    if not tree.words:
+        raise errors.UserError(f"{which} has no words")
+    return tree if tree.has_root else trees.join(trees.ROOT, tree)
+
+
+def load(train: str, dev: str, test: str, parsed: str, terminals: str) -> corpus_lib.Corpus:
+    """Sentences and their linearised trees, of treebanks by their paths.
+
+    The trees of parsed, which a model wrote, are trained on after those of train.
+
+    Raises:
+      UserError: a set is not given or has no trees, a file cannot be read or has bad brackets, or
+        nothing is known to stand for words in this way.
+    """
+    sets: dict[str, list[trees.Tree]] = {}
+    records: list[dict[str, Any]] = []
+    for name, paths in (("train", train), ("dev", dev), ("test", test)):
+        sets[name], found = read(paths, f"data.{name}")
+        records += [{"set": name, **record} for record in found]
+        if not sets[name] and name != "test":
+            raise errors.UserError(
+                f"data.{name} has no trees: give files in Penn brackets, "
+                f"--config.data.{name}='FOLDER/*.mrg'"
+            )
+    further, found = read(parsed, "data.parsed")
+    sets["train"] += further
+    records += [{"set": "train", **record} for record in found]
+    return as_corpus(sets, terminals, {"corpus": "trees", "files": records})
+
+
+def as_corpus(
+    sets: dict[str, list[trees.Tree]], terminals: str, provenance: dict[str, Any]
+) -> corpus_lib.Corpus:
+    """A corpus of a training, a development and a test set.
+
+    Raises:
+      UserError: nothing is known to stand for words in this way.
+    """
+    fields.require_known("data.tree_terminals", terminals, trees.TERMINALS)
+    digest = hashlib.sha256(terminals.encode())
+    digests: dict[str, str] = {}
+    pairs: dict[str, corpus_lib.Pairs] = {}
+    for name, found in sets.items():
+        gold = [trees.bracketed(tree) for tree in found]
+        digest.update("".join(f"{line}\n" for line in [name, *gold]).encode())
+        digests[name] = digest.hexdigest()
+        pairs[name] = corpus_lib.Pairs(
+            [" ".join(tree.words) for tree in found],
+            [trees.linearised(tree, terminals) for tree in found],
+            gold,
+        )
+    return corpus_lib.Corpus(
+        **pairs,
+        train_digest=digests["train"],
+        digest=digests["dev"],
+        provenance=provenance,
+        symbols=trees.symbols(sets["train"], terminals),
+    )
+
+
+def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]:
+    """Trees of files, in the order of the paths, and of each file a record.
+
+    Raises:
+      UserError: nothing lies at a path, or a file cannot be read or has bad brackets.
+    """
+    found: list[trees.Tree] = []
+    records: list[dict[str, Any]] = []
+    for pattern in filter(None, (part.strip() for part in paths.split(","))):
+        chosen = slice(None)
+        if match := _SLICE.fullmatch(pattern):
+            pattern = match[1]
+            chosen = slice(*(int(end) if end else None for end in match.groups()[1:]))
+        of_pattern: list[trees.Tree] = []
+        for path in _files(pattern, what):
+            of_file = list(parse(text.lines(path), str(path)))
+            if not of_file:
+                raise errors.UserError(f"{path} has no trees")
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            records.append({"path": str(path), "sha256": digest, "trees": len(of_file)})
+            of_pattern += of_file
+        found += of_pattern[chosen]
+    return found, records
+
+
+def _files(pattern: str, what: str) -> Sequence[pathlib.Path]:
+    """The files of a path or pattern, by name."""
+    found = [pathlib.Path(path) for path in sorted(glob.glob(pattern, recursive=True))]
+    if not found:
+        raise errors.UserError(f"{what}: there is no file {pattern}")
+    return found

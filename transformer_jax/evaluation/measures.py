@@ -1,0 +1,75 @@
+"""What runs are compared by: scores of sums over sentences, of which a run leaves each summand."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer_jax.evaluation import bleu, chrf, parseval
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A score of a set between 0 and 100.
+
+    Attributes:
+      name: as tables head it.
+      file: of the run's folder, with what is summed, under the measure's key.
+      width: numbers that are summed.
+      from_counts: the score of their sums.
+      of_sentence: the score of one sentence.
+      sentence_name: what that is.
+      of_result: the score that stands in a result.json.
+    """
+
+    name: str
+    file: str
+    width: int
+    from_counts: Callable[[Int[np.ndarray, "_"]], float]
+    of_sentence: Callable[[Int[np.ndarray, "_"]], float]
+    sentence_name: str
+    of_result: Callable[[Mapping[str, Any]], float]
+
+
+def _bleu(variant: str) -> Measure:
+    return Measure(
+        "BLEU",
+        "bleu_counts.json",
+        10,
+        functools.partial(bleu.from_counts, variant=variant),
+        bleu.of_sentence,
+        "sentence BLEU, smoothed",
+        lambda result: result["bleu"][variant]["score"],
+    )
+
+
+def _in_no_result(result: Mapping[str, Any]) -> float:
+    raise ValueError("chrF stands beside BLEU, in no result.json: no table is compared by it alone")
+
+
+F1 = "f1"
+CHRF = "chrf"
+MEASURES: dict[str, Measure] = {
+    **{variant: _bleu(variant) for variant in (bleu.MAIN, bleu.PAPER)},
+    F1: Measure(
+        "F1",
+        "parse_counts.json",
+        len(parseval.COUNTED),
+        parseval.from_counts,
+        parseval.from_counts,
+        "F1 of a sentence",
+        lambda result: result["parses"]["f1"],
+    ),
+    CHRF: Measure(
+        "chrF",
+        "chrf_counts.json",
+        3 * chrf.ORDER,
+        chrf.from_counts,
+        chrf.from_counts,
+        "chrF of a sentence",
+        _in_no_result,
+    ),
+}

@@ -1,0 +1,123 @@
+"""PARSEVAL as EVALB counts it: labelled brackets of a parse that the treebank's tree has too.
+
+The rules are those of EVALB's COLLINS.prm (Collins 1997): a bracket is right if label and words
+are; TOP does not count; words tagged as punctuation are taken out before brackets are compared, and
+a bracket without words with them; ADVP and PRT are one label. Several brackets of one label around
+the same words are matched one to one.
+
+Two things differ. EVALB leaves out sentences whose parse has other words than the tree, and those
+without a parse; here every parse has its sentence's words (`trees.from_linearised`), so that every
+sentence counts. And what is punctuation is decided by the tree's tags alone, where EVALB goes by
+each side's own: so parses without parts of speech can be scored, and none is left out for a tag.
+"""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer_jax.data import trees
+
+COUNTED = ("matched", "gold", "test", "crossing", "words", "tags")  # of each sentence, in order
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What counts: EVALB's DELETE_LABEL and EQ_LABEL."""
+
+    left_out: frozenset[str]  # labels of brackets, and tags of words
+    same: Mapping[str, str]  # from a label to the one that it counts as
+
+
+COLLINS = Rules(frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."}), {"PRT": "ADVP"})
+# The same for GreynirCorpus, whose root is S0 and whose punctuation is grm; Penn has neither.
+RULES = Rules(COLLINS.left_out | {"S0", "grm"}, COLLINS.same)
+
+
+class LengthBucket(TypedDict):
+    """F1 of the sentences of so many words."""
+
+    words: str
+    sentences: int
+    f1: float
+
+
+def count(gold: trees.Tree, test: trees.Tree, rules: Rules = RULES) -> list[int]:
+    """What of one sentence is summed over all: `COUNTED`.
+
+    Raises:
+      ValueError: the parse is of other words.
+    """
+    if gold.words != test.words:
+        raise ValueError(f"a parse of {' '.join(test.words)!r}, but {' '.join(gold.words)!r} it is")
+    kept = [tag not in rules.left_out for tag in gold.tags]
+    place = [0, *itertools.accumulate(kept)]  # of each word among those that count
+
+    def brackets(tree: trees.Tree) -> list[tuple[str, int, int]]:
+        return [
+            (rules.same.get(label, label), place[start], place[end])
+            for label, start, end in tree.brackets
+            if label not in rules.left_out and place[start] < place[end]
+        ]
+
+    theirs, ours = brackets(gold), brackets(test)
+    matched = (collections.Counter(theirs) & collections.Counter(ours)).total()
+    crossing = sum(
+        any(a < start < b < end or start < a < end < b for _, a, b in theirs)
+        for _, start, end in ours
+    )
+    tags = sum(
+        rules.same.get(right, right) == rules.same.get(tag, tag)
+        for right, tag, counts in zip(gold.tags, test.tags, kept, strict=True)
+        if counts
+    )
+    return [matched, len(theirs), len(ours), crossing, sum(kept), tags]
+
+
+def counts(
+    golds: Sequence[trees.Tree], tests: Sequence[trees.Tree]
+) -> Int[np.ndarray, "sentences 6"]:
+    """What F1 sums over sentences, for tests of significance: `COUNTED` of each."""
+    rows = [count(gold, test) for gold, test in zip(golds, tests, strict=True)]
+    return np.array(rows, np.int32).reshape(-1, len(COUNTED))
+
+
+def from_counts(counts: Int[np.ndarray, "6"]) -> float:
+    """F1 between 0 and 100 of what `counts` gives, summed over sentences."""
+    matched, gold, test = counts.tolist()[:3]
+    return 200 * matched / (gold + test) if gold + test else 0.0
+
+
+def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
+    """What EVALB's summary says; the tagging accuracy is None where no word has got its tag."""
+    matched, gold, test, crossing, words, tags = summed = counts.sum(0)
+    right = (counts[:, 0] == counts[:, 1]) & (counts[:, 0] == counts[:, 2])
+    return {
+        "f1": from_counts(summed),
+        "recall": float(100 * matched / max(gold, 1)),
+        "precision": float(100 * matched / max(test, 1)),
+        "exact": float(100 * np.mean(right)),
+        "crossing": float(crossing / len(counts)),
+        "tagging": float(100 * tags / words) if tags else None,
+    }
+
+
+def score_by_length(
+    counts: Int[np.ndarray, "sentences 6"], lengths: Sequence[int], bounds: Sequence[int]
+) -> list[LengthBucket]:
+    """F1 of sentences in buckets of their words, punctuation included.
+
+    The bounds are the most words of each bucket but the last, ascending; a bucket without sentences
+    is left out.
+    """
+    buckets: list[LengthBucket] = []
+    for low, high in itertools.pairwise([0, *bounds, max(lengths)]):
+        chosen = [place for place, length in enumerate(lengths) if low < length <= high]
+        if chosen:
+            f1 = from_counts(counts[chosen].sum(0))
+            buckets.append(LengthBucket(words=f"{low + 1}-{high}", sentences=len(chosen), f1=f1))
+    return buckets

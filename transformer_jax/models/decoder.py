@@ -1,0 +1,160 @@
+"""The Transformer's decoder alone, which reads source and target as one sequence."""
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple, final
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer_jax import config as config_lib
+from transformer_jax import fields, sequences
+from transformer_jax.models import attention, dropout, embedding, hypotheses, layers, masks
+from transformer_jax.models import positions as positions_lib
+
+
+class SourceAttention(NamedTuple):
+    """What the source sees of itself."""
+
+    # Of the source's positions: a token sees those that come with it or before it. Targets come in
+    # the order of their positions, which begin after the source.
+    order: Callable[[Int[Array, "B S"]], Int[Array, "B S"]]
+    causal: bool  # whether no token sees one that follows it
+
+
+SOURCE_ATTENTIONS: dict[str, SourceAttention] = {
+    "causal": SourceAttention(lambda positions: positions, True),
+    # The prefix language model of Raffel et al. 2020, section 3.2.1.
+    "full": SourceAttention(jnp.zeros_like, False),
+}
+
+
+@final
+class DecoderOnly(nn.Module):
+    """One stack for source and target, the target's positions following the source's.
+
+    The source's EOS and the target's BOS stand between the two. Each segment's sequence is the
+    source's segment and then the target's, which stand in rows of their own.
+    """
+
+    config: config_lib.ModelConfig
+    vocab_size: int
+
+    reads: ClassVar[frozenset[str]] = layers.READ | {"source_attention"}
+    needs_source: ClassVar[bool] = True
+    one_sequence: ClassVar[bool] = True
+
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError if the kind of attention within the source is unknown."""
+        fields.require_known("model.source_attention", config.source_attention, SOURCE_ATTENTIONS)
+
+    def setup(self) -> None:
+        config = self.config
+        self.embedding = embedding.make(self, config, self.vocab_size)
+        self.source_attention = SOURCE_ATTENTIONS[config.source_attention]
+        self.position = positions_lib.KINDS[config.position](
+            config, causal=self.source_attention.causal
+        )
+        layer = nn.remat(layers.DecoderLayer) if config.rematerialise else layers.DecoderLayer
+        self.decoder = [layer(config, self.position, None) for _ in range(config.num_layers)]
+        make_final_norm = layers.NORM_PLACEMENTS[config.norm_placement].make_final_norm
+        self.decoder_final_norm = make_final_norm(config, "decoder_end")
+
+    def __call__(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+    ) -> Float[Array, "B T D"]:
+        """The output at each target position, which says the token that follows."""
+        return self.both(source, target, rates)[1]
+
+    def both(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+    ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
+        """The outputs at source and target positions, each saying the token that follows."""
+        ours = (
+            masks.same_segment(target.segments, source.segments)[:, 0]
+            & (target.segments > 0)[..., None]
+        )
+        after = target.positions + ours.sum(axis=-1)
+        order = self.source_attention.order(source.positions)
+        tokens, segments, places, order = (
+            jnp.concatenate(sides, axis=1)
+            for sides in (
+                (source.tokens, target.tokens),
+                (source.segments, target.segments),
+                (source.positions, after),
+                (order, after),
+            )
+        )
+        same = masks.same_segment(segments, segments) & masks.causal(order, order)
+        x = self._embed(tokens, places, rates)
+        for layer, pattern in zip(
+            self.decoder, masks.by_layer(self.config, places, places), strict=True
+        ):
+            x = layer(x, same & pattern, places, rates)
+        x = self.decoder_final_norm(x)
+        length = source.tokens.shape[1]
+        return x[:, :length], x[:, length:]
+
+    def encode(
+        self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
+    ) -> tuple[attention.KeysValues, ...]:
+        """What each layer's attention reads of the source."""
+        order = self.source_attention.order(source.positions)
+        same = masks.same_segment(source.segments, source.segments) & masks.causal(order, order)
+        x, found = self._embed(source.tokens, source.positions, rates), []
+        for layer, pattern in zip(
+            self.decoder,
+            masks.by_layer(self.config, source.positions, source.positions),
+            strict=True,
+        ):
+            found.append(layer.keys_values(x, source.positions))
+            x = layer(x, same & pattern, source.positions, rates)
+        return tuple(found)
+
+    def prefill(
+        self, source: sequences.Sequences, width: int, max_length: int
+    ) -> hypotheses.Hypotheses:
+        """Reads the source, whose keys and values all hypotheses share: caches begin with them."""
+        batch, length = source.tokens.shape
+        slots = length + max_length * width
+        return hypotheses.Hypotheses(
+            tuple(attention.Cache.of(each).lengthened(slots) for each in self.encode(source)),
+            jnp.zeros((batch, width, max_length), jnp.int32),
+            (),
+            (source.segments > 0)[:, None, None, :],
+        )
+
+    def decode_step(
+        self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: hypotheses.Hypotheses
+    ) -> tuple[Float[Array, "B W V"], hypotheses.Hypotheses]:
+        """Logits for the token that follows `tokens`, the target's at position `index`."""
+        state, own = state.at(index)
+        (batch, width), length = tokens.shape, state.source_mask.shape[-1]
+        lengths = state.source_mask[:, 0, 0].sum(axis=-1, keepdims=True)
+        here = jnp.broadcast_to(lengths + index, (batch, width))
+        source = jnp.broadcast_to(jnp.arange(length), (batch, length))
+        slots = jnp.concatenate([source, lengths + state.slots], axis=1)
+        whole = jnp.broadcast_to(state.source_mask, (batch, 1, width, length))
+        seen = jnp.concatenate([whole, own], axis=-1)
+        x, caches = self._embed(tokens, here, dropout.NONE), []
+        for layer, pattern, cache in zip(
+            self.decoder, masks.by_layer(self.config, here, slots), state.caches, strict=True
+        ):
+            first = length + index * width
+            x, cache = layer.step(x, here, slots, cache, first, seen & pattern)
+            caches.append(cache)
+        logits = embedding.logits(self.embedding, self.decoder_final_norm(x))
+        return logits, state._replace(caches=tuple(caches))
+
+    def _embed(
+        self, tokens: Int[Array, "B T"], positions: Int[Array, "#B #T"], rates: dropout.Rates
+    ) -> Float[Array, "B T D"]:
+        x = layers.shard_batch(embedding.embed(self.embedding, tokens, self.config.dtype))
+        return dropout.drop(self.position.embed(x, positions), rates.residual, self)

@@ -1,0 +1,98 @@
+"""ELMo (Peters et al. 2018): two language models, of which one reads forwards and one backwards.
+
+Each says every word of a text: the one from the words before it, the other from those after it.
+Their layers of LSTMs share nothing but embedding and output, so that no word is seen by what says
+it, and none need be hidden. What is said of a text as a whole comes from all layers, mixed.
+"""
+
+from typing import ClassVar, final
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, sequences
+from transformer_jax.models import dropout, embedding, masks, products, recurrent_cells
+
+
+@final
+class Elmo(nn.Module):
+    """Both language models; layers beyond the first add their input to their output."""
+
+    config: config_lib.ModelConfig
+    vocab_size: int
+
+    reads: ClassVar[frozenset[str]] = frozenset(
+        "architecture num_layers d_model dropout_rate compute_dtype".split()
+    )
+    needs_source: ClassVar[bool] = False
+    one_sequence: ClassVar[bool] = False
+
+    @staticmethod
+    def check(config: config_lib.ModelConfig) -> None:
+        """Raises UserError unless d_model can be halved."""
+        if config.d_model % 2:
+            raise errors.UserError(
+                "model.architecture=elmo needs an even d_model, one half for each direction, but "
+                f"model.d_model={config.d_model}"
+            )
+
+    def setup(self) -> None:
+        config, half = self.config, self.config.d_model // 2
+        self.embedding = embedding.make(self, config, self.vocab_size)
+        layers = range(config.num_layers)
+        self.left = [recurrent_cells.Lstm(half, config.dtype) for _ in layers]
+        self.right = [recurrent_cells.Lstm(half, config.dtype) for _ in layers]
+        self.from_left = products.Dense(config.d_model, dtype=config.dtype)
+        self.from_right = products.Dense(config.d_model, dtype=config.dtype)
+        self.mixture = self.param("mixture", nn.initializers.zeros_init(), (1 + len(layers),))
+        self.scale = self.param("scale", nn.initializers.ones_init(), ())
+        self.text = products.Dense(config.d_model, dtype=config.dtype)
+
+    def __call__(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+    ) -> Float[Array, "B _ D"]:
+        """What it makes of each word twice: at T positions read forwards, then at T backwards.
+
+        At position 0 both are the same, of the whole text.
+        """
+        del source
+        starts = target.positions == 0
+        ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
+        x = embedding.embed(self.embedding, target.tokens, self.config.dtype)
+        x = dropout.drop(x, rates.residual, self)
+        layers, left, right = [x], x, x
+        for forwards, backwards in zip(self.left, self.right, strict=True):
+            first = len(layers) == 1
+            y = recurrent_cells.run(forwards, left, starts, reverse=False)[0]
+            z = recurrent_cells.run(backwards, right, ends, reverse=True)[0]
+            y, z = (dropout.drop(each, rates.residual, self) for each in (y, z))
+            left, right = (y, z) if first else (left + y, right + z)
+            layers.append(jnp.concatenate([left, right], axis=-1))
+        text = self._text(layers, target)
+        before = jnp.where(starts[..., None], 0, jnp.roll(left, 1, axis=1))
+        after = jnp.where(ends[..., None], 0, jnp.roll(right, -1, axis=1))
+        words = (self.from_left(before), self.from_right(after))
+        said = [jnp.where(starts[..., None], text, each) for each in words]
+        return jnp.concatenate(said, axis=1)
+
+    def _text(
+        self, layers: list[Float[Array, "B T D"]], target: sequences.Sequences
+    ) -> Float[Array, "B T D"]:
+        """tanh(W scale Σ softmax(mixture)_j h_j + b), of the states that have read the whole text.
+
+        That is the last position's forwards, and the first position's backwards.
+        """
+        weights = self.scale * nn.softmax(self.mixture)
+        mixed = jnp.tensordot(weights, jnp.stack(layers), axes=1)
+        same = masks.same_segment(target.segments, target.segments)[:, 0]
+        first, last = masks.ends(same)
+        half = self.config.d_model // 2
+        forwards = jnp.take_along_axis(mixed[..., :half], last[..., None], axis=1)
+        backwards = jnp.take_along_axis(mixed[..., half:], first[..., None], axis=1)
+        x = jnp.concatenate([forwards, backwards], axis=-1).astype(self.config.dtype)
+        return jnp.tanh(self.text(x))

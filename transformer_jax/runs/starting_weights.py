@@ -1,0 +1,138 @@
+"""Weights of another run, in the place of those that a run would draw for its start.
+
+What bears one name in both is taken: an encoder's layers and embedding for a translator that has
+the like, or all for another objective of the same model. What the other run lacks is drawn.
+"""
+
+import logging
+import re
+from typing import Any
+
+import flax.linen as nn
+import jax
+from flax import traverse_util
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files, models
+from transformer_jax.data import tokenizer as tokenizer_lib
+from transformer_jax.data import vocabulary
+from transformer_jax.distributed import sharding
+from transformer_jax.runs import run_folder
+from transformer_jax.training import step as step_lib
+
+_log = logging.getLogger(__name__)
+
+SEED = "{seed}"  # in train.start_from, the run's own
+
+
+def folder_of(config: config_lib.Config, workdir: files.Path) -> files.Path:
+    """The folder that train.start_from names: from the run's own, if it is no whole path."""
+    name = config.train.start_from.replace(SEED, str(config.train.seed))
+    return workdir / files.path(name)
+
+
+def start(
+    state: step_lib.TrainState,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    workdir: files.Path,
+    tokenizer: tokenizer_lib.Tokenizer,
+) -> step_lib.TrainState:
+    """A new run's state with the weights that train.start_from names; as it is where that is empty.
+
+    Raises:
+      UserError: no trained run is there, its tokenizer is another, or its sizes are.
+    """
+    if not config.train.start_from:
+        return state
+    layers, params = _read(config, mesh, workdir, tokenizer)
+    every, rest = divmod(layers, config.model.num_layers)
+    if rest:
+        raise errors.UserError(
+            f"train.start_from={config.train.start_from}: its {layers} layers are no multiple of "
+            f"model.num_layers={config.model.num_layers}, so that not every so many-th can be taken"
+        )
+    return state._replace(params=take(state.params, params, every))
+
+
+def teacher(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    workdir: files.Path,
+    tokenizer: tokenizer_lib.Tokenizer,
+) -> Any:
+    """The parameters of the run that train.start_from names, on every device; None: it teaches not.
+
+    Raises:
+      UserError: as `start`, or it is not the model of which this is the student.
+    """
+    model = step_lib.teacher(config)
+    if model is None:
+        return None
+    _, params = _read(config, mesh, workdir, tokenizer)
+    expected = nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
+    shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (params, expected)]
+    if shapes[0] != shapes[1]:
+        raise errors.UserError(
+            f"train.start_from={config.train.start_from}: the teacher should be this model with "
+            f"train.teacher_layers={config.train.teacher_layers} layers, but its parameters are "
+            "others"
+        )
+    return jax.device_put(params, sharding.replicated(mesh))
+
+
+def _read(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    workdir: files.Path,
+    tokenizer: tokenizer_lib.Tokenizer,
+) -> tuple[int, Any]:
+    """Layers and parameters of the run that train.start_from names."""
+    name, folder = f"train.start_from={config.train.start_from}", folder_of(config, workdir)
+    if not (folder / "result.json").exists():
+        raise errors.UserError(f"{name}: {folder} holds no finished run; train it first")
+    other = run_folder.read_config(folder)
+    theirs = run_folder.read_tokenizer(folder, other)
+    if theirs.digest != tokenizer.digest:
+        raise errors.UserError(
+            f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
+            "data.vocab_size"
+        )
+    model = models.build(other.model, vocabulary.size(other))
+    params = run_folder.restore_params(model, other, mesh, folder, theirs)
+    return other.model.num_layers, params
+
+
+def take(own: Any, others: Any, every: int) -> Any:
+    """A model's parameters, with those of another in the place of what bears their names.
+
+    Of the other's layers every so many-th is taken, from the first on, as DistilBERT takes every
+    second of its teacher's. Of two embeddings the tokenizer's ids are, and further ones that both
+    have.
+
+    Raises:
+      UserError: an array of one name has another shape, or no name is in both.
+    """
+    mine: dict[str, Any] = traverse_util.flatten_dict(own, sep="/")
+    theirs: dict[str, Any] = traverse_util.flatten_dict(others, sep="/")
+    found = dict(mine)
+    for name, array in mine.items():
+        origin = re.sub(r"(?<=_)\d+(?=/)", lambda number: str(int(number[0]) * every), name)
+        if origin not in theirs:
+            continue
+        new = theirs[origin]
+        if name == "params/embedding" and new.shape[1] == array.shape[1]:
+            rows = min(len(array), len(new))
+            new = array.at[:rows].set(new[:rows])
+        if new.shape != array.shape:
+            raise errors.UserError(
+                f"{name.removeprefix('params/')} has the shape {array.shape} here and {new.shape} "
+                "in the run of train.start_from: give both runs the same sizes"
+            )
+        found[name] = jax.device_put(new, array.sharding)
+    taken = [name for name in found if found[name] is not mine[name]]
+    if not taken:
+        raise errors.UserError("the run of train.start_from has no parameter of this one's")
+    share = sum(mine[name].size for name in taken) / sum(array.size for array in mine.values())
+    _log.info("%.0f%% of the parameters begin as those of the other run", 100 * share)
+    return traverse_util.unflatten_dict(found, sep="/")
