@@ -1,12 +1,15 @@
-"""What rows are called, and what stands of them where their sentences' counts are gone."""
+"""What rows are called, and what stands of them where their sentences' counts do not compare."""
 
 import json
+
+import pytest
 
 from experiments import table3
 from experiments.analysis import comparison
 from experiments.reporting import comparison_table, content, translations
 from experiments.sweep import results
 from tests import sweeps
+from transformer_jax import errors
 from transformer_jax.evaluation import bleu, measures
 
 # Of a base of 3 layers, d_model 32, d_ff 32 and keys of 8; the paper's are 6, 512, 2048 and 64.
@@ -20,6 +23,7 @@ SCALED = {
     "C d_model=1024": ("C d_model=64", "1024"),
     "C d_ff=1024": ("C d_ff=16", "1024"),
     "C d_ff=4096": ("C d_ff=64", "4096"),
+    "E": ("E (position=learned)", ""),
 }
 
 
@@ -45,6 +49,18 @@ def test_rows_that_left_no_counts_stand_there_with_their_difference_and_a_reason
     notes = comparison_table.notes(compared)
     assert any("left no counts of sentences: A h=1." in note for note in notes)
     assert f"lowest: A h=1, −{base - 1:.1f} BLEU, without an interval" in content.summary(compared)
+
+
+@pytest.mark.parametrize("file", ["bleu_counts.json", "test_bleu_counts.json", "chrf_counts.json"])
+def test_counts_of_other_sentences_end_in_a_line_that_names_file_and_rows(tmp_path, file):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1), missing=["D P_drop=0.0"])
+    variant = measures.CHRF if "chrf" in file else bleu.MAIN
+    for row, sentences in (("base", 12), ("A h=1", 12), ("E", 11)):
+        counts = {variant: [[3] * measures.MEASURES[variant].width] * sentences}
+        folder = results.cell_folder(tmp_path, row, 0)
+        (folder / file).write_text(json.dumps(counts))
+    with pytest.raises(errors.UserError, match=rf"the {file} of A h=1 and E are of different"):
+        comparison_table.document(comparison.compare(results.read(tmp_path)))
 
 
 def test_no_row_stands_for_a_base_that_left_no_translations(tmp_path):

@@ -66,18 +66,10 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
     variants = [each for row in sweep.rows for each in row.tuned.values()]
     tried = {each.name: results.counts(sweep, each, measure) for each in variants}
-    lengths = {
-        len(run): name for name, runs in {**tried, **counts}.items() for run in runs.values()
-    }
-    if len(corpora) > 1 or lengths.keys() == {1}:  # a single sentence says nothing of others
+    if len(corpora) > 1:
         return Comparison(sweep, table, counts, {}, None)
-    if len(lengths) > 1:
-        raise errors.UserError(
-            f"the {measures.MEASURES[measure].file} of "
-            f"{' and '.join(sorted(lengths.values()))} are of different "
-            "numbers of sentences: delete the result.json of the wrong one and start the sweep "
-            "again, which evaluates it anew"
-        )
+    if require_same_sentences({**tried, **counts}, measures.MEASURES[measure].file) == 1:
+        return Comparison(sweep, table, counts, {}, None)  # it says nothing of others
     floor = floor_of(sweep, counts, measure)
     gaps = {
         row.name: gap(counts, row.name, against.name, measure, floor)
@@ -156,6 +148,24 @@ def differences(compared: Comparison) -> dict[str, float]:
             if row is not against and row.name not in found and ours and theirs:
                 found[row.name] = statistics.mean(ours) - statistics.mean(theirs)
     return found
+
+
+def require_same_sentences(
+    counts: Mapping[str, Mapping[int, significance.Counts]], file: str
+) -> int:
+    """How many sentences a file has counts of, in all runs of all rows; 0 where none has any.
+
+    Raises:
+      UserError: in some it is another number.
+    """
+    lengths = {len(run): name for name, runs in counts.items() for run in runs.values()}
+    if len(lengths) > 1:
+        raise errors.UserError(
+            f"the {file} of {' and '.join(sorted(lengths.values()))} are of different "
+            "numbers of sentences: delete the result.json of the wrong one and start the sweep "
+            "again, which evaluates it anew"
+        )
+    return next(iter(lengths), 0)
 
 
 def require_alike(rows: Sequence[results.Row]) -> None:

@@ -290,8 +290,8 @@ def tau(
 
     Returns:
       tau-b, both ends of its 95% interval, a bootstrap's over sentences, the same for all rows, and
-      over each row's seeds or, with a noise floor, normal draws of its deviation, and the number of
-      pairs of rows; None if there is none.
+      over each row's seeds or, with a noise floor, normal draws of a deviation that is itself drawn
+      from what so few runs leave possible, and the number of pairs of rows; None if there is none.
     """
     names = [name for name in rows if rows[name]]
     apart = [
@@ -305,24 +305,31 @@ def tau(
     some = next(iter(rows[names[0]].values()))
     weights = _with_whole(draws(len(some)))
     random = np.random.default_rng(2)
+    spreads = dict.fromkeys(floor.spread(name) for name in names) if floor else {}
+    deviations = {
+        each: (each.variance * each.freedom / random.chisquare(each.freedom, len(weights))) ** 0.5
+        for each in spreads
+    }
     means = []
     for name in names:
         found = np.array([scores(run, variant, weights) for run in rows[name].values()])
-        means.append(_of_other_seeds(found, floor and floor.spread(name), random))
+        means.append(
+            _of_other_seeds(found, deviations[floor.spread(name)] if floor else None, random)
+        )
     taus = np.array([_tau_b(signs, sample, apart) for sample in np.transpose(means)])
     low, high = np.quantile(taus[1:], [0.025, 0.975])
     return float(taus[0]), float(low), float(high), len(apart)
 
 
 def _of_other_seeds(
-    found: np.ndarray, spread: noise_floor.Spread | None, random: np.random.Generator
+    found: np.ndarray, deviations: np.ndarray | None, random: np.random.Generator
 ) -> np.ndarray:
     """Means over runs on each sample, with runs drawn anew, or their deviation where it is known.
 
     The first sample is what was measured.
     """
-    if spread:
-        moved = random.normal(0, (spread.variance / len(found)) ** 0.5, found.shape[1])
+    if deviations is not None:
+        moved = random.normal(size=found.shape[1]) * deviations / len(found) ** 0.5
         moved[0] = 0
         return found.mean(0) + moved
     chosen = random.integers(len(found), size=found.shape)

@@ -118,6 +118,7 @@ def _on_test_set(compared: comparison.Comparison) -> table_lib.Section:
     if not base or not compared.gaps:
         return table_lib.Section([])
     counts = {row.name: results.counts(sweep, row, bleu.MAIN, "test") for row in sweep.rows}
+    comparison.require_same_sentences(counts, "test_" + measures.MEASURES[bleu.MAIN].file)
     floor = comparison.floor_of(sweep, counts, bleu.MAIN)
     shown = [
         row
@@ -219,8 +220,12 @@ def own_name(row: results.Row, base: results.Row) -> tuple[str, str]:
     """A row's name with this sweep's size in the place of the paper's, and what the paper's is.
 
     Of "C N=2", where a base of another depth makes it 1, "C N=1" and "2"; of others the name, "".
+    A letter alone says nothing: of "E" it is "E (position=learned)".
     """
-    own = dict(change.split("=", 1) for change in changed(row, base).split(" ") if "=" in change)
+    changes = changed(row, base)
+    own = dict(change.split("=", 1) for change in changes.split(" ") if "=" in change)
+    if len(row.name) == 1 and len(own) == 1:
+        return f"{row.name} ({changes})", ""
     start, _, theirs = row.name.rpartition("=")
     symbol = start.rpartition(" ")[2]
     if symbol not in own or own[symbol] == theirs:

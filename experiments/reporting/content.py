@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.analysis import comparison, driving
+from experiments.analysis import comparison, driving, significance
 from experiments.benchmarks import cost
 from experiments.reporting import comparison_table
 from experiments.sweep import results
@@ -45,6 +45,7 @@ def of_table(
         "title": compared.table.title,
         "measure": measures.MEASURES[compared.table.measure].name,
         "base": sweep.rows[0].name,
+        "tie": significance.WITHIN if any(_is_tie(row, compared) for row in sweep.rows) else None,
         "summary": summary(compared),
         "tables": [vars(each) for each in document.on_page],
         "notes": document.notes,
@@ -82,6 +83,11 @@ def summary(compared: comparison.Comparison) -> str:
         said = f"{tau:.2f} ({low:.2f} to {high:.2f}, over {pairs} pairs of rows)"
         parts.append(f"Kendall's tau with the paper {said}".replace("-", "−"))
     return "; ".join(parts) + "."
+
+
+def _is_tie(row: results.Row, compared: comparison.Comparison) -> bool:
+    theirs = comparison.paper_gap(row, compared)
+    return theirs is not None and abs(theirs) < significance.SMALL
 
 
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:

@@ -40,7 +40,7 @@ const signed = (value, digits) => {
 // A row by the sizes that it has here: "C N=1 (paper: 2)" of the row that the paper has as "C N=2".
 const labelOf = name => {
   const row = content.rows.find(each => each.name === name);
-  return row && row.theirs ? `${row.own} (paper: ${row.theirs})` : name;
+  return !row ? name : row.theirs ? `${row.own} (paper: ${row.theirs})` : row.own;
 };
 
 byId("title").textContent = content.title;

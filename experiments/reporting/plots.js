@@ -48,6 +48,8 @@ function buildDifferences(width) {
     xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1]}),
     yaxis: axis({tickvals: found.map((_, i) => i), ticktext: found.map(row => plain(shorter(labelOf(row.name), 26))),
       range: [found.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
+    shapes: content.tie === null ? [] : [{type: "rect", layer: "below", xref: "x", yref: "paper", y0: 0, y1: 1,
+      x0: -content.tie, x1: content.tie, fillcolor: colour("line"), opacity: 0.45, line: {width: 0}}],
   };
   if (known.length) {
     data.push(mark(known, row => row.paper, row => `the paper's ${signed(row.paper, 1)} BLEU`, {
@@ -67,6 +69,7 @@ if (rows.some(row => row.gap)) {
     + ([true, false].every(is => rows.some(row => row.gap && row.gap.over_seeds === is))
       ? " Pale: one seed, whose interval knows nothing of others." : "")
     + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "")
+    + (content.tie === null ? "" : ` Shaded: ± ${content.tie}, which the interval of a tie as in the paper lies within.`)
     + " Press a mark, or an interval in the table, for the sentences behind it.";
   // A mark is pressed as the row's interval in the table is.
   const whenDrawn = plot => plot.on("plotly_click", ({points}) =>

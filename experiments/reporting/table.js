@@ -74,12 +74,15 @@ function addMainTable(parent, {heads, lines}) {
   const ends = gaps.filter(Boolean).flatMap(gap => [gap.mean - gap.half, gap.mean + gap.half]);
   const low = Math.min(0, ...ends), high = Math.max(0, ...ends);
   const place = heads.indexOf("− base") + 1, last = heads.indexOf("verdict");
-  const withBars = (cells, bar) => {
-    // The verdict stands beside what it is of.
-    const moved = last < 0 ? cells : cells.toSpliced(last, 1).toSpliced(place, 0, cells[last]);
+  const params = heads.indexOf("params ×10⁶");
+  const withBars = (cells, bar, flops) => {
+    // The verdict stands beside what it is of, training FLOPs beside parameters.
+    const more = cells.toSpliced(params + 1, 0, flops), end = last + (last > params);
+    const moved = last < 0 ? more : more.toSpliced(end, 1).toSpliced(place, 0, more[end]);
     return ends.length ? moved.toSpliced(place, 0, bar) : moved;
   };
-  addTable(parent, "The table", withBars(heads, "95% interval"), lines.map((line, i) => {
+  const flopsOf = ({flops}) => flops && content.rows[0].flops ? (flops / content.rows[0].flops).toFixed(2) : "";
+  addTable(parent, "The table", withBars(heads, "95% interval", "FLOPs, × base's"), lines.map((line, i) => {
     const row = content.rows[i], gap = gaps[i];
     const cells = line.map((cell, column) => {
       if (!column) return {text: cell, fill: element => {
@@ -98,7 +101,7 @@ function addMainTable(parent, {heads, lines}) {
         });
         drawBar(button, gap, low, high);
       },
-    } : "");
+    } : "", flopsOf(row));
   }));
 }
 

@@ -16,8 +16,10 @@ def judged(
         return ""
     gap, judgement = gaps[row], found[row]
     word, level = judgement.word, judgement.level
-    if word != significance.UNDECIDED or not gap.over_seeds:
+    if word != significance.UNDECIDED:
         return word
+    if not gap.over_seeds:
+        return f"{word} (one seed)"
     is_tie = abs(theirs) < significance.SMALL
     needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
     return f"{word} ({gap.shows(level):.1f}; {needed or '–'})"

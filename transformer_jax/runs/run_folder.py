@@ -84,6 +84,8 @@ def read_result(workdir: files.Path) -> dict[str, Any]:
     path = workdir / "result.json"
     remedy = "delete it and start the run again, which then only evaluates"
     found = files.read_json(path, _WITHOUT_SOURCE, remedy)
+    if found["params"] < 1:
+        raise errors.UserError(f"{path} is damaged (a model without parameters): {remedy}")
     if found.get("bleu") == {} or not all(found["data"]["languages"]):
         return found  # of a model that writes no sentences, or of text without sources
     return files.read_json(path, RESULT, remedy)
