@@ -216,6 +216,9 @@ def test_files_patterns_and_slices_are_read_in_order(tmp_path):
     assert sentences("X/[13].mrg[:4],X/4.mrg.gz") == "1a 1b 1c 3a 4a"
     assert sentences("X/2.mrg[-1:]") == "2c"
     assert sentences("X/*.mrg[2:4]") == "1c 2a"
+    assert sentences("X/*.mrg[1::3]") == "1b 2b 3b"
+    assert sentences("X/*.mrg[~1::3]") == "1a 1c 2a 2c 3a 3c"
+    assert sentences("X/*.mrg[~:-2]") == "3b 3c"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 r"""Treebanks: files of trees in Penn brackets, plain or gzip-compressed, several trees in a file.
 
-Paths are separated by commas; each may be a pattern, and may end in a slice of its trees:
+Paths are separated by commas; each may be a pattern, and may end in a slice, which takes some of its
+trees or, with a ~, all others. Slices of files that are sorted, as GreynirCorpus' are by length,
+should have a step:
 
   --config.data.train='WSJ/0[2-9]/*.mrg,WSJ/1?/*.mrg,WSJ/2[01]/*.mrg'
-  --config.data.train='greynir/dev_4500.psd[:4000]'
+  --config.data.train='greynir/dev_4500.psd[~::9]' --config.data.dev='greynir/dev_4500.psd[::9]'
 
 What parsers are not asked for is removed in the usual way: traces and other empty elements
 (-NONE-), constituents without words, function tags and indices (NP-SBJ-1, NP=2), the
@@ -31,7 +33,7 @@ from transformer_jax.data import text, trees
 _EMPTY = "-NONE-"  # the tag of what is not said
 _ABOUT_TREE = "META"  # GreynirCorpus: where a sentence comes from
 _PART = re.compile(r"[()]|(?:\\\S|[^\s()])+")
-_SLICE = re.compile(r"(.*)\[(-?\d*):(-?\d*)\]", re.DOTALL)
+_SLICE = re.compile(r"(.*)\[(~?)(-?\d*):(-?\d*)(?::([1-9]\d*))?\]", re.DOTALL)
 
 
 @dataclasses.dataclass
@@ -172,10 +174,10 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
     found: list[trees.Tree] = []
     records: list[dict[str, Any]] = []
     for pattern in filter(None, (part.strip() for part in paths.split(","))):
-        chosen = slice(None)
+        chosen, is_left_out = slice(None), False
         if match := _SLICE.fullmatch(pattern):
-            pattern = match[1]
-            chosen = slice(*(int(end) if end else None for end in match.groups()[1:]))
+            pattern, is_left_out = match[1], bool(match[2])
+            chosen = slice(*(int(end) if end else None for end in match.groups()[2:]))
         of_pattern: list[trees.Tree] = []
         for path in _files(pattern, what):
             of_file = list(parse(text.lines(path), str(path)))
@@ -184,7 +186,8 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             records.append({"path": str(path), "sha256": digest, "trees": len(of_file)})
             of_pattern += of_file
-        found += of_pattern[chosen]
+        places = {*range(len(of_pattern))[chosen]}
+        found += [tree for i, tree in enumerate(of_pattern) if (i in places) != is_left_out]
     return found, records
 
 
