@@ -4,9 +4,10 @@ python -m experiments.table4 --config=configs/greynir.py --workdir=runs/greynir 
       --config.data.train='PATH/dev_4500.psd[~::9]' --config.data.dev='PATH/dev_4500.psd[::9]' \
       --config.data.test=PATH/test_500.psd
 
-Depth and rate were chosen by the Transformer's learning curve. To write a tree it must know how many
-words it has written, which takes thousands of steps to learn here: with the paper's 4 layers, whose
-steps cost twice as much, development perplexity was 1.85 after 1,750 steps, with 2 it was 1.81.
+Depth and rate were chosen by the Transformer's learning curve. To write a tree it must know how
+many words it has written, which takes thousands of steps to learn here: with the paper's 4 layers,
+whose steps cost twice as much, development perplexity was 1.85 after 1,750 steps, with 2 it was
+1.81.
 """
 
 import ml_collections
@@ -15,7 +16,7 @@ from configs import wsj
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the paper's parser at an eighth of its width and half its depth, on a few thousand trees."""
+    """Returns the paper's parser at an eighth of its width and half its depth."""
     config = wsj.get_config()
     config.model.num_layers = 2
     config.model.d_model = 128
