@@ -5,7 +5,7 @@ python -m experiments.publish --workdir=runs/mini-cpu --output=experiments/publi
 Writes the report's table (.md and .csv), scores.md with BLEU of every variant, examples.md, and
 sweep.json with what reports and --reuse read of each run, without the folders that files lay in:
 the copy can be reported again, and another sweep can take its runs over. Nothing of the corpus is
-copied but ten sentences.
+copied but ten sentences, and with --noexamples not even these.
 """
 
 import itertools
@@ -33,7 +33,7 @@ SAID = "examples.json"  # of a published run: its own ten sentences
 _FOLDER = re.compile(r'(?<=[",])/(?:[^",/]+/)+')
 
 
-def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
+def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = True) -> None:
     """Writes what may be shown of a sweep; raises UserError if none of its runs is done."""
     document.write(workdir)
     sweep = results.read(workdir)
@@ -58,13 +58,14 @@ def publish(workdir: pathlib.Path, output: pathlib.Path) -> None:
                 counts = json.loads((folder / name).read_bytes())
                 kept = json.dumps({key: counts[key]}, separators=(",", ":"))
                 files.write(there / name, kept.encode())
-        if sentences := _examples(folder):
+        if with_examples and (sentences := _examples(folder)):
             files.write_json(there / SAID, sentences)
             if row in names:
                 said.setdefault(row, sentences["row"])
                 said = {"(reference)": sentences["(reference)"], **said}
     files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
-    files.write(output / "examples.md", tables.markdown(_shown(said), []).encode())
+    if with_examples:
+        files.write(output / "examples.md", tables.markdown(_shown(said), []).encode())
 
 
 def _write_chrf(sweep: results.Sweep, rows: Sequence[results.Row], output: pathlib.Path) -> None:
@@ -141,6 +142,9 @@ def _shown(said: Mapping[str, Mapping[str, str]]) -> list[tables.Printed]:
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
     _OUTPUT = flags.DEFINE_string("output", None, "Where to write.", required=True)
+    _EXAMPLES = flags.DEFINE_bool("examples", True, "Whether to show ten sentences.")
     flags_lib.run(
-        lambda: publish(files.local_path(_WORKDIR.value), files.local_path(_OUTPUT.value))
+        lambda: publish(
+            files.local_path(_WORKDIR.value), files.local_path(_OUTPUT.value), _EXAMPLES.value
+        )
     )

@@ -238,6 +238,16 @@ def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp
     assert sum(f"| {sentence} |" in shown for sentence in set(references)) == publish.EXAMPLES
 
 
+def test_what_is_published_without_examples_has_no_sentence(swept, tmp_path):
+    workdir, _ = swept
+    publish.publish(workdir, tmp_path, with_examples=False)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not {"examples.md", publish.SAID} & {path.name for path in files}
+    references = (workdir / "base/seed0/references.txt").read_text(encoding="utf-8").splitlines()
+    sentence = max(references, key=len)
+    assert not any(sentence in path.read_text(encoding="utf-8") for path in files)
+
+
 def test_what_is_published_can_be_reported_reused_and_published_again(swept, server, tmp_path):
     workdir, _ = swept
     published, again, taken = (tmp_path / name for name in ("published", "again", "taken"))
