@@ -142,7 +142,8 @@ def main(table: table_lib.Table) -> int:
         if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
             seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table.name, _MATCH.value or "")
-    said = expectations.recorded(table.texts, rows, workdir, datetime.date.today())
+    folders = [workdir, *([files.local_path(_REUSE.value)] if _REUSE.value else [])]
+    said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
     cells, missing = _prepare(base, planned, seeds, launcher)
     files.write_json(
         workdir / "sweep.json",

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from experiments.sweep import results
@@ -44,12 +44,16 @@ def read(path: pathlib.Path, described: Mapping[str, Any]) -> Texts:
 
 
 def recorded(
-    texts: Texts, rows: Collection[str], workdir: pathlib.Path, today: datetime.date
+    texts: Texts,
+    rows: Collection[str],
+    folders: Sequence[pathlib.Path],
+    today: datetime.date,
 ) -> dict[str, dict[str, str]]:
     """What sweep.json says of each row that something is said of, with the day and the order.
 
     A text that stands there already keeps its day; one that is new or has changed, or whose
-    sweep.json is damaged, says whether the row had been run by then.
+    sweep.json is damaged, says whether the row had been run by then, in one of the folders: the
+    sweep's own, and that of which it takes runs over.
 
     Raises:
       UserError: something is said of a row that is not there.
@@ -59,21 +63,31 @@ def recorded(
             raise errors.UserError(
                 f"WHY or EXPECT names the row {name!r}; there are {', '.join(map(repr, rows))}"
             )
-    known = {}
-    if (workdir / "sweep.json").exists():
-        with contextlib.suppress(errors.UserError):  # a damaged one is written anew
-            known = results.read_record(workdir).get("said", {})
+    known = [_said(folder) for folder in folders]
     found: dict[str, dict[str, str]] = {}
     for row in rows:
         own = texts.of(row)
         if not any(own.values()):
             continue
-        old = known.get(row, {})
-        if own.items() <= old.items():
-            found[row] = dict(old)
-            continue
-        # Also runs that failed, are not done, or were set aside.
-        runs = (workdir / results.slug(row)).glob("seed*/*.json*")
-        has_run = any(path.name in _LEFT for path in runs)
-        found[row] = {**own, "date": today.isoformat(), "when": AFTER if has_run else BEFORE}
+        found[row] = {**own, "date": today.isoformat(), "when": BEFORE}
+        for folder, said in zip(folders, known, strict=True):
+            if own.items() <= said.get(row, {}).items():
+                found[row] = dict(said[row])
+                break
+            if _has_run(folder, row):
+                found[row]["when"] = AFTER
+                break
     return found
+
+
+def _said(folder: pathlib.Path) -> Mapping[str, Mapping[str, str]]:
+    if (folder / "sweep.json").exists():
+        with contextlib.suppress(errors.UserError):  # a damaged one is written anew
+            return results.read_record(folder).get("said", {})
+    return {}
+
+
+def _has_run(folder: pathlib.Path, row: str) -> bool:
+    """Whether there is any run of a row, also one that failed, is not done, or was set aside."""
+    runs = (folder / results.slug(row)).glob("seed*/*.json*")
+    return any(path.name in _LEFT for path in runs)
