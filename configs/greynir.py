@@ -23,6 +23,8 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_ff = 512
     config.model.d_k = 16
     config.model.d_v = 16
+    config.model.dropout_rate = 0.2
+    config.model.attention_dropout_rate = 0.2
 
     config.train.num_steps = 6000
     config.train.warmup_steps = 1000

@@ -47,6 +47,8 @@ def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, A
         )
     rows = {row: dict(changes) for row, changes in ROWS.items()}
     for row, changes in rows.items():
+        if "model.architecture" in changes and base.model.attention_dropout_rate:
+            changes["model.attention_dropout_rate"] = 0.0  # recurrent models have none
         if depth := changes.get("model.num_layers"):
             exact = Fraction(depth * base.model.num_layers, paper.PARSING_LAYERS)
             if exact.denominator != 1:

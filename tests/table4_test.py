@@ -11,14 +11,14 @@ import pytest
 
 from configs import base as base_config
 from configs import toy as toy_config
-from configs import toy_parsing, wsj
+from configs import greynir, toy_parsing, wsj
 from experiments import table4
 from experiments.analysis import comparison, significance
 from experiments.reporting import table4_page
 from experiments.sweep import results
 from tests import runs_test, sweeps, tiny
 from transformer_jax import config as config_lib
-from transformer_jax import errors, paper
+from transformer_jax import errors, models, paper
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import trees
 from transformer_jax.data.toy import generator
@@ -78,6 +78,13 @@ def test_depths_are_scaled_and_other_rows_are_kinds():
     with_trees = table4.rows_for(base_of(toy_parsing), "x.mrg")
     assert with_trees.pop("semi-supervised") == {"data.parsed": "x.mrg"}
     assert with_trees == rows
+
+
+def test_every_row_has_a_use_for_what_its_base_sets():
+    base = base_of(greynir)
+    assert base.model.attention_dropout_rate, "what recurrent models have not"
+    for changes in table4.rows_for(base).values():
+        models.build(config_lib.replace(base, changes).model, vocab_size=10)
 
 
 @pytest.mark.parametrize(
