@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from configs import base as base_config
-from configs import toy as toy_config
 from configs import greynir, toy_parsing, wsj
+from configs import toy as toy_config
 from experiments import table4
 from experiments.analysis import comparison, significance
 from experiments.reporting import table4_page
