@@ -19,13 +19,13 @@ def get_config() -> ml_collections.ConfigDict:
     config = toy.get_config()
     config.model.num_layers = 2
 
-    config.train.num_steps = 2400
+    config.train.num_steps = 3000
     config.train.warmup_steps = 600
     config.train.batch_tokens = 1500
 
     config.data.corpus = "toy_parsing"
     config.data.target_language = "trees"
-    config.data.toy_pairs = 80_000
+    config.data.toy_pairs = 100_000
     config.data.vocab_size = 1000
     config.data.source_length = 80
     config.data.target_length = 150
@@ -38,5 +38,5 @@ def get_config() -> ml_collections.ConfigDict:
     config.evaluation.average_checkpoints = 5
     config.checkpoint.keep = 5
     config.checkpoint.every = 100
-    config.log.dev_every = 600
+    config.log.dev_every = 750
     return config

@@ -19,9 +19,9 @@ from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
+from transformer_jax.data import treebank
 from transformer_jax.evaluation import measures
 
-_CORPORA = ("trees", "toy_parsing")
 _RECURRENT = {"model.architecture": "lstm", "model.position": "none"}
 # Differences from the paper's parser; depths are scaled to a base of another one.
 ROWS: dict[str, dict[str, Any]] = {
@@ -40,10 +40,10 @@ def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, A
     Raises:
       UserError: the base does not parse, or its depth cannot be scaled.
     """
-    if base.data.corpus not in _CORPORA:
+    if base.data.corpus not in treebank.CORPORA:
         raise errors.UserError(
-            f"Table 4 is of parsers: give a base with data.corpus={' or '.join(_CORPORA)}, such as "
-            "configs/toy_parsing.py"
+            f"Table 4 is of parsers: give a base with data.corpus={' or '.join(treebank.CORPORA)}, "
+            "such as configs/toy_parsing.py"
         )
     rows = {row: dict(changes) for row, changes in ROWS.items()}
     for row, changes in rows.items():

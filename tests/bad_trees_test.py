@@ -7,6 +7,11 @@ from tests import refusals
     ("a missing file", "train=X/none", r"data\.train: there is no file .*none"),
     ("no closing bracket", "train=X/open", r"open: the tree that begins in line 2 is not closed"),
     ("bad further trees", "parsed=X/text", r"text: line 1 has 'word' outside all brackets"),
+    (
+        "a slice of nothing",
+        "parsed=X/good[9:]",
+        r"data\.parsed: .*good\[9:\] takes none of its 9 t",
+    ),
     ("unknown terminals", "tree_terminals=words", r"tree_terminals='words' is unknown.*pos, xx"),
     ("too small a vocabulary", "vocab_size=262", r"data\.vocab_size=262 is less than"),
 )

@@ -96,6 +96,13 @@ def test_what_is_not_utf_8_is_refused_by_its_line(server, trained, case):
     refusals.assert_refused(done, message)
 
 
+def test_a_translator_does_not_parse(server, trained):
+    done = server.run("transformer_jax.parse", f"--workdir={trained}", stdin=b"A dog.\n")
+    refusals.assert_refused(
+        done, r"was trained on data\.corpus=\w+, which has no trees: name the f"
+    )
+
+
 def test_a_long_sentence_is_translated_by_itself(translator, translations, monkeypatch):
     monkeypatch.setattr(translator_lib, "LONG", 60)
     long = "A dog sleeps. " * 7

@@ -240,9 +240,15 @@ def test_a_parser_is_trained_parses_new_text_and_another_learns_from_it(server, 
 
     rows = "--rows=Transformer,recurrent with attention"
     command("experiments.table4", *arguments, rows)
-    sentences = [" ".join(sentence.tree.words) for sentence in generator.sentences(5, 1, 9)[0]]
+    sentences = [sentence.tree.words for sentence in generator.sentences(5, 1, 9)[0]]
     run = f"--workdir={tmp_path}/sweep/Transformer/seed0"
-    parsed = command("transformer_jax.parse", run, stdin="\n".join(sentences).encode())
+    parsed, other = (
+        command(
+            "transformer_jax.parse", run, stdin="\n".join(map(between.join, sentences)).encode()
+        )
+        for between in (" ", " \t")
+    )
+    assert parsed == other
     (tmp_path / "more.mrg").write_text(parsed)
     assert parsed.count("\n") == 5
     more = [f"--parsed={tmp_path}/more.mrg", "--rows=semi-supervised,Transformer"]

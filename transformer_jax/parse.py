@@ -13,7 +13,7 @@ from absl import flags
 
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
-from transformer_jax.data import text, trees
+from transformer_jax.data import text, treebank, trees
 from transformer_jax.runs import run_folder
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
@@ -22,13 +22,19 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=Tr
 def main() -> None:
     """Reads all lines, parses them together, writes their trees in their order."""
     translator = run_folder.load(_WORKDIR.value)
-    sentences = list(text.decoded(sys.stdin.buffer, "standard input"))
-    for number, sentence in enumerate(sentences, start=1):
-        if not sentence.split():
+    if (corpus := translator.config.data.corpus) not in treebank.CORPORA:
+        raise errors.UserError(
+            f"{_WORKDIR.value} was trained on data.corpus={corpus}, which has no trees: name the "
+            "folder of a parser, or use transformer_jax.translate"
+        )
+    sentences = [line.split() for line in text.decoded(sys.stdin.buffer, "standard input")]
+    for number, words in enumerate(sentences, start=1):
+        if not words:
             raise errors.UserError(f"standard input: line {number:,} has no words to parse")
+    parses = translator.translate([" ".join(words) for words in sentences])
     malformed = 0
-    for sentence, found in zip(sentences, translator.translate(sentences), strict=True):
-        tree, is_whole = trees.from_linearised(found, sentence.split())
+    for words, found in zip(sentences, parses, strict=True):
+        tree, is_whole = trees.from_linearised(found, words)
         malformed += not is_whole
         sys.stdout.buffer.write(f"{trees.bracketed(tree)}\n".encode())
     print(f"{malformed:,} of {len(sentences):,} trees were repaired", file=sys.stderr)

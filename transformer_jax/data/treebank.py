@@ -21,6 +21,7 @@ it neither drops nor cuts anything: what would remain to be written is longer th
 import dataclasses
 import glob
 import hashlib
+import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,10 +31,13 @@ from transformer_jax import errors, fields
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text, trees
 
+CORPORA = ("trees", "toy_parsing")  # the values of data.corpus whose targets are trees
 _EMPTY = "-NONE-"  # the tag of what is not said
 _ABOUT_TREE = "META"  # GreynirCorpus: where a sentence comes from
 _PART = re.compile(r"[()]|(?:\\\S|[^\s()])+")
-_SLICE = re.compile(r"(.*)\[(~?)(-?\d*):(-?\d*)(?::([1-9]\d*))?\]", re.DOTALL)
+# A path and what stands in brackets after it, with a colon or ~, which patterns of paths have not.
+_SLICE = re.compile(r"(.*)\[(~?)([^\[\]~]*)\]", re.DOTALL)
+_ENDS = re.compile(r"(-?\d+)?:(-?\d+)?(?::([1-9]\d*))?")
 
 
 @dataclasses.dataclass
@@ -173,11 +177,8 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
     """
     found: list[trees.Tree] = []
     records: list[dict[str, Any]] = []
-    for pattern in filter(None, (part.strip() for part in paths.split(","))):
-        chosen, is_left_out = slice(None), False
-        if match := _SLICE.fullmatch(pattern):
-            pattern, is_left_out = match[1], bool(match[2])
-            chosen = slice(*(int(end) if end else None for end in match.groups()[2:]))
+    for part in filter(None, (part.strip() for part in paths.split(","))):
+        pattern, chosen, is_left_out = _parts(part)
         of_pattern: list[trees.Tree] = []
         for path in _files(pattern, what):
             of_file = list(parse(text.lines(path), str(path)))
@@ -187,13 +188,32 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
             records.append({"path": str(path), "sha256": digest, "trees": len(of_file)})
             of_pattern += of_file
         places = {*range(len(of_pattern))[chosen]}
-        found += [tree for i, tree in enumerate(of_pattern) if (i in places) != is_left_out]
+        kept = [tree for i, tree in enumerate(of_pattern) if (i in places) != is_left_out]
+        if not kept:
+            raise errors.UserError(f"{what}: {part} takes none of its {len(of_pattern):,} trees")
+        found += kept
     return found, records
+
+
+def _parts(part: str) -> tuple[str, slice, bool]:
+    """A path or pattern, the slice after it, and whether that is of what is left out."""
+    match = _SLICE.fullmatch(part)
+    if not match or not (match[2] or ":" in match[3]):
+        return part, slice(None), False
+    if not (ends := _ENDS.fullmatch(match[3])):
+        raise errors.UserError(
+            f"{part}: a slice of trees is [a:b], [a:b:step] with a step of at least 1, or [~a:b], "
+            "which takes all others"
+        )
+    return match[1], slice(*(int(end) if end else None for end in ends.groups())), bool(match[2])
 
 
 def _files(pattern: str, what: str) -> Sequence[pathlib.Path]:
     """The files of a path or pattern, by name."""
-    found = [pathlib.Path(path) for path in sorted(glob.glob(pattern, recursive=True))]
+    found = sorted(glob.glob(pattern, recursive=True)) or [pattern] * os.path.exists(pattern)
     if not found:
         raise errors.UserError(f"{what}: there is no file {pattern}")
-    return found
+    for path in map(pathlib.Path, found):
+        if not path.is_file() and not path.is_dir():
+            raise errors.UserError(f"{path} is a pipe: give a file, which is read more than once")
+    return [*map(pathlib.Path, found)]

@@ -121,19 +121,21 @@ def _steps(tree: Tree) -> Iterator[tuple[list[str], int, list[str]]]:
 
 
 def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
-    """The tree of a sentence's words that a model has written, and whether it was well formed.
+    r"""The tree of a sentence's words that a model has written, and whether it was well formed.
 
     What is not is repaired. As in Vinyals et al., brackets that lack their partner get it at the
     sentence's beginning or end. Besides, a closing bracket closes what is open, whatever label it
     has; brackets around nothing are left out; symbols for more words than there are, too; words
-    without a symbol stand at the end, outside all brackets but the root's. So every sentence can be
-    scored. A tree without a root gets `ROOT`.
+    without a symbol stand at the end, outside all brackets but the root's; a tree without a root
+    gets `ROOT`, no other does; brackets within a part begin another; \ is left out. So every
+    sentence can be scored, and its tree be written and read.
     """
+    parts = re.findall(r"[()]?[^\s()\\]+|[()]", text)
+    is_whole = parts == text.split()
     tags: list[str] = []
     found: list[Bracket] = []
     is_open: list[int] = []  # indices into `found`
-    is_whole = True
-    for part in text.split():
+    for part in parts:
         side, label = part[0], part[1:] or ROOT
         if side == "(":
             is_open.append(len(found))
@@ -148,13 +150,14 @@ def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
             is_whole = False
             found.insert(0, Bracket(label, 0, len(tags)))
     is_whole &= not is_open and len(tags) == len(words)
-    is_whole &= all(bracket.start < bracket.end for bracket in found)
     for place in is_open:
         found[place] = found[place]._replace(end=len(tags))
-    if found and found[0][1:] == (0, len(tags)):
-        found[0] = found[0]._replace(end=len(words))
-    kept = [bracket._replace(end=min(bracket.end, len(words))) for bracket in found]
-    kept = [bracket for bracket in kept if bracket.start < bracket.end]
+    kept = [bracket for bracket in found if bracket.start < bracket.end]
+    is_whole &= len(kept) == len(found) and bool(kept) and kept[0][1:] == (0, len(tags))
+    if kept and kept[0][1:] == (0, len(tags)):
+        kept[0] = kept[0]._replace(end=len(words))
+    kept = [bracket._replace(end=min(bracket.end, len(words))) for bracket in kept]
+    kept = [some for some in kept if some.start < some.end and some.label != ROOT]
     tags += [ANY_TAG] * (len(words) - len(tags))
     tree = Tree(tuple(words), tuple(tags[: len(words)]), tuple(kept))
     return (tree if tree.has_root else join(ROOT, tree)), is_whole
