@@ -23,8 +23,6 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_ff = 512
     config.model.d_k = 16
     config.model.d_v = 16
-    config.model.dropout_rate = 0.2
-    config.model.attention_dropout_rate = 0.2
 
     config.train.num_steps = 6000
     config.train.warmup_steps = 1000
@@ -32,6 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.train.batch_tokens = 1536
 
     config.data.source_language = "is"
+    config.data.tree_terminals = "pos"
     config.data.vocab_size = 2000
     config.data.source_length = 128
     config.data.target_length = 256
