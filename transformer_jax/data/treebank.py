@@ -2,7 +2,7 @@ r"""Treebanks: files of trees in Penn brackets, plain or gzip-compressed, severa
 
 Paths are separated by commas; each may be a pattern, and may end in a slice, which takes some of
 its trees or, with a ~, all others. Slices of files that are sorted, as GreynirCorpus' are by
-length, should have a step:
+length in stretches, should have a step:
 
   --config.data.train='WSJ/0[2-9]/*.mrg,WSJ/1?/*.mrg,WSJ/2[01]/*.mrg'
   --config.data.train='greynir/dev_4500.psd[~::9]' --config.data.dev='greynir/dev_4500.psd[::9]'
