@@ -8,10 +8,11 @@ import time
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from configs import base as base_config
-from configs import toy_parsing, wsj
 from configs import toy as toy_config
+from configs import toy_parsing, wsj
 from experiments import table4
 from experiments.analysis import comparison, significance
 from experiments.reporting import table4_page
@@ -158,7 +159,8 @@ def made_up(workdir, golds):
                      zip(lines, golds, strict=True)]  # fmt: skip
             counts = parseval.counts(golds, found)
             folder = results.cell_folder(workdir, row, seed)
-            (folder / "parse_counts.json").write_text(json.dumps({"f1": counts.tolist()}))
+            for name in ("parse_counts.json", "test_parse_counts.json"):
+                (folder / name).write_text(json.dumps({"f1": counts.tolist()}))
             path = folder / "result.json"
             result = json.loads(path.read_text())
             by_length = parseval.score_by_length(counts, [len(tree.words) for tree in golds], [9])
@@ -204,7 +206,18 @@ def test_the_page_has_the_papers_whole_table_and_ours_in_its_form(tmp_path, gold
     assert len(whole.lines) == len(paper.TABLE4) + 3
     assert ["Transformer (4 layers)", "semi-supervised", "92.7"] in list(whole.lines)
     assert whole.lines[-1][:2] == ["ours: semi-supervised", "semi-supervised"]
-    assert whole.lines[-1][2].startswith(f"{np.mean(f1['semi-supervised']):.2f} ±")
+    mean, half = map(float, whole.lines[-1][2].split(" ± "))
+    assert mean == pytest.approx(np.mean(f1["semi-supervised"]), abs=0.005)
+    # Independent of ours: the mean of both seeds on samples of sentences, and Satterthwaite's t.
+    sweep = results.read(tmp_path)
+    runs = results.counts(sweep, sweep.rows[-1], "f1").values()
+    random = np.random.default_rng(3)
+    chosen = random.integers(len(golds), size=(2000, len(golds)))
+    both = [np.mean([parseval.score(run[some])["f1"] for run in runs]) for some in chosen]
+    parts = [np.var(both), np.var(f1["semi-supervised"], ddof=1) / 2]
+    freedom = sum(parts) ** 2 / parts[1] ** 2
+    expected = scipy.stats.t.ppf(0.975, freedom) * sum(parts) ** 0.5
+    assert half == pytest.approx(expected, rel=0.1)
     assert ours.lines[0][3].startswith(f"{np.mean(f1['Transformer']):.2f} ±")
     assert "tagging" in ours.heads
     assert ours.lines[0][ours.heads.index("tagging")] == ""  # parses have no parts of speech
