@@ -126,6 +126,9 @@ def test_a_tree_deeper_than_python_may_recurse_is_read_and_written():
         ("(X )X (S XX )S", "(S (XX a) (XX b))"),
         ("(S XX) XX )S", "(S (S (XX a)) (XX b))"),  # a bracket within a part
         (r"(S X\X XX )S", "(S (X a) (X b))"),
+        ("(TOP (S XX XX )S )TOP", "(S (XX a) (XX b))"),  # a root around another
+        ("(S (TOP XX )TOP XX )S", "(S (XX a) (XX b))"),
+        ("( XX XX )", "(TOP (XX a) (XX b))"),
     ],
 )
 def test_what_is_malformed_is_repaired_and_told(text, repaired):
@@ -221,8 +224,12 @@ def test_files_patterns_and_slices_are_read_in_order(tmp_path):
     assert sentences("X/*.mrg[1::3]") == "1b 2b 3b"
     assert sentences("X/*.mrg[~1::3]") == "1a 1c 2a 2c 3a 3c"
     assert sentences("X/*.mrg[~:-2]") == "3b 3c"
-    (tmp_path / "1.mrg").rename(tmp_path / "a[1].mrg")
-    assert sentences("X/a[1].mrg[:1]") == "1a"
+    (tmp_path / "1.mrg").rename(tmp_path / "a[2].mrg")
+    assert sentences("X/a[2].mrg[:1]") == "1a"
+    (tmp_path / "2.mrg").rename(tmp_path / "a2.mrg")
+    assert sentences("X/a[2].mrg[:1]") == "1a"
+    (tmp_path / "3.mrg").rename(tmp_path / "a2.mrg[:1]")
+    assert sentences("X/a2.mrg[:1]") == "3a 3b 3c"
 
 
 @pytest.mark.parametrize(
@@ -234,6 +241,7 @@ def test_files_patterns_and_slices_are_read_in_order(tmp_path):
         ("X/good[::0]", r"good\[::0\]: a slice of trees is \[a:b\], \[a:b:step\] with a step of a"),
         ("X/good[-:]", r"good\[-:\]: a slice of trees is"),
         ("X/good[~]", r"good\[~\]: a slice of trees is"),
+        ("X/link", r"cannot read .*link: .*No such file"),
         ("X/pipe", r"pipe is a pipe: give a file, which is read more than once"),
         ("X/none*", r"data\.train: there is no file .*none\*"),
         ("X/empty", r"empty has no trees"),
@@ -246,6 +254,7 @@ def test_files_without_trees_are_named(tmp_path, train, message):
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "bad").write_bytes(b"(S (NN a))\n(S (NN \xff))")
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(errors.UserError, match=message):
         treebank.load(train.replace("X", str(tmp_path)), f"{tmp_path}/good", "", "", "xx")
 

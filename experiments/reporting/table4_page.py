@@ -63,16 +63,17 @@ def _table(sweep: results.Sweep) -> tables.Printed:
 def _half(counts: Mapping[int, significance.Counts]) -> str:
     """Half of the interval of a row's F1, which is that of its difference from a parser's of 100.
 
-    Empty for runs of an earlier version, which have left no counts.
+    Empty for runs that have left no counts or make no mistakes, and for a single sentence.
     """
-    if not counts:
+    if not counts or min(map(len, counts.values())) < 2:
         return ""
     equal = ("matched", "gold", "test")
     perfect = [
         parseval.COUNTED.index("gold" if name in equal else name) for name in parseval.COUNTED
     ]
     perfectly = {seed: run[:, perfect] for seed, run in counts.items()}
-    return f" ± {significance.difference(counts, perfectly, measures.F1).half:.2f}"
+    half = significance.difference(counts, perfectly, measures.F1).half
+    return f" ± {half:.2f}" if half else ""
 
 
 def _ours(compared: comparison.Comparison) -> tables.Printed:

@@ -198,7 +198,7 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
 def _parts(part: str) -> tuple[str, slice, bool]:
     """A path or pattern, the slice after it, and whether that is of what is left out."""
     match = _SLICE.fullmatch(part)
-    if not match or not (match[2] or ":" in match[3]):
+    if not match or not (match[2] or ":" in match[3]) or os.path.exists(part):
         return part, slice(None), False
     if not (ends := _ENDS.fullmatch(match[3])):
         raise errors.UserError(
@@ -210,10 +210,11 @@ def _parts(part: str) -> tuple[str, slice, bool]:
 
 def _files(pattern: str, what: str) -> Sequence[pathlib.Path]:
     """The files of a path or pattern, by name."""
-    found = sorted(glob.glob(pattern, recursive=True)) or [pattern] * os.path.exists(pattern)
+    is_one = os.path.exists(pattern)  # though its name may look like a pattern
+    found = [pattern] if is_one else sorted(glob.glob(pattern, recursive=True))
     if not found:
         raise errors.UserError(f"{what}: there is no file {pattern}")
     for path in map(pathlib.Path, found):
-        if not path.is_file() and not path.is_dir():
+        if path.exists() and not path.is_file() and not path.is_dir():
             raise errors.UserError(f"{path} is a pipe: give a file, which is read more than once")
     return [*map(pathlib.Path, found)]

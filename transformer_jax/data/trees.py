@@ -128,10 +128,10 @@ def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
     has; brackets around nothing are left out; symbols for more words than there are, too; words
     without a symbol stand at the end, outside all brackets but the root's; a tree without a root
     gets `ROOT`, no other does; brackets within a part begin another; \ is left out. So every
-    sentence can be scored, and its tree be written and read.
+    sentence can be scored, and its tree, of labels as treebanks have them, be written and read.
     """
     parts = re.findall(r"[()]?[^\s()\\]+|[()]", text)
-    is_whole = parts == text.split()
+    is_whole = parts == text.split() and not {"(", ")"} & set(parts)
     tags: list[str] = []
     found: list[Bracket] = []
     is_open: list[int] = []  # indices into `found`
@@ -157,9 +157,11 @@ def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
     if kept and kept[0][1:] == (0, len(tags)):
         kept[0] = kept[0]._replace(end=len(words))
     kept = [bracket._replace(end=min(bracket.end, len(words))) for bracket in kept]
-    kept = [some for some in kept if some.start < some.end and some.label != ROOT]
+    kept = [bracket for bracket in kept if bracket.start < bracket.end]
     tags += [ANY_TAG] * (len(words) - len(tags))
-    tree = Tree(tuple(words), tuple(tags[: len(words)]), tuple(kept))
+    inner = tuple(bracket for bracket in kept if bracket.label != ROOT)
+    tree = Tree(tuple(words), tuple(tags[: len(words)]), inner)
+    is_whole &= len(kept) - len(inner) == (not tree.has_root)
     return (tree if tree.has_root else join(ROOT, tree)), is_whole
 
 
