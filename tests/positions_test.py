@@ -125,3 +125,7 @@ def test_no_position_changes_nothing():
     places = jnp.array([[0, 1]])
     assert kind.embed(x, places) is x
     assert kind.bias(places, places) is None
+    heads = jnp.ones((1, 1, 2, 2))
+    assert kind.rotate(heads, places) is heads
+    assert kind.relate_keys(heads, places, places) is None
+    assert kind.relate_values(heads, places, places) is None

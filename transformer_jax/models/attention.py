@@ -41,7 +41,7 @@ class KeysValues(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values in the order in which `attend_cached` multiplies.
+    """Keys and values in the order in which `MultiHeadAttention.step` multiplies.
 
     Read in another order, they would be copied into this one at every step.
     """
@@ -114,18 +114,16 @@ def attend(
     return mixed.reshape(batch, heads, length, -1)
 
 
-def attend_cached(
+def cached_weights(
     queries: Float[Array, "B H W d_k"],
     cache: Cache,
     mask: Bool[Array, "#B #1 #W S"],
     bias: Float[Array, "#B H W S"] | None = None,
-) -> Float[Array, "B H W d_v"]:
-    """As `attend`, for the few queries of a decoding step."""
+) -> Float[Array, "B H W S"]:
+    """As `attention_weights`, for the few queries of a decoding step."""
     grouped = _grouped(queries, cache.keys.shape[1])
     logits = products.einsum("BKNC,BKCS->BKNS", grouped, cache.keys, jnp.float32)
-    return weighted_values(
-        jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias)), cache.values
-    )
+    return jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias))
 
 
 def _grouped(queries: Float[Array, "B H T d_k"], kv_heads: int) -> Float[Array, "B K N d_k"]:
@@ -226,7 +224,8 @@ class MultiHeadAttention(nn.Module):
     position: positions_lib.Position  # `NoPosition` in cross-attention
 
     def setup(self) -> None:
-        config = self.config
+        config, position = self.config, self.position
+        self.own_position = position.clone(parent=None) if position.in_each_layer else position
         self.query = self._projection(config.num_heads, config.d_k)
         self.key = self._projection(config.key_value_heads, config.d_k)
         self.value = self._projection(config.key_value_heads, config.d_v)
@@ -241,7 +240,7 @@ class MultiHeadAttention(nn.Module):
 
     def keys_values(self, x: Float[Array, "B S D"], positions: Int[Array, "#B S"]) -> KeysValues:
         """Projects what is attended to; done once, it serves any number of queries."""
-        return KeysValues(self.position.rotate(self.key(x), positions), self.value(x))
+        return KeysValues(self.own_position.rotate(self.key(x), positions), self.value(x))
 
     def __call__(
         self,
@@ -253,14 +252,14 @@ class MultiHeadAttention(nn.Module):
         rate: dropout.Rate = None,
     ) -> Float[Array, "B T D"]:
         """Attends from each position of x, as the mask allows; `rate` drops weights."""
-        queries = self.position.rotate(self.query(x), query_positions)
-        bias = self.position.bias(query_positions, key_positions)
+        queries = self.own_position.rotate(self.query(x), query_positions)
+        bias = self._bias(queries, query_positions, key_positions)
         wanted = self.is_mutable_collection("intermediates")  # the weights; never in training
-        if wanted or rate is not None:
+        if wanted or rate is not None or self.own_position.reads_weights():
             weights = attention_weights(queries, keys_values.keys, mask, bias)
             self.sow("intermediates", "weights", weights)
             weights = dropout.drop(weights, rate, self)
-            return self.output(weighted_values(weights, keys_values.values))
+            return self._read(weights, keys_values.values, query_positions, key_positions)
         if kernels.takes(self.config, x.shape[1], mask.shape[-1]):
             return self.output(kernels.fused(queries, *keys_values, mask, bias))
         return self.output(attend(queries, keys_values, mask, bias))
@@ -274,6 +273,32 @@ class MultiHeadAttention(nn.Module):
         key_positions: Int[Array, "#B S"],
     ) -> Float[Array, "B W D"]:
         """As `__call__`, from one position of each hypothesis."""
-        queries = self.position.rotate(self.query(x), query_positions)
-        bias = self.position.bias(query_positions, key_positions)
-        return self.output(attend_cached(queries, cache, mask, bias))
+        queries = self.own_position.rotate(self.query(x), query_positions)
+        bias = self._bias(queries, query_positions, key_positions)
+        weights = cached_weights(queries, cache, mask, bias)
+        return self._read(weights, cache.values, query_positions, key_positions)
+
+    def _bias(
+        self,
+        queries: Float[Array, "B H T d_k"],
+        query_positions: Int[Array, "#B T"],
+        key_positions: Int[Array, "#B S"],
+    ) -> Float[Array, "#B H T S"] | None:
+        """What positions add to the logits."""
+        bias = self.own_position.bias(query_positions, key_positions)
+        related = self.own_position.relate_keys(queries, query_positions, key_positions)
+        if bias is None or related is None:
+            return related if bias is None else bias
+        return bias + related
+
+    def _read(
+        self,
+        weights: Float[Array, "B H T S"],
+        values: Float[Array, "B K S d_v"],
+        query_positions: Int[Array, "#B T"],
+        key_positions: Int[Array, "#B S"],
+    ) -> Float[Array, "B T D"]:
+        """The output from weights, with what positions add to the values."""
+        mixed = weighted_values(weights, values)
+        related = self.own_position.relate_values(weights, query_positions, key_positions)
+        return self.output(mixed if related is None else mixed + related)

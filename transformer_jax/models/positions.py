@@ -1,8 +1,10 @@
-"""Position kinds: one small class each, with three hooks that the model always calls.
+"""Position kinds: one small class each, with five hooks that the model calls.
 
-A kind says where it acts by overriding a hook: `embed` (on the sum of embeddings), `rotate` (on
-queries and keys) or `bias` (on attention logits). The base class acts nowhere. One module serves
-all layers of a stack, so a kind with parameters has them once; embeddings of both stacks share one.
+A kind says where it acts by overriding hooks: `embed` (on the sum of embeddings), `rotate` (on
+queries and keys), `bias` (on attention logits), `relate_keys` (likewise, having read the queries)
+or `relate_values` (on what attention makes of values). The base class acts nowhere. One module
+serves all layers of a stack, so a kind with parameters has them once, unless it wants them
+`in_each_layer`; embeddings of both stacks share one.
 
 To add a kind, write its class and its line in `KINDS`. Parameters are made in one `nn.compact`
 method that hooks call, not in `setup`: hooks that nobody calls then make none. A size that a row of
@@ -28,6 +30,7 @@ class Position(nn.Module):
 
     even: ClassVar[tuple[str, ...]] = ()  # model fields that this kind needs to be even
     bounded: ClassVar[bool] = False  # whether positions must be below max_positions
+    in_each_layer: ClassVar[bool] = False  # whether each layer has parameters of its own
 
     def embed(
         self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
@@ -50,10 +53,39 @@ class Position(nn.Module):
         del query_positions, key_positions
         return None
 
+    def relate_keys(
+        self,
+        queries: Float[Array, "B H T d_k"],
+        query_positions: Int[Array, "#B T"],
+        key_positions: Int[Array, "#B S"],
+    ) -> Float[Array, "B H T S"] | None:
+        """As `bias`, having read the queries as `rotate` left them.
+
+        The other logits are divided by sqrt(d_k) already.
+        """
+        del queries, query_positions, key_positions
+        return None
+
+    def relate_values(
+        self,
+        weights: Float[Array, "B H T S"],
+        query_positions: Int[Array, "#B T"],
+        key_positions: Int[Array, "#B S"],
+    ) -> Float[Array, "B H T d_v"] | None:
+        """Added to the weighted values of a self-attention; None adds nothing."""
+        del weights, query_positions, key_positions
+        return None
+
     @classmethod
     def acts_on_attention(cls) -> bool:
-        """Whether it rotates queries and keys or adds to logits."""
-        return cls.rotate is not Position.rotate or cls.bias is not Position.bias
+        """Whether it overrides a hook that attention calls."""
+        hooks = ("rotate", "bias", "relate_keys", "relate_values")
+        return any(getattr(cls, hook) is not getattr(Position, hook) for hook in hooks)
+
+    @classmethod
+    def reads_weights(cls) -> bool:
+        """Whether attention must write its weights down for it."""
+        return cls.relate_values is not Position.relate_values
 
 
 @final
