@@ -1,5 +1,7 @@
 """Products against NumPy's, in every form in which they are computed."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +52,32 @@ def test_product_and_gradients_are_numpys(spec, dtype):
         np.testing.assert_allclose(
             np.asarray(gradient, np.float64), slope, rtol=tolerance, atol=tolerance
         )
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("form", ["here", "product"])
+def test_what_is_picked_is_collected_again(rows, form):
+    """Both against loops, and each the other's gradient, in the forms of every device."""
+    rng = np.random.default_rng(0)
+    x, y = (jnp.asarray(rng.normal(size=(2, 3, 4, n)), jnp.float32) for n in (5, 6))
+    buckets = jnp.asarray(rng.integers(0, 5, (rows, 4, 6)))
+    pick, collect = {
+        "here": (products.pick, lambda y, buckets: products.collect(y, buckets, 5)),
+        "product": (products._pick_by_product, functools.partial(products._collect_by_product, 5)),
+    }[form]
+    picked, collected = np.zeros(y.shape), np.zeros(x.shape)
+    for b, h, t, s in np.ndindex(y.shape):
+        bucket = buckets[b % rows, t, s]
+        picked[b, h, t, s] = x[b, h, t, bucket]
+        collected[b, h, t, bucket] += y[b, h, t, s]
+
+    def gradient(function, at, weights):
+        return jax.jit(jax.grad(lambda at: jnp.sum(function(at, buckets) * weights)))(at)
+
+    np.testing.assert_allclose(pick(x, buckets), picked, rtol=1e-6)
+    np.testing.assert_allclose(collect(y, buckets), collected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient(pick, x, y), collected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient(collect, y, x), picked, rtol=1e-6)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 7, 16), (64, 1, 1), (5, 16, 100), (64, 2, 3)])

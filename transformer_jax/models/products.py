@@ -17,7 +17,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.experimental import layout
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 def einsum(
@@ -56,6 +56,52 @@ def multiply(
     return jax.lax.platform_dependent(
         a, b, **{name: functools.partial(form, spec, dtype) for name, form in forms.items()}
     )
+
+
+def pick(x: Float[Array, "B H T U"], buckets: Int[Array, "#B T S"]) -> Float[Array, "B H T S"]:
+    """For each query and key the number at their bucket, in float32.
+
+    That is a product with one-hot vectors. A TPU computes it as such; elsewhere a gather is faster,
+    and writes no vectors down.
+    """
+    return jax.lax.platform_dependent(x, buckets, tpu=_pick_by_product, default=_gather)
+
+
+def collect(
+    x: Float[Array, "B H T S"], buckets: Int[Array, "#B T S"], number: int
+) -> Float[Array, "B H T U"]:
+    """For each query and each of so many buckets the sum of its keys' numbers, in float32.
+
+    It is `pick` transposed.
+    """
+    forms = {"tpu": _collect_by_product, "default": _scatter}
+    return jax.lax.platform_dependent(
+        x, buckets, **{name: functools.partial(form, number) for name, form in forms.items()}
+    )
+
+
+def _pick_by_product(x: Array, buckets: Array) -> Array:
+    return einsum("BHTU,BTSU->BHTS", x, _one_hot(buckets, x.shape[-1], x), jnp.float32)
+
+
+def _collect_by_product(number: int, x: Array, buckets: Array) -> Array:
+    return einsum("BHTS,BTSU->BHTU", x, _one_hot(buckets, number, x), jnp.float32)
+
+
+def _one_hot(buckets: Array, number: int, like: Array) -> Array:
+    whole = jnp.broadcast_to(buckets, (len(like), *buckets.shape[1:]))
+    return jax.nn.one_hot(whole, number, dtype=like.dtype)
+
+
+def _gather(x: Array, buckets: Array) -> Array:
+    """Widened first, so that its gradient is summed in float32."""
+    return jnp.take_along_axis(x.astype(jnp.float32), buckets[:, None], axis=-1)
+
+
+def _scatter(number: int, x: Array, buckets: Array) -> Array:
+    like = jax.ShapeDtypeStruct((*x.shape[:-1], number), jnp.float32)
+    (sums,) = jax.linear_transpose(lambda y: _gather(y, buckets), like)(x.astype(jnp.float32))
+    return sums
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
