@@ -29,6 +29,7 @@ POSITIONS = {
     "T5 bias": "t5",
     "ALiBi": "alibi",
     "rotary": "rotary",
+    "relative": "relative",
 }
 NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}

@@ -117,9 +117,13 @@ def test_an_unknown_kind_lists_the_known_ones(field, value, message):
     [
         ({"position": "rotary", "d_k": 7}, r"position=rotary needs an even d_k, but model\.d_k=7"),
         ({"d_model": 65}, r"position=sinusoidal needs an even d_model, but model\.d_model=65"),
+        (
+            {"position": "relative", "attention_kernel": "fused"},
+            r"position=relative needs attention's weights.*kernel=fused does.*: set it to plain",
+        ),
     ],
 )
-def test_sizes_that_must_be_even_are_named(changes, message):
+def test_what_does_not_suit_a_position_kind_is_named(changes, message):
     config = values()
     config["model"] |= changes
     with pytest.raises(errors.UserError, match=message):

@@ -52,6 +52,7 @@ RECURRENT = {"model.position": "none", "model.num_kv_heads": 0}
          "train.scheduled_sampling": 0.5},
         {**RECURRENT, "model.architecture": "conv"},
         {"model.share_stacks": True},
+        {"model.position": "relative"},
         {"model.architecture": "decoder", "train.source_loss": 1.0},
     ],
     ids=str,

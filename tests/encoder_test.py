@@ -20,6 +20,7 @@ VARIANTS = [
     {"model.norm_placement": "pre", "model.norm": "rms_norm", "model.position": "t5"},
     {"model.position": "alibi", "model.num_kv_heads": 2},
     {"model.position": "rotary", "model.feed_forward": "swiglu"},
+    {"model.position": "relative"},
 ]
 every_variant = pytest.mark.parametrize("overrides", VARIANTS, ids=str)
 jitted_outputs = jax.jit(models.outputs, static_argnums=0)

@@ -3,6 +3,7 @@
 import cmath
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from configs import base as base_config
 from transformer_jax import config as config_lib
-from transformer_jax.models import positions
+from transformer_jax.models import attention, positions
 
 
 def sizes(**fields):
@@ -101,6 +102,76 @@ def test_t5_buckets_of_a_decoder_are_all_before():
     assert [t5_bucket(-distance, True) for distance in range(16)] == list(range(16))
     assert [t5_bucket(-d, True) for d in (16, 19, 127, 500)] == [16, 17, 31, 31]
     assert t5_bucket(3, True) == 0
+
+
+K = 16  # Shaw et al.'s base model clips distances at it
+
+
+def related_in_loops(x, places, seen, params):
+    """Equations 3 and 4 of Shaw et al. 2018, one head, one query and one key at a time.
+
+    Query heads share keys and values in pairs.
+    """
+    of_keys, of_values = (
+        params["own_position"][name].reshape(2 * K + 1, 4, -1) for name in ("keys", "values")
+    )
+    heads = []
+    for h in range(4):
+        queries, keys, values = (
+            np.split(x @ params[name]["kernel"], count, axis=-1)[h * count // 4]
+            for name, count in (("query", 4), ("key", 2), ("value", 2))
+        )
+        rows = []
+        for i, place in enumerate(places):
+            e, added = {}, {}
+            for j, other in enumerate(places):
+                if seen[i, j]:
+                    a = K + max(-K, min(K, other - place))
+                    product = queries[i] @ (keys[j] + of_keys[a, h])
+                    e[j] = math.exp(product / math.sqrt(queries.shape[-1]))
+                    added[j] = values[j] + of_values[a, h]
+            rows.append(sum(e[j] / sum(e.values()) * added[j] for j in e))
+        heads.append(np.stack(rows))
+    return np.concatenate(heads, axis=-1) @ params["output"]["kernel"]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_relative_positions_are_shaws_equations(causal):
+    """Of a packed row, whose first sentence is longer than what distances are clipped at."""
+    config = sizes(num_kv_heads=2, d_k=3, d_v=5, position="relative")
+    places = np.concatenate([np.arange(K + 5), np.arange(4)])
+    segments = np.repeat([1, 2], [K + 5, 4])
+    seen = segments[:, None] == segments
+    if causal:
+        seen &= places[:, None] >= places
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(1, len(places), 8)))
+    row = jnp.asarray(places)[None]
+    module = attention.MultiHeadAttention(config, positions.Relative(config, causal=causal))
+
+    def attend(module, x):
+        keys_values = module.keys_values(x, row)
+        return module(x, keys_values, jnp.asarray(seen)[None, None], row, row)
+
+    blank = jax.eval_shape(lambda: nn.unbox(module.init(jax.random.key(0), x, method=attend)))
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), blank)
+    found = module.apply(params, x, method=attend)
+    expected = related_in_loops(np.asarray(x[0]), places, seen, params["params"])
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_relative_positions_begin_glorot_uniform():
+    """As tensor2tensor's, by the shape of the whole table: within sqrt(6 / (rows + columns))."""
+    kind = positions.Relative(sizes(num_heads=8, d_k=64))
+    places = jnp.array([[0, 1]])
+    queries = jnp.zeros((1, 8, 2, 64))
+    arguments = (queries, places, places)
+    variables = kind.init(jax.random.key(0), *arguments, method="relate_keys")
+    (table,) = map(np.asarray, jax.tree.leaves(variables))
+    limit = math.sqrt(6 / (33 + 512))
+    assert table.shape == (33, 512)
+    assert 0.99 * limit < abs(table).max() <= limit
+    assert table.std() == pytest.approx(limit / math.sqrt(3), rel=0.02)
 
 
 @pytest.mark.parametrize("kind", [positions.T5Bias, positions.Learned])

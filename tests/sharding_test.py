@@ -113,6 +113,20 @@ def test_a_mesh_gives_an_encoder_alone_the_losses_of_one_device(make_config, cac
 
 
 @pytest.mark.slow
+def test_relative_positions_give_the_losses_of_one_device(make_config, cache_dir):
+    steps = 6
+    changes = {
+        "model.num_layers": 1,
+        "model.position": "relative",
+        "train.num_steps": steps,
+        "train.warmup_steps": 2 * STEPS,
+    }
+    expected = losses_on(make_config(changes), cache_dir, 1, steps)
+    config = make_config({**changes, "mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2})
+    np.testing.assert_allclose(losses_on(config, cache_dir, 8, steps), expected, rtol=2e-3)
+
+
+@pytest.mark.slow
 def test_an_objective_gives_the_losses_of_one_device_too(make_config, cache_dir):
     short = {
         "model.num_layers": 1,

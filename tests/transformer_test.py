@@ -33,6 +33,8 @@ VARIANTS = [
     {"model.num_kv_heads": 2},
     {"model.position": "t5"},
     {"model.position": "alibi"},
+    {"model.position": "relative"},
+    {"model.position": "relative", "model.num_kv_heads": 2, "model.window": 3},
     {"model.window": 3},
     {"model.window": 2, "model.attention_pattern": "interleaved", "model.global_every": 2},
     {"model.norm_placement": "pre", "model.norm": "rms_norm"},
@@ -61,6 +63,7 @@ VARIANTS = [
         "model.source_attention": "full",
         "model.window": 3,
     },
+    {"model.architecture": "decoder", "model.position": "relative"},
 ]
 # One layer shows what a kind does; what layers do to each other, these show.
 DEEP = [
@@ -176,6 +179,23 @@ def test_a_position_kinds_parameters_stand_once_in_a_stack(make_model, kind, tab
     assert sum("table" in path for path in paths) == tables
 
 
+def test_each_self_attention_has_its_own_vectors_of_relative_positions(make_model):
+    _, params = make_model({"model.position": "relative", "model.num_layers": 2})
+    found = {
+        jax.tree_util.keystr(path, simple=True, separator="/").removeprefix("params/"): x.shape
+        for path, x in jax.tree.leaves_with_path(params)
+        if "position" in jax.tree_util.keystr(path)
+    }
+    distances, heads, d_k, d_v = 2 * 16 + 1, 4, 6, 2
+    attentions = {"encoder": "attention", "decoder": "self_attention"}
+    assert found == {
+        f"{stack}_{layer}/{attention}/own_position/{name}": (distances, heads * width)
+        for stack, attention in attentions.items()
+        for layer in range(2)
+        for name, width in (("keys", d_k), ("values", d_v))
+    }
+
+
 def test_word_order_is_invisible_to_an_encoder_without_positions(make_model):
     source, target = PAIRS[0]
     shuffled = [source[i] for i in (3, 1, 4, 0, 2)]
@@ -187,9 +207,11 @@ def test_word_order_is_invisible_to_an_encoder_without_positions(make_model):
     assert differences["none"] < 1e-4 < differences["sinusoidal"]
 
 
-def test_bfloat16_stays_close_to_float32(make_model):
-    model, params = make_model({})
-    half, _ = make_model({"model.compute_dtype": "bfloat16", "model.num_layers": 2})
+@pytest.mark.parametrize("kind", ["sinusoidal", "relative"])
+def test_bfloat16_stays_close_to_float32(make_model, kind):
+    overrides = {"model.position": kind, "model.num_layers": 2}
+    model, params = make_model(overrides)
+    half, _ = make_model({**overrides, "model.compute_dtype": "bfloat16"})
     exact = logits(model, params, [PAIRS])
     rounded = logits(half, params, [PAIRS]).astype(np.float32)
     real = np.abs(exact).max()

@@ -66,12 +66,16 @@ def parameters_of(module, names):
 
 
 def test_kinds_without_parameters_add_none_and_others_those_of_their_formula():
-    names = ("base", "I SwiGLU", "F rotary", "F ALiBi", "F none", "F T5 bias")
+    names = ("base", "I SwiGLU", "F rotary", "F ALiBi", "F none", "F T5 bias", "F relative")
     params = parameters_of(toy_config, names)
     assert params["I SwiGLU"] == pytest.approx(params["base"], rel=0.01)  # d_ff is rounded
     assert params["F rotary"] == params["F ALiBi"] == params["F none"] == params["base"]
     # One T5 table for each stack, not for each layer: 2 tables × 32 buckets × h.
-    assert params["F T5 bias"] - params["base"] == 2 * 32 * base_of(toy_config).model.num_heads
+    model = base_of(toy_config).model
+    assert params["F T5 bias"] - params["base"] == 2 * 32 * model.num_heads
+    # In each self-attention a key's and a value's vector for each head and distance from -16 to 16.
+    vectors = 33 * model.num_heads * (model.d_k + model.d_v)
+    assert params["F relative"] - params["base"] == 2 * model.num_layers * vectors
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ _POSITIONS = "tests/positions_test.py::test_"
 SLOPES = _POSITIONS + "alibi_slopes_are_the_published_ones"
 ALIBI = _POSITIONS + "alibi_subtracts_slope_times_distance"
 ROTARY = _POSITIONS + "rotary_multiplies_by_a_complex_number"
+RELATIVE = _POSITIONS + "relative_positions_are_shaws_equations"
 T5 = _POSITIONS + "t5_buckets_of_an_encoder_tell_before_from_after"
 _BEAM = "tests/beam_search_test.py::test_"
 BEAM = _BEAM + "the_early_stop_changes_nothing"
@@ -42,6 +43,12 @@ FAULTS: dict[str, list[Fault]] = {
             "x, kernel.reshape(self.heads))",
             "x, kernel.T.reshape(self.heads))",
             REFERENCE,
+        ),
+        Fault(
+            "values are read without what positions add",
+            "mixed if related is None else mixed + related",
+            "mixed",
+            RELATIVE,
         ),
     ],
     "transformer_jax/models/masks.py": [
@@ -142,6 +149,18 @@ FAULTS: dict[str, list[Fault]] = {
             "even * cos - odd * sin, even * sin + odd * cos",
             "even * cos + odd * sin, odd * cos - even * sin",
             ROTARY,
+        ),
+        Fault(
+            "relative positions confuse before and after",
+            "jnp.clip(offset, -self",
+            "jnp.clip(-offset, -self",
+            RELATIVE,
+        ),
+        Fault(
+            "queries meet relative positions unscaled",
+            "queries / math.sqrt(self.config.d_k), vectors",
+            "queries, vectors",
+            RELATIVE,
         ),
         Fault("T5 confuses before and after", "jnp.where(offset > 0", "jnp.where(offset < 0", T5),
         Fault(

@@ -77,6 +77,11 @@ def build(
                 f"model.position={config.position} needs an even {field}, "
                 f"but model.{field}={getattr(config, field)}"
             )
+    if config.attention_kernel == kernels.FUSED and position.reads_weights():
+        raise errors.UserError(
+            f"model.position={config.position} needs attention's weights, which "
+            f"model.attention_kernel={kernels.FUSED} does not write down: set it to {kernels.PLAIN}"
+        )
     architecture = fields.lookup("model.architecture", config.architecture, ARCHITECTURES)
     fields.require_known(
         "model.recurrent_attention", config.recurrent_attention, recurrent_attention.ATTENTIONS

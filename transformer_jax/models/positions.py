@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
+from transformer_jax.models import products
 
 
 class Position(nn.Module):
@@ -198,6 +199,60 @@ class Alibi(Position):
         return -slopes[:, None, None] * distance[:, None]
 
 
+@final
+class Relative(Position):
+    """Shaw et al. 2018: a vector for each relative position, added to keys, another to values.
+
+    e_ij = x_i W_Q (x_j W_K + a^K_ij)ᵀ / sqrt(d_k) and z_i = Σ α_ij (x_j W_V + a^V_ij), with
+    a_ij = w_clip(j - i, -k, k). As in their base model k = 16, and each layer and head has vectors
+    of its own. A query is multiplied by 2k + 1 vectors, not by one for each key, and weights are
+    summed by relative position before they are (compare section 3.3). Initial values are
+    tensor2tensor's.
+    """
+
+    in_each_layer: ClassVar[bool] = True
+    FARTHEST: ClassVar[int] = 16  # k
+
+    def relate_keys(
+        self,
+        queries: Float[Array, "B H T d_k"],
+        query_positions: Int[Array, "#B T"],
+        key_positions: Int[Array, "#B S"],
+    ) -> Float[Array, "B H T S"]:
+        vectors = self._vectors("keys", self.config.d_k)
+        met = products.einsum("BHTC,UHC->BHTU", queries / math.sqrt(self.config.d_k), vectors)
+        return products.pick(met, self._bucket(query_positions, key_positions))
+
+    def relate_values(
+        self,
+        weights: Float[Array, "B H T S"],
+        query_positions: Int[Array, "#B T"],
+        key_positions: Int[Array, "#B S"],
+    ) -> Float[Array, "B H T d_v"]:
+        vectors = self._vectors("values", self.config.d_v)
+        weights = weights.astype(vectors.dtype)
+        buckets = self._bucket(query_positions, key_positions)
+        sums = products.collect(weights, buckets, len(vectors)).astype(vectors.dtype)
+        return products.einsum("BHTU,UHC->BHTC", sums, vectors)
+
+    def _bucket(
+        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+    ) -> Int[Array, "#B T S"]:
+        """The row of the tables for each query and key."""
+        offset = key_positions[:, None, :] - query_positions[:, :, None]
+        return jnp.clip(offset, -self.FARTHEST, self.FARTHEST) + self.FARTHEST
+
+    @nn.compact
+    def _vectors(self, name: str, width: int) -> Float[Array, "U H C"]:
+        heads = self.config.num_heads
+        table = self.param(
+            name,
+            nn.with_logical_partitioning(nn.initializers.glorot_uniform(), (None, "heads")),
+            (2 * self.FARTHEST + 1, heads * width),
+        )
+        return jnp.asarray(table, self.config.dtype).reshape(-1, heads, width)
+
+
 def alibi_slopes(heads: int) -> list[float]:
     """2^(-8/h), 2^(-16/h), …, 2^-8 for h a power of two.
 
@@ -234,4 +289,5 @@ KINDS: dict[str, type[Position]] = {
     "t5": T5Bias,
     "alibi": Alibi,
     "rotary": Rotary,
+    "relative": Relative,
 }
