@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from experiments.reporting import chrf_table, document
+from experiments.reporting import chrf_table, document, translations
 from experiments.sweep import results
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -28,7 +28,6 @@ from transformer_jax.evaluation import bleu, measures
 EXAMPLES = 10
 # What a measure sums, one variant a file.
 COUNTED = {key: measures.MEASURES[key] for key in (bleu.MAIN, measures.F1)}
-SAID = "examples.json"  # of a published run: its own ten sentences
 # Where files lay on the machine of the runs: what stands before a name, or after a comma.
 _FOLDER = re.compile(r'(?<=[",])/(?:[^",/]+/)+')
 
@@ -59,7 +58,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
                 kept = json.dumps({key: counts[key]}, separators=(",", ":"))
                 files.write(there / name, kept.encode())
         if with_examples and (sentences := _examples(folder)):
-            files.write_json(there / SAID, sentences)
+            files.write_json(there / translations.PUBLISHED, sentences)
             if row in names:
                 said.setdefault(row, sentences["row"])
                 said = {"(reference)": sentences["(reference)"], **said}
@@ -118,8 +117,8 @@ def _examples(folder: pathlib.Path) -> dict[str, dict[str, str]]:
 
     Each by what its table is called; empty if the run has left no translations.
     """
-    if (folder / SAID).exists():  # taken over from what was published
-        return files.read_json(folder / SAID, {str: {str: str}}, "delete it")
+    if (said := translations.published(folder))["row"]:  # taken over from what was published
+        return said
     if not (folder / "hypotheses.txt").exists():
         return {}
     names = {"(reference)": "references.txt", "row": "hypotheses.txt"}

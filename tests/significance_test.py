@@ -155,6 +155,7 @@ def test_verdicts_of_many_rows_ask_more_of_each():
     rows = {"surely": surely, "barely": barely, "one": one}
     found = significance.verdicts(rows, dict.fromkeys(rows, -0.9))
     assert [each.word for each in found.values()] == ["reproduced", "reproduced", "undecided"]
+    assert [each.is_sure for each in found.values()] == [True, True, False]
 
 
 @pytest.mark.parametrize("freedom", [3, 8, np.inf])

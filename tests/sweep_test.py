@@ -15,7 +15,7 @@ from configs import small as small_config
 from configs import toy as toy_config
 from experiments import compare, publish, table3
 from experiments.analysis import comparison, intervals
-from experiments.reporting import comparison_table
+from experiments.reporting import comparison_table, translations
 from experiments.sweep import results, rows
 from tests import sweeps, tiny
 from transformer_jax import config as config_lib
@@ -223,7 +223,7 @@ def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp
     publish.publish(workdir, tmp_path)
     expected = {"table3.md", "table3.csv", "scores.md", "examples.md", "sweep.json"}
     counts = ("bleu_counts.json", "chrf_counts.json")
-    of_a_run = ("result.json", "run.json", "metrics.jsonl", *counts, publish.SAID)
+    of_a_run = ("result.json", "run.json", "metrics.jsonl", *counts, translations.PUBLISHED)
     expected |= {f"{row}/seed0/{name}" for row in ("base", "A-h-1") for name in of_a_run}
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     assert found == expected
@@ -242,7 +242,7 @@ def test_what_is_published_without_examples_has_no_sentence(swept, tmp_path):
     workdir, _ = swept
     publish.publish(workdir, tmp_path, with_examples=False)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert not {"examples.md", publish.SAID} & {path.name for path in files}
+    assert not {"examples.md", translations.PUBLISHED} & {path.name for path in files}
     references = (workdir / "base/seed0/references.txt").read_text(encoding="utf-8").splitlines()
     sentence = max(references, key=len)
     assert not any(sentence in path.read_text(encoding="utf-8") for path in files)

@@ -158,12 +158,16 @@ def require_same_sentences(
     Raises:
       UserError: in some it is another number.
     """
-    lengths = {len(run): name for name, runs in counts.items() for run in runs.values()}
+    lengths = {
+        len(run): f"{results.slug(name)}/seed{seed}/{file} ({len(run):,})"
+        for name, runs in counts.items()
+        for seed, run in runs.items()
+    }
     if len(lengths) > 1:
         raise errors.UserError(
-            f"the {file} of {' and '.join(sorted(lengths.values()))} are of different "
-            "numbers of sentences: delete the result.json of the wrong one and start the sweep "
-            "again, which evaluates it anew"
+            f"{' and '.join(sorted(lengths.values()))} are of different numbers of sentences: "
+            "delete the result.json beside the wrong one and start the sweep again, which "
+            "evaluates it anew"
         )
     return next(iter(lengths), 0)
 

@@ -39,15 +39,13 @@ LEVEL = 0.05  # of all rows of a table together
 MOST_SEEDS = 1000  # that are worth naming
 
 UNDECIDED = "undecided"
+VERDICTS = ("reproduced", "tie as in the paper", "contradicts", UNDECIDED)
 RULES = (
     f"where the paper's difference is {SMALL} or more: reproduced, if ours is surely not 0 and has "
     "the paper's sign, contradicts, if it has the other; where it is less: tie as in the paper, if "
     f"ours surely lies within ± {WITHIN}, contradicts, if not and it is surely not 0; otherwise, "
     "and always with one seed and no noise floor, undecided. Surely: at 95% for all rows together "
-    "(Holm 1979), so that more is asked than that one row's interval excludes 0. In brackets after "
-    f"undecided: the smallest true difference that would be seen in {OFTEN:.0%} of such tables; "
-    "then how many seeds a row needs to see the paper's so often, – where no number is enough, "
-    "since there are too few sentences."
+    "(Holm 1979), so that more is asked than that one row's interval excludes 0."
 )
 
 Counts = Int[np.ndarray, "sentences width"]  # of one run; see `bleu.counts`, `parseval.counts`
@@ -140,11 +138,13 @@ class Judgement:
       word: the verdict, by `RULES`.
       level: at which this row was tested in the end for a difference.
       tie_level: likewise for a tie.
+      is_sure: whether the difference is surely not 0, all rows together.
     """
 
     word: str
     level: float
     tie_level: float = LEVEL
+    is_sure: bool = False
 
 
 def _quantile(share: float, freedom: float) -> float:
@@ -266,18 +266,18 @@ def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict
     is_outside = intervals.holm(
         {row: gap.chance(WITHIN - abs(gap.mean)) for row, gap in ties.items()}
     )
+    sure = {row for row, chance in is_0.items() if round(chance, 9) < LEVEL}
     words = {row: UNDECIDED for row in gaps if row in paper}
     for row, gap in tested.items():
         if row in ties and round(is_outside[row], 9) <= LEVEL:
             words[row] = "tie as in the paper"
-        elif round(is_0[row], 9) < LEVEL:
+        elif row in sure:
             contradicts = row in ties or gap.mean * paper[row] < 0
             words[row] = "contradicts" if contradicts else "reproduced"
-    open_rows = sum(round(chance, 9) >= LEVEL for chance in is_0.values())
     open_ties = sum(round(chance, 9) > LEVEL for chance in is_outside.values())
     # Holm's last steps, at which a difference or a tie of any of these rows would have been seen.
-    level, tie_level = (LEVEL / max(number, 1) for number in (open_rows, open_ties))
-    return {row: Judgement(word, level, tie_level) for row, word in words.items()}
+    level, tie_level = (LEVEL / max(n, 1) for n in (len(is_0) - len(sure), open_ties))
+    return {row: Judgement(word, level, tie_level, row in sure) for row, word in words.items()}
 
 
 def tau(

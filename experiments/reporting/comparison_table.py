@@ -67,7 +67,7 @@ def _main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> table
         base = compared.sweep.rows[0]
         of_base = "see Notes" if row is base else changed(row, base)
         lines.append([row.name, of_base, *_ours(row, compared), *_theirs(row, compared)])
-    return tables.Printed(heads, lines)
+    return tables.Printed(heads, lines, note=verdict_words.beneath(lines))
 
 
 def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
@@ -144,10 +144,13 @@ def _on_test_set(compared: comparison.Comparison) -> table_lib.Section:
             cells.append("" if theirs is None else f"{theirs:+.1f}")
             cells.append(verdict_words.judged(row.name, theirs, gaps, found))
         lines.append([row.name, *cells])
-    sentences = len(next(iter(base.values())))
+    title = (
+        f"Test set{results.files_of(sweep, 'test')}, {len(next(iter(base.values()))):,} sentences"
+    )
     heads = ["row", "test: PPL", "test: BLEU", "test: − base"]
     heads += ["paper: − base", "verdict"] * bool(compared.table.reported)
-    return table_lib.Section([tables.Printed(heads, lines, f"Test set, {sentences:,} sentences")])
+    note = verdict_words.beneath(lines)
+    return table_lib.Section([tables.Printed(heads, lines, title, note)])
 
 
 def _best(row: results.Row, compared: comparison.Comparison) -> str:
@@ -248,10 +251,11 @@ def notes(compared: comparison.Comparison) -> list[str]:
         data = sweep.base.data
         scored = [result["bleu"][bleu.MAIN] for result in done if result["bleu"]]
         found.append(
-            f"Development set of the {data.corpus} corpus, {data.source_language} to "
-            f"{data.target_language}; BLEU: {scored[0]['signature'] if scored else 'none'}. "
-            "± after PPL and BLEU: standard deviation over seeds; after a difference: half of its "
-            "95% interval, over sentences and, where both rows have several, seeds."
+            f"Development set{results.files_of(sweep, 'dev')} of the {data.corpus} corpus, "
+            f"{data.source_language} to {data.target_language}; BLEU: "
+            f"{scored[0]['signature'] if scored else 'none'}. ± after PPL and BLEU: standard "
+            "deviation over seeds; after a difference: half of its 95% interval, over sentences "
+            "and, where both rows have several, seeds."
         )
         found[-1] += verdict_words.noise(compared)
         if compared.table.reported:

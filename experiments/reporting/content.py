@@ -47,6 +47,7 @@ def of_table(
         "base": sweep.rows[0].name,
         "tie": significance.WITHIN if any(_is_tie(row, compared) for row in sweep.rows) else None,
         "summary": summary(compared),
+        "judged": bool(comparison.verdicts(compared)),
         "tables": [vars(each) for each in document.on_page],
         "notes": document.notes,
         "rows": [_row(row, compared) for row in sweep.rows],
@@ -66,6 +67,10 @@ def summary(compared: comparison.Comparison) -> str:
     counts = sorted({len(row.results) for row in done}) or [0]
     seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
     parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
+    words = [judgement.word for judgement in comparison.verdicts(compared).values()]
+    if words:
+        known = [word for word in significance.VERDICTS if word in words]
+        parts.append(", ".join(f"{words.count(word)} {word}" for word in known))
     differences = comparison.differences(compared)
     if differences and min(differences.values()) < 0:
         name, lowest = min(differences.items(), key=lambda item: item[1])
@@ -73,7 +78,7 @@ def summary(compared: comparison.Comparison) -> str:
         own, theirs = comparison_table.own_name(row, sweep.rows[0])
         paper = f" (the paper's {theirs})" if theirs else ""
         worst = gaps.get(name)
-        is_sure = worst is not None and worst.excludes_0
+        is_sure = _is_sure(name, compared)
         sure = "" if is_sure else ", which may be chance" if worst else ", without an interval"
         half = f" ± {worst.half:.1f}" if worst else ""
         what = "hurts most" if is_sure else "lowest"
@@ -90,6 +95,13 @@ def _is_tie(row: results.Row, compared: comparison.Comparison) -> bool:
     return theirs is not None and abs(theirs) < significance.SMALL
 
 
+def _is_sure(name: str, compared: comparison.Comparison) -> bool:
+    """Whether a row surely differs: all rows together where there are verdicts, else by itself."""
+    if found := comparison.verdicts(compared):
+        return name in found and found[name].is_sure
+    return name in compared.gaps and compared.gaps[name].excludes_0
+
+
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row with its means, its difference, its curves, and why runs are not among its results."""
     sweep, gap = compared.sweep, compared.gaps.get(row.name)
@@ -104,6 +116,8 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
             *(f"failed, seed {seed}: {error}" for seed, error in row.failures.items()),
             *(f"left out, seed {seed}: of another configuration" for seed in row.stale),
         ],
+        "difference": comparison.differences(compared).get(row.name),
+        "is_sure": _is_sure(row.name, compared),
         "gap": gap
         and {
             "mean": gap.mean,

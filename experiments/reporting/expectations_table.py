@@ -30,8 +30,10 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
 def _came(row: results.Row, compared: comparison.Comparison) -> str:
     """The difference from base, and whether it can be chance."""
     gap = compared.gaps.get(row.name)
+    name = measures.MEASURES[compared.table.measure].name
+    if gap is None and row.name in (found := comparison.differences(compared)):
+        return f"{intervals.written(found[row.name], None)} {name}, without an interval"
     if gap is None:
         return "" if row.results else "failed" if row.failures else "not run"
-    name = measures.MEASURES[compared.table.measure].name
     sure = "" if gap.excludes_0 else ", which may be chance"
     return f"{intervals.written(gap.mean, gap.half)} {name}{sure}"

@@ -17,24 +17,24 @@ const heightOfDifferences = found => 70 + 23 * found.length;
 
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
 function buildDifferences(width) {
-  const found = rows.filter(row => row.gap), known = found.filter(row => row.paper !== null);
+  const found = rows.filter(row => row.difference !== null), known = found.filter(row => row.paper !== null);
   const isNarrow = width < 520, longest = Math.max(...found.map(row => Math.min(labelOf(row.name).length, 26)));
   const mark = (list, x, text, rest) => ({
     type: "scatter", mode: "markers", y: list.map(row => found.indexOf(row)), x: list.map(x),
     hovertext: list.map(row => plain(labelOf(row.name)) + "<br>" + text(row)), hoverinfo: "text",
     meta: list.map(row => row.name), ...rest,
   });
-  const isSure = row => Math.abs(row.gap.mean) > row.gap.half;
   const said = row => row.verdict ? `the paper's difference: ${row.verdict}`
-    : isSure(row) ? "the interval excludes 0" : "the interval holds 0";
-  const ours = (list, opacity) => mark(list, row => row.gap.mean, row =>
-    `ours ${signed(row.gap.mean, 2)} ± ${row.gap.half.toFixed(2)} ${content.measure}<br>${said(row)}`, {
-    error_x: {type: "data", array: list.map(row => row.gap.half), color: colour("ours"), thickness: 1.6, width: 3},
-    marker: {color: list.map(row => colour(isSure(row) ? "ours" : "paper")), size: 8,
-      line: {color: colour("ours"), width: 1.6}}, opacity,
+    : row.gap ? `the interval ${Math.abs(row.gap.mean) > row.gap.half ? "excludes" : "holds"} 0` : "without an interval";
+  const half = row => row.gap ? ` ± ${row.gap.half.toFixed(2)}` : "";
+  const ours = (list, opacity) => mark(list, row => row.difference, row =>
+    `ours ${signed(row.difference, 2)}${half(row)} ${content.measure}<br>${said(row)}`, {
+    marker: {color: list.map(row => colour(row.is_sure ? "ours" : "paper")), size: 8,
+      line: {color: colour("ours"), width: 1.6}, symbol: list[0].gap ? "circle" : "x-thin"}, opacity,
+    error_x: {type: "data", visible: !!list[0].gap, array: list.map(row => row.gap?.half), color: colour("ours"), thickness: 1.6, width: 3},
   });
-  const [several, single] = [true, false].map(is => found.filter(row => row.gap.over_seeds === is));
-  const data = [[several, 1], [single, several.length ? PALE : 1]]
+  const [several, single, bare] = [true, false, undefined].map(is => found.filter(row => row.gap?.over_seeds === is));
+  const data = [[several, 1], [single, several.length ? PALE : 1], [bare, 1]]
     .filter(([list]) => list.length).map(([list, opacity]) => ours(list, opacity));
   const head = (text, x, hue) => ({
     text, x, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom", showarrow: false,
@@ -65,9 +65,11 @@ function buildDifferences(width) {
 if (rows.some(row => row.gap)) {
   show("differences");
   byId("reading-differences").textContent = `A row's ${content.measure} less ${content.base}'s; bars are 95% intervals, over `
-    + "sentences and, where their noise is known, seeds. A filled mark: the interval excludes 0."
+    + "sentences and, where their noise is known, seeds. A filled mark: "
+    + (content.judged ? "surely not 0, at 95% for all rows together." : "the interval excludes 0.")
     + ([true, false].every(is => rows.some(row => row.gap && row.gap.over_seeds === is))
       ? " Pale: one seed, whose interval knows nothing of others." : "")
+    + (rows.some(row => row.difference !== null && !row.gap) ? " A cross: no interval, since its runs left no counts of sentences." : "")
     + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "")
     + (content.tie === null ? "" : ` Shaded: ± ${content.tie}, which the interval of a tie as in the paper lies within.`)
     + " Press a mark, or an interval in the table, for the sentences behind it.";
@@ -75,7 +77,7 @@ if (rows.some(row => row.gap)) {
   const whenDrawn = plot => plot.on("plotly_click", ({points}) =>
     document.querySelector(`.why[data-row="${CSS.escape(points[0].data.meta[points[0].pointNumber])}"]`)?.click());
   addFigure("figure-differences", "differences", buildDifferences, {
-    height: heightOfDifferences(rows.filter(row => row.gap)), whenDrawn,
+    height: heightOfDifferences(rows.filter(row => row.difference !== null)), whenDrawn,
   });
 }
 
@@ -111,7 +113,7 @@ function buildCurves(width) {
   const ends = [Math.min, Math.max].map(most => Math.log10(data.reduce((end, {y}) => most(end, ...y), data[0]?.y[0] ?? 1)));
   const ticks = logTicks(...ends, value => value.toLocaleString("en"));
   return {data, layout: {
-    height: width < 520 ? 330 : 430, margin: {l: 52, r: 12, t: 12, b: 42},
+    height: width < 520 ? 330 : 430, margin: {l: 52, r: 22, t: 12, b: 42},
     xaxis: axis({title: {text: ALONG[along]}, rangemode: "tozero", zeroline: false}),
     yaxis: axis({title: {text: width < 520 ? "" : content.curves[measure]}, zeroline: false, ...(measure.includes("ppl") ? {type: "log", ...ticks} : {nticks: 8})}),
   }};
@@ -192,14 +194,15 @@ function logTicks(low, high, written) {
   return {tickvals, ticktext: tickvals.map(written)};
 }
 
-// Names beside marks, left out where they would lie on another name or mark.
-function namesOf(found, place, width) {
-  const points = found.map(place), taken = points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
+// Names beside marks, left out where they would lie on another name or mark, or on a line's boxes.
+function namesOf(found, place, width, lines) {
+  const points = found.map(place), taken = [...lines, ...points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5])];
   return found.map((row, i) => {
     const [x, y] = points[i], size = 5.9 * Math.min(row.own.length, 16);
     const boxes = {
       "middle right": [x + 7, y - 6, x + 9 + size, y + 6], "middle left": [x - 9 - size, y - 6, x - 7, y + 6],
       "top center": [x - size / 2, y - 20, x + size / 2, y - 8], "bottom center": [x - size / 2, y + 8, x + size / 2, y + 20],
+      "top right": [x + 3, y - 20, x + 5 + size, y - 8], "top left": [x - 5 - size, y - 20, x - 3, y - 8],
     };
     const isFree = box => box[0] > 0 && box[2] < width && taken.every(other =>
       box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
@@ -226,10 +229,14 @@ const buildAgainst = (field, title, written, shortly, isCost) => width => {
     return [low - room, high + room];
   };
   const xRange = range(xs), yRange = range(ys), inner = [width - 58, 340 - 56];
-  const names = namesOf(found, (_, i) => [
-    inner[0] * (xs[i] - xRange[0]) / (xRange[1] - xRange[0]),
-    inner[1] * (1 - (ys[i] - yRange[0]) / (yRange[1] - yRange[0])),
-  ], inner[0]);
+  const place = row => [
+    inner[0] * (Math.log10(row[field]) - xRange[0]) / (xRange[1] - xRange[0]),
+    inner[1] * (1 - (row.bleu - yRange[0]) / (yRange[1] - yRange[0])),
+  ];
+  const steps = isCost ? front(found, field).map(place) : [];
+  const names = namesOf(found, place, inner[0], steps.slice(1).flatMap(([x, y], i) => [
+    [steps[i][0], steps[i][1], x, steps[i][1]], [x, y, x, steps[i][1]],
+  ]));
   return {data: [{
     type: "scatter", mode: "markers+text", x: found.map(row => row[field]), y: ys,
     text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: 10.5, color: colour("faint")},

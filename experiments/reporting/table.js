@@ -111,6 +111,7 @@ content.tables.forEach((table, i) => {
   const isMain = !i && table.lines.length === content.rows.length && table.heads.includes("− base");
   if (isMain) addMainTable(byId("tables"), table);
   else addTable(byId("tables"), table.title || table.heads[0], table.heads, table.lines);
+  if (table.note) add(byId("tables"), "p", {class: "caption"}, table.note);
 });
 for (const note of content.notes) add(byId("notes"), "p", {}, note);
 

@@ -55,6 +55,7 @@ function addTranslations() {
   const chosen = () => byName.get(state.row);
   const runOf = row => row.runs.find(run => String(run.seed) === state.seed) || row.runs[0];
   const sentences = () => data.sets[chosen().set];
+  const numbers = () => Object.keys(sentences().references).map(Number);  // all, or those that are published
   const againstOf = row => byName.get(row.against);
   let order = [];
 
@@ -66,10 +67,9 @@ function addTranslations() {
   }
 
   function sort() {
-    const {sources, references} = sentences();
-    const words = (sources.length ? sources : references).map(text => text.split(" ").length);
-    const place = {file: () => 0, worst: scoreGap, best: i => -scoreGap(i), longest: i => -words[i]}[state.order];
-    order = references.map((_, i) => i).sort((a, b) => place(a) - place(b) || a - b);
+    const {sources, references} = sentences(), texts = sources.length ? sources : references;
+    const place = {file: () => 0, worst: scoreGap, best: i => -scoreGap(i), longest: i => -texts[i].split(" ").length}[state.order];
+    order = numbers().sort((a, b) => place(a) - place(b) || a - b);
   }
 
   const controls = add(section, "div", {class: "controls"});
@@ -101,7 +101,7 @@ function addTranslations() {
   search.addEventListener("input", () => {
     const {sources, references} = sentences(), wanted = search.value.trim().toLowerCase();
     const said = data.rows.filter(row => row.set === chosen().set).map(row => runOf(row).hypotheses);
-    const found = !wanted ? [] : [...references.keys()].filter(i => [references, sources, ...said]
+    const found = !wanted ? [] : numbers().filter(i => [references, sources, ...said]
       .some(texts => (texts[i] || "").toLowerCase().includes(wanted)));
     first = found[0];
     hits.replaceChildren();
@@ -122,19 +122,20 @@ function addTranslations() {
   }
 
   function draw() {
-    const i = order[state.place], {sources, references} = sentences();
+    const i = order[state.place], {sources, references, total} = sentences();
     number.value = i + 1;
-    number.max = order.length;
+    number.max = total;
     previous.disabled = !state.place;
     next.disabled = state.place === order.length - 1;
     for (const button of orders.children) button.setAttribute("aria-pressed", button.dataset.order === state.order);
-    where.textContent = `Sentence ${(i + 1).toLocaleString("en")} of ${order.length.toLocaleString("en")}`
+    where.textContent = `Sentence ${(i + 1).toLocaleString("en")} of ${total.toLocaleString("en")}`
+      + (order.length < total ? `, of which ${order.length} are published` : "")
       + (state.order === "file" ? "" : `, ${(state.place + 1).toLocaleString("en")} in this order`)
       + (state.order === "longest" ? sources.length ? ", by words of the source" : ", by words of the reference" : "")
       + `. Numbers are ${data.measure}` + (againstOf(chosen()) ? ", and its difference from base's."
         : "; base has left no translations, and marked is what differs from the reference.");
     sentence.replaceChildren();
-    const source = sources.length ? sources[i] : "not kept by these runs (they left no sources.txt)";
+    const source = sources.length ? sources[i] : "not among these results";
     for (const [name, text] of [["source", source], ["reference", references[i]]]) {
       const line = add(sentence, "p");
       add(line, "span", {}, name);
@@ -154,8 +155,9 @@ function addTranslations() {
     add(line, "div", {class: "score"}, (has ? (run.scores[i] / 10).toFixed(1) : "")
       + (row === base || gap === null ? "" : ` (${signed(gap / 10, 1)})`));
     const text = add(line, "div", {class: "text"});
-    const other = state.marks === "reference" || !base ? reference : row === base ? hypothesis : theirs.hypotheses[i];
-    if (hypothesis.trim()) writeCompared(text, hypothesis, other);
+    const other = state.marks === "reference" || !base ? reference : row === base ? hypothesis : theirs.hypotheses[i] ?? reference;
+    if (hypothesis === undefined) add(text, "span", {class: "reason"}, "(not published)");
+    else if (hypothesis.trim()) writeCompared(text, hypothesis, other);
     else add(text, "span", {class: "reason"}, "(nothing)");
   }
 

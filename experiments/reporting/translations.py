@@ -1,21 +1,26 @@
 """The development set as each run translates it, with a score for each sentence."""
 
+import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from experiments.analysis import significance
 from experiments.sweep import results
-from transformer_jax import errors
+from transformer_jax import errors, files
 from transformer_jax.data import text
 from transformer_jax.evaluation import measures
 
 Counts = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
+PUBLISHED = "examples.json"  # of a published run, which has no other texts: ten sentences
+_TITLE = r"Sentence ([\d,]+) of ([\d,]+)"  # by which it calls them
 
 
 def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> dict[str, Any]:
     """Sentences, and for each row its translations of them, as the page reads them.
 
-    Rows of one development set share its sentences; Table 2 has two sets.
+    Rows of one development set share its sentences; Table 2 has two sets. Where a run was
+    published, its texts are no list, but a few by their numbers, from 0.
 
     Args:
       sweep: the results.
@@ -23,28 +28,25 @@ def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> d
       measure: what they count for.
 
     Returns:
-      `sets`, of `sources` (empty: no run has left them) and `references`; and `rows`, of `name`,
-      `set`, `against` (the row that it is compared with; None if that has left none) and `runs`, of
-      `seed`, `hypotheses` and `scores`, ten times each sentence's (empty: not known); and
-      `measure`, what scores are.
+      `sets`, of `sources` (empty: no run has left them), `references` and `total`, the number of
+      sentences; and `rows`, of `name`, `set`, `against` (the row that it is compared with; None if
+      that has left none) and `runs`, of `seed`, `hypotheses` and `scores`, ten times each
+      sentence's (empty: not known); and `measure`, what scores are.
 
     Raises:
       UserError: files of a run have different numbers of lines.
     """
-    sets: list[dict[str, list[str]]] = []
+    sets: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for row in sweep.rows:
-        left = {seed: read(sweep, row, seed) for seed in row.results}
+        left = {seed: _read_or_published(sweep, row, seed) for seed in row.results}
         runs = {seed: run for seed, run in left.items() if run["references"] and run["hypotheses"]}
         if not runs:
             continue
-        first = next(iter(runs.values()))
-        all_references = [each["references"] for each in sets]
-        if first["references"] not in all_references:
-            all_references.append(first["references"])
-            sets.append({"sources": [], "references": first["references"]})
-        place = all_references.index(first["references"])
-        sets[place]["sources"] = sets[place]["sources"] or first["sources"]
+        most = max(runs.values(), key=_held)
+        texts = {name: most[name] for name in ("sources", "references", "total")}
+        place = next((i for i, each in enumerate(sets) if _agree(each, texts)), len(sets))
+        sets[place : place + 1] = [max([*sets[place : place + 1], texts], key=_held)]
         own = counts.get(row.name, {})
         rows.append(
             {
@@ -68,6 +70,49 @@ def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> d
         elif known[row["against"]] != row["set"]:  # of Table 2 each set has a base
             row["against"] = next(name for name, own in known.items() if own == row["set"])
     return {"sets": sets, "rows": rows, "measure": measure.sentence_name}
+
+
+def _held(texts: Mapping[str, Any]) -> tuple[int, int]:
+    return len(texts["references"]), len(texts["sources"])
+
+
+def _agree(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether both are of one development set, as far as their references are known."""
+    few, more = (each["references"] for each in sorted((some, others), key=_held))
+    if type(few) is type(more):
+        return few == more
+    return some["total"] == others["total"] and all(more[i] == few[i] for i in few)
+
+
+def _read_or_published(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
+    """What a run has left or, of a published one, a few sentences; and the `total` of sentences."""
+    run = read(sweep, row, seed)
+    if run["references"] and run["hypotheses"]:
+        return {**run, "total": len(run["references"])}
+    folder = results.cell_folder(sweep.workdir, row.name, seed)
+    said = published(folder)
+    found: dict[str, Any] = {"sources": [], "references": {}, "hypotheses": {}, "total": 0}
+    for title, translation in said["row"].items():
+        match = re.fullmatch(_TITLE, title)
+        if not match or title not in said["(reference)"]:
+            path = folder / PUBLISHED
+            raise errors.UserError(f"{path} is damaged (it has no {title[:40]!r}): delete it")
+        number, found["total"] = (int(written.replace(",", "")) for written in match.groups())
+        found["references"][number - 1] = said["(reference)"][title]
+        found["hypotheses"][number - 1] = translation
+    return found
+
+
+def published(folder: pathlib.Path) -> dict[str, dict[str, str]]:
+    """Sentences of a published run by title: the "(reference)" and the "row"'s; else both empty.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path, texts = folder / PUBLISHED, ("(reference)", "row")
+    if not path.exists():
+        return {name: {} for name in texts}
+    return files.read_json(path, {name: {str: str} for name in texts}, "delete it")
 
 
 def read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
-"""Verdicts in a table's cells, and the noise floor in its notes."""
+"""Verdicts in a table's cells, what they say below it, and the noise floor in its notes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from experiments.analysis import comparison, significance
 
@@ -22,7 +22,21 @@ def judged(
         return f"{word} (one seed)"
     is_tie = abs(theirs) < significance.SMALL
     needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
-    return f"{word} ({gap.shows(level):.1f}; {needed or '–'})"
+    needs = f"{needed} seeds" if needed else "sentences"
+    return f"{word} ({gap.shows(level):.1f} would show; needs {needs})"
+
+
+def beneath(lines: Sequence[Sequence[str]]) -> str:
+    """What the cells of a table mean that say what would show, or what that needs."""
+    cells = " ".join(cell for line in lines for cell in line)
+    meanings = {
+        " would show": "Would show: a true difference of this size would be seen in "
+        f"{significance.OFTEN:.0%} of such tables.",
+        "; needs ": "Needs: the seeds of a row, and of base at least, with which the paper's "
+        "difference (or tie) would be seen so often; or more sentences, where no number of seeds "
+        "is enough.",
+    }
+    return " ".join(meaning for said, meaning in meanings.items() if said in cells)
 
 
 def noise(compared: comparison.Comparison) -> str:

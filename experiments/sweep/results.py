@@ -190,6 +190,13 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
     return found
 
 
+def files_of(sweep: Sweep, held_out: str) -> str:
+    """The files of the "dev" or "test" set, in brackets, without folders; "" if none is named."""
+    parts = getattr(sweep.base.data, held_out).split(",")
+    names = ", ".join(pathlib.PurePath(part.strip()).name for part in parts if part.strip())
+    return f" ({names})" if names else ""
+
+
 def unequal(params: int, other: int) -> str:
     """How one number of parameters differs from another, where it differs enough to matter."""
     share = params / other - 1

@@ -17,11 +17,15 @@ WIDTH = 160  # where the output is no terminal
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-    """A table as it is printed, under its title; a column of the paper is set apart."""
+    """A table as it is printed, under its title; a column of the paper is set apart.
+
+    Its note, how cells are to be read, stands below it.
+    """
 
     heads: Sequence[str]
     lines: Sequence[Sequence[str]]
     title: str = ""
+    note: str = ""
 
 
 def markdown(tables: Sequence[Printed], notes: Sequence[str]) -> str:
@@ -35,6 +39,7 @@ def markdown(tables: Sequence[Printed], notes: Sequence[str]) -> str:
         parts += [f"## {_escaped(table.title)}"] if table.title else []
         lines = [row(table.heads), row(["---"] * len(table.heads)), *map(row, table.lines)]
         parts.append("\n".join(lines))
+        parts += [_escaped(table.note)] if table.note else []
     return "\n\n".join([*parts, *map(_escaped, notes)]) + "\n"
 
 
@@ -62,7 +67,11 @@ def _escaped(text: str) -> str:
 def rendered(table: Printed) -> rich.table.Table:
     """A table for the terminal; columns of numbers are flush right."""
     title = rich.markup.escape(table.title) or None
-    shown = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False, title=title, title_style="")
+    note = rich.markup.escape(table.note) or None
+    shown = rich.table.Table(
+        box=rich.box.SIMPLE, pad_edge=False, title=title, title_style="",
+        caption=note, caption_style="", caption_justify="left",
+    )  # fmt: skip
     columns = zip(*table.lines, strict=True) if table.lines else [()] * len(table.heads)
     for place, (head, cells) in enumerate(zip(table.heads, columns, strict=True)):
         is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
