@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.special
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from experiments.analysis import intervals, noise_floor
 from transformer_jax import errors
@@ -169,6 +169,11 @@ def draws(sentences: int, rounds: int = DRAWS, seed: int = 0) -> Int[np.ndarray,
     return random.multinomial(sentences, np.full(sentences, 1 / sentences), size=rounds)
 
 
+def samples(sentences: int) -> Int[np.ndarray, "_ sentences"]:
+    """`draws` after a first sample that has each sentence once: what was measured."""
+    return np.concatenate([np.ones((1, sentences), np.int64), draws(sentences)])
+
+
 def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentences"]) -> np.ndarray:
     """The score of one run on each sample of its sentences, by a key of `measures.MEASURES`."""
     summed = weights.astype(np.float64) @ counts  # exact, and much faster than in whole numbers
@@ -200,7 +205,7 @@ def difference(
             f"{' and '.join(f'{number:,}' for number in sorted(lengths))} sentences: all of them "
             "need the same ones, 2 or more"
         )
-    weights = _with_whole(draws(*lengths))
+    weights = samples(*lengths)
     found = [
         np.array([scores(run, variant, weights) for run in side.values()])
         for side in (ours, theirs)
@@ -227,11 +232,6 @@ def estimated(
     variance, freedom = intervals.satterthwaite(sentences, parts)
     half = _quantile(0.975, freedom) * variance**0.5
     return Difference(mean, half, p, min(ours, theirs), freedom, sentences, (ours, theirs), spreads)
-
-
-def _with_whole(weights: Int[np.ndarray, "draws sentences"]) -> Int[np.ndarray, "_ sentences"]:
-    """Samples after one first that has each sentence once: what was measured."""
-    return np.concatenate([np.ones_like(weights[:1]), weights])
 
 
 def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str) -> float:
@@ -301,33 +301,37 @@ def tau(
     ]
     if not apart:
         return None
-    signs = np.sign([paper[names[i]] - paper[names[j]] for i, j in apart])
     some = next(iter(rows[names[0]].values()))
-    weights = _with_whole(draws(len(some)))
+    weights = samples(len(some))
     random = np.random.default_rng(2)
     spreads = dict.fromkeys(floor.spread(name) for name in names) if floor else {}
     deviations = {
         each: (each.variance * each.freedom / random.chisquare(each.freedom, len(weights))) ** 0.5
         for each in spreads
     }
-    means = []
-    for name in names:
-        found = np.array([scores(run, variant, weights) for run in rows[name].values()])
-        means.append(
-            _of_other_seeds(found, deviations[floor.spread(name)] if floor else None, random)
-        )
-    taus = np.array([_tau_b(signs, sample, apart) for sample in np.transpose(means)])
+    means = np.transpose([
+        resampled(rows[name], variant, weights, random, floor and deviations[floor.spread(name)])
+        for name in names
+    ])  # fmt: skip
+    first, second = np.transpose(apart)
+    theirs = np.sign([[paper[names[i]] - paper[names[j]] for i, j in apart]])
+    taus = tau_b(np.sign(means[:, first] - means[:, second]), theirs)
     low, high = np.quantile(taus[1:], [0.025, 0.975])
     return float(taus[0]), float(low), float(high), len(apart)
 
 
-def _of_other_seeds(
-    found: np.ndarray, deviations: np.ndarray | None, random: np.random.Generator
-) -> np.ndarray:
-    """Means over runs on each sample, with runs drawn anew, or their deviation where it is known.
+def resampled(
+    runs: Mapping[int, Counts],
+    variant: str,
+    weights: Int[np.ndarray, "samples sentences"],
+    random: np.random.Generator,
+    deviations: Float[np.ndarray, "samples"] | None = None,
+) -> Float[np.ndarray, "samples"]:
+    """A row's mean score on each sample: over runs drawn anew, or moved by their known deviation.
 
     The first sample is what was measured.
     """
+    found = np.array([scores(run, variant, weights) for run in runs.values()])
     if deviations is not None:
         moved = random.normal(size=found.shape[1]) * deviations / len(found) ** 0.5
         moved[0] = 0
@@ -337,11 +341,13 @@ def _of_other_seeds(
     return np.take_along_axis(found, chosen, 0).mean(0)
 
 
-def _tau_b(signs: np.ndarray, means: np.ndarray, apart: Sequence[tuple[int, int]]) -> float:
+def tau_b(
+    ours: Float[np.ndarray, "samples pairs"], theirs: Float[np.ndarray, "_ pairs"]
+) -> Float[np.ndarray, "samples"]:
     """Concordant less discordant pairs, over the geometric mean of pairs untied in each order.
 
+    Each is given by its signs on some samples; 0 where one does not tell any rows apart.
     scipy.stats.kendalltau would take all pairs, also those that the paper does not keep apart.
     """
-    ours = np.sign([means[i] - means[j] for i, j in apart])
-    untied = np.count_nonzero(ours)
-    return float(signs @ ours) / (len(apart) * untied) ** 0.5 if untied else 0.0
+    untied = np.abs(ours).sum(1) * np.abs(theirs).sum(1)
+    return (ours * theirs).sum(1) / np.sqrt(np.maximum(untied, 1))
