@@ -27,7 +27,7 @@ import sys
 import time
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 from absl import flags
@@ -94,7 +94,15 @@ def measure_all(
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"}
         is_first = False
-        known[name] = {"piece": name, **_about(), **found, "asked": asked}
+        known[name] = {
+            "piece": name,
+            "command": shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]]),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "jax": jax.__version__,
+            "commit": training_run.git_commit(),
+            **found,
+            "asked": asked,
+        }
         files.write_lines(workdir / NAME, [json.dumps(each) for each in known.values()])
         where = f", on {found['machine']}" if "machine" in found else ""
         _log.info("%s: %s%s", name, found.get("error", found.get("facts", "done")), where)
@@ -118,16 +126,6 @@ def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
     return {record["piece"]: record for record in records}
 
 
-def _about() -> dict[str, str]:
-    now = datetime.datetime.now(datetime.UTC)
-    return {
-        "command": shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]]),
-        "date": now.isoformat(timespec="seconds"),
-        "jax": jax.__version__,
-        "commit": training_run.git_commit(),
-    }
-
-
 @contextlib.contextmanager
 def _stopped_at(deadline: float) -> Iterator[None]:
     """Raises OutOfTimeError in here once it is time."""
@@ -147,12 +145,13 @@ def _stopped_at(deadline: float) -> Iterator[None]:
 def _chosen(
     pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]
 ) -> dict[str, pieces_lib.Piece]:
+    names: set[str] = set()
     for pattern in patterns:
-        if not fnmatch.filter(pieces, pattern):
+        if not (found := fnmatch.filter(pieces, pattern)):
             raise errors.UserError(
                 f"--pieces: no piece matches {pattern!r}; there are {', '.join(pieces)}"
             )
-    names = {name for pattern in patterns for name in fnmatch.filter(pieces, pattern)}
+        names |= {*found}
     return {name: piece for name, piece in pieces.items() if name in names}
 
 
@@ -162,14 +161,10 @@ def _config(holder: flags.FlagHolder, default: types.ModuleType) -> config_lib.C
     return flags_lib.read_config(holder)
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Measures what --pieces names; returns the exit code."""
     jax.config.update("jax_platforms", "cpu")  # this process only waits; others take the device
-    signal.signal(signal.SIGTERM, _interrupt)  # what it has started ends with it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it has started ends too
     workdir = files.local_path(_WORKDIR.value)
     found = pieces_lib.all_pieces(
         _config(_BASE, base),

@@ -9,7 +9,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.extend
@@ -96,33 +96,26 @@ def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
     return total
 
 
-class Runs(Protocol):
-    """What can be timed."""
-
-    def run(self) -> object:
-        """One call, until its result is there."""
-
-
 def time_interleaved(
-    programs: Sequence[Runs], repeats: int, on_round: Callable[[int], None]
+    programs: Sequence[Callable[[], object]], repeats: int, on_round: Callable[[int], None]
 ) -> list[list[float]]:
     """Each program's samples, in seconds a call; they take turns, after two calls that warm them.
 
     Args:
-      programs: what takes turns.
+      programs: what takes turns; each call lasts until its result is there.
       repeats: rounds, in each of which every program gives one sample.
       on_round: called with the number of rounds done.
     """
 
-    def seconds(program: Runs, calls: int) -> float:
+    def seconds(program: Callable[[], object], calls: int) -> float:
         start = time.perf_counter()
         for _ in range(calls):
-            program.run()
+            program()
         return (time.perf_counter() - start) / calls
 
     calls = []
     for program in programs:
-        program.run()
+        program()
         calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / seconds(program, 1))))
     samples: list[list[float]] = [[] for _ in programs]
     for done in range(1, repeats + 1):
