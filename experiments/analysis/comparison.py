@@ -66,10 +66,10 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
     variants = [each for row in sweep.rows for each in row.tuned.values()]
     tried = {each.name: results.counts(sweep, each, measure) for each in variants}
-    if len(corpora) > 1:
+    if (
+        len(corpora) > 1 or require_same_sentences({**tried, **counts}, table.compared_by.file) == 1
+    ):  # one sentence says nothing of others
         return Comparison(sweep, table, counts, {}, None)
-    if require_same_sentences({**tried, **counts}, measures.MEASURES[measure].file) == 1:
-        return Comparison(sweep, table, counts, {}, None)  # it says nothing of others
     floor = floor_of(sweep, counts, measure)
     gaps = {
         row.name: gap(counts, row.name, against.name, measure, floor)

@@ -68,21 +68,20 @@ def _entries(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _of_base(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """What was measured of rows beside this base, by `key`."""
+def _of_base(workdir: pathlib.Path, base: config_lib.Config, field: str) -> dict[str, Any]:
+    """A field of what was measured of rows beside this base, by `key`."""
     start, found = f"{key(base)} ", _entries(workdir).items()
-    return {name.removeprefix(start): entry for name, entry in found if name.startswith(start)}
+    return {name.removeprefix(start): e[field] for name, e in found if name.startswith(start)}
 
 
 def read(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, float]:
     """By `key`, how many of base's steps a step takes, as far as it was measured."""
-    found = {name: entry["ratio"] for name, entry in _of_base(workdir, base).items()}
-    return {**found, key(base): 1.0}
+    return {**_of_base(workdir, base, "ratio"), key(base): 1.0}
 
 
 def devices(workdir: pathlib.Path, base: config_lib.Config) -> list[str]:
     """What the numbers of a sweep were measured on; nothing, if there are none."""
-    return sorted({entry["devices"] for entry in _of_base(workdir, base).values()})
+    return sorted({*_of_base(workdir, base, "devices").values()})
 
 
 def require_measured_on(here: str, workdir: pathlib.Path, base: config_lib.Config) -> None:
