@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments.analysis import comparison, intervals, significance
+from experiments.analysis import comparison, significance
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
@@ -82,8 +82,7 @@ def _difference(name: str, sweeps: Sequence[results.Sweep], measure: str) -> lis
             "evaluates them anew"
         )
     found = significance.difference(ours, theirs, measure)
-    mark = " *" if found.excludes_0 else ""
-    return [f"{intervals.written(found.mean, found.half)}{mark}", f"{found.p:.3f}", params]
+    return [found.written, f"{found.p:.3f}", params]
 
 
 def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:

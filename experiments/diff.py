@@ -49,7 +49,7 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     return [table for table in shown if table.lines], [
         *alike,
         f"Parameters: {counts[0]:,} in {first}, {counts[1]:,} in {second} ({share:+.1%}), in "
-        f"{len(ours):,} and {len(theirs):,} arrays; {len(ours) - _missing(ours, theirs):,} have "
+        f"{len(ours):,} and {len(theirs):,} arrays; {len(ours.items() & theirs.items()):,} have "
         "one path and shape in both.",
     ]
 
@@ -81,10 +81,6 @@ def _fields(a: config_lib.Config, b: config_lib.Config) -> list[tuple[str, objec
         for section, values in ours.items()
         for name, value in values.items()
     ]
-
-
-def _missing(ours: Shapes, theirs: Shapes) -> int:
-    return sum(theirs.get(path) != shape for path, shape in ours.items())
 
 
 def _written(shape: tuple[int, ...] | None) -> str:

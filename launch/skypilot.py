@@ -9,7 +9,7 @@ import pathlib
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import final
 
@@ -90,9 +90,7 @@ class SkyPilot(engine.Queue):
             ),
         )
 
-    def submit(
-        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
-    ) -> str:
+    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
         path = submission.folder / "skypilot.yaml"
         path.write_text(self.task(submission, path), encoding="utf-8")
         require_accepted(path)

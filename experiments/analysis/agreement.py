@@ -9,8 +9,6 @@ from jaxtyping import Float
 
 from experiments.analysis import significance
 
-Runs = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
-
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
@@ -45,7 +43,9 @@ class Agreement:
 
 
 def agreement(
-    sides: Sequence[Runs], references: Mapping[str, str], variants: Sequence[str]
+    sides: Sequence[Mapping[str, significance.Runs]],
+    references: Mapping[str, str],
+    variants: Sequence[str],
 ) -> Agreement:
     """Compares the orders of the rows that two sweeps share.
 

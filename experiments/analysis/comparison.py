@@ -37,7 +37,7 @@ class Comparison:
 
     sweep: results.Sweep
     table: table_lib.Table
-    counts: Mapping[str, Mapping[int, significance.Counts]]
+    counts: Mapping[str, significance.Runs]
     gaps: Mapping[str, significance.Difference]
     order: tuple[float, float, float, int] | None
     floor: noise_floor.Floor | None = None
@@ -84,7 +84,7 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
 
 
 def floor_of(
-    sweep: results.Sweep, counts: Mapping[str, Mapping[int, significance.Counts]], measure: str
+    sweep: results.Sweep, counts: Mapping[str, significance.Runs], measure: str
 ) -> noise_floor.Floor | None:
     """What seeds do to the scores of counts by row; None unless a noise floor was asked for."""
     if not sweep.noise_floor:
@@ -95,7 +95,7 @@ def floor_of(
 
 
 def gap(
-    counts: Mapping[str, Mapping[int, significance.Counts]],
+    counts: Mapping[str, significance.Runs],
     row: str,
     against: str,
     measure: str,
@@ -150,9 +150,7 @@ def differences(compared: Comparison) -> dict[str, float]:
     return found
 
 
-def require_same_sentences(
-    counts: Mapping[str, Mapping[int, significance.Counts]], file: str
-) -> int:
+def require_same_sentences(counts: Mapping[str, significance.Runs], file: str) -> int:
     """How many sentences a file has counts of, in all runs of all rows; 0 where none has any.
 
     Raises:

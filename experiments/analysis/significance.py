@@ -51,6 +51,8 @@ RULES = (
 )
 
 Counts = Int[np.ndarray, "sentences width"]  # of one run; see `bleu.counts`, `parseval.counts`
+Runs = Mapping[int, Counts]  # of a row, by seed
+Spreads = tuple[noise_floor.Spread, noise_floor.Spread]  # of two rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Difference:
     freedom: float = np.inf
     sentences: float = 0.0
     runs: tuple[int, int] = (1, 1)
-    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None
+    spreads: Spreads | None = None
 
     @property
     def over_seeds(self) -> bool:
@@ -87,6 +89,11 @@ class Difference:
     def excludes_0(self) -> bool:
         """Whether 0 lies outside the interval."""
         return abs(self.mean) > self.half
+
+    @property
+    def written(self) -> str:
+        """As tables show it, marked if the interval excludes 0."""
+        return intervals.written(self.mean, self.half) + " *" * self.excludes_0
 
     @property
     def error(self) -> float:
@@ -182,10 +189,10 @@ def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentenc
 
 
 def difference(
-    ours: Mapping[int, Counts],
-    theirs: Mapping[int, Counts],
+    ours: Runs,
+    theirs: Runs,
     variant: str,
-    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None,
+    spreads: Spreads | None = None,
 ) -> Difference:
     """Compares two rows, by the runs of each seed.
 
@@ -221,7 +228,7 @@ def estimated(
     sentences: float,
     p: float,
     sides: Sequence[Sequence[float]],
-    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None,
+    spreads: Spreads | None = None,
 ) -> Difference:
     """A difference from what sentences and seeds say: its variance over sentences, and scores."""
     ours, theirs = map(len, sides)
@@ -234,7 +241,7 @@ def estimated(
     return Difference(mean, half, p, min(ours, theirs), freedom, sentences, (ours, theirs), spreads)
 
 
-def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str) -> float:
+def _randomised(ours: Runs, theirs: Runs, variant: str) -> float:
     """How often rows that exchange translations at random differ as much as they do.
 
     Runs of the same place in both rows exchange sentences; each sentence is exchanged in all of
@@ -281,7 +288,7 @@ def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict
 
 
 def tau(
-    rows: Mapping[str, Mapping[int, Counts]],
+    rows: Mapping[str, Runs],
     paper: Mapping[str, float],
     variant: str,
     floor: noise_floor.Floor | None = None,
@@ -321,7 +328,7 @@ def tau(
 
 
 def resampled(
-    runs: Mapping[int, Counts],
+    runs: Runs,
     variant: str,
     weights: Int[np.ndarray, "samples sentences"],
     random: np.random.Generator,

@@ -41,7 +41,7 @@ class Tried:
 
     value: Any
     row: results.Row
-    counts: Mapping[int, significance.Counts]
+    counts: significance.Runs
     chosen_by: float
     score: float
     nats: float

@@ -110,7 +110,7 @@ def main(table: table_lib.Table) -> int:
     workdir = files.local_path(_WORKDIR.value)
     if _STATUS.value:
         _require_no_other(workdir, table.name, None)
-        progress.show(workdir, handing_over.states(workdir))
+        progress.show(progress.read(workdir, handing_over.states(workdir)))
         return 0
     launcher = launcher_lib.chosen()
     tracking.require_package(_WANDB.value)

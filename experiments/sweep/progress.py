@@ -126,9 +126,8 @@ def table(cells: Sequence[Standing]) -> tables.Printed:
     return tables.Printed(heads.split(","), lines)
 
 
-def show(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str]) -> None:
-    """Prints where all runs of a sweep are; see `read`."""
-    cells = read(workdir, engine)
+def show(cells: Sequence[Standing]) -> None:
+    """Prints where runs are."""
     tables.show([table(cells)], [summary(cells)])
 
 
