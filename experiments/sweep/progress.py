@@ -21,7 +21,7 @@ from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
 LOCKS = pathlib.Path("/proc/locks")  # Linux's list of all that are held
-TAIL = 1 << 16  # bytes of metrics.jsonl that are read: some hundred lines
+TAIL = 1 << 16  # bytes of metrics.jsonl that are looked at: some hundred lines
 DONE, FAILED, LOST, RUNNING = "done", "failed", "lost", "running"
 STOPPED, WAITING = "stopped", "waiting"
 LINES_BESIDE = 6  # of a terminal, for the head, the summary and margins
@@ -211,15 +211,11 @@ def _known(
 
 def _last_records(path: pathlib.Path) -> dict[str, Any]:
     """What the end of metrics.jsonl says last of each metric."""
-    try:
-        with path.open("rb") as file:
-            start = max(file.seek(0, os.SEEK_END) - TAIL, 0)
-            file.seek(start)
-            lines = file.read().split(b"\n")[:-1]  # the last may be half written
-    except FileNotFoundError:
-        return {}
+    content = path.read_bytes() if path.exists() else b""
+    # The first may be cut off, and the last half written.
+    lines = content[-TAIL:].split(b"\n")[len(content) > TAIL : -1]
     found: dict[str, Any] = {}
-    for line in reversed(lines[1 if start else 0 :]):
+    for line in reversed(lines):
         if {"loss", "dev_ppl"} <= found.keys():
             break
         if "loss" in found and b'"dev_ppl"' not in line:
