@@ -73,9 +73,18 @@ def read(
       UserError: the folder holds no sweep, or a damaged one.
     """
     locked = _locked()
-    measure = table_lib.find(results.read_record(workdir)["table"]).compared_by
+    record, base, rows = results.described(workdir)
+    measure = table_lib.find(record["table"]).compared_by
+    expected: list[tuple[str, int, int]] = []
+    for row, changes in [each for variants in rows.values() for each in variants.items()]:
+        if "seeds" in record:
+            seeds = range(record["seeds"].get(row, 0))
+        else:  # of an earlier version: those that have begun
+            seeds = [seed for seed, _ in results.seed_folders(workdir, row)]
+        steps = config_lib.replace(base, changes).train.num_steps
+        expected += [(row, seed, steps) for seed in seeds]
     cells: list[Standing] = []
-    for row, seed, steps in _expected(workdir):
+    for row, seed, steps in expected:
         folder = results.cell_folder(workdir, row, seed)
         try:
             state = _state(folder, locked)
@@ -142,27 +151,6 @@ def fitting(cells: Sequence[Standing], number: int) -> list[Standing]:
     dull = {WAITING: 1, DONE: 2}
     by_interest = sorted(range(len(cells)), key=lambda place: dull.get(cells[place].state, 0))
     return [cells[place] for place in sorted(by_interest[: max(number, 0)])]
-
-
-def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
-    """Row, seed and steps of each run that the sweep was last started for."""
-    record = results.read_record(workdir)
-    try:
-        base = config_lib.from_record(record["base"])
-        found = []
-        for name, overrides in record["rows"].items():
-            variants = results.tuned(name, overrides, base, record["tune"])
-            for row, changes in {name: overrides, **variants}.items():
-                steps = config_lib.replace(base, changes).train.num_steps
-                if "seeds" in record:
-                    seeds = range(record["seeds"].get(row, 0))
-                else:  # of an earlier version: those that have begun
-                    seeds = [seed for seed, _ in results.seed_folders(workdir, row)]
-                found += [(row, seed, steps) for seed in seeds]
-    except errors.UserError as error:
-        path = workdir / "sweep.json"
-        raise errors.UserError(f"{path} is damaged ({error}): {results.REMEDY}") from error
-    return found
 
 
 def _locked() -> set[tuple[int, int]]:
