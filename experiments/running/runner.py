@@ -17,7 +17,7 @@ from experiments.reporting import document
 from experiments.running import handing_over
 from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
-from experiments.sweep import expectations, progress, results, reuse
+from experiments.sweep import expectations, progress, results
 from experiments.sweep import rows as rows_lib
 from experiments.sweep import seconds as seconds_lib
 from experiments.sweep import table as table_lib
@@ -216,7 +216,7 @@ def _prepare(
         other = files.local_path(_REUSE.value)
         if other.resolve() == workdir.resolve():
             raise errors.UserError(f"--reuse={other} is --workdir itself")
-        reusable = reuse.finished(other)
+        reusable = cells_lib.finished(other)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
