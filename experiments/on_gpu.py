@@ -65,13 +65,7 @@ class OutOfTimeError(BaseException):
 def measure_all(
     pieces: Mapping[str, pieces_lib.Piece], workdir: pathlib.Path, seconds: float
 ) -> int:
-    """Measures what is not on record yet, and records it; returns the exit code.
-
-    Args:
-      pieces: by name.
-      workdir: where.
-      seconds: after which the call stops.
-    """
+    """Measures for so many seconds what is not on record yet; returns the exit code."""
     deadline, known = time.monotonic() + seconds, read(workdir)
     is_first = True
     for name, piece in pieces.items():

@@ -47,11 +47,7 @@ class Devices:
         return f"{cores} CPU core{'s' if cores != 1 else ''}"
 
     def environment(self, slot: int) -> dict[str, str]:
-        """The variables that show a job its share alone.
-
-        Args:
-          slot: which of the jobs that run at a time, from 0.
-        """
+        """The variables that show its share alone to the job in a slot, from 0 to parallel - 1."""
         if self.kind == "cpu" or self.parallel == 1:
             return {}
         own = ",".join(self.names[slot * self.for_each :][: self.for_each])

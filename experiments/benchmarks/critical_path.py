@@ -19,9 +19,6 @@ def longest_chain(text: str) -> int:
     its turns, since one begins when the one before it has ended. What only names, groups, repeats
     or moves values counts nothing: how much of that there is is the compiler's choice.
 
-    Args:
-      text: a compiled module's.
-
     Raises:
       ValueError: there is no entry computation, or the compiler knows no trip count of a loop.
     """

@@ -176,11 +176,6 @@ def require_no_other(
 def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> None:
     """Hands over all cells that no engine has already, and a report that waits for them.
 
-    Args:
-      work: the cells.
-      queue: who is to take them.
-      more: flags for each.
-
     Raises:
       EngineError: it refuses, or does not answer; then it has none of them.
     """

@@ -28,13 +28,7 @@ SECONDS_BETWEEN_LOOKS = 2  # where it is one
 
 
 def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> list[str]:
-    """Runs all cells; returns a line for each that failed.
-
-    Args:
-      work: the cells.
-      devices: how this machine's are shared out among them.
-      more: flags for each.
-    """
+    """Runs all cells, with more flags for each; returns a line for each that failed."""
     by_name = {cell.name: cell for cell in work.cells}
     measure = table_lib.find(work.table).compared_by
     failed: list[str] = []

@@ -83,12 +83,7 @@ def devices_here(launcher: Launcher, base: config_lib.Config) -> local.Devices:
 
 
 def start(launcher: Launcher, work: cells_lib.Work, more: Sequence[str]) -> list[str] | None:
-    """Runs cells to their end, or hands them over.
-
-    Args:
-      launcher: who runs them or takes them.
-      work: the cells.
-      more: flags for each.
+    """Runs cells to their end, or hands them over, with more flags for each.
 
     Returns:
       A line for each that failed; None if they have only been handed over.

@@ -311,10 +311,7 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
 def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> None:
     """Raises UserError if another table's sweep lies in a folder, or one at another budget.
 
-    Args:
-      workdir: the folder.
-      table: the name of this sweep's table.
-      match: its budget, "" for none; None if any will do.
+    The budget is "" where there is none; None stands for any.
     """
     try:
         record = files.read_json(workdir / "sweep.json", {"table": str}, "")

@@ -73,12 +73,7 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
 
     The file has one or several of ROWS, names and overrides as a mapping or a list of pairs; GRID
     and ZIP, the arguments of `grid` and `zipped`; and a function rows(base) that returns what ROWS
-    may be. What is wrong is raised as UserError, which names the row.
-
-    Args:
-      path: of the file, for errors.
-      described: what it defines; see `run`.
-      base: the configuration that rows change.
+    may be. What is wrong is raised as UserError, which names the file and the row.
     """
     made = {"ROWS": lambda rows: rows, "GRID": grid, "ZIP": zipped, "rows": lambda of: of(base)}
     with _of_file(path):
