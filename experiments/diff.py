@@ -33,7 +33,7 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     sweep = results.read(workdir)
     configs = [sweep.config(_row(sweep, name)) for name in (first, second)]
     ours, theirs = map(shapes, configs)
-    fields = [[name, str(a), str(b)] for name, a, b in _fields(*configs) if a != b]
+    other = [[name, str(a), str(b)] for name, a, b in fields(*configs) if a != b]
     changed = [
         [path, _written(ours.get(path)), _written(theirs.get(path))]
         for path in dict.fromkeys([*ours, *theirs])
@@ -41,7 +41,7 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     ]
     counts = [sum(map(math.prod, each.values())) for each in (ours, theirs)]
     shown = [
-        tables.Printed(["field", first, second], fields, "Configuration"),
+        tables.Printed(["field", first, second], other, "Configuration"),
         tables.Printed(["parameters", first, second], _folded(changed), "Parameters"),
     ]
     alike = [f"{table.title}: the same." for table in shown if not table.lines]
@@ -74,7 +74,8 @@ def shapes(config: config_lib.Config) -> Shapes:
     }
 
 
-def _fields(a: config_lib.Config, b: config_lib.Config) -> list[tuple[str, object, object]]:
+def fields(a: config_lib.Config, b: config_lib.Config) -> list[tuple[str, object, object]]:
+    """Each field's dotted name, and its value in both."""
     ours, theirs = config_lib.to_dict(a), config_lib.to_dict(b)
     return [
         (f"{section}.{name}", value, theirs[section][name])

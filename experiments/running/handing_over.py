@@ -290,7 +290,8 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
 
     See `progress.read`. A cell that one of them has is not lost because another has it no more.
     """
-    digests = results.digests(workdir)
+    has_sweep = (workdir / "sweep.json").exists()
+    digests = results.read_record(workdir).get("digests", []) if has_sweep else []
     found: dict[tuple[str, int], str] = {}
     for queue, cells in _by_place(each for each in remembered(workdir) if each.digest in digests):
         queued = None

@@ -273,10 +273,8 @@ def _measured_seconds(
     workdir = files.local_path(_WORKDIR.value)
     _require_no_other(workdir, table, _MATCH.value or "")
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-    return seconds_lib.measured(
-        base, rows, workdir, cells_lib.config_arguments(flags_lib.overrides()), cache_dir,
-        lambda: launcher_lib.devices_here(launcher, base),
-    )  # fmt: skip
+    devices_here = functools.partial(launcher_lib.devices_here, launcher, base)
+    return seconds_lib.measured(base, rows, workdir, cache_dir, devices_here)
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:

@@ -97,12 +97,6 @@ def read_record(workdir: pathlib.Path) -> dict[str, Any]:
     return files.read_json(path, later, REMEDY)
 
 
-def digests(workdir: pathlib.Path) -> set[str]:
-    """The config_hash of each run that a sweep was last started for; none if it has no sweep."""
-    has_sweep = (workdir / "sweep.json").exists()
-    return {*read_record(workdir).get("digests", [])} if has_sweep else set()
-
-
 def slug(row: str) -> str:
     """The name of a row's folder, spaces and = as -; raises UserError if no folder can have it."""
     name = row.replace(" ", "-").replace("=", "-")

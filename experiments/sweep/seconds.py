@@ -14,7 +14,7 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ import numpy as np
 from absl import flags
 
 from experiments.benchmarks import measuring, ours
+from experiments.sweep import cells
 from launch import engine, local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models, sequences
@@ -98,7 +99,6 @@ def measured(
     base: config_lib.Config,
     rows: Mapping[str, Mapping[str, Any]],
     workdir: pathlib.Path,
-    config: Sequence[str],
     cache_dir: pathlib.Path,
     devices_here: Callable[[], local.Devices],
 ) -> dict[str, float]:
@@ -111,7 +111,6 @@ def measured(
       base: what they are compared with.
       rows: what each changes; UserError names one that cannot be measured, or not here.
       workdir: the sweep's folder.
-      config: --config and its overrides.
       cache_dir: where compiled programs are kept.
       devices_here: how this machine's devices are shared out among the sweep's runs.
     """
@@ -126,8 +125,8 @@ def measured(
     share = devices_here()
     print(f"measuring the seconds a step of {', '.join(missing)}", file=sys.stderr, flush=True)
     where = [f"--workdir={workdir}", f"--cache_dir={cache_dir}", f"--devices={share.described}"]
-    command = [sys.executable, "-m", "experiments.sweep.seconds", *config, *where]
-    command.append(f"--rows={json.dumps(missing)}")
+    command = [sys.executable, "-m", "experiments.sweep.seconds", f"--rows={json.dumps(missing)}"]
+    command += [*cells.config_arguments(flags_lib.overrides()), *where]
     job = engine.Job("step_time", "step-time", command, workdir / "seconds.log")
     job.log.unlink(missing_ok=True)
     codes: list[int] = []
