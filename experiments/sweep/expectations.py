@@ -21,6 +21,10 @@ class Texts:
     why: Mapping[str, str] = dataclasses.field(default_factory=dict)
     expect: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    def of(self, row: str) -> dict[str, str]:
+        """Both, as they are recorded; "" where nothing is said."""
+        return {"why": self.why.get(row, ""), "expect": self.expect.get(row, "")}
+
 
 def read(path: pathlib.Path, described: Mapping[str, Any]) -> Texts:
     """The WHY and EXPECT that a sweep's file defines, names of rows and texts; it may have neither.
@@ -62,7 +66,7 @@ def recorded(
     known = [_said(folder) for folder in folders]
     found: dict[str, dict[str, str]] = {}
     for row in rows:
-        own = {"why": texts.why.get(row, ""), "expect": texts.expect.get(row, "")}
+        own = texts.of(row)
         if not any(own.values()):
             continue
         found[row] = {**own, "date": today.isoformat(), "when": BEFORE}
