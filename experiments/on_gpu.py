@@ -136,19 +136,6 @@ def _stopped_at(deadline: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _chosen(
-    pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]
-) -> dict[str, pieces_lib.Piece]:
-    names: set[str] = set()
-    for pattern in patterns:
-        if not (found := fnmatch.filter(pieces, pattern)):
-            raise errors.UserError(
-                f"--pieces: no piece matches {pattern!r}; there are {', '.join(pieces)}"
-            )
-        names |= {*found}
-    return {name: piece for name, piece in pieces.items() if name in names}
-
-
 def _config(holder: flags.FlagHolder, default: types.ModuleType) -> config_lib.Config:
     if holder.value is None:
         return config_lib.from_mapping(default.get_config().to_dict())
@@ -167,7 +154,14 @@ def main() -> int:
         _REPEATS.value,
         _SECONDS.value,
     )
-    chosen = _chosen(found, _PIECES.value)
+    names: set[str] = set()
+    for pattern in _PIECES.value:
+        if not (matching := fnmatch.filter(found, pattern)):
+            raise errors.UserError(
+                f"--pieces: no piece matches {pattern!r}; there are {', '.join(found)}"
+            )
+        names |= {*matching}
+    chosen = {name: piece for name, piece in found.items() if name in names}
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts

@@ -64,7 +64,10 @@ def _of_file(path: pathlib.Path) -> Iterator[None]:
 def run(path: pathlib.Path) -> dict[str, Any]:
     """What a sweep's file, a Python module, defines; raises UserError if it fails."""
     with _of_file(path):
-        _require_keys_once(path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Dict):  # of two equal keys Python would silently take the last
+                keys = [each.value for each in node.keys if isinstance(each, ast.Constant)]
+                _require_names_once([key for key in keys if isinstance(key, str)])
         return runpy.run_path(str(path))
 
 
@@ -122,14 +125,6 @@ def _require_names_once(names: Sequence[str]) -> None:
     for name, number in collections.Counter(names).items():
         if number > 1:
             raise errors.UserError(f"there are two rows of one name, {name!r}")
-
-
-def _require_keys_once(code: str) -> None:
-    """Of two equal keys that are written in one dict, Python would silently take the last."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Dict):
-            keys = [k.value for k in node.keys if isinstance(k, ast.Constant)]
-            _require_names_once([key for key in keys if isinstance(key, str)])
 
 
 def select(rows: Iterable[str], patterns: str) -> list[str]:
