@@ -34,10 +34,8 @@ SMALL = 0.3  # the paper's differences below this are ties, in BLEU
 OFTEN = 0.8  # how often a difference that could have been shown is shown
 WITHIN = 0.5  # an interval inside ± this says that there is no difference worth the name
 APART = 0.5  # rows that the paper separates by as much are to be ranked
-
 LEVEL = 0.05  # of all rows of a table together
 MOST_SEEDS = 1000  # that are worth naming
-
 UNDECIDED = "undecided"
 RULES = (
     f"where the paper's difference is {SMALL} or more: reproduced, if ours is surely not 0 and has "
@@ -126,13 +124,10 @@ class Difference:
         for seeds in range(2, MOST_SEEDS + 1):
             runs = (seeds, max(seeds, self.runs[1]))
             # More runs also tell the variance better.
-            known = [
-                noise_floor.Spread(side.variance, max(side.freedom, n - 1))
-                for side, n in zip(self.spreads, runs, strict=True)
-            ]
+            known = (ours.with_freedom(runs[0] - 1), theirs.with_freedom(runs[1] - 1))
             if ours is theirs:
-                known = [noise_floor.Spread(ours.variance, max(ours.freedom, sum(runs) - 2))] * 2
-            parts = noise_floor.parts((known[0], known[1]), runs)
+                known = (ours.with_freedom(sum(runs) - 2),) * 2
+            parts = noise_floor.parts(known, runs)
             variance, freedom = intervals.satterthwaite(self.sentences, parts)
             if variance**0.5 * _reach(freedom, level, often) <= distance:
                 return seeds
@@ -170,10 +165,9 @@ def _reach(freedom: float, level: float, often: float = OFTEN) -> float:
     return float(scipy.special.nctdtrinc(freedom, 1 - often, asked))
 
 
-def draws(sentences: int, rounds: int = DRAWS, seed: int = 0) -> Int[np.ndarray, "draws sentences"]:
-    """How often each sentence is drawn, for a number of bootstrap samples."""
-    random = np.random.default_rng(seed)
-    return random.multinomial(sentences, np.full(sentences, 1 / sentences), size=rounds)
+def draws(sentences: int) -> Int[np.ndarray, "draws sentences"]:
+    """How often each sentence is drawn, for `DRAWS` bootstrap samples."""
+    return np.random.default_rng(0).multinomial(sentences, np.full(sentences, 1 / sentences), DRAWS)
 
 
 def samples(sentences: int) -> Int[np.ndarray, "_ sentences"]:
@@ -189,10 +183,7 @@ def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentenc
 
 
 def difference(
-    ours: Runs,
-    theirs: Runs,
-    variant: str,
-    spreads: Spreads | None = None,
+    ours: Runs, theirs: Runs, variant: str, spreads: Spreads | None = None
 ) -> Difference:
     """Compares two rows, by the runs of each seed.
 
@@ -308,8 +299,7 @@ def tau(
     ]
     if not apart:
         return None
-    some = next(iter(rows[names[0]].values()))
-    weights = samples(len(some))
+    weights = samples(len(next(iter(rows[names[0]].values()))))
     random = np.random.default_rng(2)
     spreads = dict.fromkeys(floor.spread(name) for name in names) if floor else {}
     deviations = {
