@@ -104,11 +104,7 @@ def measure_all(
 
 
 def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """What is on record, by piece.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """What is on record, by piece; raises UserError if the file is damaged."""
     path = workdir / NAME
     lines = path.read_bytes().splitlines() if path.exists() else []
     try:

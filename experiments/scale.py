@@ -74,11 +74,7 @@ def write_corpus(
 
 
 def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
-    """Seconds and peak bytes of a command.
-
-    Raises:
-      RunError: it failed; what it said is on stderr.
-    """
+    """Seconds and peak bytes of a command; raises RunError if it failed (see stderr)."""
     start = time.perf_counter()
     child = os.posix_spawn(sys.executable, [sys.executable, "-m", *arguments], os.environ)
     _, status, usage = os.wait4(child, 0)

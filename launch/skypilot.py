@@ -62,11 +62,7 @@ class SkyPilot(engine.Queue):
     programs = MappingProxyType({"sky": REMEDY})
 
     def task(self, submission: engine.Submission, path: pathlib.Path) -> str:
-        """The task that a file is to hold.
-
-        Raises:
-          EngineError: a command cannot be written into it.
-        """
+        """The task for a file; raises EngineError if a command cannot be written into it."""
         for job in submission.jobs:
             if any(not part.isprintable() for part in job.command):
                 raise engine.EngineError(

@@ -82,11 +82,7 @@ def remember(workdir: pathlib.Path, submissions: Iterable[Given]) -> None:
 
 
 def remembered(workdir: pathlib.Path) -> list[Given]:
-    """What engines were given, the last at the end.
-
-    Raises:
-      UserError: the record is damaged.
-    """
+    """What engines were given, the last at the end; raises UserError if the record is damaged."""
     path = workdir / NAME
     if not path.exists():
         return []

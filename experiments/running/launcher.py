@@ -46,11 +46,7 @@ LAUNCHERS: dict[str, type[local.Local] | type[engine.Queue]] = {
 
 
 def chosen() -> Launcher:
-    """The engine that --launcher names, as the flags say.
-
-    Raises:
-      UserError: there is none of this name.
-    """
+    """The engine that --launcher names, as the flags say; raises UserError if there is none."""
     fields.require_known("--launcher", LAUNCHER.value, LAUNCHERS)
     values: dict[str, Any] = flags.FLAGS.flag_values_dict()
     return LAUNCHERS[LAUNCHER.value](engine.Settings(**{name: values[name] for name in _HELP}))

@@ -84,11 +84,7 @@ class Table:
 
 
 def scaled(row: str, field: str, value: int, base: int, papers: int) -> int:
-    """A row's size in the ratio of a base's to the paper's.
-
-    Raises:
-      UserError: it is not a whole number of at least 1.
-    """
+    """A size in a base's ratio to the paper's; raises UserError if it is no positive integer."""
     exact = Fraction(value * base, papers)
     if exact.denominator != 1 or exact < 1:
         raise errors.UserError(
