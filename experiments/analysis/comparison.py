@@ -24,8 +24,6 @@ class Comparison:
     """A sweep with what stands beside it.
 
     Attributes:
-      sweep: the results.
-      table: what they are of.
       counts: of each row's sentences, by seed; empty where a run has left none.
       gaps: each row's difference from the one it is compared with, where there is one.
       order: Kendall's tau-b with the paper, both ends of its interval, and the number of pairs of

@@ -31,8 +31,6 @@ class Tried:
     """A row with one value of the tuned field.
 
     Attributes:
-      value: of the field.
-      row: with the runs.
       counts: of the sentences that score, by seed.
       chosen_by: the mean score on those that choose.
       score: the mean score on those that score.

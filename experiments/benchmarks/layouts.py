@@ -79,7 +79,6 @@ class Result:
     """What is known of a layout.
 
     Attributes:
-      layout: it.
       program: what its compiled step says of itself; None if it does not fit.
       refusal: why it does not fit.
       made: the day on which it was compiled, and the versions of JAX and libtpu that did it.

@@ -36,13 +36,9 @@ LAST = ("result.json", "failure.json")  # their presence says that the rest is t
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A cell that an engine was given.
+    """A cell, by row, seed and config_hash, that an engine was given.
 
     Attributes:
-      row: its row.
-      seed: its seed.
-      digest: its config_hash.
-      launcher: the engine.
       where: the engine's options that say where it is.
       job: what the engine calls it.
       there: its folder in the bucket; "" if it is on this machine's disk.
@@ -192,10 +188,8 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     folders: list[files.Path] = [cell.folder for cell in cells]
     if not queue.shares_disk:
         places = [given(cell, queue).there for cell in cells]
-        jobs = [
-            cell.job(engine.PYTHON, place, "cache")
-            for cell, place in zip(cells, places, strict=True)
-        ]
+        pairs = zip(cells, places, strict=True)
+        jobs = [cell.job(engine.PYTHON, place, "cache") for cell, place in pairs]
         folders += map(files.path, places)
     report = [sys.executable, "-m", "experiments.report", f"--workdir={work.workdir}"]
     submission = engine.Submission(engine.label(work.table, "sweep"), jobs, work.workdir, report)

@@ -93,10 +93,8 @@ def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
 
 def _result(cell: cells_lib.Cell, measure: measures.Measure) -> str:
     result = run_folder.read_result(cell.folder)
-    found = [f"ppl {result['ppl']:.3f}"]
-    if result["bleu"]:
-        found.append(f"{measure.name} {measure.of_result(result):.2f}")
-    return ", ".join([*found, metrics.duration(result["wall_seconds"])])
+    score = f", {measure.name} {measure.of_result(result):.2f}" if result["bleu"] else ""
+    return f"ppl {result['ppl']:.3f}{score}, {metrics.duration(result['wall_seconds'])}"
 
 
 def _state(cell: cells_lib.Cell) -> str:
