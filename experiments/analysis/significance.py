@@ -126,7 +126,7 @@ class Difference:
             # More runs also tell the variance better.
             known = (ours.with_freedom(runs[0] - 1), theirs.with_freedom(runs[1] - 1))
             if ours is theirs:
-                known = (ours.with_freedom(sum(runs) - 2),) * 2
+                known = (one := ours.with_freedom(sum(runs) - 2), one)
             parts = noise_floor.parts(known, runs)
             variance, freedom = intervals.satterthwaite(self.sentences, parts)
             if variance**0.5 * _reach(freedom, level, often) <= distance:

@@ -15,9 +15,8 @@ from configs import base, big
 from experiments.benchmarks import compiled
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
-from transformer_jax.distributed import memory
+from transformer_jax.distributed import memory, sharding
 from transformer_jax.training import fitting
-from transformer_jax.training import step as step_lib
 
 KIND = "v5e"
 MODELS = {"base": base.get_config, "big": big.get_config}
@@ -59,7 +58,8 @@ class Layout:
         config = config_lib.from_mapping(MODELS[self.model]().to_dict())
         found = config_lib.replace(config, {**changes, "model.compute_dtype": "bfloat16"})
         mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
-        step_lib.rows_of(found, mesh)  # raises
+        parts = found.train.accumulation_steps
+        sharding.rows_for_budget(found.train.batch_tokens, self.row, parts, mesh)
         return found
 
 

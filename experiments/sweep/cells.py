@@ -137,10 +137,8 @@ def make(
     return Cell(row, seed, config, {**flags_lib.overrides(), **changes}, folder, digest)
 
 
-@functools.cache
-def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_lib.Dataset:
-    """A corpus, whose tokenizer and tokens are then in the cache for all cells."""
-    return dataset_lib.load(config, cache_dir)
+# Whose tokenizers and tokens are then in the cache for all cells.
+_dataset = functools.cache(dataset_lib.load)
 
 
 def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
