@@ -4,8 +4,9 @@ import itertools
 import os
 import pathlib
 import time
+import types
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -132,19 +133,15 @@ def ceiling(dtype: str) -> worker.Contender:
 
 def endless(model: interface.Decoder) -> Any:
     """A model that never ends a sentence: one that is not trained would never, or at once."""
-    return cast(Any, _Endless(model))
 
-
-class _Endless:
-    def __init__(self, model: interface.Decoder) -> None:
-        self._model = model
-
-    def apply(self, *arguments: Any, method: str) -> Any:
-        found = self._model.apply(*arguments, method=method)
+    def apply(*arguments: Any, method: str) -> Any:
+        found = model.apply(*arguments, method=method)
         if method != "decode_step":
             return found
         logits, state = found
         return logits.at[..., tokenizer.EOS].set(-jnp.inf), state
+
+    return types.SimpleNamespace(apply=apply)
 
 
 def load(run: str, sentences: str, forced: bool) -> tuple[translator.Translator, list[list[int]]]:
