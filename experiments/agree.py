@@ -11,7 +11,7 @@ import pathlib
 from absl import flags
 
 from experiments.analysis import agreement as agreement_lib
-from experiments.analysis import comparison, intervals, significance
+from experiments.analysis import comparison, significance
 from experiments.benchmarks import cost
 from experiments.sweep import results
 from transformer_jax import errors, files
@@ -48,14 +48,10 @@ def agree(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, li
 
 def _cells(ours: significance.Difference, theirs: significance.Difference) -> list[str]:
     """Both differences, marked where the interval excludes 0, and whether the sign stays."""
-    cells = [
-        intervals.written(gap.mean, gap.half) + (" *" if gap.excludes_0 else "")
-        for gap in (ours, theirs)
-    ]
     product = ours.mean * theirs.mean
     said = TURNED if product < 0 else SAME if product > 0 or ours.mean == theirs.mean else EVEN
     sure = ours.excludes_0 and theirs.excludes_0
-    return [*cells, said if sure else f"{said}, {PERHAPS}"]
+    return [ours.written, theirs.written, said if sure else f"{said}, {PERHAPS}"]
 
 
 def _notes(

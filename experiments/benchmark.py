@@ -111,18 +111,6 @@ def evaluation_share(training: timing.Record, evaluation: timing.Record) -> floa
     return evaluating / (evaluating + 5000 * 24_576 / training["positions_per_second"])
 
 
-def _decoding_groups(run: str, sentences: pathlib.Path) -> dict[str, list[timing.TimedRow]]:
-    """Rows by how translations end."""
-    found = {}
-    for ends in ("forced", "natural"):
-        case = {"run": run, "sentences": str(sentences), "forced": ends == "forced"}
-        found[f"{ends} ends"] = [timing.TimedRow("ours", "ours:translating", case)]
-        for workers, row in ((1, CTRANSLATE2), (2, "CTranslate2, two workers that share them")):
-            options, where = {**case, "workers": workers}, "ctranslate2_peer:translating"
-            found[f"{ends} ends"] += [timing.TimedRow(row, where, options, needs="ctranslate2")]
-    return found
-
-
 def write(workdir: pathlib.Path, records: Sequence[timing.Record], notes: Sequence[str]) -> None:
     """Writes benchmark.jsonl and benchmark.md, and prints the tables."""
     kept = [{key: one[key] for key in one if key != "translations"} for one in records]
@@ -170,8 +158,13 @@ def main() -> None:
     if _RUN.value:
         sentences = workdir / "sentences.txt"
         files.write_lines(sentences, dataset.dev.source[:SENTENCES])
-        for name, rows in _decoding_groups(_RUN.value, sentences).items():
-            records += timing.measure(name, rows, PEERS, _REPEATS.value)
+        for ends in ("forced", "natural"):
+            case = {"run": _RUN.value, "sentences": str(sentences), "forced": ends == "forced"}
+            rows = [timing.TimedRow("ours", "ours:translating", case)]
+            for workers, row in ((1, CTRANSLATE2), (2, "CTranslate2, two workers that share them")):
+                options, where = {**case, "workers": workers}, "ctranslate2_peer:translating"
+                rows.append(timing.TimedRow(row, where, options, needs="ctranslate2"))
+            records += timing.measure(f"{ends} ends", rows, PEERS, _REPEATS.value)
         write(workdir, records, lines)
     else:
         _log.info("left out: decoding: --run names no trained run")

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments.analysis import comparison, intervals, significance
+from experiments import diff
+from experiments.analysis import comparison, significance
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
-from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import tables
@@ -82,26 +82,19 @@ def _difference(name: str, sweeps: Sequence[results.Sweep], measure: str) -> lis
             "evaluates them anew"
         )
     found = significance.difference(ours, theirs, measure)
-    mark = " *" if found.excludes_0 else ""
-    return [f"{intervals.written(found.mean, found.half)}{mark}", f"{found.p:.3f}", params]
+    return [found.written, f"{found.p:.3f}", params]
 
 
 def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
-    before, after = (
-        {
-            **{
-                f"{part}.{name}": v for part, fields in config.items() for name, v in fields.items()
-            },
-            **{f"row {row.name}": dict(row.overrides) for row in sweep.rows},
-        }
-        for sweep in sweeps
-        for config in [config_lib.to_dict(sweep.base)]
-    )
-    changed = [
-        f"{name}: {value} → {after[name]}"
-        for name, value in before.items()
-        if after.get(name, value) != value
+    first, second = sweeps
+    fields = diff.fields(first.base, second.base)
+    others = {row.name: row for row in second.rows}
+    fields += [
+        (f"row {row.name}", dict(row.overrides), dict(others[row.name].overrides))
+        for row in first.rows
+        if row.name in others
     ]
+    changed = [f"{name}: {before} → {after}" for name, before, after in fields if before != after]
     more = f"; and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
     return [
         "Configurations: " + ("; ".join(changed[:LISTED]) + more if changed else "the same."),

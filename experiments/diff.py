@@ -33,7 +33,7 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     sweep = results.read(workdir)
     configs = [sweep.config(_row(sweep, name)) for name in (first, second)]
     ours, theirs = map(shapes, configs)
-    fields = [[name, str(a), str(b)] for name, a, b in _fields(*configs) if a != b]
+    other = [[name, str(a), str(b)] for name, a, b in fields(*configs) if a != b]
     changed = [
         [path, _written(ours.get(path)), _written(theirs.get(path))]
         for path in dict.fromkeys([*ours, *theirs])
@@ -41,7 +41,7 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     ]
     counts = [sum(map(math.prod, each.values())) for each in (ours, theirs)]
     shown = [
-        tables.Printed(["field", first, second], fields, "Configuration"),
+        tables.Printed(["field", first, second], other, "Configuration"),
         tables.Printed(["parameters", first, second], _folded(changed), "Parameters"),
     ]
     alike = [f"{table.title}: the same." for table in shown if not table.lines]
@@ -49,7 +49,7 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     return [table for table in shown if table.lines], [
         *alike,
         f"Parameters: {counts[0]:,} in {first}, {counts[1]:,} in {second} ({share:+.1%}), in "
-        f"{len(ours):,} and {len(theirs):,} arrays; {len(ours) - _missing(ours, theirs):,} have "
+        f"{len(ours):,} and {len(theirs):,} arrays; {len(ours.items() & theirs.items()):,} have "
         "one path and shape in both.",
     ]
 
@@ -74,17 +74,14 @@ def shapes(config: config_lib.Config) -> Shapes:
     }
 
 
-def _fields(a: config_lib.Config, b: config_lib.Config) -> list[tuple[str, object, object]]:
+def fields(a: config_lib.Config, b: config_lib.Config) -> list[tuple[str, object, object]]:
+    """Each field's dotted name, and its value in both."""
     ours, theirs = config_lib.to_dict(a), config_lib.to_dict(b)
     return [
         (f"{section}.{name}", value, theirs[section][name])
         for section, values in ours.items()
         for name, value in values.items()
     ]
-
-
-def _missing(ours: Shapes, theirs: Shapes) -> int:
-    return sum(theirs.get(path) != shape for path, shape in ours.items())
 
 
 def _written(shape: tuple[int, ...] | None) -> str:

@@ -128,20 +128,18 @@ def _encoders(base: config_lib.Config, recipe: Mapping[str, Any]) -> dict[str, d
         "train.start_from": _weights("E BERT"),
         "train.teacher_layers": layers,
     }
-    judges = {
-        f"{name} pairs": {**changes, "train.start_from": _weights(name)}
-        for name, changes in rows.items()
-    }
-    judges |= {f"{NOTHING} pairs": {**rows["E BERT"], "train.start_from": ""}}
-    asked = {"train.objective": "matching", "train.objective_steps": steps}
-    budget = {
+    matching = {
+        "train.objective": "matching",
+        "train.objective_steps": steps,
         "train.num_steps": steps,
         "train.warmup_steps": warmup,
         "train.batch_tokens": base.train.batch_tokens,
+        "train.teacher_layers": 0,
     }
+    begun = {name: (changes, _weights(name)) for name, changes in rows.items()}
     judges = {
-        name: {**changes, **asked, **budget, "train.teacher_layers": 0}
-        for name, changes in judges.items()
+        f"{name} pairs": {**changes, "train.start_from": weights, **matching}
+        for name, (changes, weights) in {**begun, NOTHING: (rows["E BERT"], "")}.items()
     }
     translators = {
         f"{name} translator": {"train.start_from": _weights(name)}

@@ -120,12 +120,7 @@ def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: st
 def of_masks(
     batch: sequences.Batch, pieces: Callable[[Sequence[int]], list[str]]
 ) -> figure_lib.Figure:
-    """The three masks of a packed row, each of its sentences in a colour of its own.
-
-    Args:
-      batch: one row.
-      pieces: what token ids stand for.
-    """
+    """The three masks of a batch's first row, each of its sentences in a colour of its own."""
     source = (_first_row(batch.source), "the source")
     target = (_first_row(batch.target), "the decoder's input")
     sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}

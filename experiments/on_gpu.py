@@ -14,8 +14,10 @@ is deleted is measured again.
 """
 
 import contextlib
+import dataclasses
 import datetime
 import fnmatch
+import functools
 import json
 import logging
 import math
@@ -23,18 +25,18 @@ import os
 import pathlib
 import shlex
 import signal
+import statistics
 import sys
 import time
 import types
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 from absl import flags
 
 from configs import base, big
-from experiments.benchmarks import pieces as pieces_lib
-from experiments.benchmarks import speed_tables
+from experiments.benchmarks import speed_tables, timing, worker
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -45,6 +47,8 @@ from transformer_jax.runs import training_run
 _log = logging.getLogger("transformer_jax.on_gpu")
 
 NAME = "on_gpu.jsonl"
+DTYPE = "bfloat16"
+CEILING = timing.TimedRow("product", "ours:ceiling", {"dtype": DTYPE})
 COLUMNS = (
     speed_tables.Column("piece", "workload"),
     speed_tables.Column("row", "row"),
@@ -58,20 +62,83 @@ COLUMNS = (
 )
 
 
+@dataclasses.dataclass
+class Piece:
+    """What is measured.
+
+    Attributes:
+      asked: all that its result depends on besides code and machine; what was asked otherwise is
+        measured anew.
+      measure: what is recorded, from its name.
+    """
+
+    asked: Any
+    measure: Callable[[str], Mapping[str, Any]]
+
+
+def timed(rows: Sequence[timing.TimedRow], repeats: int, seconds: float) -> Piece:
+    """Rows that take turns; others are compared with the first that is not the ceiling."""
+    first = next((row for row in rows if row is not CEILING), CEILING)
+
+    def measure(name: str) -> Mapping[str, Any]:
+        records = timing.measure(name, rows, [first.name], repeats, seconds)
+        (base,) = (one for one in records if one["row"] == first.name)
+        for one in records:
+            pairs = zip(one["seconds"], base["seconds"], strict=True)
+            one["seconds_ratio"] = statistics.median(own / others for own, others in pairs)
+        return {"machine": base["machine"], "rows": records}
+
+    return Piece([[row.where, row.options] for row in rows], measure)
+
+
+def stated(row: timing.TimedRow) -> Piece:
+    """What a contender finds before it is timed."""
+
+    def measure(name: str) -> Mapping[str, Any]:
+        started = worker.Worker(row.where, row.options)
+        started.close()
+        return {"machine": started.ready.pop("machine"), "facts": started.ready}
+
+    return Piece([row.where, row.options], measure)
+
+
+def all_pieces(
+    base: config_lib.Config,
+    big: config_lib.Config,
+    sentences: Sequence[int],
+    repeats: int,
+    seconds: float,
+) -> dict[str, Piece]:
+    """Everything, by name: of base and big, and of so many sentences that base translates at once.
+
+    Each row works for so many seconds in each of the rounds.
+    """
+
+    def row(name: str, where: str, config: config_lib.Config, **options: Any) -> timing.TimedRow:
+        options |= {"config": config_lib.to_dict(config), "dtype": DTYPE}
+        return timing.TimedRow(name, f"made_up:{where}", options)
+
+    in_turn = functools.partial(timed, repeats=repeats, seconds=seconds)
+    found = {"ceiling": in_turn([CEILING])}
+    paper = {"base": base, "big": big}
+    for name, config in paper.items():
+        found[name] = in_turn([CEILING, row(name, "training", config, kernel="plain")])
+    for name, config in paper.items():
+        kernels = [row(kernel, "training", config, kernel=kernel) for kernel in ("plain", "fused")]
+        found[f"{name}-fused"] = in_turn([CEILING, *kernels])
+    found["agreement"] = stated(row("agreement", "agreement", base, kernel="fused"))
+    for number in sentences:
+        search = row(f"{number} sentences", "search", base, sentences=number)
+        found[f"decoding-{number}"] = in_turn([search])
+    return found
+
+
 class OutOfTimeError(BaseException):
     """The call has to end; no piece takes this for an error of its own."""
 
 
-def measure_all(
-    pieces: Mapping[str, pieces_lib.Piece], workdir: pathlib.Path, seconds: float
-) -> int:
-    """Measures what is not on record yet, and records it; returns the exit code.
-
-    Args:
-      pieces: by name.
-      workdir: where.
-      seconds: after which the call stops.
-    """
+def measure_all(pieces: Mapping[str, Piece], workdir: pathlib.Path, seconds: float) -> int:
+    """Measures for so many seconds what is not on record yet; returns the exit code."""
     deadline, known = time.monotonic() + seconds, read(workdir)
     is_first = True
     for name, piece in pieces.items():
@@ -94,7 +161,15 @@ def measure_all(
         except Exception as error:
             found = {"error": f"{type(error).__name__}: {error}"}
         is_first = False
-        known[name] = {"piece": name, **_about(), **found, "asked": asked}
+        known[name] = {
+            "piece": name,
+            "command": shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]]),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "jax": jax.__version__,
+            "commit": training_run.git_commit(),
+            **found,
+            "asked": asked,
+        }
         files.write_lines(workdir / NAME, [json.dumps(each) for each in known.values()])
         where = f", on {found['machine']}" if "machine" in found else ""
         _log.info("%s: %s%s", name, found.get("error", found.get("facts", "done")), where)
@@ -102,11 +177,7 @@ def measure_all(
 
 
 def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """What is on record, by piece.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """What is on record, by piece; raises UserError if the file is damaged."""
     path = workdir / NAME
     lines = path.read_bytes().splitlines() if path.exists() else []
     try:
@@ -116,16 +187,6 @@ def read(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
             f"{path} is damaged ({error}): delete the line, and its piece is measured again"
         ) from error
     return {record["piece"]: record for record in records}
-
-
-def _about() -> dict[str, str]:
-    now = datetime.datetime.now(datetime.UTC)
-    return {
-        "command": shlex.join(["python", "-m", "experiments.on_gpu", *sys.argv[1:]]),
-        "date": now.isoformat(timespec="seconds"),
-        "jax": jax.__version__,
-        "commit": training_run.git_commit(),
-    }
 
 
 @contextlib.contextmanager
@@ -144,41 +205,32 @@ def _stopped_at(deadline: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _chosen(
-    pieces: Mapping[str, pieces_lib.Piece], patterns: list[str]
-) -> dict[str, pieces_lib.Piece]:
-    for pattern in patterns:
-        if not fnmatch.filter(pieces, pattern):
-            raise errors.UserError(
-                f"--pieces: no piece matches {pattern!r}; there are {', '.join(pieces)}"
-            )
-    names = {name for pattern in patterns for name in fnmatch.filter(pieces, pattern)}
-    return {name: piece for name, piece in pieces.items() if name in names}
-
-
 def _config(holder: flags.FlagHolder, default: types.ModuleType) -> config_lib.Config:
     if holder.value is None:
         return config_lib.from_mapping(default.get_config().to_dict())
     return flags_lib.read_config(holder)
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Measures what --pieces names; returns the exit code."""
     jax.config.update("jax_platforms", "cpu")  # this process only waits; others take the device
-    signal.signal(signal.SIGTERM, _interrupt)  # what it has started ends with it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it has started ends too
     workdir = files.local_path(_WORKDIR.value)
-    found = pieces_lib.all_pieces(
+    found = all_pieces(
         _config(_BASE, base),
         _config(_BIG, big),
         flags_lib.sizes("sentences", _SENTENCES.value, least=1),
         _REPEATS.value,
         _SECONDS.value,
     )
-    chosen = _chosen(found, _PIECES.value)
+    names: set[str] = set()
+    for pattern in _PIECES.value:
+        if not (matching := fnmatch.filter(found, pattern)):
+            raise errors.UserError(
+                f"--pieces: no piece matches {pattern!r}; there are {', '.join(found)}"
+            )
+        names |= {*matching}
+    chosen = {name: piece for name, piece in found.items() if name in names}
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts

@@ -44,7 +44,11 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
         files.write(output / name, (workdir / name).read_bytes())
     _copy(workdir / "sweep.json", output)
     said: dict[str, dict[str, str]] = {}
-    _write_chrf(sweep, rows, output)
+    for row in rows:  # what chrF sums, since the translations that it counts are not published
+        for seed, counts in chrf_table.counts(sweep, row).items():
+            there = results.cell_folder(output, row.name, seed)
+            content = json.dumps({measures.CHRF: counts.tolist()}, separators=(",", ":"))
+            files.write(there / measures.MEASURES[measures.CHRF].file, content.encode())
     names = [row.name for row in rows]
     tried = [each for row in sweep.rows for each in (row, *row.tuned.values())]
     for row, seed in [(each.name, seed) for each in tried for seed in each.results]:
@@ -65,15 +69,6 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
     files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
     if with_examples:
         files.write(output / "examples.md", tables.markdown(_shown(said), []).encode())
-
-
-def _write_chrf(sweep: results.Sweep, rows: Sequence[results.Row], output: pathlib.Path) -> None:
-    """What chrF sums, since the translations that it is counted from are not published."""
-    for row in rows:
-        for seed, counts in chrf_table.counts(sweep, row).items():
-            there = results.cell_folder(output, row.name, seed)
-            content = json.dumps({measures.CHRF: counts.tolist()}, separators=(",", ":"))
-            files.write(there / measures.MEASURES[measures.CHRF].file, content.encode())
 
 
 def _copy(path: pathlib.Path, folder: pathlib.Path) -> None:

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from absl import flags
-from ml_collections import config_flags
 
 from experiments.benchmarks import speed_tables
+from experiments.sweep import cells
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -74,11 +74,7 @@ def write_corpus(
 
 
 def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
-    """Seconds and peak bytes of a command.
-
-    Raises:
-      RunError: it failed; what it said is on stderr.
-    """
+    """Seconds and peak bytes of a command; raises RunError if it failed (see stderr)."""
     start = time.perf_counter()
     child = os.posix_spawn(sys.executable, [sys.executable, "-m", *arguments], os.environ)
     _, status, usage = os.wait4(child, 0)
@@ -94,10 +90,7 @@ def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> dict[st
     if cache_dir.exists():
         shutil.rmtree(cache_dir)  # what is there already would cost nothing
     fields = {**flags_lib.overrides(), "data.train": prefix}
-    common = [
-        f"--config={config_flags.get_config_filename(flags.FLAGS['config'])}",
-        *(f"--config.{field}={value}" for field, value in fields.items()),
-    ]
+    common = cells.config_arguments(fields)
     _log.info("%s pairs: preparing", f"{pairs:,}")
     seconds, peak = _in_a_process(["transformer_jax.prepare", *common, f"--cache_dir={cache_dir}"])
     _log.info("%s pairs: prepared in %.0f s; reading", f"{pairs:,}", seconds)

@@ -43,7 +43,7 @@ def measure(
         programs.append(measuring.prepare(*layer_kinds.KINDS[kind](size)))
         say(number, len(cases), "layers compiled")
     samples = measuring.time_interleaved(
-        programs, repeats, lambda done: say(done, repeats, "rounds timed")
+        [each.run for each in programs], repeats, lambda done: say(done, repeats, "rounds timed")
     )
     found = {
         (kind, size): table1_page.LayerCost(kind, size, seconds, program)

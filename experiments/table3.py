@@ -8,14 +8,13 @@ runs what has no result yet, then prints the table.
 """
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from experiments.reporting import latex
 from experiments.sweep import expectations, table
 from transformer_jax import config as config_lib
-from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
+from transformer_jax import paper
 
 # Differences from the base, in the paper's order and with its numbers.
 ROWS: dict[str, dict[str, Any]] = {
@@ -75,20 +74,11 @@ def scaled(base: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Raises:
       UserError: a scaled value is not a whole number of at least 1.
     """
-    rows: dict[str, dict[str, Any]] = {}
-    for row, overrides in ROWS.items():
-        rows[row] = {}
+    rows = {row: dict(overrides) for row, overrides in ROWS.items()}
+    for row, overrides in rows.items():
         for field, value in overrides.items():
-            if field in paper.BASE_SIZES:
-                exact = Fraction(value * base[field], paper.BASE_SIZES[field])
-                if exact.denominator != 1 or exact < 1:
-                    raise errors.UserError(
-                        f"row {row!r} cannot be scaled: {field} would be {float(exact):g}, since "
-                        f"this base has {base[field]} where the paper's has "
-                        f"{paper.BASE_SIZES[field]}"
-                    )
-                value = int(exact)
-            rows[row][field] = value
+            if papers := paper.BASE_SIZES.get(field):
+                overrides[field] = table.scaled(row, field, value, base[field], papers)
     return rows
 
 

@@ -9,7 +9,6 @@ Transformer's parts are worth here. With --parsed=PATHS, trees that a first mode
 text (transformer_jax.parse), there is a row that also learns from them, for as many steps.
 """
 
-from fractions import Fraction
 from typing import Any
 
 from absl import flags
@@ -50,14 +49,9 @@ def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, A
         if "model.architecture" in changes and base.model.attention_dropout_rate:
             changes["model.attention_dropout_rate"] = 0.0  # recurrent models have none
         if depth := changes.get("model.num_layers"):
-            exact = Fraction(depth * base.model.num_layers, paper.PARSING_LAYERS)
-            if exact.denominator != 1:
-                raise errors.UserError(
-                    f"row {row!r} cannot be scaled: model.num_layers would be {float(exact):g}, "
-                    f"since this base has {base.model.num_layers} where the paper's has "
-                    f"{paper.PARSING_LAYERS}"
-                )
-            changes["model.num_layers"] = int(exact)
+            own, papers = base.model.num_layers, paper.PARSING_LAYERS
+            scaled = table.scaled(row, "model.num_layers", depth, own, papers)
+            changes["model.num_layers"] = scaled
     return {**rows, **({"semi-supervised": {"data.parsed": parsed}} if parsed else {})}
 
 

@@ -14,7 +14,6 @@ from experiments.running import handing_over
 from experiments.sweep import progress
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
-from transformer_jax.drawing import tables
 
 SECONDS_BETWEEN_QUESTIONS = 30  # to an engine; the files are looked at more often
 
@@ -39,7 +38,7 @@ def main() -> None:
                 if time.monotonic() - asked >= SECONDS_BETWEEN_QUESTIONS:
                     engine, asked = handing_over.states(workdir), time.monotonic()
                 cells = progress.read(workdir, engine)
-    tables.show([progress.table(cells)], [progress.summary(cells)])
+    progress.show(cells)
 
 
 if __name__ == "__main__":

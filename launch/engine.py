@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 RUN_AGAIN = 42  # exit code of a job that was stopped from outside and has saved what it had
+Remember = Callable[[Sequence[str]], None]  # is told engines' names of jobs; see `Queue.submit`
 PYTHON = ".venv/bin/python"  # of a machine that has a copy of the checkout; see `environment`
 
 
@@ -136,7 +137,7 @@ class Queue(Engine, abc.ABC):
         """
 
     @abc.abstractmethod
-    def submit(self, submission: Submission, remember: Callable[[Sequence[str]], None]) -> str:
+    def submit(self, submission: Submission, remember: Remember) -> str:
         """Hands jobs over, all or none.
 
         Args:

@@ -47,11 +47,7 @@ class Devices:
         return f"{cores} CPU core{'s' if cores != 1 else ''}"
 
     def environment(self, slot: int) -> dict[str, str]:
-        """The variables that show a job its share alone.
-
-        Args:
-          slot: which of the jobs that run at a time, from 0.
-        """
+        """The variables that show its share alone to the job in a slot, from 0 to parallel - 1."""
         if self.kind == "cpu" or self.parallel == 1:
             return {}
         own = ",".join(self.names[slot * self.for_each :][: self.for_each])
@@ -134,7 +130,7 @@ def run(
     waiting = list(jobs)
     # One that is ignored, as SIGHUP under nohup, stays so.
     ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
-    before = [signal.signal(end, _raise_interrupt) for end in ends]
+    before = [signal.signal(end, signal.default_int_handler) for end in ends]
     running: dict[int, tuple[engine.Job, subprocess.Popen[bytes]]] = {}
     try:
         while waiting or running:
@@ -159,11 +155,11 @@ def run(
         for _, process in running.values():
             process.terminate()
         for _, process in running.values():
-            _wait(process)
-
-
-def _raise_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+            try:  # it has the time to take its step and save
+                process.wait(timeout=SECONDS_TO_SAVE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
@@ -182,15 +178,6 @@ def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[byt
             )
     finally:
         _stay_on(cores)
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Gives a process the time to take its step and save."""
-    try:
-        process.wait(timeout=SECONDS_TO_SAVE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _cores() -> list[int]:

@@ -9,7 +9,7 @@ import pathlib
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import final
 
@@ -62,11 +62,7 @@ class SkyPilot(engine.Queue):
     programs = MappingProxyType({"sky": REMEDY})
 
     def task(self, submission: engine.Submission, path: pathlib.Path) -> str:
-        """The task that a file is to hold.
-
-        Raises:
-          EngineError: a command cannot be written into it.
-        """
+        """The task for a file; raises EngineError if a command cannot be written into it."""
         for job in submission.jobs:
             if any(not part.isprintable() for part in job.command):
                 raise engine.EngineError(
@@ -90,9 +86,7 @@ class SkyPilot(engine.Queue):
             ),
         )
 
-    def submit(
-        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
-    ) -> str:
+    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
         path = submission.folder / "skypilot.yaml"
         path.write_text(self.task(submission, path), encoding="utf-8")
         require_accepted(path)

@@ -8,7 +8,7 @@ Slurm's: `slurm.sh` asks for another turn for a cell that was stopped.
 import pathlib
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import final
 
@@ -110,9 +110,7 @@ class Slurm(engine.Queue):
         )
         return array, after
 
-    def submit(
-        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
-    ) -> str:
+    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
         taken = [int(path.name) for path in (submission.folder / "slurm").glob("[0-9]*")]
         folder = submission.folder / "slurm" / str(max(taken, default=0) + 1)
         array, report = self.render(submission, folder)

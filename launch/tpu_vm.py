@@ -5,7 +5,7 @@ what they cost. Cells run one after another, each on all hosts of the slice.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from launch import engine
@@ -97,9 +97,7 @@ class TpuVm(engine.Queue):
             cells=cells,
         )
 
-    def submit(
-        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
-    ) -> str:
+    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
         script, path = self.script(submission), submission.folder / "tpu_vm.sh"
         path.write_text(script, encoding="utf-8")
         remember([job.label for job in submission.jobs])

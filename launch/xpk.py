@@ -2,7 +2,7 @@
 
 import pathlib
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import final
 
@@ -40,9 +40,7 @@ class Xpk(engine.Queue):
             *self.settings.options,
         ]
 
-    def submit(
-        self, submission: engine.Submission, remember: Callable[[Sequence[str]], None]
-    ) -> str:
+    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
         creations = {job.label: self.creation(job) for job in submission.jobs}
         path = submission.folder / "xpk.sh"
         lines = ["#!/bin/bash", *map(shlex.join, creations.values())]

@@ -63,5 +63,5 @@ def test_a_row_that_is_not_there_is_refused_by_name(workdir):
 
 def test_fields_cover_the_whole_configuration():
     config = sweeps.base()
-    found = {name for name, _, _ in diff._fields(config, config)}
+    found = {name for name, _, _ in diff.fields(config, config)}
     assert all(config_lib.get(config, name) is not None for name in found)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from experiments import on_gpu
-from experiments.benchmarks import made_up, pieces, worker
+from experiments.benchmarks import made_up, worker
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
@@ -24,7 +24,7 @@ from transformer_jax.training import step as step_lib
 HOUR = 3600.0
 
 
-class Made(pieces.Piece):
+class Made(on_gpu.Piece):
     """A piece whose result is made up."""
 
     def __init__(self, does: Callable[[], Mapping[str, Any]], asked: Any = ()) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.benchmarks import critical_path, layer_kinds, measuring
+from experiments.benchmarks import layer_kinds, measuring
 from experiments.reporting import table1_page
 from transformer_jax import errors, flags, paper
 from transformer_jax.models import attention, masks
@@ -71,7 +71,7 @@ def random(*shape):
 def chain(function, *arguments):
     text = jax.jit(function).lower(*arguments).compile().as_text()
     assert text
-    return critical_path.longest_chain(text)
+    return measuring.longest_chain(text)
 
 
 def layer(kind, **sizes):
@@ -85,7 +85,7 @@ def flops(kind, **sizes):
 
 
 def test_the_longest_chain_is_that_counted_by_hand():
-    assert critical_path.longest_chain(HLO.replace("BACKEND", BACKEND)) == 17
+    assert measuring.longest_chain(HLO.replace("BACKEND", BACKEND)) == 17
 
 
 def test_a_conditional_counts_its_longest_branch():
@@ -98,7 +98,7 @@ def test_a_conditional_counts_its_longest_branch():
 ENTRY"""
     branches = "conditional(%zero, %out, %out), branch_computations={%minus, %twice}"
     text = HLO.replace("BACKEND", BACKEND).replace("call(%out), to_apply=%minus", branches)
-    assert critical_path.longest_chain(text.replace("ENTRY", twice)) == 1 + 5 * (1 + 2) + 2
+    assert measuring.longest_chain(text.replace("ENTRY", twice)) == 1 + 5 * (1 + 2) + 2
 
 
 def test_what_a_fusion_holds_counts_as_if_it_stood_in_its_place():
@@ -117,22 +117,22 @@ ENTRY %main (a: f32[2]) -> f32[2] {
   ROOT %fusion = f32[2]{0} fusion(%tanh.1, %a), kind=kLoop, calls=%fused
 }
 """
-    assert critical_path.longest_chain(text) == 3  # the roots do not wait for the tangent
+    assert measuring.longest_chain(text) == 3  # the roots do not wait for the tangent
 
 
 def test_a_loop_turns_as_often_as_its_condition_lets_it():
     """As a TPU's compiler writes it."""
     text = HLO.replace(", BACKEND", "")
-    assert critical_path.longest_chain(text) == 17
-    assert critical_path.longest_chain(text.replace("constant(5)", "constant(6)")) == 20
+    assert measuring.longest_chain(text) == 17
+    assert measuring.longest_chain(text.replace("constant(5)", "constant(6)")) == 20
 
 
 def test_a_loop_of_unknown_length_is_refused():
     limit = ("%end = s32[] constant(5)", "%end = s32[] get-tuple-element(%arg.1), index=0")
     with pytest.raises(ValueError, match="how often loop turns"):
-        critical_path.longest_chain(HLO.replace(", BACKEND", "").replace(*limit))
+        measuring.longest_chain(HLO.replace(", BACKEND", "").replace(*limit))
     with pytest.raises(ValueError, match="ENTRY"):
-        critical_path.longest_chain("nothing")
+        measuring.longest_chain("nothing")
 
 
 def test_compiled_chains_are_those_counted_by_hand():

@@ -9,8 +9,6 @@ from jaxtyping import Float
 
 from experiments.analysis import significance
 
-Runs = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
-
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
@@ -45,7 +43,9 @@ class Agreement:
 
 
 def agreement(
-    sides: Sequence[Runs], references: Mapping[str, str], variants: Sequence[str]
+    sides: Sequence[Mapping[str, significance.Runs]],
+    references: Mapping[str, str],
+    variants: Sequence[str],
 ) -> Agreement:
     """Compares the orders of the rows that two sweeps share.
 
@@ -61,33 +61,19 @@ def agreement(
     place = {name: number for number, name in enumerate(names)}
     of_base = [(place[row], place[other]) for row, other in references.items()]
     apart = list(itertools.combinations(range(len(names)), 2))
-    both = [
-        _means([side[name] for name in names], variant, 3 + number)
-        for number, (side, variant) in enumerate(zip(sides, variants, strict=True))
-    ]
+    both = []
+    for number, (side, variant) in enumerate(zip(sides, variants, strict=True)):
+        weights = significance.samples(len(next(iter(side[names[0]].values()))))
+        random = np.random.default_rng(3 + number)
+        rows = [significance.resampled(side[n], variant, weights, random) for n in names]
+        both.append(np.transpose(rows))
     signs, ordered = ([_signs(means, pairs) for means in both] for pairs in (of_base, apart))
     return Agreement(
         _estimate((signs[0] == signs[1]).mean(1)),
         _estimate((ordered[0] == ordered[1]).mean(1)),
-        _estimate(_tau_b(*ordered)),
+        _estimate(significance.tau_b(*ordered)),
         len(apart),
     )
-
-
-def _means(
-    rows: Sequence[Mapping[int, significance.Counts]], variant: str, seed: int
-) -> Float[np.ndarray, "samples rows"]:
-    """Each row's mean score over its seeds: the first sample is what was measured."""
-    weights = significance.draws(len(next(iter(rows[0].values()))))
-    weights = np.concatenate([np.ones_like(weights[:1]), weights])
-    random = np.random.default_rng(seed)
-    means = []
-    for runs in rows:
-        found = np.array([significance.scores(run, variant, weights) for run in runs.values()])
-        chosen = random.integers(len(found), size=found.shape)
-        chosen[:, 0] = np.arange(len(found))
-        means.append(np.take_along_axis(found, chosen, 0).mean(0))
-    return np.transpose(means)
 
 
 def _signs(
@@ -96,14 +82,6 @@ def _signs(
     """Whether the first of each pair of rows is above the second (1), level (0) or below (-1)."""
     first, second = np.transpose(pairs)
     return np.sign(np.round(means[:, first] - means[:, second], 9))
-
-
-def _tau_b(
-    ours: Float[np.ndarray, "samples pairs"], theirs: Float[np.ndarray, "samples pairs"]
-) -> Float[np.ndarray, "samples"]:
-    """Of each sample; 0 where one side does not tell any rows apart."""
-    untied = np.abs(ours).sum(1) * np.abs(theirs).sum(1)
-    return (ours * theirs).sum(1) / np.sqrt(np.maximum(untied, 1))
 
 
 def _estimate(samples: Float[np.ndarray, "samples"]) -> Estimate:

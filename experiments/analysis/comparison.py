@@ -24,8 +24,6 @@ class Comparison:
     """A sweep with what stands beside it.
 
     Attributes:
-      sweep: the results.
-      table: what they are of.
       counts: of each row's sentences, by seed; empty where a run has left none.
       gaps: each row's difference from the one it is compared with, where there is one.
       order: Kendall's tau-b with the paper, both ends of its interval, and the number of pairs of
@@ -37,7 +35,7 @@ class Comparison:
 
     sweep: results.Sweep
     table: table_lib.Table
-    counts: Mapping[str, Mapping[int, significance.Counts]]
+    counts: Mapping[str, significance.Runs]
     gaps: Mapping[str, significance.Difference]
     order: tuple[float, float, float, int] | None
     floor: noise_floor.Floor | None = None
@@ -66,10 +64,10 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
     variants = [each for row in sweep.rows for each in row.tuned.values()]
     tried = {each.name: results.counts(sweep, each, measure) for each in variants}
-    if len(corpora) > 1:
+    if (
+        len(corpora) > 1 or require_same_sentences({**tried, **counts}, table.compared_by.file) == 1
+    ):  # one sentence says nothing of others
         return Comparison(sweep, table, counts, {}, None)
-    if require_same_sentences({**tried, **counts}, measures.MEASURES[measure].file) == 1:
-        return Comparison(sweep, table, counts, {}, None)  # it says nothing of others
     floor = floor_of(sweep, counts, measure)
     gaps = {
         row.name: gap(counts, row.name, against.name, measure, floor)
@@ -84,7 +82,7 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
 
 
 def floor_of(
-    sweep: results.Sweep, counts: Mapping[str, Mapping[int, significance.Counts]], measure: str
+    sweep: results.Sweep, counts: Mapping[str, significance.Runs], measure: str
 ) -> noise_floor.Floor | None:
     """What seeds do to the scores of counts by row; None unless a noise floor was asked for."""
     if not sweep.noise_floor:
@@ -95,7 +93,7 @@ def floor_of(
 
 
 def gap(
-    counts: Mapping[str, Mapping[int, significance.Counts]],
+    counts: Mapping[str, significance.Runs],
     row: str,
     against: str,
     measure: str,
@@ -150,9 +148,7 @@ def differences(compared: Comparison) -> dict[str, float]:
     return found
 
 
-def require_same_sentences(
-    counts: Mapping[str, Mapping[int, significance.Counts]], file: str
-) -> int:
+def require_same_sentences(counts: Mapping[str, significance.Runs], file: str) -> int:
     """How many sentences a file has counts of, in all runs of all rows; 0 where none has any.
 
     Raises:

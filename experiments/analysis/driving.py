@@ -1,7 +1,6 @@
 """Which sentences a difference between two rows rests on."""
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
@@ -30,8 +29,8 @@ class Driver:
 
 
 def drivers(
-    ours: Mapping[int, significance.Counts],
-    theirs: Mapping[int, significance.Counts],
+    ours: significance.Runs,
+    theirs: significance.Runs,
     variant: str,
     most: int = MOST,
 ) -> tuple[list[Driver], float]:

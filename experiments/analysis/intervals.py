@@ -20,17 +20,6 @@ def satterthwaite(known: float, parts: Sequence[tuple[float, float]]) -> tuple[f
     return variance, variance**2 / sum(part**2 / freedom for part, freedom in parts)
 
 
-def welch(sides: Sequence[Sequence[float]], known: float = 0.0) -> tuple[float, float]:
-    """Variance of the difference of two means of at least two values, and degrees of freedom.
-
-    By Welch and Satterthwaite; scipy.stats.ttest_ind has no place for `known`, a variance that
-    comes on top, known from very many draws, and warns where a side does not vary.
-    """
-    return satterthwaite(
-        known, [(statistics.variance(side) / len(side), len(side) - 1) for side in sides]
-    )
-
-
 def holm(chances: Mapping[str, float]) -> dict[str, float]:
     """Chances (p) that several hypotheses hold, corrected for their number (Holm 1979).
 
@@ -47,7 +36,9 @@ def holm(chances: Mapping[str, float]) -> dict[str, float]:
 def difference(
     ours: Sequence[float], theirs: Sequence[float], level: float = 0.95
 ) -> tuple[float | None, float | None]:
-    """Difference of two means, and half of its interval (Welch's t).
+    """Difference of two means, and half of its interval, by Welch and Satterthwaite.
+
+    scipy.stats.ttest_ind warns where a side does not vary.
 
     Runs of one seed share their data but soon part ways, so they are not treated as pairs. The
     difference is None where a side has no value; the half width where one has fewer than two, or
@@ -58,7 +49,8 @@ def difference(
     gap = statistics.mean(ours) - statistics.mean(theirs)
     if len(ours) < 2 or len(theirs) < 2:
         return gap, None
-    variance, freedom = welch((ours, theirs))
+    parts = [(statistics.variance(side) / len(side), len(side) - 1) for side in (ours, theirs)]
+    variance, freedom = satterthwaite(0.0, parts)
     half = float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * variance**0.5
     return gap, half or None
 

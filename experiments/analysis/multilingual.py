@@ -50,20 +50,16 @@ def section(sweep: results.Sweep) -> table_lib.Section:
     ]
     if not any(field in row.overrides for row in shown for field in VARIED):
         return table_lib.Section([])
-    lines = [
-        [row.name, *(_cell(row, *column) for column in COLUMNS.values()), _directions(row)]
-        for row in shown
-    ]
+    lines = [[row.name, *_cells(row), _directions(row)] for row in shown]
     heads = ["row", *COLUMNS, "BLEU of other directions"]
     return table_lib.Section([tables.Printed(heads, lines)], [NOTE])
 
 
-def _cell(row: results.Row, digits: int, measure: Callable[[Mapping[str, Any]], float]) -> str:
-    return tables.mean_and_deviation([measure(result) for result in row.results.values()], digits)
-
-
-def _nats(result: Mapping[str, Any]) -> float:
-    return result["tokens_per_sentence"]["target"] * math.log(result["ppl"])
+def _cells(row: results.Row) -> list[str]:
+    return [
+        tables.mean_and_deviation([*map(measure, row.results.values())], digits)
+        for digits, measure in COLUMNS.values()
+    ]
 
 
 def _directions(row: results.Row) -> str:
@@ -79,7 +75,10 @@ COLUMNS: Mapping[str, tuple[int, Callable[[Mapping[str, Any]], float]]] = {
     "BLEU": (2, lambda result: result["bleu"][bleu.MAIN]["score"]),
     "source tokens": (1, lambda result: result["tokens_per_sentence"]["source"]),
     "target tokens": (1, lambda result: result["tokens_per_sentence"]["target"]),
-    "nats a sentence": (2, _nats),
+    "nats a sentence": (
+        2,
+        lambda result: result["tokens_per_sentence"]["target"] * math.log(result["ppl"]),
+    ),
     "target tokens/s": (0, lambda result: result["tokens_per_second"]),
     "sentences/s": (0, lambda result: result["sentences_per_second"]),
 }

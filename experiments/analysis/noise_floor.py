@@ -28,6 +28,10 @@ class Spread:
     variance: float
     freedom: float
 
+    def with_freedom(self, freedom: float) -> "Spread":
+        """The same variance, told by as many runs at least."""
+        return Spread(self.variance, max(self.freedom, freedom))
+
 
 @dataclasses.dataclass(frozen=True)
 class Floor:

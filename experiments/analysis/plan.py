@@ -61,11 +61,8 @@ def write(
     hours = {row: cost.training_flops(c) / rate / 3600 for row, c in configs.items()}
     lines = []
     for row, config in configs.items():
-        needed, dollars = (
-            cost.memory_bytes(config, devices.chips) / 1e9,
-            _dollars(hours[row], devices),
-        )
-        fits = _fits(config, needed, devices)
+        needed = cost.memory_bytes(config, devices.chips) / 1e9
+        fits, dollars = _fits(config, needed, devices), _dollars(hours[row], devices)
         lines.append([row, f"{hours[row]:.2f}", f"{needed:.1f}", fits, f"{dollars:,.2f}"])
     notes = [
         f"All {_all(hours, seeds, devices)}.",
@@ -89,7 +86,7 @@ def write_compiled(
     Rows that differ in numbers that are arguments of a step share its program.
     """
     programs: dict[config_lib.Config, compiled.Program | str] = {}
-    lines, all_hours, refused = [], {}, []
+    lines, all_hours = [], {}
     for done, (row, overrides) in enumerate(rows.items(), start=1):
         config = config_lib.replace(base, overrides)
         shared = config_lib.replace(config, _SHARED)
@@ -103,19 +100,14 @@ def write_compiled(
         estimated = f"{cost.memory_bytes(config, devices.chips) / 1e9:.1f}"
         found = programs[shared]
         if isinstance(found, str):
-            refused.append(row)
             lines.append([row, found, "", estimated, *[""] * 5])
             continue
-        hours = found.seconds * config.train.num_steps / 3600
-        all_hours[row] = hours
+        all_hours[row] = hours = found.seconds * config.train.num_steps / 3600
         memory = [f"yes, of {devices.memory_gb:g}", f"{found.memory_bytes / 1e9:.1f}", estimated]
         times = [f"{1e3 * seconds:.1f}" for seconds in (found.computing, found.sending)]
-        ends = [
-            f"{found.sent_bytes / 1e6:,.0f}",
-            f"{hours:.2f}",
-            f"{_dollars(hours, devices):,.2f}",
-        ]
-        lines.append([row, *memory, *times, *ends])
+        ends = [f"{found.sent_bytes / 1e6:,.0f}", f"{hours:.2f}"]
+        lines.append([row, *memory, *times, *ends, f"{_dollars(hours, devices):,.2f}"])
+    refused = [row for row in rows if row not in all_hours]
     without = f", without {', '.join(refused)}, of which there is no program" if refused else ""
     notes = [
         f"{_all(all_hours, seeds, devices)}; training only{without}.",
@@ -145,12 +137,13 @@ def _dollars(hours: float, devices: Chips) -> float:
 def _of_rates(base: config_lib.Config) -> list[str]:
     """Where rates are from, and whether they are those of a base."""
     data = network.read_data()
-    too_high = (
-        "This config computes in float32, for which the rates of bfloat16 are too high: plan and "
-        "run with --config.model.compute_dtype=bfloat16."
-    )
-    is_slower = base.model.compute_dtype == "float32"
-    return [f"Data of {data['date']}. {data['note']}", *([too_high] if is_slower else [])]
+    notes = [f"Data of {data['date']}. {data['note']}"]
+    if base.model.compute_dtype == "float32":
+        notes.append(
+            "This config computes in float32, for which the rates of bfloat16 are too high: plan "
+            "and run with --config.model.compute_dtype=bfloat16."
+        )
+    return notes
 
 
 def list_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Reported]) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.special
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from experiments.analysis import intervals, noise_floor
 from transformer_jax import errors
@@ -34,10 +34,8 @@ SMALL = 0.3  # the paper's differences below this are ties, in BLEU
 OFTEN = 0.8  # how often a difference that could have been shown is shown
 WITHIN = 0.5  # an interval inside ± this says that there is no difference worth the name
 APART = 0.5  # rows that the paper separates by as much are to be ranked
-
 LEVEL = 0.05  # of all rows of a table together
 MOST_SEEDS = 1000  # that are worth naming
-
 UNDECIDED = "undecided"
 VERDICTS = ("reproduced", "tie as in the paper", "contradicts", UNDECIDED)
 RULES = (
@@ -49,6 +47,8 @@ RULES = (
 )
 
 Counts = Int[np.ndarray, "sentences width"]  # of one run; see `bleu.counts`, `parseval.counts`
+Runs = Mapping[int, Counts]  # of a row, by seed
+Spreads = tuple[noise_floor.Spread, noise_floor.Spread]  # of two rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Difference:
     freedom: float = np.inf
     sentences: float = 0.0
     runs: tuple[int, int] = (1, 1)
-    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None
+    spreads: Spreads | None = None
 
     @property
     def over_seeds(self) -> bool:
@@ -85,6 +85,11 @@ class Difference:
     def excludes_0(self) -> bool:
         """Whether 0 lies outside the interval."""
         return abs(self.mean) > self.half
+
+    @property
+    def written(self) -> str:
+        """As tables show it, marked if the interval excludes 0."""
+        return intervals.written(self.mean, self.half) + " *" * self.excludes_0
 
     @property
     def error(self) -> float:
@@ -117,13 +122,10 @@ class Difference:
         for seeds in range(2, MOST_SEEDS + 1):
             runs = (seeds, max(seeds, self.runs[1]))
             # More runs also tell the variance better.
-            known = [
-                noise_floor.Spread(side.variance, max(side.freedom, n - 1))
-                for side, n in zip(self.spreads, runs, strict=True)
-            ]
+            known = (ours.with_freedom(runs[0] - 1), theirs.with_freedom(runs[1] - 1))
             if ours is theirs:
-                known = [noise_floor.Spread(ours.variance, max(ours.freedom, sum(runs) - 2))] * 2
-            parts = noise_floor.parts((known[0], known[1]), runs)
+                known = (one := ours.with_freedom(sum(runs) - 2), one)
+            parts = noise_floor.parts(known, runs)
             variance, freedom = intervals.satterthwaite(self.sentences, parts)
             if variance**0.5 * _reach(freedom, level, often) <= distance:
                 return seeds
@@ -163,10 +165,14 @@ def _reach(freedom: float, level: float, often: float = OFTEN) -> float:
     return float(scipy.special.nctdtrinc(freedom, 1 - often, asked))
 
 
-def draws(sentences: int, rounds: int = DRAWS, seed: int = 0) -> Int[np.ndarray, "draws sentences"]:
-    """How often each sentence is drawn, for a number of bootstrap samples."""
-    random = np.random.default_rng(seed)
-    return random.multinomial(sentences, np.full(sentences, 1 / sentences), size=rounds)
+def draws(sentences: int) -> Int[np.ndarray, "draws sentences"]:
+    """How often each sentence is drawn, for `DRAWS` bootstrap samples."""
+    return np.random.default_rng(0).multinomial(sentences, np.full(sentences, 1 / sentences), DRAWS)
+
+
+def samples(sentences: int) -> Int[np.ndarray, "_ sentences"]:
+    """`draws` after a first sample that has each sentence once: what was measured."""
+    return np.concatenate([np.ones((1, sentences), np.int64), draws(sentences)])
 
 
 def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentences"]) -> np.ndarray:
@@ -177,10 +183,7 @@ def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentenc
 
 
 def difference(
-    ours: Mapping[int, Counts],
-    theirs: Mapping[int, Counts],
-    variant: str,
-    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None,
+    ours: Runs, theirs: Runs, variant: str, spreads: Spreads | None = None
 ) -> Difference:
     """Compares two rows, by the runs of each seed.
 
@@ -200,7 +203,7 @@ def difference(
             f"{' and '.join(f'{number:,}' for number in sorted(lengths))} sentences: all of them "
             "need the same ones, 2 or more"
         )
-    weights = _with_whole(draws(*lengths))
+    weights = samples(*lengths)
     found = [
         np.array([scores(run, variant, weights) for run in side.values()])
         for side in (ours, theirs)
@@ -216,7 +219,7 @@ def estimated(
     sentences: float,
     p: float,
     sides: Sequence[Sequence[float]],
-    spreads: tuple[noise_floor.Spread, noise_floor.Spread] | None = None,
+    spreads: Spreads | None = None,
 ) -> Difference:
     """A difference from what sentences and seeds say: its variance over sentences, and scores."""
     ours, theirs = map(len, sides)
@@ -229,12 +232,7 @@ def estimated(
     return Difference(mean, half, p, min(ours, theirs), freedom, sentences, (ours, theirs), spreads)
 
 
-def _with_whole(weights: Int[np.ndarray, "draws sentences"]) -> Int[np.ndarray, "_ sentences"]:
-    """Samples after one first that has each sentence once: what was measured."""
-    return np.concatenate([np.ones_like(weights[:1]), weights])
-
-
-def _randomised(ours: Mapping[int, Counts], theirs: Mapping[int, Counts], variant: str) -> float:
+def _randomised(ours: Runs, theirs: Runs, variant: str) -> float:
     """How often rows that exchange translations at random differ as much as they do.
 
     Runs of the same place in both rows exchange sentences; each sentence is exchanged in all of
@@ -281,7 +279,7 @@ def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict
 
 
 def tau(
-    rows: Mapping[str, Mapping[int, Counts]],
+    rows: Mapping[str, Runs],
     paper: Mapping[str, float],
     variant: str,
     floor: noise_floor.Floor | None = None,
@@ -301,33 +299,36 @@ def tau(
     ]
     if not apart:
         return None
-    signs = np.sign([paper[names[i]] - paper[names[j]] for i, j in apart])
-    some = next(iter(rows[names[0]].values()))
-    weights = _with_whole(draws(len(some)))
+    weights = samples(len(next(iter(rows[names[0]].values()))))
     random = np.random.default_rng(2)
     spreads = dict.fromkeys(floor.spread(name) for name in names) if floor else {}
     deviations = {
         each: (each.variance * each.freedom / random.chisquare(each.freedom, len(weights))) ** 0.5
         for each in spreads
     }
-    means = []
-    for name in names:
-        found = np.array([scores(run, variant, weights) for run in rows[name].values()])
-        means.append(
-            _of_other_seeds(found, deviations[floor.spread(name)] if floor else None, random)
-        )
-    taus = np.array([_tau_b(signs, sample, apart) for sample in np.transpose(means)])
+    means = np.transpose([
+        resampled(rows[name], variant, weights, random, floor and deviations[floor.spread(name)])
+        for name in names
+    ])  # fmt: skip
+    first, second = np.transpose(apart)
+    theirs = np.sign([[paper[names[i]] - paper[names[j]] for i, j in apart]])
+    taus = tau_b(np.sign(means[:, first] - means[:, second]), theirs)
     low, high = np.quantile(taus[1:], [0.025, 0.975])
     return float(taus[0]), float(low), float(high), len(apart)
 
 
-def _of_other_seeds(
-    found: np.ndarray, deviations: np.ndarray | None, random: np.random.Generator
-) -> np.ndarray:
-    """Means over runs on each sample, with runs drawn anew, or their deviation where it is known.
+def resampled(
+    runs: Runs,
+    variant: str,
+    weights: Int[np.ndarray, "samples sentences"],
+    random: np.random.Generator,
+    deviations: Float[np.ndarray, "samples"] | None = None,
+) -> Float[np.ndarray, "samples"]:
+    """A row's mean score on each sample: over runs drawn anew, or moved by their known deviation.
 
     The first sample is what was measured.
     """
+    found = np.array([scores(run, variant, weights) for run in runs.values()])
     if deviations is not None:
         moved = random.normal(size=found.shape[1]) * deviations / len(found) ** 0.5
         moved[0] = 0
@@ -337,11 +338,13 @@ def _of_other_seeds(
     return np.take_along_axis(found, chosen, 0).mean(0)
 
 
-def _tau_b(signs: np.ndarray, means: np.ndarray, apart: Sequence[tuple[int, int]]) -> float:
+def tau_b(
+    ours: Float[np.ndarray, "samples pairs"], theirs: Float[np.ndarray, "_ pairs"]
+) -> Float[np.ndarray, "samples"]:
     """Concordant less discordant pairs, over the geometric mean of pairs untied in each order.
 
+    Each is given by its signs on some samples; 0 where one does not tell any rows apart.
     scipy.stats.kendalltau would take all pairs, also those that the paper does not keep apart.
     """
-    ours = np.sign([means[i] - means[j] for i, j in apart])
-    untied = np.count_nonzero(ours)
-    return float(signs @ ours) / (len(apart) * untied) ** 0.5 if untied else 0.0
+    untied = np.abs(ours).sum(1) * np.abs(theirs).sum(1)
+    return (ours * theirs).sum(1) / np.sqrt(np.maximum(untied, 1))

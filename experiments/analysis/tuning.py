@@ -31,8 +31,6 @@ class Tried:
     """A row with one value of the tuned field.
 
     Attributes:
-      value: of the field.
-      row: with the runs.
       counts: of the sentences that score, by seed.
       chosen_by: the mean score on those that choose.
       score: the mean score on those that score.
@@ -41,7 +39,7 @@ class Tried:
 
     value: Any
     row: results.Row
-    counts: Mapping[int, significance.Counts]
+    counts: significance.Runs
     chosen_by: float
     score: float
     nats: float
@@ -87,10 +85,13 @@ def tune(sweep: results.Sweep, measure: str = bleu.MAIN) -> dict[str, Tuned]:
             missing = [v for v, row in variants.items() if v not in scored and not row.failures]
             if known:
                 whole = Tuned(known, missing, False)
-                best = whole.best.value
-                matters = whole.best.chosen_by > whole.worst.chosen_by
-                is_at_edge = matters and _at_edge([*variants], best)
-                add = beyond([*variants], best) if is_at_edge else None
+                values, best = [*variants], whole.best
+                is_at_edge = (
+                    best.chosen_by > whole.worst.chosen_by
+                    and not any(isinstance(each, str) for each in values)  # names have no order
+                    and best.value in (min(values), max(values))
+                )
+                add = beyond(values, best.value) if is_at_edge else None
                 if add is not None and not _is_allowed(sweep.config(row), field, add):
                     add = None
                 found[row.name] = dataclasses.replace(whole, is_at_edge=is_at_edge, add=add)
@@ -109,13 +110,6 @@ def _tried(sweep: results.Sweep, measure: str, value: Any, row: results.Row) -> 
     nats = statistics.fmean(math.log(ppl) for ppl in row.of("ppl"))
     scoring = {seed: run[SCORING] for seed, run in counts.items()}
     return Tried(value, row, scoring, chosen_by, scored, nats)
-
-
-def _at_edge(values: Sequence[Any], best: Any) -> bool:
-    """Whether the best of several numbers is their lowest or highest; names have no order."""
-    if len(values) < 2 or any(isinstance(value, str) for value in values):
-        return False
-    return best in (min(values), max(values))
 
 
 def beyond(values: Sequence[float], edge: float) -> float:

@@ -96,11 +96,7 @@ def chips(kind: str, number: int) -> Sequence[Any]:
 
 
 def compile_step(config: config_lib.Config, devices: Sequence[Any]) -> jax.stages.Compiled:
-    """A run's step, for some devices.
-
-    Raises:
-      UserError: it does not fit, or cannot be shared out over so many.
-    """
+    """A run's step, for some devices; raises UserError if it does not fit or divide."""
     mesh = sharding.make_mesh(config.mesh, devices)
     model = models.build(config.model, vocabulary.size(config), devices[0].platform)
     with fitting.refusals_explained(config, mesh):

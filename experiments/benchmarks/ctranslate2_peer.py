@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import decoding, worker
+from experiments.benchmarks import ours, worker
 from transformer_jax.models import positions
 
 ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are checked without
@@ -17,18 +17,17 @@ ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are che
 
 def translating(workers: int, run: str, sentences: str, forced: bool) -> worker.Contender:
     """Its beam search, of so many workers beside each other that share out the machine's cores."""
-    trained, sources = decoding.load(run, sentences, forced)
+    trained, sources = ours.load(run, sentences, forced)
     params = jax.tree.map(np.asarray, trained.params["params"])
     words = ["<blank>", "<s>", "</s>", "<unk>"]
     words += [f"<{i}>" for i in range(len(words), len(params["embedding"]))]
     ids = {word: i for i, word in enumerate(words)}
     texts = [[words[i] for i in tokens] + ["</s>"] for tokens in sources]
     options: dict[str, Any] = {"beam_size": 4, "length_penalty": 0.6}
-    options |= {"max_batch_size": decoding.BATCH, "batch_type": "examples"}
+    options |= {"max_batch_size": ours.BATCH, "batch_type": "examples"}
     if forced:
-        options |= dict.fromkeys(
-            ("min_decoding_length", "max_decoding_length"), decoding.FORCED_LENGTH
-        )
+        ends = ("min_decoding_length", "max_decoding_length")
+        options |= dict.fromkeys(ends, ours.FORCED_LENGTH)
     with tempfile.TemporaryDirectory() as folder:
         _specification(trained.config.model, params, words).save(folder)
         translator = ctranslate2.Translator(
@@ -43,7 +42,7 @@ def translating(workers: int, run: str, sentences: str, forced: bool) -> worker.
         found = translator.translate_batch(texts, **options)
         return [[ids[word] for word in each.hypotheses[0]] for each in found]
 
-    return decoding.translating(translate)
+    return ours.translates(translate)
 
 
 def _specification(model: Any, params: Any, words: list[str]) -> Any:

@@ -120,11 +120,7 @@ class Module:
 
 
 def read(text: str) -> Module:
-    """What `jax.stages.Compiled.as_text()` says.
-
-    Raises:
-      ValueError: there is no entry computation.
-    """
+    """What `jax.stages.Compiled.as_text()` says; raises ValueError if there is no entry in it."""
     entry = ""
     computations: dict[str, list[Instruction]] = {}
     block: list[Instruction] = []

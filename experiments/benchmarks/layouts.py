@@ -64,11 +64,7 @@ class Layout:
 
 
 def parse(name: str) -> Layout:
-    """The layout of a name.
-
-    Raises:
-      UserError: it is none.
-    """
+    """The layout of a name; raises UserError if it is none."""
     found = re.fullmatch(rf"({'|'.join(MODELS)})-(\d+)x(\d+)x(\d+)-(\d+)", name)
     if not found or not all(map(int, found.groups()[1:])):
         raise errors.UserError(
@@ -83,7 +79,6 @@ class Result:
     """What is known of a layout.
 
     Attributes:
-      layout: it.
       program: what its compiled step says of itself; None if it does not fit.
       refusal: why it does not fit.
       made: the day on which it was compiled, and the versions of JAX and libtpu that did it.
@@ -126,11 +121,7 @@ def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
 
 
 def read(layout: Layout, workdir: pathlib.Path) -> Result:
-    """What `compile_once` left.
-
-    Raises:
-      UserError: it is damaged.
-    """
+    """What `compile_once` left; raises UserError if it is damaged."""
     kept, packed = (workdir / f"{layout.name}.{ending}" for ending in ("json", "hlo.gz"))
     remedy = f"delete {kept.name}, and {layout.name} is compiled again"
     found = files.read_json(kept, dict.fromkeys(_MADE, str), remedy)

@@ -35,7 +35,12 @@ def batches(config: config_lib.Config, rows: int, number: int) -> list[sequences
     """So many packed batches of so many rows, made as training's are."""
     data, rng = config.data, np.random.default_rng(1)
     room = (data.source_length, data.target_length)
-    source, target = _lengths(data.packing_window, room)
+    drawn = np.random.default_rng(0)
+    # A lognormal distribution's mean is exp(mu + sigma² / 2).
+    lengths = drawn.normal(np.log(PIECES) - SPREAD**2 / 2, SPREAD, data.packing_window)
+    sides = zip((lengths, lengths + drawn.normal(0, BETWEEN, len(lengths))), room, strict=True)
+    # Room is left for end tokens.
+    source, target = (np.clip(np.exp(side).astype(int), 1, most - 1) for side, most in sides)
     plan = packing.Plan(
         len(source), lambda _, some: (source[some] + 1, target[some] + 1), *room,
         data.packing_window, 0,
@@ -48,18 +53,6 @@ def batches(config: config_lib.Config, rows: int, number: int) -> list[sequences
     return [
         batching.fill([list(map(pair, row)) for row in plan.rows(start, start + rows)], *room)
         for start in range(0, number * rows, rows)
-    ]
-
-
-def _lengths(pairs: int, room: tuple[int, int]) -> list[np.ndarray]:
-    """Source and target pieces of so many pairs, end tokens not counted, that fit into rows."""
-    rng = np.random.default_rng(0)
-    # A lognormal distribution's mean is exp(mu + sigma² / 2).
-    source = rng.normal(np.log(PIECES) - SPREAD**2 / 2, SPREAD, pairs)
-    target = source + rng.normal(0, BETWEEN, pairs)
-    return [
-        np.clip(np.exp(side).astype(int), 1, most - 1)
-        for side, most in zip((source, target), room, strict=True)
     ]
 
 

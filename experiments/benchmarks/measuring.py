@@ -9,17 +9,22 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.extend
 import numpy as np
 
-from experiments.benchmarks import critical_path
+from experiments.benchmarks import hlo
 from transformer_jax import errors
 
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # a processor's flags, the last of Arm's
 SECONDS_A_SAMPLE = 0.002  # a shorter call is repeated within a sample, as the clock needs it
+# They name, group, repeat or lay out anew values that are there already.
+_FREE = set(
+    "parameter constant iota tuple get-tuple-element after-all bitcast reshape transpose copy "
+    "broadcast slice pad concatenate reverse".split()
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,15 +59,15 @@ def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]
     ]
     traced = jax.jit(function).trace(*arguments)
     compiled = traced.lower().compile()
-    memory, hlo = compiled.memory_analysis(), compiled.as_text()
-    if memory is None or hlo is None:
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    if memory is None or text is None:
         raise errors.RunError("the compiler of this device shows neither memory nor program")
     return TimedProgram(
         lambda: jax.block_until_ready(compiled(*arguments)),
         flops=matrix_flops(traced.jaxpr.jaxpr),
         temporary_bytes=memory.temp_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
-        sequential_operations=critical_path.longest_chain(hlo),
+        sequential_operations=longest_chain(text),
     )
 
 
@@ -96,33 +101,66 @@ def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
     return total
 
 
-class Runs(Protocol):
-    """What can be timed."""
+def longest_chain(text: str) -> int:
+    """The number of instructions that must follow one another, however many run at once.
 
-    def run(self) -> object:
-        """One call, until its result is there."""
+    An instruction counts one, whatever its arrays' sizes. Fusions and calls count as if what they
+    hold stood in their place, a conditional as its longest branch, and a while loop its body times
+    its turns, since one begins when the one before it has ended. What only names, groups, repeats
+    or moves values counts nothing: how much of that there is is the compiler's choice.
+
+    Raises:
+      ValueError: there is no entry computation, or the compiler knows no trip count of a loop.
+    """
+    module = hlo.read(text)
+
+    def longest(computation: str, starts: Sequence[int]) -> int:
+        """The longest chain that ends in a computation whose arguments end chains of `starts`."""
+        ends: dict[str, int] = {}
+        for one in module.computations[computation]:
+            if one.opcode == "parameter":
+                ends[one.name] = starts[int(one.arguments)] if starts else 0
+            else:
+                ends[one.name] = end(one, [ends[name] for name in one.operands])
+        return max(ends.values(), default=0)
+
+    def end(one: hlo.Instruction, before: Sequence[int]) -> int:
+        start = max(before, default=0)
+        match one.opcode:
+            case "fusion" | "call":
+                return longest(one.called[0], before)
+            case "conditional":
+                return max(longest(branch, [start]) for branch in one.called)
+            case "while":
+                return start + module.turns(one) * longest(one.called[0], [0])
+            case opcode if opcode in _FREE or opcode.endswith("-done"):
+                return start
+            case _:
+                return start + 1
+
+    return longest(module.entry, [])
 
 
 def time_interleaved(
-    programs: Sequence[Runs], repeats: int, on_round: Callable[[int], None]
+    programs: Sequence[Callable[[], object]], repeats: int, on_round: Callable[[int], None]
 ) -> list[list[float]]:
     """Each program's samples, in seconds a call; they take turns, after two calls that warm them.
 
     Args:
-      programs: what takes turns.
+      programs: what takes turns; each call lasts until its result is there.
       repeats: rounds, in each of which every program gives one sample.
       on_round: called with the number of rounds done.
     """
 
-    def seconds(program: Runs, calls: int) -> float:
+    def seconds(program: Callable[[], object], calls: int) -> float:
         start = time.perf_counter()
         for _ in range(calls):
-            program.run()
+            program()
         return (time.perf_counter() - start) / calls
 
     calls = []
     for program in programs:
-        program.run()
+        program()
         calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / seconds(program, 1))))
     samples: list[list[float]] = [[] for _ in programs]
     for done in range(1, repeats + 1):

@@ -2,26 +2,32 @@
 
 import itertools
 import os
+import pathlib
 import time
+import types
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmarks import decoding, measuring, worker, workloads
+from experiments.benchmarks import measuring, worker, workloads
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, sequences
-from transformer_jax.data import batching, tokenizer
+from transformer_jax.data import batching, tokenizer, vocabulary
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.evaluation import evaluators
 from transformer_jax.models import interface
+from transformer_jax.runs import run_folder
 from transformer_jax.training import step as step_lib
 
 SIZES = {False: 2048, True: 8192}  # of the ceiling's matrices, on a CPU and on an accelerator
 PARTS = (1, 2, 4, 8, 16)  # in which a batch may be computed
 EXTRA = 10  # tokens of a translation more than of its source, where none ends of itself
+BATCH = 32  # sentences translated together
+FORCED_SOURCE, FORCED_LENGTH = 16, 48  # tokens, each with its end token, where ends are forced
+FORCED_SENTENCES = 2 * BATCH  # of them, so that two workers have a batch each
 
 
 def training(workload: str, batches: str, kind: str, dtype: str) -> worker.Contender:
@@ -51,9 +57,21 @@ def steps(
     needed, made = memory.of_program(program) or 0, make(config)
     # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
     before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
+    step = stepping(config, mesh, program, made)
+    said = {"compile_seconds": seconds, "program_bytes": needed, "predicted_bytes": before + needed}
+    return worker.Contender(step, {**said, **(says(config, made) if says else {})})
+
+
+def stepping(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    program: jax.stages.Compiled,
+    made: Sequence[sequences.Batch],
+) -> Callable[[], Any]:
+    """What takes one step of a new training after another, over NumPy's batches in turn."""
     batches = itertools.cycle([sharding.put(batch, mesh) for batch in made])
     rest = (step_lib.hyperparameters(config), jax.random.key(0))
-    model = models.build(config.model, config.data.vocab_size)
+    model = models.build(config.model, vocabulary.size(config))
     state = step_lib.init_state(model, config, mesh)
 
     def step() -> Any:
@@ -61,8 +79,7 @@ def steps(
         state, _ = program(state, next(batches), *rest)
         return state
 
-    said = {"compile_seconds": seconds, "program_bytes": needed, "predicted_bytes": before + needed}
-    return worker.Contender(step, {**said, **(says(config, made) if says else {})})
+    return step
 
 
 def _fitting(
@@ -116,28 +133,50 @@ def ceiling(dtype: str) -> worker.Contender:
 
 def endless(model: interface.Decoder) -> Any:
     """A model that never ends a sentence: one that is not trained would never, or at once."""
-    return cast(Any, _Endless(model))
 
-
-class _Endless:
-    def __init__(self, model: interface.Decoder) -> None:
-        self._model = model
-
-    def apply(self, *arguments: Any, method: str) -> Any:
-        found = self._model.apply(*arguments, method=method)
+    def apply(*arguments: Any, method: str) -> Any:
+        found = model.apply(*arguments, method=method)
         if method != "decode_step":
             return found
         logits, state = found
         return logits.at[..., tokenizer.EOS].set(-jnp.inf), state
 
+    return types.SimpleNamespace(apply=apply)
+
+
+def load(run: str, sentences: str, forced: bool) -> tuple[translator.Translator, list[list[int]]]:
+    """A trained run, and tokens, without end tokens, of sentences in a file, one a line.
+
+    Where each translation is forced to have `FORCED_LENGTH` tokens, whatever the model says, all
+    sources are cut to the same length.
+    """
+    loaded = run_folder.load(pathlib.Path(run))
+    lines = pathlib.Path(sentences).read_text(encoding="utf-8").splitlines()
+    sources = [tokens for tokens in loaded.tokenizer.encode(lines) if tokens]
+    if not forced:
+        return loaded, sources
+    length = FORCED_SOURCE - 1
+    long = [tokens[:length] for tokens in sources if len(tokens) >= length]
+    return loaded, long[:FORCED_SENTENCES]
+
+
+def translates(translate: Callable[[], Sequence[Sequence[int]]]) -> worker.Contender:
+    """Translates all sentences at every step, into tokens without end tokens."""
+    translations = translate()
+    says = {"translations": translations, "sentences": len(translations)}
+    return worker.Contender(translate, says)
+
 
 def translating(run: str, sentences: str, forced: bool) -> worker.Contender:
-    """Beam search of ours, as CTranslate2 searches; sentences side by side on all cores."""
-    trained, sources = decoding.load(run, sentences, forced)
-    extra = decoding.FORCED_LENGTH - decoding.FORCED_SOURCE if forced else 50
+    """Beam search of ours, as CTranslate2 searches; sentences side by side on all cores.
+
+    Both have beam 4 and alpha 0.6, the length penalty being length^alpha.
+    """
+    trained, sources = load(run, sentences, forced)
+    extra = FORCED_LENGTH - FORCED_SOURCE if forced else 50
     how = {"beam_size": 4, "alpha": 0.6, "penalty": "length", "extra_tokens": extra}
     changes = {f"decode.{name}": value for name, value in how.items()}
-    changes["decode.batch_sentences"] = decoding.BATCH * (os.cpu_count() or 1)
+    changes["decode.batch_sentences"] = BATCH * (os.cpu_count() or 1)
     searching = translator.Translator(
         endless(trained.model) if forced else trained.model,
         trained.params,
@@ -152,4 +191,4 @@ def translating(run: str, sentences: str, forced: bool) -> worker.Contender:
             found |= group
         return [found[place] for place in range(len(found))]
 
-    return decoding.translating(translate)
+    return translates(translate)

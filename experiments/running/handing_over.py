@@ -36,13 +36,9 @@ LAST = ("result.json", "failure.json")  # their presence says that the rest is t
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A cell that an engine was given.
+    """A cell, by row, seed and config_hash, that an engine was given.
 
     Attributes:
-      row: its row.
-      seed: its seed.
-      digest: its config_hash.
-      launcher: the engine.
       where: the engine's options that say where it is.
       job: what the engine calls it.
       there: its folder in the bucket; "" if it is on this machine's disk.
@@ -82,11 +78,7 @@ def remember(workdir: pathlib.Path, submissions: Iterable[Given]) -> None:
 
 
 def remembered(workdir: pathlib.Path) -> list[Given]:
-    """What engines were given, the last at the end.
-
-    Raises:
-      UserError: the record is damaged.
-    """
+    """What engines were given, the last at the end; raises UserError if the record is damaged."""
     path = workdir / NAME
     if not path.exists():
         return []
@@ -176,11 +168,6 @@ def require_no_other(
 def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> None:
     """Hands over all cells that no engine has already, and a report that waits for them.
 
-    Args:
-      work: the cells.
-      queue: who is to take them.
-      more: flags for each.
-
     Raises:
       EngineError: it refuses, or does not answer; then it has none of them.
     """
@@ -201,10 +188,8 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     folders: list[files.Path] = [cell.folder for cell in cells]
     if not queue.shares_disk:
         places = [given(cell, queue).there for cell in cells]
-        jobs = [
-            cell.job(engine.PYTHON, place, "cache")
-            for cell, place in zip(cells, places, strict=True)
-        ]
+        pairs = zip(cells, places, strict=True)
+        jobs = [cell.job(engine.PYTHON, place, "cache") for cell, place in pairs]
         folders += map(files.path, places)
     report = [sys.executable, "-m", "experiments.report", f"--workdir={work.workdir}"]
     submission = engine.Submission(engine.label(work.table, "sweep"), jobs, work.workdir, report)
@@ -295,7 +280,8 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
 
     See `progress.read`. A cell that one of them has is not lost because another has it no more.
     """
-    digests = results.digests(workdir)
+    has_sweep = (workdir / "sweep.json").exists()
+    digests = results.read_record(workdir).get("digests", []) if has_sweep else []
     found: dict[tuple[str, int], str] = {}
     for queue, cells in _by_place(each for each in remembered(workdir) if each.digest in digests):
         queued = None

@@ -28,13 +28,7 @@ SECONDS_BETWEEN_LOOKS = 2  # where it is one
 
 
 def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> list[str]:
-    """Runs all cells; returns a line for each that failed.
-
-    Args:
-      work: the cells.
-      devices: how this machine's are shared out among them.
-      more: flags for each.
-    """
+    """Runs all cells, with more flags for each; returns a line for each that failed."""
     by_name = {cell.name: cell for cell in work.cells}
     measure = table_lib.find(work.table).compared_by
     failed: list[str] = []
@@ -67,16 +61,15 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
     def on_tick(running: Sequence[engine.Job]) -> None:
         nonlocal last
         now = time.monotonic()
-        if console.is_terminal and now - last >= SECONDS_BETWEEN_LOOKS:
-            live.update(
-                progress.rendered(progress.read(work.workdir), console.height), refresh=True
-            )
-            last = now
-        elif not console.is_terminal and now - last >= SECONDS_BETWEEN_LINES:
-            if last:  # at the start there is nothing to say
-                states = [f"{job.name}: {_state(by_name[job.name])}" for job in running]
-                say(f"{ended} of {work.total}   {'   '.join(states)}")
-            last = now
+        if now - last < (SECONDS_BETWEEN_LOOKS if console.is_terminal else SECONDS_BETWEEN_LINES):
+            return
+        if console.is_terminal:
+            shown = progress.rendered(progress.read(work.workdir), console.height)
+            live.update(shown, refresh=True)
+        elif last:  # at the start there is nothing to say
+            states = [f"{job.name}: {_state(by_name[job.name])}" for job in running]
+            say(f"{ended} of {work.total}   {'   '.join(states)}")
+        last = now
 
     before = cells_lib.without_failures(cell.folder / "failure.json" for cell in work.cells)
     with before, live if console.is_terminal else contextlib.nullcontext():
@@ -85,12 +78,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
 
 
 def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
-    """Prints the rows that have results.
-
-    Args:
-      workdir: the sweep's folder.
-      console: where the live view is; on the same terminal, what is printed has to go above it.
-    """
+    """Prints the rows that have results, above the live view if that is on the same terminal."""
     try:
         found = comparison_table.so_far(results.read(workdir))
     except errors.UserError as error:  # which the report ends with; the runs go on
@@ -105,10 +93,8 @@ def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
 
 def _result(cell: cells_lib.Cell, measure: measures.Measure) -> str:
     result = run_folder.read_result(cell.folder)
-    found = [f"ppl {result['ppl']:.3f}"]
-    if result["bleu"]:
-        found.append(f"{measure.name} {measure.of_result(result):.2f}")
-    return ", ".join([*found, metrics.duration(result["wall_seconds"])])
+    score = f", {measure.name} {measure.of_result(result):.2f}" if result["bleu"] else ""
+    return f"ppl {result['ppl']:.3f}{score}, {metrics.duration(result['wall_seconds'])}"
 
 
 def _state(cell: cells_lib.Cell) -> str:
@@ -117,9 +103,9 @@ def _state(cell: cells_lib.Cell) -> str:
         records = metrics.read(cell.folder)
     except errors.UserError as error:  # which the run itself ends with; the others go on
         return str(error)
-    for last in reversed(records):
-        if "loss" in last:
-            if last["step"] >= steps:
-                return "evaluating"
-            return f"step {last['step']:,} of {steps:,}, loss {last['loss']:.2f}"
-    return "starting"
+    last = next((record for record in reversed(records) if "loss" in record), None)
+    if last is None:
+        return "starting"
+    if last["step"] >= steps:
+        return "evaluating"
+    return f"step {last['step']:,} of {steps:,}, loss {last['loss']:.2f}"

@@ -1,7 +1,6 @@
 """What --launcher names, which runs the cells of a sweep or is handed them, and its flags."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,15 +30,14 @@ _HELP = {  # of engine.Settings, each of which is a flag
     "accelerator": "What those machines have, as the engine names it: tpu-v5litepod-8, H100:8.",
     "spot": "Whether those machines may be taken away.",
 }
-for _field in dataclasses.fields(engine.Settings):
-    if isinstance(_field.default, bool):
-        flags.DEFINE_boolean(_field.name, _field.default, _HELP[_field.name])
-    elif isinstance(_field.default, int):
-        flags.DEFINE_integer(
-            _field.name, _field.default, _HELP[_field.name], lower_bound=_field.default
-        )
+for _name, _help in _HELP.items():
+    _default = getattr(engine.Settings, _name)
+    if isinstance(_default, bool):
+        flags.DEFINE_boolean(_name, _default, _help)
+    elif isinstance(_default, int):
+        flags.DEFINE_integer(_name, _default, _help, lower_bound=_default)
     else:
-        flags.DEFINE_string(_field.name, str(_field.default), _HELP[_field.name])
+        flags.DEFINE_string(_name, _default, _help)
 Launcher = local.Local | engine.Queue
 LAUNCHERS: dict[str, type[local.Local] | type[engine.Queue]] = {
     local.Local.name: local.Local,
@@ -48,11 +46,7 @@ LAUNCHERS: dict[str, type[local.Local] | type[engine.Queue]] = {
 
 
 def chosen() -> Launcher:
-    """The engine that --launcher names, as the flags say.
-
-    Raises:
-      UserError: there is none of this name.
-    """
+    """The engine that --launcher names, as the flags say; raises UserError if there is none."""
     fields.require_known("--launcher", LAUNCHER.value, LAUNCHERS)
     values: dict[str, Any] = flags.FLAGS.flag_values_dict()
     return LAUNCHERS[LAUNCHER.value](engine.Settings(**{name: values[name] for name in _HELP}))
@@ -85,12 +79,7 @@ def devices_here(launcher: Launcher, base: config_lib.Config) -> local.Devices:
 
 
 def start(launcher: Launcher, work: cells_lib.Work, more: Sequence[str]) -> list[str] | None:
-    """Runs cells to their end, or hands them over.
-
-    Args:
-      launcher: who runs them or takes them.
-      work: the cells.
-      more: flags for each.
+    """Runs cells to their end, or hands them over, with more flags for each.
 
     Returns:
       A line for each that failed; None if they have only been handed over.

@@ -17,7 +17,7 @@ from experiments.reporting import document
 from experiments.running import handing_over
 from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
-from experiments.sweep import expectations, progress, results, reuse
+from experiments.sweep import expectations, progress, results
 from experiments.sweep import rows as rows_lib
 from experiments.sweep import seconds as seconds_lib
 from experiments.sweep import table as table_lib
@@ -99,13 +99,7 @@ _COMPILE = flags.DEFINE_boolean(
 Rows = Mapping[str, Mapping[str, Any]]
 
 
-def _read_base() -> config_lib.Config:
-    base = flags_lib.read_config(_CONFIG)
-    if not base.data.source_language:
-        raise errors.UserError("a table compares translations: data.source_language is empty")
-    return base
-
-
+@launcher_lib.as_user_errors()
 def main(table: table_lib.Table) -> int:
     """Runs a table as the flags say, and reports.
 
@@ -116,11 +110,13 @@ def main(table: table_lib.Table) -> int:
     workdir = files.local_path(_WORKDIR.value)
     if _STATUS.value:
         _require_no_other(workdir, table.name, None)
-        progress.show(workdir, handing_over.states(workdir))
+        progress.show(progress.read(workdir, handing_over.states(workdir)))
         return 0
     launcher = launcher_lib.chosen()
     tracking.require_package(_WANDB.value)
-    base = _read_base()
+    base = flags_lib.read_config(_CONFIG)
+    if not base.data.source_language:
+        raise errors.UserError("a table compares translations: data.source_language is empty")
     rows = table.rows(base)
     chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
@@ -137,10 +133,9 @@ def main(table: table_lib.Table) -> int:
         raise errors.UserError("--device, --utilisation, --compile: give --dry_run with them")
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
-    with launcher_lib.as_user_errors():
-        launcher_lib.check(launcher, base)
-        if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
-            seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
+    launcher_lib.check(launcher, base)
+    if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
+        seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table.name, _MATCH.value or "")
     folders = [workdir, *([files.local_path(_REUSE.value)] if _REUSE.value else [])]
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
@@ -221,7 +216,7 @@ def _prepare(
         other = files.local_path(_REUSE.value)
         if other.resolve() == workdir.resolve():
             raise errors.UserError(f"--reuse={other} is --workdir itself")
-        reusable = reuse.finished(other)
+        reusable = cells_lib.finished(other)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -231,8 +226,7 @@ def _prepare(
         for row, overrides in planned.items()
         for seed in range(seeds[row])
     ]
-    with launcher_lib.as_user_errors():
-        handing_over.require_no_other(cells, workdir, launcher)
+    handing_over.require_no_other(cells, workdir, launcher)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
     handing_over.fetch(missing, workdir, launcher)
     return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
@@ -249,13 +243,10 @@ def _run(
     done = len(cells) - len(missing)
     failed = []
     if not _RETRY_FAILED.value:
-        before = {cell.name: cells_lib.failed_before(cell) for cell in missing}
-        missing = [cell for cell in missing if not before[cell.name]]
-        failed = [
-            f"{name}: {error} (left as it is; --retry_failed runs it again)"
-            for name, error in before.items()
-            if error
-        ]
+        before = [(cell, cells_lib.failed_before(cell)) for cell in missing]
+        missing = [cell for cell, error in before if not error]
+        left = "(left as it is; --retry_failed runs it again)"
+        failed = [f"{cell.name}: {error} {left}" for cell, error in before if error]
     _log.info("%d of %d runs are done; %d to go", done, len(cells), len(missing))
     handed_over = False
     if missing:
@@ -263,8 +254,7 @@ def _run(
         work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
-        with launcher_lib.as_user_errors():
-            now_failed = launcher_lib.start(launcher, work, more)
+        now_failed = launcher_lib.start(launcher, work, more)
         handed_over = now_failed is None
         failed += now_failed or []
     for line in failed:
@@ -283,11 +273,8 @@ def _measured_seconds(
     workdir = files.local_path(_WORKDIR.value)
     _require_no_other(workdir, table, _MATCH.value or "")
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-    with launcher_lib.as_user_errors():
-        return seconds_lib.measured(
-            base, rows, workdir, cells_lib.config_arguments(flags_lib.overrides()), cache_dir,
-            lambda: launcher_lib.devices_here(launcher, base),
-        )  # fmt: skip
+    devices_here = functools.partial(launcher_lib.devices_here, launcher, base)
+    return seconds_lib.measured(base, rows, workdir, cache_dir, devices_here)
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
@@ -322,10 +309,7 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
 def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> None:
     """Raises UserError if another table's sweep lies in a folder, or one at another budget.
 
-    Args:
-      workdir: the folder.
-      table: the name of this sweep's table.
-      match: its budget, "" for none; None if any will do.
+    The budget is "" where there is none; None stands for any.
     """
     try:
         record = files.read_json(workdir / "sweep.json", {"table": str}, "")

@@ -16,7 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from experiments.benchmarks import cost
-from experiments.sweep import results, reuse
+from experiments.sweep import results
 from launch import engine
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
@@ -137,10 +137,22 @@ def make(
     return Cell(row, seed, config, {**flags_lib.overrides(), **changes}, folder, digest)
 
 
-@functools.cache
-def _dataset(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> dataset_lib.Dataset:
-    """A corpus, whose tokenizer and tokens are then in the cache for all cells."""
-    return dataset_lib.load(config, cache_dir)
+# Whose tokenizers and tokens are then in the cache for all cells.
+_dataset = functools.cache(dataset_lib.load)
+
+
+def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The folders of a sweep's finished runs, those that were set aside too, by config hash.
+
+    A result without a run.json, as published earlier, does not say what it is of.
+    """
+    if not (workdir / "sweep.json").exists():
+        raise errors.UserError(f"--reuse={workdir} holds no sweep: it has no sweep.json")
+    return {
+        run_folder.read_record(record.parent)["config_hash"]: record.parent
+        for record in sorted(workdir.glob("*/seed*/run.json"))
+        if record.with_name("result.json").exists()
+    }
 
 
 def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
@@ -168,8 +180,36 @@ def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
     if not (cell.folder / "result.json").exists() and cell.digest in reusable:
         about = {"row": cell.row, "overrides": dict(cell.overrides)}
         _log.info("%s: taken over from %s", cell.name, reusable[cell.digest])
-        reuse.take(reusable[cell.digest], cell.folder, about)
+        _take(reusable[cell.digest], cell.folder, about)
     return (cell.folder / "result.json").exists()
+
+
+def _take(found: pathlib.Path, folder: pathlib.Path, about: Mapping[str, Any]) -> None:
+    """Copies a finished run in place of one that has not ended.
+
+    Its result says what `about` does, the row's name and overrides here. Checkpoints, which nobody
+    changes, are linked where that can be done.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with run_folder.only_run_in(folder):
+        copy = folder.with_name(f".{folder.name}.copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        try:
+            shutil.copytree(found, copy, symlinks=True, copy_function=_link_or_copy)
+            result = {**run_folder.read_result(found), **about}
+            files.write_json(copy / "result.json", result)
+            shutil.rmtree(folder)
+            copy.rename(folder)
+        except OSError as error:
+            raise errors.UserError(f"cannot copy {found} to {folder}: {error}") from error
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    if "checkpoints" in pathlib.Path(source).parts:
+        with contextlib.suppress(OSError):  # another disk, or one without links
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
 
 
 def _aside(folder: pathlib.Path, config_hash: str) -> pathlib.Path:

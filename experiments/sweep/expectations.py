@@ -74,7 +74,9 @@ def recorded(
             if own.items() <= said.get(row, {}).items():
                 found[row] = dict(said[row])
                 break
-            if _has_run(folder, row):
+            # A run, also one that failed, is not done, or was set aside.
+            runs = (folder / results.slug(row)).glob("seed*/*.json*")
+            if any(path.name in _LEFT for path in runs):
                 found[row]["when"] = AFTER
                 break
     return found
@@ -85,9 +87,3 @@ def _said(folder: pathlib.Path) -> Mapping[str, Mapping[str, str]]:
         with contextlib.suppress(errors.UserError):  # a damaged one is written anew
             return results.read_record(folder).get("said", {})
     return {}
-
-
-def _has_run(folder: pathlib.Path, row: str) -> bool:
-    """Whether there is any run of a row, also one that failed, is not done, or was set aside."""
-    runs = (folder / results.slug(row)).glob("seed*/*.json*")
-    return any(path.name in _LEFT for path in runs)

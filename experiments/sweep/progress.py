@@ -21,7 +21,7 @@ from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
 LOCKS = pathlib.Path("/proc/locks")  # Linux's list of all that are held
-TAIL = 1 << 16  # bytes of metrics.jsonl that are read: some hundred lines
+TAIL = 1 << 16  # bytes of metrics.jsonl that are looked at: some hundred lines
 DONE, FAILED, LOST, RUNNING = "done", "failed", "lost", "running"
 STOPPED, WAITING = "stopped", "waiting"
 LINES_BESIDE = 6  # of a terminal, for the head, the summary and margins
@@ -73,9 +73,18 @@ def read(
       UserError: the folder holds no sweep, or a damaged one.
     """
     locked = _locked()
-    measure = table_lib.find(results.read_record(workdir)["table"]).compared_by
+    record, base, rows = results.described(workdir)
+    measure = table_lib.find(record["table"]).compared_by
+    expected: list[tuple[str, int, int]] = []
+    for row, changes in [each for variants in rows.values() for each in variants.items()]:
+        if "seeds" in record:
+            seeds = range(record["seeds"].get(row, 0))
+        else:  # of an earlier version: those that have begun
+            seeds = [seed for seed, _ in results.seed_folders(workdir, row)]
+        steps = config_lib.replace(base, changes).train.num_steps
+        expected += [(row, seed, steps) for seed in seeds]
     cells: list[Standing] = []
-    for row, seed, steps in _expected(workdir):
+    for row, seed, steps in expected:
         folder = results.cell_folder(workdir, row, seed)
         try:
             state = _state(folder, locked)
@@ -126,9 +135,8 @@ def table(cells: Sequence[Standing]) -> tables.Printed:
     return tables.Printed(heads.split(","), lines)
 
 
-def show(workdir: pathlib.Path, engine: Mapping[tuple[str, int], str]) -> None:
-    """Prints where all runs of a sweep are; see `read`."""
-    cells = read(workdir, engine)
+def show(cells: Sequence[Standing]) -> None:
+    """Prints where runs are."""
     tables.show([table(cells)], [summary(cells)])
 
 
@@ -143,27 +151,6 @@ def fitting(cells: Sequence[Standing], number: int) -> list[Standing]:
     dull = {WAITING: 1, DONE: 2}
     by_interest = sorted(range(len(cells)), key=lambda place: dull.get(cells[place].state, 0))
     return [cells[place] for place in sorted(by_interest[: max(number, 0)])]
-
-
-def _expected(workdir: pathlib.Path) -> list[tuple[str, int, int]]:
-    """Row, seed and steps of each run that the sweep was last started for."""
-    record = results.read_record(workdir)
-    try:
-        base = config_lib.from_record(record["base"])
-        found = []
-        for name, overrides in record["rows"].items():
-            variants = results.tuned(name, overrides, base, record["tune"])
-            for row, changes in {name: overrides, **variants}.items():
-                steps = config_lib.replace(base, changes).train.num_steps
-                if "seeds" in record:
-                    seeds = range(record["seeds"].get(row, 0))
-                else:  # of an earlier version: those that have begun
-                    seeds = [seed for seed, _ in results.seed_folders(workdir, row)]
-                found += [(row, seed, steps) for seed in seeds]
-    except errors.UserError as error:
-        path = workdir / "sweep.json"
-        raise errors.UserError(f"{path} is damaged ({error}): {results.REMEDY}") from error
-    return found
 
 
 def _locked() -> set[tuple[int, int]]:
@@ -212,15 +199,11 @@ def _known(
 
 def _last_records(path: pathlib.Path) -> dict[str, Any]:
     """What the end of metrics.jsonl says last of each metric."""
-    try:
-        with path.open("rb") as file:
-            start = max(file.seek(0, os.SEEK_END) - TAIL, 0)
-            file.seek(start)
-            lines = file.read().split(b"\n")[:-1]  # the last may be half written
-    except FileNotFoundError:
-        return {}
+    content = path.read_bytes() if path.exists() else b""
+    # The first may be cut off, and the last half written.
+    lines = content[-TAIL:].split(b"\n")[len(content) > TAIL : -1]
     found: dict[str, Any] = {}
-    for line in reversed(lines[1 if start else 0 :]):
+    for line in reversed(lines):
         if {"loss", "dev_ppl"} <= found.keys():
             break
         if "loss" in found and b'"dev_ppl"' not in line:

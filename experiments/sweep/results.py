@@ -97,12 +97,6 @@ def read_record(workdir: pathlib.Path) -> dict[str, Any]:
     return files.read_json(path, later, REMEDY)
 
 
-def digests(workdir: pathlib.Path) -> set[str]:
-    """The config_hash of each run that a sweep was last started for; none if it has no sweep."""
-    has_sweep = (workdir / "sweep.json").exists()
-    return {*read_record(workdir).get("digests", [])} if has_sweep else set()
-
-
 def slug(row: str) -> str:
     """The name of a row's folder, spaces and = as -; raises UserError if no folder can have it."""
     name = row.replace(" ", "-").replace("=", "-")
@@ -203,43 +197,50 @@ def unequal(params: int, other: int) -> str:
     return f"{100 * share:+.0f}%" if abs(share) > UNEQUAL else ""
 
 
-def read(workdir: pathlib.Path) -> Sweep:
-    """Reads a sweep's folder; raises UserError if it holds none, or a damaged file."""
+def described(
+    workdir: pathlib.Path,
+) -> tuple[dict[str, Any], config_lib.Config, dict[str, dict[str, Mapping[str, Any]]]]:
+    """What sweep.json says, its base, and what each row and its tuned variants change, by names.
+
+    Raises:
+      UserError: there is none, or no table, row or configuration can be as it says.
+    """
     record = read_record(workdir)
-    tune = record["tune"]
     try:
+        if not re.fullmatch(r"\w+", record["table"]):  # it names the files of the report
+            raise errors.UserError(f"no table is called {record['table'][:80]!r}")
+        if not record["rows"]:
+            raise errors.UserError("it has no rows")
         base = config_lib.from_record(record["base"])
-        _require_rows(record["table"], record["rows"], base, tune)
+        rows = {
+            row: {row: overrides, **tuned(row, overrides, base, record["tune"])}
+            for row, overrides in record["rows"].items()
+        }
+        for variants in rows.values():
+            for changes in variants.values():
+                config_lib.replace(base, changes)
+        require_folders([name for variants in rows.values() for name in variants])
     except errors.UserError as error:
         path = workdir / "sweep.json"
         raise errors.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
-    rows = []
-    for name, overrides in record["rows"].items():
-        variants = {
-            changed[field]: _read_row(workdir, base, variant, changed)
-            for variant, changed in tuned(name, overrides, base, tune).items()
+    return record, base, rows
+
+
+def read(workdir: pathlib.Path) -> Sweep:
+    """Reads a sweep's folder; raises UserError if it holds none, or a damaged file."""
+    record, base, described_rows = described(workdir)
+    tune, rows = record["tune"], []
+    for variants in described_rows.values():
+        row, *others = (_read_row(workdir, base, *variant) for variant in variants.items())
+        tried = {
+            other.overrides[field]: other
+            for other in others
             for field in tune
-            if field in changed
+            if field in other.overrides
         }
-        row = _read_row(workdir, base, name, overrides)
-        rows.append(dataclasses.replace(row, tuned=variants))
+        rows.append(dataclasses.replace(row, tuned=tried))
     more = record.get("match", ""), record.get("noise_floor", 0), record.get("said", {})
     return Sweep(record["table"], base, rows, workdir, tune, *more)
-
-
-def _require_rows(
-    table: str, rows: Mapping[str, Any], base: config_lib.Config, tune: Mapping[str, Any]
-) -> None:
-    """Raises UserError unless table and rows have names that files can have, and configurations."""
-    if not re.fullmatch(r"\w+", table):  # it names the files of the report
-        raise errors.UserError(f"no table is called {table[:80]!r}")
-    if not rows:
-        raise errors.UserError("it has no rows")
-    all_rows = [*rows.items()]
-    all_rows += [pair for row in rows for pair in tuned(row, rows[row], base, tune).items()]
-    for _, changes in all_rows:
-        config_lib.replace(base, changes)
-    require_folders([name for name, _ in all_rows])
 
 
 def _read_row(

@@ -2,11 +2,12 @@
 
 import ast
 import collections
+import contextlib
 import fnmatch
 import itertools
 import pathlib
 import runpy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.benchmarks import cost
@@ -38,24 +39,36 @@ def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[
             raise errors.UserError(f"{field} needs a list of values, not {values!r}")
     last = [field.split(".")[-1] for field in fields]
     short = last if len(set(last)) == len(last) else list(fields)
-    rows: Rows = {}
-    for values in combinations:
-        row = " ".join(f"{name}={value}" for name, value in zip(short, values, strict=True))
-        if row in rows:
-            raise errors.UserError(f"there are two rows of one name, {row!r}")
-        rows[row] = dict(zip(fields, values, strict=True))
-    return rows
+    pairs = [
+        (
+            " ".join(f"{name}={value}" for name, value in zip(short, values, strict=True)),
+            dict(zip(fields, values, strict=True)),
+        )
+        for values in combinations
+    ]
+    _require_names_once([row for row, _ in pairs])
+    return dict(pairs)
 
 
-def run(path: pathlib.Path) -> dict[str, Any]:
-    """What a sweep's file, a Python module, defines; raises UserError if it fails."""
+@contextlib.contextmanager
+def _of_file(path: pathlib.Path) -> Iterator[None]:
+    """Names a sweep's file in what is raised, as UserError, because of it."""
     try:
-        _require_keys_once(path.read_text(encoding="utf-8"))
-        return runpy.run_path(str(path))
+        yield
     except errors.UserError as error:
         raise errors.UserError(f"--sweep={path}: {error}") from error
     except (Exception, SystemExit) as error:  # whatever a file of the user's own raises
         raise errors.UserError(f"--sweep={path} fails: {type(error).__name__}: {error}") from error
+
+
+def run(path: pathlib.Path) -> dict[str, Any]:
+    """What a sweep's file, a Python module, defines; raises UserError if it fails."""
+    with _of_file(path):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Dict):  # of two equal keys Python would silently take the last
+                keys = [each.value for each in node.keys if isinstance(each, ast.Constant)]
+                _require_names_once([key for key in keys if isinstance(key, str)])
+        return runpy.run_path(str(path))
 
 
 def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Config) -> Rows:
@@ -63,15 +76,10 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
 
     The file has one or several of ROWS, names and overrides as a mapping or a list of pairs; GRID
     and ZIP, the arguments of `grid` and `zipped`; and a function rows(base) that returns what ROWS
-    may be. What is wrong is raised as UserError, which names the row.
-
-    Args:
-      path: of the file, for errors.
-      described: what it defines; see `run`.
-      base: the configuration that rows change.
+    may be. What is wrong is raised as UserError, which names the file and the row.
     """
-    try:
-        made = {"ROWS": lambda rows: rows, "GRID": grid, "ZIP": zipped, "rows": lambda of: of(base)}
+    made = {"ROWS": lambda rows: rows, "GRID": grid, "ZIP": zipped, "rows": lambda of: of(base)}
+    with _of_file(path):
         pairs = []
         for kind in [kind for kind in made if kind in described]:
             found = made[kind](described[kind])
@@ -79,24 +87,18 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
             pairs += [(name, dict(overrides)) for name, overrides in found]
         if not pairs:
             raise errors.UserError("it has no rows: give it ROWS, GRID, ZIP or rows(base)")
-        names = [_text(name, "row's name") for name, _ in pairs]
-        _require_names_once(names)
+        _require_names_once([_text(name, "row's name") for name, _ in pairs])
         rows = {BASE: {}, **dict(pairs)}
-    except errors.UserError as error:
-        raise errors.UserError(f"--sweep={path}: {error}") from error
-    except (Exception, SystemExit) as error:  # whatever a file of the user's own raises
-        kind = type(error).__name__
-        raise errors.UserError(f"--sweep={path} fails: {kind}: {error}") from error
-    if rows[BASE]:
-        raise errors.UserError(f"--sweep={path}: the row base is --config as it is: rename it")
-    for name, overrides in rows.items():
-        try:
-            for field in overrides:
-                _text(field, "field")
-            config_lib.replace(base, overrides)
-            _require_comparable(overrides)
-        except errors.UserError as error:
-            raise errors.UserError(f"--sweep={path}: row {name!r}: {error}") from error
+        if rows[BASE]:
+            raise errors.UserError("the row base is --config as it is: rename it")
+        for name, overrides in rows.items():
+            try:
+                for field in overrides:
+                    _text(field, "field")
+                config_lib.replace(base, overrides)
+                _require_comparable(overrides)
+            except errors.UserError as error:
+                raise errors.UserError(f"row {name!r}: {error}") from error
     return rows
 
 
@@ -123,14 +125,6 @@ def _require_names_once(names: Sequence[str]) -> None:
     for name, number in collections.Counter(names).items():
         if number > 1:
             raise errors.UserError(f"there are two rows of one name, {name!r}")
-
-
-def _require_keys_once(code: str) -> None:
-    """Of two equal keys that are written in one dict, Python would silently take the last."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Dict):
-            keys = [k.value for k in node.keys if isinstance(k, ast.Constant)]
-            _require_names_once([key for key in keys if isinstance(key, str)])
 
 
 def select(rows: Iterable[str], patterns: str) -> list[str]:
@@ -288,9 +282,9 @@ def matched(
         except errors.UserError as error:
             if name in chosen:
                 raise _unmatched(name, str(error)) from error
-        else:
-            if value != config_lib.get(config, field):
-                overrides[field] = value
+            continue
+        if value != config_lib.get(config, field):
+            overrides[field] = value
     return found
 
 

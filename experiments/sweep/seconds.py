@@ -14,14 +14,15 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
 from absl import flags
 
-from experiments.benchmarks import measuring
+from experiments.benchmarks import measuring, ours
+from experiments.sweep import cells
 from launch import engine, local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models, sequences
@@ -68,21 +69,20 @@ def _entries(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _of_base(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """What was measured of rows beside this base, by `key`."""
+def _of_base(workdir: pathlib.Path, base: config_lib.Config, field: str) -> dict[str, Any]:
+    """A field of what was measured of rows beside this base, by `key`."""
     start, found = f"{key(base)} ", _entries(workdir).items()
-    return {name.removeprefix(start): entry for name, entry in found if name.startswith(start)}
+    return {name.removeprefix(start): e[field] for name, e in found if name.startswith(start)}
 
 
 def read(workdir: pathlib.Path, base: config_lib.Config) -> dict[str, float]:
     """By `key`, how many of base's steps a step takes, as far as it was measured."""
-    found = {name: entry["ratio"] for name, entry in _of_base(workdir, base).items()}
-    return {**found, key(base): 1.0}
+    return {**_of_base(workdir, base, "ratio"), key(base): 1.0}
 
 
 def devices(workdir: pathlib.Path, base: config_lib.Config) -> list[str]:
     """What the numbers of a sweep were measured on; nothing, if there are none."""
-    return sorted({entry["devices"] for entry in _of_base(workdir, base).values()})
+    return sorted({*_of_base(workdir, base, "devices").values()})
 
 
 def require_measured_on(here: str, workdir: pathlib.Path, base: config_lib.Config) -> None:
@@ -99,7 +99,6 @@ def measured(
     base: config_lib.Config,
     rows: Mapping[str, Mapping[str, Any]],
     workdir: pathlib.Path,
-    config: Sequence[str],
     cache_dir: pathlib.Path,
     devices_here: Callable[[], local.Devices],
 ) -> dict[str, float]:
@@ -112,7 +111,6 @@ def measured(
       base: what they are compared with.
       rows: what each changes; UserError names one that cannot be measured, or not here.
       workdir: the sweep's folder.
-      config: --config and its overrides.
       cache_dir: where compiled programs are kept.
       devices_here: how this machine's devices are shared out among the sweep's runs.
     """
@@ -127,8 +125,8 @@ def measured(
     share = devices_here()
     print(f"measuring the seconds a step of {', '.join(missing)}", file=sys.stderr, flush=True)
     where = [f"--workdir={workdir}", f"--cache_dir={cache_dir}", f"--devices={share.described}"]
-    command = [sys.executable, "-m", "experiments.sweep.seconds", *config, *where]
-    command.append(f"--rows={json.dumps(missing)}")
+    command = [sys.executable, "-m", "experiments.sweep.seconds", f"--rows={json.dumps(missing)}"]
+    command += [*cells.config_arguments(flags_lib.overrides()), *where]
     job = engine.Job("step_time", "step-time", command, workdir / "seconds.log")
     job.log.unlink(missing_ok=True)
     codes: list[int] = []
@@ -140,44 +138,36 @@ def measured(
     return read(workdir, base)
 
 
-@final
-class _Training:
-    """Steps of a configuration, on random words that fill all rows; called in turns."""
+def _training(config: config_lib.Config) -> Callable[[], object]:
+    """Steps of a configuration, on random words that fill all rows; a call is one, to its end.
 
-    def __init__(self, config: config_lib.Config) -> None:
-        """Compiles the step; raises UserError if there can be no such model, or batch."""
-        mesh, data, train = sharding.make_mesh(config.mesh), config.data, config.train
-        model = models.build(config.model, vocabulary.size(config))
-        self._step = step_lib.compile_step(model, config, mesh)
-        self._state = step_lib.init_state(model, config, mesh)
-        rows = sharding.rows_for_budget(
-            train.batch_tokens, data.target_length, train.accumulation_steps, mesh
+    Raises:
+      UserError: there can be no such model, or batch.
+    """
+    mesh, data = sharding.make_mesh(config.mesh), config.data
+    model = models.build(config.model, vocabulary.size(config))
+    program = step_lib.compile_step(model, config, mesh)
+    rows, random = step_lib.rows_of(config, mesh), np.random.default_rng(0)
+    source, target = (
+        sequences.Sequences(  # rows of one sentence each
+            random.integers(0, data.vocab_size, (rows, length), np.int32),
+            np.ones((rows, length), np.int32),
+            np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
         )
-        random = np.random.default_rng(0)
-        source, target = (
-            sequences.Sequences(  # rows of one sentence each
-                random.integers(0, data.vocab_size, (rows, length), np.int32),
-                np.ones((rows, length), np.int32),
-                np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
-            )
-            for length in (data.source_length, data.target_length)
-        )
-        self._batch = sharding.put(sequences.Batch(source, target, target.tokens), mesh)
-        self._rest = step_lib.hyperparameters(config), jax.random.key(0)
-
-    def run(self) -> None:
-        """One step, to its end."""
-        self._state, _ = self._step(self._state, self._batch, *self._rest)
-        jax.block_until_ready(self._state)
+        for length in (data.source_length, data.target_length)
+    )
+    batch = sequences.Batch(source, target, target.tokens)
+    step = ours.stepping(config, mesh, program, [batch])
+    return lambda: jax.block_until_ready(step())
 
 
-def _compare(base: _Training, other: _Training) -> tuple[float, float]:
+def _compare(base: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
     """Median seconds a step of base, and the median over rounds of how many such another takes."""
     for each in (base, other):
-        each.run()  # the first is slower
+        each()  # the first is slower
     start = time.perf_counter()
     for each in (base, other):
-        each.run()
+        each()
     rounds = np.clip(math.ceil(SECONDS_A_ROW / (time.perf_counter() - start)), *ROUNDS)
     samples = measuring.time_interleaved([base, other], int(rounds), lambda _: None)
     ratios = [row / of_base for of_base, row in zip(*samples, strict=True)]
@@ -190,14 +180,14 @@ def main() -> None:
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     base = flags_lib.read_config(_CONFIG)
-    of_base: _Training | None = None
+    of_base: Callable[[], object] | None = None
     for row, overrides in files.parse_json(_ROWS.value.encode(), {str: dict}).items():
         try:
             config = config_lib.replace(base, overrides)
             if key(config) in read(workdir, base):
                 continue  # another row's steps are the same
-            of_base = of_base or _Training(base)
-            of_step, ratio = _compare(of_base, _Training(config))
+            of_base = of_base or _training(base)
+            of_step, ratio = _compare(of_base, _training(config))
         except errors.UserError as error:
             raise errors.UserError(f"row {row!r}: {error}") from error
         entry = {

@@ -6,11 +6,12 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from experiments.sweep import expectations, results
 from transformer_jax import config as config_lib
-from transformer_jax import paper
+from transformer_jax import errors, paper
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu, measures
 
@@ -80,6 +81,17 @@ class Table:
     def compared_by(self) -> measures.Measure:
         """What rows are compared by."""
         return measures.MEASURES[self.measure]
+
+
+def scaled(row: str, field: str, value: int, base: int, papers: int) -> int:
+    """A size in a base's ratio to the paper's; raises UserError if it is no positive integer."""
+    exact = Fraction(value * base, papers)
+    if exact.denominator != 1 or exact < 1:
+        raise errors.UserError(
+            f"row {row!r} cannot be scaled: {field} would be {float(exact):g}, since this base has "
+            f"{base} where the paper's has {papers}"
+        )
+    return int(exact)
 
 
 def names() -> list[str]:
