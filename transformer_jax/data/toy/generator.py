@@ -36,9 +36,11 @@ the Penn Treebank's labels; see `parsing`.
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import final
 
+from transformer_jax import config as config_lib
+from transformer_jax import errors
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import trees
 from transformer_jax.data.toy import clauses, grammar
@@ -314,37 +316,37 @@ def sentences(pairs: int, held_out_pairs: int, seed: int) -> tuple[list[Sentence
     return train[:pairs], held_out[:held_out_pairs]
 
 
-def load(
-    pairs: int, held_out_pairs: int, seed: int, source_language: str, target_language: str
-) -> corpus_lib.Corpus:
-    """The toy corpus, in either direction ("en" and "de").
+def sets(config: config_lib.DataConfig) -> dict[str, list[Sentence]]:
+    """A training, a development and a test set; of the latter both have combinations held out.
 
-    Development and test set have held_out_pairs each. The seed decides which sentences are drawn
-    and which combinations are held out.
+    Raises:
+      UserError: a set would have no sentence.
     """
-    train, held_out = sentences(pairs, 2 * held_out_pairs, seed)
-    fields = {"en": "english", "de": "german"}
+    for field in ("toy_pairs", "toy_held_out_pairs"):
+        if not getattr(config, field):
+            raise errors.UserError(f"data.corpus={config.corpus} needs data.{field} of at least 1")
+    number = config.toy_held_out_pairs
+    train, held_out = sentences(config.toy_pairs, 2 * number, config.toy_seed)
+    return {"train": train, "dev": held_out[:number], "test": held_out[number:]}
 
-    def as_pairs(chosen: Sequence[Sentence]) -> corpus_lib.Pairs:
-        return corpus_lib.Pairs(
-            [getattr(sentence, fields[source_language]) for sentence in chosen],
-            [getattr(sentence, fields[target_language]) for sentence in chosen],
+
+def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
+    """The toy corpus, in either direction; the seed decides what is drawn and what is held out.
+
+    Raises:
+      UserError: the languages are others than en and de, or a set would have no sentence.
+    """
+    languages = (config.source_language, config.target_language)
+    if sorted(languages) != ["de", "en"]:
+        raise errors.UserError(
+            f"the toy corpus is in en and de, not in {languages[0]} and {languages[1]}"
         )
-
-    sets = {
-        "train": as_pairs(train),
-        "dev": as_pairs(held_out[:held_out_pairs]),
-        "test": as_pairs(held_out[held_out_pairs:]),
+    fields = {"en": "english", "de": "german"}
+    pairs = {
+        name: corpus_lib.Pairs(
+            *([getattr(one, fields[language]) for one in drawn] for language in languages)
+        )
+        for name, drawn in sets(config).items()
     }
-    digest = hashlib.sha256()
-    digests = {}
-    for name, part in sets.items():
-        lines = [
-            f"{source}\t{target}\n" for source, target in zip(part.source, part.target, strict=True)
-        ]
-        digest.update("".join([name, "\n", *lines]).encode())
-        digests[name] = digest.hexdigest()
-    provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in sets.items()}}
-    return corpus_lib.Corpus(
-        *(sets["train"], sets["dev"], sets["test"]), digests["train"], digests["dev"], provenance
-    )
+    provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in pairs.items()}}
+    return corpus_lib.in_memory(pairs, provenance)
