@@ -9,7 +9,7 @@ import re
 import socket
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -125,13 +125,6 @@ def read_tokenizer(workdir: files.Path, config: config_lib.Config) -> tokenizer_
     return tokenizer
 
 
-def _open_lock(workdir: pathlib.Path) -> IO[str]:
-    try:
-        return (workdir / ".lock").open("a")
-    except OSError as error:
-        raise errors.UserError(f"cannot write into {workdir}: {error}") from error
-
-
 @contextlib.contextmanager
 def only_run_in(workdir: files.Path) -> Iterator[None]:
     """Holds the folder's lock, which the system frees when the process ends, however it ends.
@@ -148,7 +141,11 @@ def only_run_in(workdir: files.Path) -> Iterator[None]:
             raise errors.UserError(str(error)) from error
         yield
         return
-    with _open_lock(workdir) as file:
+    try:
+        lock = (workdir / ".lock").open("a")
+    except OSError as error:
+        raise errors.UserError(f"cannot write into {workdir}: {error}") from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -279,7 +276,7 @@ def load_model(workdir: str | files.Path) -> Trained:
     config = read_config(folder)
     tokenizer = read_tokenizer(folder, config)
     model = models.build(config.model, vocabulary.size(config))
-    params = restore_params(model, config, _whole_mesh(), folder, tokenizer)
+    params = restore_params(config, _whole_mesh(), folder, tokenizer)
     return Trained(model, params, tokenizer, config)
 
 
@@ -288,13 +285,13 @@ def _whole_mesh() -> jax.sharding.Mesh:
 
 
 def restore_params(
-    model: interface.Architecture,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     workdir: files.Path,
     tokenizer: tokenizer_lib.Tokenizer,
 ) -> Any:
     """A run's newest parameters, or the mean of as many as evaluation.average_checkpoints says."""
+    model = models.build(config.model, vocabulary.size(config))
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, tokenizer.digest)
     with contextlib.closing(checkpoints):
         return checkpoints.averaged(*step_lib.state_shapes_and_shardings(model, config, mesh))
