@@ -83,7 +83,7 @@ class _Writer:
             self._reported,
             self._relative,
             self._phrase,
-            self._short,
+            lambda: self._statement(short=True),
         ]
         weights = [4, 2, 3, 3, 2, 4, 6, 6]
         english, german = self._random.choices(forms, weights)[0]()
@@ -94,8 +94,9 @@ class _Writer:
             frozenset(self._combinations),
         )
 
-    def _statement(self) -> tuple[trees.Tree, str]:
-        clause = self._clause()
+    def _statement(self, short: bool = False) -> tuple[trees.Tree, str]:
+        """A main clause; a short one is without time and place."""
+        clause = self._clause(short=short)
         time_first = bool(clause.time) and self._chance(0.6)
         german = clause.german("time" if time_first else "second")
         return _ended(clause.english(time_first)), german + "."
@@ -113,7 +114,9 @@ class _Writer:
             subject = self._noun_phrase("person")
             first = self._clause(subject=subject)
             second = self._clause(subject=clauses.Pronoun(subject), short=True)
-            english, german = self._subordinate(second)
+            subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
+            english = _subordinated(subjunction, second.english())
+            german = f"{grammar.SUBJUNCTIONS[subjunction]} {second.german('last')}"
         return _ended(first.english(then=english)), f"{first.german('second')}, {german}."
 
     def _distant_reason(self) -> tuple[trees.Tree, str]:
@@ -149,7 +152,7 @@ class _Writer:
         else:
             self._combinations.add((verb.en, subject.noun.en))
             inner = clauses.Clause(verb, subject=self._noun_phrase("person"), auxiliary=auxiliary)
-        relative = grammar.RELATIVE[case][subject.agreement]
+        relative = grammar.DEFINITE[case][subject.agreement]
         outer = self._clause(subject=subject, short=True)
         that = trees.join("WHNP", trees.leaf("WDT", "that"))
         german = subject.german("nominative")
@@ -164,15 +167,10 @@ class _Writer:
         noun_phrase = self._noun_phrase(self._random.choice(grammar.KINDS))
         english, german = noun_phrase.english(), noun_phrase.german("nominative")
         if noun_phrase.noun in grammar.NAMES or self._chance(0.4):
-            preposition, place = self._place()
-            english = trees.join("NP", english, grammar.place_in_english(preposition, place))
-            german += f" {grammar.PREPOSITIONS[preposition]} {place.german('dative')}"
+            place = self._place()
+            english = trees.join("NP", english, grammar.place_in_english(*place))
+            german += f" {grammar.place_in_german(*place)}"
         return _ended(trees.join("FRAG", english)), german + "."
-
-    def _short(self) -> tuple[trees.Tree, str]:
-        """A main clause without time and place."""
-        clause = self._clause(short=True)
-        return _ended(clause.english()), clause.german("second") + "."
 
     def _about_thing(self) -> clauses.Clause:
         """A person does something to a thing, which a later "it" means."""
@@ -198,13 +196,6 @@ class _Writer:
         return (
             _subordinated(subjunction, english),
             f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}",
-        )
-
-    def _subordinate(self, clause: clauses.Clause) -> tuple[trees.Tree, str]:
-        subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
-        return (
-            _subordinated(subjunction, clause.english()),
-            f"{grammar.SUBJUNCTIONS[subjunction]} {clause.german('last')}",
         )
 
     def _clause(
