@@ -1,7 +1,7 @@
 """Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
 
 import contextlib
-import math
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,34 +25,24 @@ RULES = (
 )
 
 
-def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, int, int]:
-    """Devices along data, fsdp and tensor; a size of -1 is what the others leave.
-
-    Raises:
-      UserError: the sizes' product is not the number of devices.
-    """
-    sizes = (config.data, config.fsdp, config.tensor)
-    rest = num_devices // math.prod(size for size in sizes if size != -1)
-    data, fsdp, tensor = (rest if size == -1 else size for size in sizes)
-    if data * fsdp * tensor != num_devices:
-        raise errors.UserError(
-            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
-            f"not share out {num_devices} devices"
-        )
-    return data, fsdp, tensor
-
-
 def make_mesh(
     config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-    """Devices, by default all, in axes data, fsdp and tensor.
+    """Devices, by default all, in axes data, fsdp and tensor; -1 is what the others leave.
 
     Raises:
       UserError: the sizes' product is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
+    try:
+        sizes = np.empty(len(devices)).reshape(dataclasses.astuple(config)).shape
+    except ValueError as error:
+        raise errors.UserError(
+            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
+            f"not share out {len(devices)} devices"
+        ) from error
     return jax.make_mesh(
-        mesh_sizes(config, len(devices)),
+        sizes,
         ("data", "fsdp", "tensor"),
         axis_types=(jax.sharding.AxisType.Auto,) * 3,
         devices=devices,
