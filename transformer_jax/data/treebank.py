@@ -79,8 +79,12 @@ def parse(lines: Iterable[str], name: str) -> Iterator[trees.Tree]:
                 tree = _tree(closed, name, number)
                 if is_open:
                     is_open[-1].children.append(tree)
+                elif tree.words:
+                    yield tree if tree.has_root else trees.join(trees.ROOT, tree)
                 else:
-                    yield _whole(tree, f"{name}: the tree that begins in line {closed.line:,}")
+                    raise errors.UserError(
+                        f"{name}: the tree that begins in line {closed.line:,} has no words"
+                    )
     if is_open:
         raise errors.UserError(
             f"{name}: the tree that begins in line {is_open[0].line:,} is not closed: "
@@ -106,13 +110,6 @@ def _tree(bracket: _Open, name: str, number: int) -> trees.Tree:
         return trees.ABSENT if label == _EMPTY else trees.leaf(tag, plain)
     label = re.split("[-=]", label)[0] or label
     return trees.join(label, said) if said.words and label not in ("", trees.ROOT) else said
-
-
-def _whole(tree: trees.Tree, which: str) -> trees.Tree:
-    """A tree with a root."""
-    if not tree.words:
-        raise errors.UserError(f"{which} has no words")
-    return tree if tree.has_root else trees.join(trees.ROOT, tree)
 
 
 def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:

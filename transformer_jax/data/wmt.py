@@ -75,9 +75,14 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
                 "--config.data.corpus=text"
             )
     name = config.tfds_name
-    builder = _builder(name, config.tfds_dir)
+    kind, _, pair = name.partition("/")
+    make = fields.lookup("data.tfds_name", kind, BUILDERS)
+    pairs = [each.name for each in make.BUILDER_CONFIGS]
+    fields.require_known(f"data.tfds_name={kind}/…", pair, pairs)
+    folder = config.tfds_dir or None
+    builder = make(config=pair, data_dir=folder, file_format="array_record")
     languages = source_language, target_language = (config.source_language, config.target_language)
-    known = sorted(name.partition("/")[2].split("-"))
+    known = sorted(pair.split("-"))
     if sorted(languages) != known:
         raise errors.UserError(
             f"{name} is in {known[0]} and {known[1]}, not in {source_language} and "
@@ -106,14 +111,6 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
         digest=digest.hexdigest(),
         provenance=provenance,
     )
-
-
-def _builder(name: str, folder: str) -> tfds.core.DatasetBuilder:
-    builder, _, languages = name.partition("/")
-    make = fields.lookup("data.tfds_name", builder, BUILDERS)
-    known = [config.name for config in make.BUILDER_CONFIGS]
-    fields.require_known(f"data.tfds_name={builder}/…", languages, known)
-    return make(config=languages, data_dir=folder or None, file_format="array_record")
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
