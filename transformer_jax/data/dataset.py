@@ -229,12 +229,12 @@ def _usable(
     # A row also holds each sentence's EOS, and each source's tag.
     too_long = source.lengths + tag_tokens >= config.source_length
     too_long |= target.lengths >= config.target_length
-    too_long &= ~empty
-    left_out = (source.lengths > (most or np.inf)) | (target.lengths > (most or np.inf))
-    left_out &= ~(empty | too_long)
-    reasons = {"empty": empty, "too_long": too_long, "left_out": left_out}
-    dropped = {name: int(pairs.sum()) for name, pairs in reasons.items()}
-    usable = np.flatnonzero(~(empty | too_long | left_out)).astype(np.int32)
+    left_out = np.maximum(source.lengths, target.lengths) > (most or np.inf)
+    kept, dropped = np.ones(len(source), bool), {}
+    for reason, pairs in (("empty", empty), ("too_long", too_long), ("left_out", left_out)):
+        dropped[reason] = int((kept & pairs).sum())
+        kept &= ~pairs
+    usable = np.flatnonzero(kept).astype(np.int32)
     _log.info(
         "%s training pairs; dropped: %s empty, %s longer than data.source_length=%d or "
         "data.target_length=%d",

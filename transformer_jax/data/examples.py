@@ -4,6 +4,7 @@ The texts of an objective are both sides of the training pairs, and nothing else
 """
 
 import abc
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 
 Numbers = Int[np.ndarray, "examples"]
+Pairs = Sequence[Any]  # two numbers of pairs, of which one may be None: it gives nothing
 
 
 class Examples(abc.ABC):
@@ -72,14 +74,14 @@ class CorruptedExamples(Examples):
         """Takes, of pairs of such numbers, the texts of `SHORTEST` tokens to the longest."""
         self._sides = sides
         self._objective, self._seed, self._vocab_size = objective, seed, vocab_size
-        self._chosen = [each for each in self._candidates(numbers) if self._fits(*each, longest)]
+        self._chosen = [each for each in self._candidates(numbers) if self._fits(each, longest)]
 
     @abc.abstractmethod
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> list[Any]:
-        """What says which texts there are: the two pairs of which each has source and target."""
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        """What says which texts there are: of which pairs one has the source and the target."""
 
-    def _fits(self, source: int | None, target: int | None, longest: int) -> bool:
-        both = zip(self._sides, (source, target), strict=True)
+    def _fits(self, pairs: Pairs, longest: int) -> bool:
+        both = zip(self._sides, pairs, strict=True)
         lengths = [len(side[pair]) for side, pair in both if pair is not None]
         # Between two, as `_text` joins them, stands an EOS.
         return corruption.SHORTEST <= sum(lengths) + (lengths[0] > 0) * len(lengths[1:]) <= longest
@@ -88,7 +90,7 @@ class CorruptedExamples(Examples):
         return len(self._chosen)
 
     def get(self, epoch: int, number: int) -> objectives.Example:
-        return self._corrupted(*self._chosen[number], epoch, number)
+        return self._corrupted(self._chosen[number], epoch, number)
 
     def _drawing(self, epoch: int, *numbers: int) -> np.random.Generator:
         """A stream of its own for some numbers, in each epoch that has examples of its own."""
@@ -96,14 +98,14 @@ class CorruptedExamples(Examples):
         # Packing's streams have two or three numbers: none is this.
         return np.random.default_rng((self._seed, epoch, *numbers, 1))
 
-    def _corrupted(
-        self, source: int | None, target: int | None, epoch: int, number: int
-    ) -> objectives.Example:
-        text = self._text(source, target)
-        return self._objective.make(text, self._drawing(epoch, number), self._vocab_size)
+    def _corrupted(self, pairs: Pairs, epoch: int, number: int) -> objectives.Example:
+        return self._objective.make(
+            self._text(pairs), self._drawing(epoch, number), self._vocab_size
+        )
 
-    def _text(self, source: int | None, target: int | None) -> Int[np.ndarray, "n"]:
+    def _text(self, pairs: Pairs) -> Int[np.ndarray, "n"]:
         """One pair's source, EOS and a pair's target; alone what comes without the other."""
+        source, target = pairs
         first = [] if source is None else list(self._sides[0][source])
         if target is None:
             return np.array(first, np.int32)
@@ -115,28 +117,28 @@ class CorruptedExamples(Examples):
 class TextExamples(CorruptedExamples):
     """Both sides of sentence pairs, each a text of its own."""
 
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> list[Any]:
-        return [(i, None) for i in pairs.tolist()] + [(None, i) for i in pairs.tolist()]
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        yield from ((pair, None) for pair in pairs.tolist())
+        yield from ((None, pair) for pair in pairs.tolist())
 
 
 @final
 class PairExamples(CorruptedExamples):
     """A source, EOS and its translation: of either's hidden words the other says something."""
 
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> list[Any]:
-        return [(i, i) for i in pairs.tolist()]
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        return ((pair, pair) for pair in pairs.tolist())
 
 
 @final
 class CoupleExamples(CorruptedExamples):
     """A source, EOS and a target, two for each couple: of them one is a pair, as a coin says."""
 
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> list[Any]:
-        return couples.make(*self._sides, pairs, self._seed).tolist()
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        return iter(couples.make(*self._sides, pairs, self._seed).tolist())
 
-    def _fits(self, source: int | None, target: int | None, longest: int) -> bool:
-        couple = (source, target)
-        return sum(max(len(side[pair]) for pair in couple) for side in self._sides) < longest
+    def _fits(self, pairs: Pairs, longest: int) -> bool:
+        return sum(max(len(side[pair]) for pair in pairs) for side in self._sides) < longest
 
     def __len__(self) -> int:
         return 2 * len(self._chosen)
@@ -145,7 +147,7 @@ class CoupleExamples(CorruptedExamples):
         couple, member = divmod(number, 2)
         shown = int(self._drawing(epoch, couple, 2).integers(2))
         pairs = self._chosen[couple]
-        example = self._corrupted(pairs[member], pairs[shown], epoch, number)
+        example = self._corrupted((pairs[member], pairs[shown]), epoch, number)
         answer = objectives.answers(self._vocab_size)[member != shown]
         return example._replace(labels=[answer, *(example.labels or ())[1:]])
 

@@ -25,24 +25,32 @@ RULES = (
 )
 
 
+def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ...]:
+    """Devices along data, fsdp and tensor; a size of -1 is what the others leave.
+
+    Raises:
+      UserError: the sizes' product is not the number of devices.
+    """
+    try:
+        return np.empty(num_devices).reshape(dataclasses.astuple(config)).shape
+    except ValueError as error:
+        raise errors.UserError(
+            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
+            f"not share out {num_devices} devices"
+        ) from error
+
+
 def make_mesh(
     config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-    """Devices, by default all, in axes data, fsdp and tensor; -1 is what the others leave.
+    """Devices, by default all, in axes data, fsdp and tensor.
 
     Raises:
       UserError: the sizes' product is not the number of devices.
     """
     devices = jax.devices() if devices is None else devices
-    try:
-        sizes = np.empty(len(devices)).reshape(dataclasses.astuple(config)).shape
-    except ValueError as error:
-        raise errors.UserError(
-            f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
-            f"not share out {len(devices)} devices"
-        ) from error
     return jax.make_mesh(
-        sizes,
+        mesh_sizes(config, len(devices)),
         ("data", "fsdp", "tensor"),
         axis_types=(jax.sharding.AxisType.Auto,) * 3,
         devices=devices,

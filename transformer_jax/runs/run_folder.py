@@ -27,6 +27,7 @@ from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
 
+_ALL_DEVICES = config_lib.MeshConfig(data=-1, fsdp=1, tensor=1)
 _SCORE = {"score": float, "signature": str}
 _BUCKET = {"tokens": str, "sentences": int, "score": float}
 _WITHOUT_SOURCE: dict[str, Any] = {  # what that of a run on text without sources has
@@ -252,7 +253,7 @@ def load(workdir: str | files.Path) -> translator.Translator:
             f"{workdir} holds a model.architecture={config.model.architecture}, which writes no "
             "sentences: name the folder of one that does"
         )
-    return translator.Translator(model, params, tokenizer, config, _whole_mesh())
+    return translator.Translator(model, params, tokenizer, config, sharding.make_mesh(_ALL_DEVICES))
 
 
 def load_model(workdir: str | files.Path) -> Trained:
@@ -276,12 +277,8 @@ def load_model(workdir: str | files.Path) -> Trained:
     config = read_config(folder)
     tokenizer = read_tokenizer(folder, config)
     model = models.build(config.model, vocabulary.size(config))
-    params = restore_params(config, _whole_mesh(), folder, tokenizer)
+    params = restore_params(config, sharding.make_mesh(_ALL_DEVICES), folder, tokenizer)
     return Trained(model, params, tokenizer, config)
-
-
-def _whole_mesh() -> jax.sharding.Mesh:
-    return sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
 
 
 def restore_params(

@@ -208,19 +208,17 @@ class _Writer:
         auxiliary = self._auxiliary()
         time = "" if short or self._chance(0.5) else self._random.choice(list(grammar.TIMES))
         draw = 0.9 if intransitive else self._random.random()
+        indirect = direct = place = None
         if draw < 0.55:
             verb = self._random.choice(grammar.TRANSITIVE)
-            return clauses.Clause(
-                verb, subject, direct=self._object_of(verb), time=time, auxiliary=auxiliary
-            )
-        if draw < 0.75:
+            direct = self._object_of(verb)
+        elif draw < 0.75:
             verb = self._random.choice(grammar.DITRANSITIVE)
-            thing = self._object_of(verb, "thing")
-            person = self._noun_phrase("person")
-            return clauses.Clause(verb, subject, person, thing, None, time, auxiliary)
-        place = None if short else self._place()
-        verb = self._random.choice(grammar.INTRANSITIVE)
-        return clauses.Clause(verb, subject, place=place, time=time, auxiliary=auxiliary)
+            direct, indirect = self._object_of(verb, "thing"), self._noun_phrase("person")
+        else:
+            place = None if short else self._place()
+            verb = self._random.choice(grammar.INTRANSITIVE)
+        return clauses.Clause(verb, subject, indirect, direct, place, time, auxiliary)
 
     def _place(self) -> tuple[str, grammar.NounPhrase]:
         noun = self._random.choice(grammar.PLACES)

@@ -46,7 +46,7 @@ class Verb:
 
 def _nouns(kind: Kind, table: str) -> list[Noun]:
     forms = (entry.split() for entry in table.split(";"))
-    return [Noun(*f[:5], kind, *f[5:]) for f in forms]
+    return [Noun(f[0], f[1], f[2], f[3], f[4], kind, *f[5:]) for f in forms]
 
 
 def _words(table: str) -> dict[str, str]:
