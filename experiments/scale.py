@@ -8,6 +8,7 @@ it in another: scale.md. A pair joins pairs of your own text, drawn at random, u
 WMT's, so that words and pieces are real ones.
 """
 
+import dataclasses
 import datetime
 import json
 import logging
@@ -138,7 +139,7 @@ def _main() -> None:
         raise errors.UserError("experiments.scale joins pairs of your own: data.corpus=text")
     workdir.mkdir(parents=True, exist_ok=True)
     ends = (config.data.source_language, config.data.target_language)
-    pairs = list(text.load(config.data.train, config.data.dev, "", *ends).train.read())
+    pairs = list(text.load(dataclasses.replace(config.data, test="")).train.read())
     measured = []
     for size in sizes:
         prefix = workdir / f"corpus-{size}"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from configs import toy as toy_config
+from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.data import corpus as corpus_lib
@@ -52,14 +53,14 @@ def write_corpus(folder, sides, packed=False):
             if packed:
                 path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(content))
                 path.unlink()
-    return f"{folder}/train", f"{folder}/dev", "", "en", "de"
+    return tiny.data(train=f"{folder}/train", dev=f"{folder}/dev")
 
 
 def load_or_refuse(sides, packed=False) -> corpus_lib.Pairs | str:
     """The development set that two files hold, or the error that refuses them."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return text.load(*write_corpus(folder, sides, packed)).dev
+            return text.load(write_corpus(folder, sides, packed)).dev
         except errors.UserError as error:
             return one_line(error)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import transformer_jax
-from tests import refusals
+from tests import refusals, tiny
 from transformer_jax import models
 from transformer_jax.data import batching, checks, text
 from transformer_jax.data.toy import generator
@@ -68,7 +68,8 @@ def test_stopped_and_started_again_ends_the_same(server, workdir, arguments, tmp
 
 
 def load(corpus):
-    return text.load(str(corpus / "train"), str(corpus / "dev"), "", "", "de")
+    prefixes = {name: str(corpus / name) for name in ("train", "dev")}
+    return text.load(tiny.data(**prefixes, source_language=""))
 
 
 def test_a_prefix_without_a_source_language_is_one_file(corpus):

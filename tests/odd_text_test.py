@@ -3,7 +3,7 @@
 import pytest
 
 import transformer_jax
-from tests import refusals
+from tests import refusals, tiny
 from transformer_jax import errors
 from transformer_jax.data import text
 from transformer_jax.data.toy import generator
@@ -162,5 +162,5 @@ def test_one_line_is_a_corpus(tmp_path):
     for name in ("train", "dev"):
         for end in ("en", "de"):
             (tmp_path / f"{name}.{end}").write_bytes(b"one line without its end")
-    loaded = text.load(f"{tmp_path}/train", f"{tmp_path}/dev", "", "en", "de")
+    loaded = text.load(tiny.data(train=f"{tmp_path}/train", dev=f"{tmp_path}/dev"))
     assert list(loaded.train.read()) == [("one line without its end",) * 2]

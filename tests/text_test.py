@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from tests import tiny
 from transformer_jax import errors
 from transformer_jax.data import dataset, text
 
@@ -24,7 +25,8 @@ def corpus(tmp_path):
 
 def load(folder, train="train", dev="dev", test=""):
     prefixes = ",".join(str(folder / name) for name in train.split(","))
-    return text.load(prefixes, str(folder / dev), test and str(folder / test), "en", "de")
+    paths = {"dev": str(folder / dev), "test": test and str(folder / test)}
+    return text.load(tiny.data(train=prefixes, **paths))
 
 
 def test_several_corpora_plain_and_compressed(corpus):
@@ -82,7 +84,7 @@ def test_a_broken_archive_is_named(corpus):
 
 def test_no_prefix_says_which_flag_to_give():
     with pytest.raises(errors.UserError, match=r"data\.train is empty.*--config\.data\.train="):
-        text.load("", "", "", "en", "de")
+        text.load(tiny.data(train=""))
 
 
 def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_path, cache_dir):

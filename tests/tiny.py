@@ -1,8 +1,11 @@
 """A configuration small enough to run whole in a test, as overrides of configs/toy.py."""
 
+import dataclasses
 import subprocess
 
+from configs import toy
 from tests import warm_commands
+from transformer_jax import config as config_lib
 
 OVERRIDES = {
     "model.num_layers": 2,
@@ -26,6 +29,11 @@ OVERRIDES = {
     "checkpoint.every": 4,
     "log.every": 2,
 }
+
+
+def data(**fields: object) -> config_lib.DataConfig:
+    """The data of configs/toy.py, with some fields changed."""
+    return dataclasses.replace(config_lib.from_mapping(toy.get_config().to_dict()).data, **fields)
 
 
 def sweep(

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from configs import toy as toy_config
+from tests import tiny
 from transformer_jax.data.toy import clauses, generator, grammar
 
 
@@ -39,15 +40,17 @@ def test_the_docstring_shows_ten_pairs(sets):
     assert set(shown) <= {(pair.english, pair.german) for pair in sets[0]}
 
 
+def load(seed, **fields):
+    return generator.load(tiny.data(toy_pairs=50, toy_held_out_pairs=5, toy_seed=seed, **fields))
+
+
 def test_the_seed_determines_the_corpus():
-    assert generator.load(50, 5, 7, "en", "de") == generator.load(50, 5, 7, "en", "de")
-    assert (
-        generator.load(50, 5, 7, "en", "de").digest != generator.load(50, 5, 8, "en", "de").digest
-    )
+    assert load(7) == load(7)
+    assert load(7).digest != load(8).digest
 
 
 def test_directions_mirror_each_other():
-    forth, back = generator.load(50, 5, 0, "en", "de"), generator.load(50, 5, 0, "de", "en")
+    forth, back = load(0), load(0, source_language="de", target_language="en")
     assert list(forth.train.read()) == [(b, a) for a, b in back.train.read()]
 
 

@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from tests import parseval_test
+from tests import parseval_test, tiny
 from transformer_jax import errors
 from transformer_jax.data import treebank, trees
 from transformer_jax.data.toy import generator
@@ -232,6 +232,10 @@ def test_files_patterns_and_slices_are_read_in_order(tmp_path):
     assert sentences("X/a2.mrg[:1]") == "3a 3b 3c"
 
 
+def load(train, dev, test="", terminals="xx"):
+    return treebank.load(tiny.data(train=train, dev=dev, test=test, tree_terminals=terminals))
+
+
 @pytest.mark.parametrize(
     ("train", "message"),
     [
@@ -256,13 +260,13 @@ def test_files_without_trees_are_named(tmp_path, train, message):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(errors.UserError, match=message):
-        treebank.load(train.replace("X", str(tmp_path)), f"{tmp_path}/good", "", "", "xx")
+        load(train.replace("X", str(tmp_path)), f"{tmp_path}/good")
 
 
 def test_a_corpus_pairs_sentences_with_their_trees(tmp_path):
     (tmp_path / "one").write_text("(S (NP (DT The) (NN dog)) (. .)) (NP (NN dogs))")
     (tmp_path / "other").write_text("(S (NP (DT The) (NN dog)) (, .)) (NP (NN dogs))")
-    one = treebank.load(f"{tmp_path}/one", f"{tmp_path}/one[1:]", "", "", "xx")
+    one = load(f"{tmp_path}/one", f"{tmp_path}/one[1:]")
     assert list(one.train.read()) == [
         ("The dog .", "(S (NP XX XX )NP XX )S"),
         ("dogs", "(NP XX )NP"),
@@ -270,14 +274,14 @@ def test_a_corpus_pairs_sentences_with_their_trees(tmp_path):
     assert one.dev.trees == ["(NP (NN dogs))"]
     assert len(one.test) == 0
     assert one.symbols == ["(NP", "(S", ")NP", ")S", "XX"]
-    other = treebank.load(f"{tmp_path}/other", f"{tmp_path}/one[1:]", "", "", "xx")
+    other = load(f"{tmp_path}/other", f"{tmp_path}/one[1:]")
     assert other.train_digest != one.train_digest  # the tags say what F1 leaves out
     by_one, by_other = (
-        treebank.load(f"{tmp_path}/one", f"{tmp_path}/one", f"{tmp_path}/{name}", "", "xx")
+        load(f"{tmp_path}/one", f"{tmp_path}/one", f"{tmp_path}/{name}")
         for name in ("one", "other")
     )
     assert [*by_one.test.read()] == [*by_other.test.read()]
     assert by_one.test_digest != by_other.test_digest
-    tags = treebank.load(f"{tmp_path}/one", f"{tmp_path}/one[1:]", "", "", "pos")
+    tags = load(f"{tmp_path}/one", f"{tmp_path}/one[1:]", terminals="pos")
     assert tags.train_digest != one.train_digest
     assert tags.train.read(1).__next__() == ("dogs", "(NP NN )NP")

@@ -1,6 +1,7 @@
 """What models of whole texts are scored by, against loops; runs of them, and what they start."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -146,12 +147,16 @@ def test_a_development_set_that_answers_nothing_is_named(small):
         training_run.check(config, one_device(config), few)
 
 
+def other(*arguments):
+    return functools.partial(starting_weights.read, *arguments)
+
+
 def test_a_folder_of_no_finished_run_is_named(small, tmp_path):
     config, data = small(**{"train.objective": "bert", "train.start_from": "../one/seed{seed}"})
     mesh = one_device(config)
     state = step_lib.init_state(models.build(config.model, vocabulary.size(config)), config, mesh)
     with pytest.raises(errors.UserError, match=r"one/seed0 holds no finished run; train it first"):
-        starting_weights.start(state, config, mesh, tmp_path, data.tokenizer)
+        starting_weights.start(state, config, other(config, mesh, tmp_path, data.tokenizer))
 
 
 @pytest.mark.slow
@@ -180,9 +185,8 @@ def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
     mesh = one_device(config)
     model = models.build(config.model, vocabulary.size(config))
     state = step_lib.init_state(model, config, mesh)
-    found = starting_weights.start(
-        state, config, mesh, tmp_path / "translator", trained.tokenizer
-    ).params["params"]
+    run = other(config, mesh, tmp_path / "translator", trained.tokenizer)
+    found = starting_weights.start(state, config, run).params["params"]
     for name in ("encoder_0", "encoder_1"):
         jax.tree.map(np.testing.assert_array_equal, found[name], trained.params["params"][name])
     (maps,) = attention_weights.of_text(

@@ -177,7 +177,8 @@ def test_the_other_direction_is_another_corpus(prepared, tmp_path):
 @pytest.mark.slow
 def test_entities_of_sgml_are_undone(prepared, monkeypatch):
     folder, _ = prepared
-    corpus = wmt.load("wmt_t2t_translate/de-en", str(folder / "tfds"), "en", "de", folder / "cache")
+    config = tiny.data(tfds_name="wmt_t2t_translate/de-en", tfds_dir=str(folder / "tfds"))
+    corpus = wmt.load(config, folder / "cache")
     assert all(sentence.endswith(" & so") for sentence in corpus.test.source + corpus.test.target)
     pairs = list(corpus.train.read())
     assert len(pairs) == len(corpus.train) == PAIRS

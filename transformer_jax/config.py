@@ -17,6 +17,7 @@ from transformer_jax import errors, fields
 
 # The vocabularies that no corpus makes, and their ids: data.vocab_size is theirs, whatever it was.
 FIXED_VOCABULARIES = {"bytes": 4 + 256}
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ class ModelConfig:
     global_every: fields.Positive
     recurrent_attention: str
     kernel_size: fields.Positive
-    compute_dtype: Annotated[str, fields.OneOf(("float32", "bfloat16"))]
+    compute_dtype: str
     attention_kernel: str
     rematerialise: bool
     share_stacks: Annotated[bool, fields.Added(before=False)]
@@ -254,22 +255,19 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     content["digests"] = {name: d for name, d in digests.items() if scored.get(name, True)}
     if config.evaluation.average_checkpoints > 1:
         content["averaged_every"] = config.checkpoint.every
-    text = json.dumps(_normalise(content), sort_keys=True, separators=(",", ":"))
+    content = json.loads(json.dumps(content), parse_float=_shortest)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _normalise(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _normalise(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_normalise(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+def _shortest(number: str) -> int | float:
+    """A number of JSON, whole if it can be."""
+    return int(value) if (value := float(number)).is_integer() else value
 
 
 def _check_together(config: Config) -> None:
     """Raises UserError where fields, each in its range, do not suit one another."""
+    fields.require_known("model.compute_dtype", config.model.compute_dtype, DTYPES)
     rest = [f"mesh.{name}" for name, size in dataclasses.asdict(config.mesh).items() if size == -1]
     if rest[1:]:
         raise errors.UserError(

@@ -44,18 +44,6 @@ class Range:
 
 @final
 @dataclasses.dataclass(frozen=True)
-class OneOf:
-    """The names that a field allows, where no table of kinds says it (`lookup`)."""
-
-    names: tuple[str, ...]
-
-    def require(self, name: str, value: str) -> None:
-        """Raises UserError unless a field's value is one of the names."""
-        require_known(name, value, self.names)
-
-
-@final
-@dataclasses.dataclass(frozen=True)
 class Added:
     """That a field came later, and what every run did before it was there.
 

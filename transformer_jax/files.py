@@ -153,30 +153,24 @@ def _refuse(constant: str) -> NoReturn:
 
 def _require(value: Any, shape: Any, name: str) -> None:
     """Raises ValueError unless a JSON value is of a shape."""
+    kind = shape if isinstance(shape, type) else type(shape)
+    accepted = (int, float) if kind is float else kind
+    if kind is not object and (
+        not isinstance(value, accepted)
+        or isinstance(value, bool) != (kind is bool)
+        or value in (math.inf, -math.inf)  # as 1e999 is read
+    ):
+        written = json.dumps(value)
+        raise ValueError(f"{name} is {written[:40]}, which is no {_KINDS[kind]}")
     if isinstance(shape, list):
-        _require_kind(value, list, name)
         for index, item in enumerate(value):
             _require(item, shape[0], f"{name}[{index}]")
-    elif isinstance(shape, Mapping):
-        _require_kind(value, dict, name)
+    elif isinstance(shape, dict):
         for key, inner in shape.items():
             if key is not str and key not in value:
                 raise ValueError(f"{name} has no {key}")
             for field in value if key is str else [key]:
                 _require(value[field], inner, f"{name}.{field}")
-    else:
-        _require_kind(value, shape, name)
-
-
-def _require_kind(value: Any, kind: type, name: str) -> None:
-    accepted = (int, float) if kind is float else kind
-    if kind is not object and (
-        not isinstance(value, accepted)
-        or isinstance(value, bool) != (kind is bool)
-        or (isinstance(value, float) and not math.isfinite(value))
-    ):
-        written = json.dumps(value)
-        raise ValueError(f"{name} is {written[:40]}, which is no {_KINDS[kind]}")
 
 
 _KINDS = {

@@ -45,13 +45,12 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
       UserError: the file cannot be read, or a value is not allowed.
     """
     values, flag = holder.value, holder.name
+    name = config_flags.get_config_filename(flags.FLAGS[flag])
     try:  # in place of a file that is missing stands an object that raises its error
         is_config = hasattr(values, "to_dict")
     except OSError as error:
-        name = config_flags.get_config_filename(flags.FLAGS[flag])
         raise errors.UserError(f"--{flag}={name} is not a config file: {error}") from error
     if not is_config:
-        name = config_flags.get_config_filename(flags.FLAGS[flag])
         raise errors.UserError(
             f"--{flag}={name}: get_config() should return a ConfigDict, but returns a "
             f"{type(values).__name__}"

@@ -8,7 +8,6 @@ from typing import final
 
 import grain
 import numpy as np
-from jaxtyping import Int
 
 from transformer_jax import sequences
 from transformer_jax.data import examples as examples_lib
@@ -31,34 +30,25 @@ def fill(
     Raises:
       ValueError: the pairs of a row do not fit into it.
     """
-    source, source_segments, source_positions = _empty(len(rows), source_length)
-    target, target_segments, target_positions = _empty(len(rows), target_length)
-    labels = np.zeros_like(target)
-    for row, pairs in enumerate(rows):
-        source_start = target_start = 0
-        for segment, pair in enumerate(pairs, start=1):
-            source_tokens, target_tokens = pair[0], pair[1]
-            said = pair[2] if len(pair) == 3 else None
-            span = (row, slice(source_start, source_start + len(source_tokens) + 1))
-            source[span] = [*source_tokens, tokenizer_lib.EOS]
-            source_segments[span] = segment
-            source_positions[span] = np.arange(len(source_tokens) + 1)
-            source_start = span[1].stop
-            span = (row, slice(target_start, target_start + len(target_tokens) + 1))
-            target[span] = [tokenizer_lib.BOS, *target_tokens]
-            labels[span] = [*target_tokens, tokenizer_lib.EOS] if said is None else said
-            target_segments[span] = segment
-            target_positions[span] = np.arange(len(target_tokens) + 1)
-            target_start = span[1].stop
-    return sequences.Batch(
-        sequences.Sequences(source, source_segments, source_positions),
-        sequences.Sequences(target, target_segments, target_positions),
-        labels,
+    source, target = (
+        sequences.Sequences(*np.zeros((3, len(rows), length), np.int32))
+        for length in (source_length, target_length)
     )
-
-
-def _empty(rows: int, length: int) -> list[Int[np.ndarray, "B T"]]:
-    return [np.zeros((rows, length), np.int32) for _ in range(3)]
+    labels = np.zeros_like(target.tokens)
+    for row, pairs in enumerate(rows):
+        ends = [0, 0]
+        for segment, (read, said, *asked) in enumerate(pairs, start=1):
+            written = ([*read, tokenizer_lib.EOS], [tokenizer_lib.BOS, *said])
+            for side, (part, tokens) in enumerate(zip((source, target), written, strict=True)):
+                span = (row, slice(ends[side], ends[side] + len(tokens)))
+                part.tokens[span] = tokens
+                part.segments[span] = segment
+                part.positions[span] = np.arange(len(tokens))
+                ends[side] += len(tokens)
+                if part is target:
+                    own = asked[0] if asked else None
+                    labels[span] = [*said, tokenizer_lib.EOS] if own is None else own
+    return sequences.Batch(source, target, labels)
 
 
 @final

@@ -88,7 +88,8 @@ def misdirected(corpus: corpus_lib.Corpus, source_language: str, target_language
     import py3langid  # its model takes a moment to read, and is needed once for a corpus
 
     py3langid.classify("")  # reads it
-    for language in filter(None, (source_language, target_language)):
+    languages = (source_language, target_language)
+    for language in filter(None, languages):
         if language not in py3langid.langid.IDENTIFIER.labels:
             _log.warning("languages are not checked: %s is none that py3langid knows", language)
             return []
@@ -103,11 +104,8 @@ def misdirected(corpus: corpus_lib.Corpus, source_language: str, target_language
         first = 1
         while block := list(itertools.islice(pairs, BLOCK)):
             last = first + (len(block) - 1) * step
-            for side, kind, language in (
-                (0, "source", source_language),
-                (1, "target", target_language),
-            ):
-                text = "\n".join(pair[side] for pair in block)
+            sides = map("\n".join, zip(*block, strict=True))
+            for kind, language, text in zip(("source", "target"), languages, sides, strict=True):
                 guess = py3langid.classify(text)[0]
                 if len(text) >= FEWEST_CHARACTERS and guess != language:
                     lines.append(

@@ -71,65 +71,18 @@ class Dataset:
     provenance: Mapping[str, Any]  # where the corpus comes from, and which pairs were dropped
 
 
-def _load_toy(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
-    languages = (config.source_language, config.target_language)
-    if sorted(languages) != ["de", "en"]:
-        raise errors.UserError(
-            f"the toy corpus is in en and de, not in {languages[0]} and {languages[1]}"
-        )
-    _require_toy_pairs(config)
-    return generator.load(config.toy_pairs, config.toy_held_out_pairs, config.toy_seed, *languages)
-
-
-def _require_toy_pairs(config: config_lib.DataConfig) -> None:
-    for field in ("toy_pairs", "toy_held_out_pairs"):
-        if not getattr(config, field):
-            raise errors.UserError(f"data.corpus={config.corpus} needs data.{field} of at least 1")
-
-
-def _load_text(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
-    return text.load(
-        config.train, config.dev, config.test, config.source_language, config.target_language
-    )
-
-
 def _load_tfds(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
-    for field in ("train", "dev", "test"):
-        if getattr(config, field):
-            raise errors.UserError(
-                f"data.{field} is given, but data.corpus=tfds reads no files of yours: add "
-                "--config.data.corpus=text"
-            )
     from transformer_jax.data import wmt  # importing TFDS takes a second: not for everyone
 
-    return wmt.load(
-        config.tfds_name, config.tfds_dir, config.source_language, config.target_language, cache_dir
-    )
-
-
-def _load_trees(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
-    return treebank.load(
-        config.train, config.dev, config.test, config.parsed, config.tree_terminals
-    )
-
-
-def _load_toy_parsing(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
-    _require_toy_pairs(config)
-    return parsing.load(
-        config.toy_pairs,
-        config.toy_held_out_pairs,
-        config.toy_seed,
-        config.parsed,
-        config.tree_terminals,
-    )
+    return wmt.load(config, cache_dir)
 
 
 CORPORA: dict[str, Callable[[config_lib.DataConfig, pathlib.Path], corpus_lib.Corpus]] = {
-    "toy": _load_toy,
-    "text": _load_text,
+    "toy": lambda config, _: generator.load(config),
+    "text": lambda config, _: text.load(config),
     "tfds": _load_tfds,
-    "trees": _load_trees,
-    "toy_parsing": _load_toy_parsing,
+    "trees": lambda config, _: treebank.load(config),
+    "toy_parsing": lambda config, _: parsing.load(config),
 }
 
 
@@ -276,12 +229,12 @@ def _usable(
     # A row also holds each sentence's EOS, and each source's tag.
     too_long = source.lengths + tag_tokens >= config.source_length
     too_long |= target.lengths >= config.target_length
-    too_long &= ~empty
-    left_out = (source.lengths > (most or np.inf)) | (target.lengths > (most or np.inf))
-    left_out &= ~(empty | too_long)
-    reasons = {"empty": empty, "too_long": too_long, "left_out": left_out}
-    dropped = {name: int(pairs.sum()) for name, pairs in reasons.items()}
-    usable = np.flatnonzero(~(empty | too_long | left_out)).astype(np.int32)
+    left_out = np.maximum(source.lengths, target.lengths) > (most or np.inf)
+    kept, dropped = np.ones(len(source), bool), {}
+    for reason, pairs in (("empty", empty), ("too_long", too_long), ("left_out", left_out)):
+        dropped[reason] = int((kept & pairs).sum())
+        kept &= ~pairs
+    usable = np.flatnonzero(kept).astype(np.int32)
     _log.info(
         "%s training pairs; dropped: %s empty, %s longer than data.source_length=%d or "
         "data.target_length=%d",

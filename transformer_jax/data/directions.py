@@ -8,22 +8,12 @@ en-fr and for fr-en. A prefix that names no languages is of the main direction's
 
 import dataclasses
 import re
-from typing import final
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors
+from transformer_jax.data import corpus
 
 _PAIR = "([^:/-]+)-([^:/-]+)"  # of languages, as in en-de
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class _Prefix:
-    """A path prefix, without the languages that it names, and these."""
-
-    path: str
-    languages: frozenset[str]
-    written: str
 
 
 def name(config: config_lib.DataConfig) -> str:
@@ -41,20 +31,32 @@ def of(config: config_lib.DataConfig) -> list[config_lib.DataConfig]:
     if not config.directions:
         return [config]
     pairs = _listed(config)
-    sets = {
-        field: [_prefix(part, config) for part in getattr(config, field).split(",") if part.strip()]
-        for field in ("train", "dev", "test")
-    }
-    known = {frozenset(pair) for pair in pairs}
-    for field, prefixes in sets.items():
-        for prefix in prefixes:
-            if prefix.languages not in known:
+    of_main = (config.source_language, config.target_language)
+    known = {frozenset(pair): dict.fromkeys(corpus.SETS, "") for pair in pairs}
+    for field in corpus.SETS:
+        for part in filter(None, map(str.strip, getattr(config, field).split(","))):
+            named = re.fullmatch(f"(.+):{_PAIR}", part)
+            path, *languages = named.groups() if named else (part, *of_main)
+            if frozenset(languages) not in known:
                 raise errors.UserError(
-                    f"data.{field}: {prefix.written} is of languages between which "
+                    f"data.{field}: {part} is of languages between which "
                     f"data.directions={config.directions} has no direction: add it, or leave out "
                     "the prefix"
                 )
-    return [_of_pair(config, pair, sets) for pair in pairs]
+            paths = known[frozenset(languages)]
+            paths[field] = f"{paths[field]},{path}".lstrip(",")
+    found = []
+    for source, target in pairs:
+        paths = known[frozenset((source, target))]
+        for field in ("train", "dev"):
+            if not paths[field] and any(others[field] for others in known.values()):
+                raise errors.UserError(
+                    f"data.{field} has no path prefix for the direction {source}-{target}: add "
+                    f"PATH:{source}-{target}, which reads PATH.{source} and PATH.{target}"
+                )
+        languages = {"source_language": source, "target_language": target}
+        found.append(dataclasses.replace(config, directions="", **languages, **paths))
+    return found
 
 
 def tags(config: config_lib.DataConfig) -> dict[str, int]:
@@ -87,30 +89,3 @@ def _listed(config: config_lib.DataConfig) -> list[tuple[str, str]]:
             "data.source_language and data.target_language say"
         )
     return sorted(found, key=lambda pair: pair != main)
-
-
-def _prefix(written: str, config: config_lib.DataConfig) -> _Prefix:
-    named = re.fullmatch(f"(.+):{_PAIR}", written.strip())
-    if not named:
-        main = frozenset((config.source_language, config.target_language))
-        return _Prefix(written.strip(), main, written.strip())
-    return _Prefix(named[1], frozenset(named.groups()[1:]), written.strip())
-
-
-def _of_pair(
-    config: config_lib.DataConfig, pair: tuple[str, str], sets: dict[str, list[_Prefix]]
-) -> config_lib.DataConfig:
-    source, target = pair
-    paths = {
-        field: ",".join(prefix.path for prefix in prefixes if prefix.languages == {*pair})
-        for field, prefixes in sets.items()
-    }
-    for field in ("train", "dev"):
-        if sets[field] and not paths[field]:
-            raise errors.UserError(
-                f"data.{field} has no path prefix for the direction {source}-{target}: add "
-                f"PATH:{source}-{target}, which reads PATH.{source} and PATH.{target}"
-            )
-    return dataclasses.replace(
-        config, directions="", source_language=source, target_language=target, **paths
-    )

@@ -4,6 +4,7 @@ The texts of an objective are both sides of the training pairs, and nothing else
 """
 
 import abc
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +16,9 @@ from transformer_jax.data import corruption, couples, objectives
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 
+Numbers = Int[np.ndarray, "examples"]
+Pairs = Sequence[Any]  # two numbers of pairs, of which one may be None: it gives nothing
+
 
 class Examples(abc.ABC):
     """Numbered examples, of which an epoch may make others than the last."""
@@ -24,14 +28,15 @@ class Examples(abc.ABC):
         """How many there are in an epoch."""
 
     @abc.abstractmethod
-    def lengths(
-        self, epoch: int, numbers: Int[np.ndarray, "examples"]
-    ) -> tuple[Int[np.ndarray, "examples"], Int[np.ndarray, "examples"]]:
-        """Positions that some take, of a source row and of a target row."""
-
-    @abc.abstractmethod
     def get(self, epoch: int, number: int) -> objectives.Example:
         """One of them."""
+
+    def lengths(self, epoch: int, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """Positions that some take, of a source row and of a target row."""
+        found = [self.get(epoch, number) for number in numbers.tolist()]
+        both = [(len(example.source) + 1, len(example.target) + 1) for example in found]
+        source, target = np.array(both, np.int32).reshape(-1, 2).T
+        return source, target
 
 
 @final
@@ -45,15 +50,13 @@ class TranslationExamples(Examples):
     def __len__(self) -> int:
         return len(self._usable)
 
-    def lengths(
-        self, epoch: int, numbers: Int[np.ndarray, "examples"]
-    ) -> tuple[Int[np.ndarray, "examples"], Int[np.ndarray, "examples"]]:
-        pairs = self._usable[numbers]
-        return self._source.lengths[pairs] + 1, self._target.lengths[pairs] + 1
-
     def get(self, epoch: int, number: int) -> objectives.Example:
         pair = int(self._usable[number])
         return objectives.Example(self._source[pair], self._target[pair])
+
+    def lengths(self, epoch: int, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        pairs = self._usable[numbers]
+        return self._source.lengths[pairs] + 1, self._target.lengths[pairs] + 1
 
 
 class CorruptedExamples(Examples):
@@ -71,22 +74,23 @@ class CorruptedExamples(Examples):
         """Takes, of pairs of such numbers, the texts of `SHORTEST` tokens to the longest."""
         self._sides = sides
         self._objective, self._seed, self._vocab_size = objective, seed, vocab_size
-        self._chosen = self._choose(numbers, longest)
+        self._chosen = [each for each in self._candidates(numbers) if self._fits(each, longest)]
 
     @abc.abstractmethod
-    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
-        """What says which texts there are."""
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        """What says which texts there are: of which pairs one has the source and the target."""
+
+    def _fits(self, pairs: Pairs, longest: int) -> bool:
+        both = zip(self._sides, pairs, strict=True)
+        lengths = [len(side[pair]) for side, pair in both if pair is not None]
+        # Between two, as `_text` joins them, stands an EOS.
+        return corruption.SHORTEST <= sum(lengths) + (lengths[0] > 0) * len(lengths[1:]) <= longest
 
     def __len__(self) -> int:
         return len(self._chosen)
 
-    def lengths(
-        self, epoch: int, numbers: Int[np.ndarray, "examples"]
-    ) -> tuple[Int[np.ndarray, "examples"], Int[np.ndarray, "examples"]]:
-        found = [self.get(epoch, number) for number in numbers.tolist()]
-        source = [len(example.source) + 1 for example in found]
-        target = [len(example.target) + 1 for example in found]
-        return np.array(source, np.int32), np.array(target, np.int32)
+    def get(self, epoch: int, number: int) -> objectives.Example:
+        return self._corrupted(self._chosen[number], epoch, number)
 
     def _drawing(self, epoch: int, *numbers: int) -> np.random.Generator:
         """A stream of its own for some numbers, in each epoch that has examples of its own."""
@@ -94,12 +98,18 @@ class CorruptedExamples(Examples):
         # Packing's streams have two or three numbers: none is this.
         return np.random.default_rng((self._seed, epoch, *numbers, 1))
 
-    def _corrupted(self, text: corruption.Text, epoch: int, number: int) -> objectives.Example:
-        return self._objective.make(text, self._drawing(epoch, number), self._vocab_size)
+    def _corrupted(self, pairs: Pairs, epoch: int, number: int) -> objectives.Example:
+        return self._objective.make(
+            self._text(pairs), self._drawing(epoch, number), self._vocab_size
+        )
 
-    def _joined(self, source: int, target: int) -> Int[np.ndarray, "n"]:
-        """One pair's source, EOS and a pair's target, which alone is the text without a source."""
-        first, second = list(self._sides[0][source]), list(self._sides[1][target])
+    def _text(self, pairs: Pairs) -> Int[np.ndarray, "n"]:
+        """One pair's source, EOS and a pair's target; alone what comes without the other."""
+        source, target = pairs
+        first = [] if source is None else list(self._sides[0][source])
+        if target is None:
+            return np.array(first, np.int32)
+        second = list(self._sides[1][target])
         return np.array([*first, tokenizer_lib.EOS, *second] if first else second, np.int32)
 
 
@@ -107,45 +117,28 @@ class CorruptedExamples(Examples):
 class TextExamples(CorruptedExamples):
     """Both sides of sentence pairs, each a text of its own."""
 
-    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
-        return [
-            (side, pair)
-            for side, lists in enumerate(self._sides)
-            for pair in numbers.tolist()
-            if corruption.SHORTEST <= len(lists[pair]) <= longest
-        ]
-
-    def get(self, epoch: int, number: int) -> objectives.Example:
-        side, pair = self._chosen[number]
-        return self._corrupted(np.asarray(self._sides[side][pair], np.int32), epoch, number)
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        yield from ((pair, None) for pair in pairs.tolist())
+        yield from ((None, pair) for pair in pairs.tolist())
 
 
 @final
 class PairExamples(CorruptedExamples):
     """A source, EOS and its translation: of either's hidden words the other says something."""
 
-    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
-        return [
-            pair
-            for pair in numbers.tolist()
-            if corruption.SHORTEST <= len(self._joined(pair, pair)) <= longest
-        ]
-
-    def get(self, epoch: int, number: int) -> objectives.Example:
-        pair = self._chosen[number]
-        return self._corrupted(self._joined(pair, pair), epoch, number)
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        return ((pair, pair) for pair in pairs.tolist())
 
 
 @final
 class CoupleExamples(CorruptedExamples):
     """A source, EOS and a target, two for each couple: of them one is a pair, as a coin says."""
 
-    def _choose(self, numbers: Int[np.ndarray, "pairs"], longest: int) -> list[Any]:
-        return [
-            couple
-            for couple in couples.make(*self._sides, numbers, self._seed).tolist()
-            if sum(max(len(side[pair]) for pair in couple) for side in self._sides) < longest
-        ]
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+        return iter(couples.make(*self._sides, pairs, self._seed).tolist())
+
+    def _fits(self, pairs: Pairs, longest: int) -> bool:
+        return sum(max(len(side[pair]) for pair in pairs) for side in self._sides) < longest
 
     def __len__(self) -> int:
         return 2 * len(self._chosen)
@@ -154,7 +147,7 @@ class CoupleExamples(CorruptedExamples):
         couple, member = divmod(number, 2)
         shown = int(self._drawing(epoch, couple, 2).integers(2))
         pairs = self._chosen[couple]
-        example = self._corrupted(self._joined(pairs[member], pairs[shown]), epoch, number)
+        example = self._corrupted((pairs[member], pairs[shown]), epoch, number)
         answer = objectives.answers(self._vocab_size)[member != shown]
         return example._replace(labels=[answer, *(example.labels or ())[1:]])
 

@@ -6,7 +6,7 @@ an objective, write its function and its line in KINDS.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 from jaxtyping import Integer
@@ -58,11 +58,6 @@ class Objective:
     words: str = "bert_words"
     reads: Literal["sentence", "pair", "couple"] = "sentence"
 
-    @property
-    def of_two(self) -> bool:
-        """Whether a text is of two sentences."""
-        return self.reads != "sentence"
-
 
 def _span_corruption(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
     """T5's: each span becomes a sentinel, and is said after it (Raffel et al. 2020, figure 2)."""
@@ -89,27 +84,12 @@ def _mass(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> E
     return Example(np.where(chosen, vocab_size, text), text[chosen])
 
 
-def _deshuffling(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
-    """The text from its tokens in any order (Liu et al. 2019; Raffel et al. 2020, table 3)."""
-    return Example(rng.permutation(text), text)
-
-
 def _masked_words(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
     """BERT's: of the tokens chosen, 80% are hidden and 10% replaced (Devlin et al. 2019, 3.1)."""
     chosen = corruption.random_words(len(text), rng)
     chosen &= text != tokenizer_lib.EOS  # between two sentences
     hidden = corruption.masked(text, chosen, (0.8, 0.1), vocab_size, vocab_size, rng)
     return Example((), hidden, [tokenizer_lib.PAD, *np.where(chosen, text, tokenizer_lib.PAD)])
-
-
-def _every_word(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
-    """ELMo's: each word, of which a model sees those on one side (Peters et al. 2018)."""
-    return Example((), text, [tokenizer_lib.PAD, *text])
-
-
-def _unchanged(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
-    """The text, of which no token is asked for."""
-    return Example((), text, [tokenizer_lib.PAD] * (len(text) + 1))
 
 
 def answers(vocab_size: int) -> tuple[int, int]:
@@ -120,6 +100,8 @@ def answers(vocab_size: int) -> tuple[int, int]:
     return vocab_size + 1, vocab_size + 2
 
 
+# As many extra ids each: one's weights can start another's run.
+_OF_WHOLE_TEXTS: dict[str, Any] = {"extra_ids": lambda longest: 3, "in_place": True}
 KINDS: dict[str, Objective] = {
     "span_corruption": Objective(
         _span_corruption, lambda longest: corruption.number_of_spans(longest) + 1
@@ -127,18 +109,25 @@ KINDS: dict[str, Objective] = {
     "prefix": Objective(_prefix),
     "bert_style": Objective(_bert_style, lambda longest: 1),
     "mass": Objective(_mass, lambda longest: 1),
-    "deshuffling": Objective(_deshuffling),
+    # The text from its tokens in any order (Liu et al. 2019; Raffel et al. 2020, table 3).
+    "deshuffling": Objective(lambda text, rng, _: Example(rng.permutation(text), text)),
     # RoBERTa's, whose masks are drawn anew each epoch; BERT's words alone, and with its question;
-    # and the question alone. As many extra ids each: one's weights can start another's run.
-    "roberta": Objective(_masked_words, lambda longest: 3, in_place=True, reads="pair"),
-    "bert_words": Objective(
-        _masked_words, lambda longest: 3, in_place=True, drawings=BERT_DRAWINGS, reads="pair"
+    # ELMo's, each word, of which a model sees those on one side (Peters et al. 2018); and the
+    # question alone.
+    "roberta": Objective(_masked_words, **_OF_WHOLE_TEXTS, reads="pair"),
+    "bert_words": Objective(_masked_words, **_OF_WHOLE_TEXTS, drawings=BERT_DRAWINGS, reads="pair"),
+    "bert": Objective(_masked_words, **_OF_WHOLE_TEXTS, drawings=BERT_DRAWINGS, reads="couple"),
+    "elmo": Objective(
+        lambda text, *_: Example((), text, [tokenizer_lib.PAD, *text]),
+        **_OF_WHOLE_TEXTS,
+        words="elmo",
     ),
-    "bert": Objective(
-        _masked_words, lambda longest: 3, in_place=True, drawings=BERT_DRAWINGS, reads="couple"
+    "matching": Objective(
+        lambda text, *_: Example((), text, [tokenizer_lib.PAD] * (len(text) + 1)),
+        **_OF_WHOLE_TEXTS,
+        words="",
+        reads="couple",
     ),
-    "elmo": Objective(_every_word, lambda longest: 3, in_place=True, words="elmo"),
-    "matching": Objective(_unchanged, lambda longest: 3, in_place=True, words="", reads="couple"),
 }
 
 

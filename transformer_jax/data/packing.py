@@ -8,6 +8,7 @@ them all again, which takes minutes for millions of pairs; a checkpoint therefor
 """
 
 import bisect
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import final
@@ -80,8 +81,9 @@ class Plan:
         self._seed = seed
         self._windows_per_epoch = -(-pairs // window)
         self._starts = [0]  # first row of window 0, 1, … as far as known
-        self._cache: dict[int, list[list[int]]] = {}
-        self._shuffle, self._shuffled = np.array([], np.int32), -1  # of the epoch read last
+        # Batches are read nearly in order: few windows are asked for again.
+        self._pack_window = functools.lru_cache(4)(self._pack_window)
+        self._shuffled = functools.lru_cache(1)(self._shuffled)
         self._lock = threading.Lock()  # Grain reads batches from several threads
 
     def rows(self, start: int, stop: int) -> list[list[int]]:
@@ -126,20 +128,14 @@ class Plan:
             window = len(self._starts) - 1
             self._starts.append(self._starts[-1] + len(self._pack_window(window)))
 
-    def _pack_window(self, window: int) -> list[list[int]]:
-        if window not in self._cache:
-            while len(self._cache) >= 4:  # batches are read nearly in order
-                del self._cache[next(iter(self._cache))]
-            self._cache[window] = self._pack_anew(window)
-        return self._cache[window]
+    def _shuffled(self, epoch: int) -> Int[np.ndarray, "pairs"]:
+        pairs = np.arange(self._pairs, dtype=np.int32)
+        np.random.default_rng((self._seed, epoch)).shuffle(pairs)
+        return pairs
 
-    def _pack_anew(self, window: int) -> list[list[int]]:
+    def _pack_window(self, window: int) -> list[list[int]]:
         epoch, part = divmod(window, self._windows_per_epoch)
-        if self._shuffled != epoch:
-            self._shuffle = np.arange(self._pairs, dtype=np.int32)
-            np.random.default_rng((self._seed, epoch)).shuffle(self._shuffle)
-            self._shuffled = epoch
-        pairs = self._shuffle[part * self._window : (part + 1) * self._window]
+        pairs = self._shuffled(epoch)[part * self._window : (part + 1) * self._window]
         rows = pack(*self._lengths(epoch, pairs), *self._capacities)
         # Part 0 would be the shuffle's own stream: NumPy ignores zeros at a seed's end.
         order = np.random.default_rng((self._seed, epoch, part + 1)).permutation(len(rows))

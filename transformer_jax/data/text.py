@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, final
 
+from transformer_jax import config as config_lib
 from transformer_jax import errors
 from transformer_jax.data import corpus as corpus_lib
 
@@ -51,9 +52,7 @@ class Files(corpus_lib.PairSource):
                 yield from zip(lines(source.path), lines(target.path), strict=True)
 
 
-def load(
-    train: str, dev: str, test: str, source_language: str, target_language: str
-) -> corpus_lib.Corpus:
+def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     """Opens a corpus by path prefixes; several training prefixes are separated by commas.
 
     Without a source language there is one file a prefix.
@@ -62,14 +61,14 @@ def load(
       UserError: a prefix is not given, a file is missing, unreadable, empty or not UTF-8, or
         the two files of a pair differ in their number of lines.
     """
-    ends = list(filter(None, (source_language, target_language)))
+    ends = list(filter(None, (config.source_language, config.target_language)))
     records: list[dict[str, Any]] = []
     digest = hashlib.sha256()
     sets: dict[str, Files] = {}
     digests: dict[str, str] = {}
-    for name, prefixes in (("train", train), ("dev", dev), ("test", test)):
+    for name in corpus_lib.SETS:
         pairs: list[tuple[_File | None, _File]] = []
-        for prefix in filter(None, (part.strip() for part in prefixes.split(","))):
+        for prefix in filter(None, (part.strip() for part in getattr(config, name).split(","))):
             found = [_find(prefix, end) for end in ends]
             source, target = found[0] if len(found) == 2 else None, found[-1]
             if source and source.lines != target.lines:

@@ -13,7 +13,7 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -93,19 +93,21 @@ def encoded(
                 partial = folder.with_suffix(".partial")
                 _write(pairs, tokenizer, partial)
                 partial.rename(folder)
-    source, target = (_read(folder, side, _dtype(tokenizer), len(pairs)) for side in SIDES)
+    source, target = (_read(folder, side, _kinds(tokenizer), len(pairs)) for side in SIDES)
     return source, target
 
 
-def _dtype(tokenizer: tokenizer_lib.Tokenizer) -> np.dtype:
-    return np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32)
+def _kinds(tokenizer: tokenizer_lib.Tokenizer) -> dict[str, np.dtype]:
+    """The files of a side, one for each array of `TokenLists`, and of what numbers they are."""
+    ids = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
+    return {"ids": np.dtype(ids), "ends": np.dtype(np.int64), "lengths": np.dtype(np.int32)}
 
 
-def _read(folder: pathlib.Path, side: str, dtype: np.dtype, lists: int) -> TokenLists:
+def _read(folder: pathlib.Path, side: str, kinds: Mapping[str, np.dtype], lists: int) -> TokenLists:
     """One side from its files, unless one is missing or not as long as these lists make it."""
 
-    def array(name: str, kind: np.dtype, length: int) -> np.ndarray:
-        path = folder / f"{side}-{name}.bin"
+    def array(name: str, length: int) -> np.ndarray:
+        kind, path = kinds[name], folder / f"{side}-{name}.bin"
         found = path.stat().st_size if path.exists() else 0
         if found != length * kind.itemsize:
             raise errors.UserError(
@@ -116,9 +118,8 @@ def _read(folder: pathlib.Path, side: str, dtype: np.dtype, lists: int) -> Token
             return np.zeros(0, kind)
         return np.memmap(path, kind, mode="r")
 
-    ends = array("ends", np.dtype(np.int64), lists)
-    lengths = array("lengths", np.dtype(np.int32), lists)
-    return TokenLists(array("ids", dtype, int(ends[-1]) if lists else 0), ends, lengths)
+    ends, lengths = array("ends", lists), array("lengths", lists)
+    return TokenLists(array("ids", int(ends[-1]) if lists else 0), ends, lengths)
 
 
 @contextlib.contextmanager
@@ -146,15 +147,26 @@ def _write(
         _log.info("going on after %s encoded pairs", f"{written['pairs']:,}")
     reader, first = pairs.read(written["pairs"]), written["pairs"]
     began = last_line = time.monotonic()
+    kinds = _kinds(tokenizer)
     with contextlib.ExitStack() as opened:
-        sides = {name: _Side(folder, name, _dtype(tokenizer), written) for name in SIDES}
-        for side in sides.values():
-            opened.enter_context(contextlib.closing(side))
+        outputs = {}
+        for side, name in itertools.product(SIDES, kinds):
+            file = opened.enter_context((folder / f"{side}-{name}.bin").open("ab"))
+            count = written[side if name == "ids" else "pairs"]
+            file.truncate(count * kinds[name].itemsize)  # what an interrupted chunk left
+            outputs[side, name] = file
         while chunk := list(itertools.islice(reader, CHUNK)):
-            for side, sentences in zip(sides.values(), zip(*chunk, strict=True), strict=True):
-                side.append(tokenizer.encode([s if s.strip() else "" for s in sentences]))
-            done = written["pairs"] + len(chunk)
-            written = {"pairs": done, **{name: side.ids for name, side in sides.items()}}
+            for side, sentences in zip(SIDES, zip(*chunk, strict=True), strict=True):
+                lists = tokenizer.encode([s if s.strip() else "" for s in sentences])
+                lengths = np.fromiter(map(len, lists), kinds["lengths"])
+                ends = written[side] + np.cumsum(lengths, dtype=kinds["ends"])
+                ids = np.fromiter(itertools.chain.from_iterable(lists), kinds["ids"])
+                for name, array in (("ids", ids), ("ends", ends), ("lengths", lengths)):
+                    outputs[side, name].write(array.tobytes())
+                    outputs[side, name].flush()
+                    os.fsync(outputs[side, name].fileno())
+                written[side] = int(ends[-1])
+            written["pairs"] = done = written["pairs"] + len(chunk)
             files.write_json(record, written)
             if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
                 last_line = time.monotonic()
@@ -164,37 +176,3 @@ def _write(
                     f"{len(pairs):,}",
                     f"{(done - first) / (last_line - began):,.0f}",
                 )
-
-
-@final
-class _Side:
-    """Appends lists to the files of one side; `ids` counts the ids written so far."""
-
-    def __init__(
-        self, folder: pathlib.Path, side: str, dtype: np.dtype, written: dict[str, int]
-    ) -> None:
-        self.ids = written[side]
-        self._dtype = dtype
-        counts = {"ids": self.ids, "ends": written["pairs"], "lengths": written["pairs"]}
-        widths = {"ids": dtype.itemsize, "ends": 8, "lengths": 4}
-        self._files = {}
-        for name, count in counts.items():
-            file = (folder / f"{side}-{name}.bin").open("ab")
-            file.truncate(count * widths[name])  # what an interrupted chunk left
-            self._files[name] = file
-
-    def append(self, lists: Sequence[Sequence[int]]) -> None:
-        """Writes some more lists."""
-        lengths = np.fromiter(map(len, lists), np.int32, len(lists))
-        ends = self.ids + np.cumsum(lengths, dtype=np.int64)
-        ids = np.fromiter(itertools.chain.from_iterable(lists), self._dtype, int(lengths.sum()))
-        for name, array in (("ids", ids), ("ends", ends), ("lengths", lengths)):
-            self._files[name].write(array.tobytes())
-            self._files[name].flush()
-            os.fsync(self._files[name].fileno())
-        self.ids += len(ids)
-
-    def close(self) -> None:
-        """Closes the files."""
-        for file in self._files.values():
-            file.close()

@@ -28,6 +28,9 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # what they are called
 SMALLEST = len(SPECIAL) + 256 + 1  # vocabulary: special tokens, bytes and one piece
 _SPACE = "\u2581"  # as pieces have it
 
+_VISIBLE = {ord(" "): _SPACE, **{code: chr(code) for code in range(ord("!"), 0x7F)}}
+_BYTES = (*SPECIAL, *(_VISIBLE.get(byte, f"<0x{byte:02X}>") for byte in range(256)))
+
 SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
     "model_type": "bpe",
     "character_coverage": 0.9999,
@@ -116,14 +119,7 @@ class ByteTokenizer(Tokenizer):
         return [[len(SPECIAL) + byte for byte in sentence.encode()] for sentence in sentences]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._piece(int(token)) for token in ids]
-
-    def _piece(self, token: int) -> str:
-        if token < len(SPECIAL):
-            return SPECIAL[token]
-        byte = token - len(SPECIAL)
-        visible = {ord(" "): "\u2581", **{code: chr(code) for code in range(ord("!"), 0x7F)}}
-        return visible.get(byte, f"<0x{byte:02X}>")
+        return [_BYTES[token] for token in ids]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         first, end = len(SPECIAL), self.vocab_size

@@ -27,6 +27,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text, trees
@@ -78,8 +79,12 @@ def parse(lines: Iterable[str], name: str) -> Iterator[trees.Tree]:
                 tree = _tree(closed, name, number)
                 if is_open:
                     is_open[-1].children.append(tree)
+                elif tree.words:
+                    yield tree if tree.has_root else trees.join(trees.ROOT, tree)
                 else:
-                    yield _whole(tree, f"{name}: the tree that begins in line {closed.line:,}")
+                    raise errors.UserError(
+                        f"{name}: the tree that begins in line {closed.line:,} has no words"
+                    )
     if is_open:
         raise errors.UserError(
             f"{name}: the tree that begins in line {is_open[0].line:,} is not closed: "
@@ -107,17 +112,10 @@ def _tree(bracket: _Open, name: str, number: int) -> trees.Tree:
     return trees.join(label, said) if said.words and label not in ("", trees.ROOT) else said
 
 
-def _whole(tree: trees.Tree, which: str) -> trees.Tree:
-    """A tree with a root."""
-    if not tree.words:
-        raise errors.UserError(f"{which} has no words")
-    return tree if tree.has_root else trees.join(trees.ROOT, tree)
-
-
-def load(train: str, dev: str, test: str, parsed: str, terminals: str) -> corpus_lib.Corpus:
+def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     """Sentences and their linearised trees, of treebanks by their paths.
 
-    The trees of parsed, which a model wrote, are trained on after those of train.
+    The trees of data.parsed, which a model wrote, are trained on after those of data.train.
 
     Raises:
       UserError: a set is not given or has no trees, a file cannot be read or has bad brackets, or
@@ -125,18 +123,18 @@ def load(train: str, dev: str, test: str, parsed: str, terminals: str) -> corpus
     """
     sets: dict[str, list[trees.Tree]] = {}
     records: list[dict[str, Any]] = []
-    for name, paths in (("train", train), ("dev", dev), ("test", test)):
-        sets[name], found = read(paths, f"data.{name}")
+    for name in corpus_lib.SETS:
+        sets[name], found = read(getattr(config, name), f"data.{name}")
         records += [{"set": name, **record} for record in found]
         if not sets[name] and name != "test":
             raise errors.UserError(
                 f"data.{name} has no trees: give files in Penn brackets, "
                 f"--config.data.{name}='FOLDER/*.mrg'"
             )
-    further, found = read(parsed, "data.parsed")
+    further, found = read(config.parsed, "data.parsed")
     sets["train"] += further
     records += [{"set": "train", **record} for record in found]
-    return as_corpus(sets, terminals, {"corpus": "trees", "files": records})
+    return as_corpus(sets, config.tree_terminals, {"corpus": "trees", "files": records})
 
 
 def as_corpus(
@@ -148,25 +146,16 @@ def as_corpus(
       UserError: nothing is known to stand for words in this way.
     """
     fields.require_known("data.tree_terminals", terminals, trees.TERMINALS)
-    digest = hashlib.sha256(terminals.encode())
-    digests: dict[str, str] = {}
     pairs: dict[str, corpus_lib.Pairs] = {}
     for name, found in sets.items():
         gold = [trees.bracketed(tree) for tree in found]
-        digest.update("".join(f"{line}\n" for line in [name, *gold]).encode())
-        digests[name] = digest.hexdigest()
         pairs[name] = corpus_lib.Pairs(
             [" ".join(tree.words) for tree in found],
             [trees.linearised(tree, terminals) for tree in found],
             gold,
         )
-    return corpus_lib.Corpus(
-        **pairs,
-        train_digest=digests["train"],
-        digest=digests["dev"],
-        provenance=provenance,
-        symbols=trees.symbols(sets["train"], terminals),
-    )
+    symbols = trees.symbols(sets["train"], terminals)
+    return corpus_lib.in_memory(pairs, provenance, terminals=terminals, symbols=symbols)
 
 
 def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]:

@@ -11,13 +11,8 @@ MULTIPLE = 8  # extra ids come in so many, that a tensor mesh can share out the 
 
 
 def size(config: config_lib.Config) -> int:
-    """Rows of the embedding: the tokenizer's ids, and the extra ones where there are any."""
-    return config.data.vocab_size + extra_ids(config)
-
-
-def extra_ids(config: config_lib.Config) -> int:
-    """Ids after the tokenizer's; none for a run of one direction and without an objective."""
+    """Rows of the embedding: the tokenizer's ids, and those of tags and an objective, if any."""
     kind = objectives.KINDS.get(config.train.objective)
     needed = kind.extra_ids(objectives.longest_text(config)) if kind else 0
     needed += len(directions.tags(config.data))
-    return MULTIPLE * -(-needed // MULTIPLE)
+    return config.data.vocab_size + MULTIPLE * -(-needed // MULTIPLE)

@@ -23,6 +23,7 @@ from tensorflow_datasets.core.download import download_manager, extractor
 from tensorflow_datasets.translate import wmt as tfds_wmt
 from tensorflow_datasets.translate import wmt14, wmt_t2t
 
+from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text
@@ -58,21 +59,30 @@ class Split(corpus_lib.PairSource):
                 yield example[source].decode(), example[target].decode()
 
 
-def load(
-    name: str, folder: str, source_language: str, target_language: str, cache_dir: pathlib.Path
-) -> corpus_lib.Corpus:
+def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
     """Opens a WMT dataset, downloading and preparing it first if that has not been done.
 
-    The name is builder and languages, wmt_t2t_translate/de-en. TFDS keeps its datasets in the
-    folder; "": where it likes. The cache holds digests.
+    TFDS keeps its datasets in data.tfds_dir; "": where it likes. The cache holds digests.
 
     Raises:
-      UserError: there is no such dataset, it is not in these languages, or it cannot be fetched or
-        prepared.
+      UserError: data.train, data.dev or data.test is given, there is no such dataset, it is not in
+        these languages, or it cannot be fetched or prepared.
     """
-    builder = _builder(name, folder)
-    languages = (source_language, target_language)
-    known = sorted(name.partition("/")[2].split("-"))
+    for field in SPLITS:
+        if getattr(config, field):
+            raise errors.UserError(
+                f"data.{field} is given, but data.corpus=tfds reads no files of yours: add "
+                "--config.data.corpus=text"
+            )
+    name = config.tfds_name
+    kind, _, pair = name.partition("/")
+    make = fields.lookup("data.tfds_name", kind, BUILDERS)
+    pairs = [each.name for each in make.BUILDER_CONFIGS]
+    fields.require_known(f"data.tfds_name={kind}/…", pair, pairs)
+    folder = config.tfds_dir or None
+    builder = make(config=pair, data_dir=folder, file_format="array_record")
+    languages = source_language, target_language = (config.source_language, config.target_language)
+    known = sorted(pair.split("-"))
     if sorted(languages) != known:
         raise errors.UserError(
             f"{name} is in {known[0]} and {known[1]}, not in {source_language} and "
@@ -101,14 +111,6 @@ def load(
         digest=digest.hexdigest(),
         provenance=provenance,
     )
-
-
-def _builder(name: str, folder: str) -> tfds.core.DatasetBuilder:
-    builder, _, languages = name.partition("/")
-    make = fields.lookup("data.tfds_name", builder, BUILDERS)
-    known = [config.name for config in make.BUILDER_CONFIGS]
-    fields.require_known(f"data.tfds_name={builder}/…", languages, known)
-    return make(config=languages, data_dir=folder or None, file_format="array_record")
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:

@@ -1,7 +1,7 @@
 """Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
 
 import contextlib
-import math
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,21 +25,19 @@ RULES = (
 )
 
 
-def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, int, int]:
+def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ...]:
     """Devices along data, fsdp and tensor; a size of -1 is what the others leave.
 
     Raises:
       UserError: the sizes' product is not the number of devices.
     """
-    sizes = (config.data, config.fsdp, config.tensor)
-    rest = num_devices // math.prod(size for size in sizes if size != -1)
-    data, fsdp, tensor = (rest if size == -1 else size for size in sizes)
-    if data * fsdp * tensor != num_devices:
+    try:
+        return np.empty(num_devices).reshape(dataclasses.astuple(config)).shape
+    except ValueError as error:
         raise errors.UserError(
             f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
             f"not share out {num_devices} devices"
-        )
-    return data, fsdp, tensor
+        ) from error
 
 
 def make_mesh(

@@ -161,11 +161,11 @@ def sown(
         if name.split("/")[-1] == "weights"
         for use, array in enumerate(uses)
     }
-    return {name: weights[name] for name in sorted(weights, key=_by_numbers)}
 
+    def by_numbers(name: str) -> list[str | int]:
+        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
-def _by_numbers(name: str) -> list[str | int]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return {name: weights[name] for name in sorted(weights, key=by_numbers)}
 
 
 def _encode(

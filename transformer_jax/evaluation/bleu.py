@@ -11,7 +11,7 @@ import dataclasses
 import importlib.metadata
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -39,8 +39,13 @@ class _Variant:
         return prepare_as_paper(sentences, language) if self.as_paper else list(sentences)
 
     def signature(self, metric: sacrebleu.BLEU, language: str) -> str:
-        tokeniser = _paper_signature(language) if self.as_paper else "tok:none"
-        return str(metric.get_signature()).replace("tok:none", tokeniser)
+        """Of sentences that were prepared it says what was done, in the form of sacreBLEU's."""
+        signature = str(metric.get_signature())
+        if not self.as_paper:
+            return signature
+        compounds = "+atat" if language == "de" else ""
+        moses = f"moses.{language}.{importlib.metadata.version('sacremoses')}{compounds}"
+        return signature.replace("tok:none", f"tok:punctuation+{moses}")
 
 
 _HYPHEN = re.compile(rb"(\S)-(\S)")
@@ -76,29 +81,29 @@ def bounds(source_lengths: Sequence[int], width: int) -> list[int]:
     return [end for end in ends if sum(length > end for length in source_lengths) >= FEWEST]
 
 
+def buckets(lengths: Sequence[int], bounds: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
+    """The names of buckets of lengths, with the places of those in it.
+
+    The bounds are the greatest lengths of each but the last, ascending; an empty one is left out.
+    """
+    for low, high in itertools.pairwise([0, *bounds, max(lengths)]):
+        if chosen := [place for place, length in enumerate(lengths) if low < length <= high]:
+            yield f"{low + 1}-{high}", chosen
+
+
 def score_by_length(
     hypotheses: Sequence[str],
     references: Sequence[str],
     source_lengths: Sequence[int],
     bounds: Sequence[int],
 ) -> list[Bucket]:
-    """BLEU of sentences in buckets of their source's tokens.
-
-    The bounds are the most tokens of each bucket but the last, ascending; a bucket without
-    sentences is left out.
-    """
-    buckets: list[Bucket] = []
-    edges = [0, *bounds, max(source_lengths)]
-    for low, high in itertools.pairwise(edges):
-        chosen = [i for i, length in enumerate(source_lengths) if low < length <= high]
-        if chosen:
-            result = _VARIANTS[MAIN].metric.corpus_score(
-                [hypotheses[i] for i in chosen], [[references[i] for i in chosen]]
-            )
-            buckets.append(
-                Bucket(tokens=f"{low + 1}-{high}", sentences=len(chosen), score=result.score)
-            )
-    return buckets
+    """BLEU of sentences in `buckets` of their source's tokens."""
+    found = []
+    for tokens, chosen in buckets(source_lengths, bounds):
+        sides = [[side[i] for i in chosen] for side in (hypotheses, references)]
+        result = _VARIANTS[MAIN].metric.corpus_score(sides[0], sides[1:])
+        found.append(Bucket(tokens=tokens, sentences=len(chosen), score=result.score))
+    return found
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Score]:
@@ -185,10 +190,3 @@ def split_compounds(sentence: str) -> str:
     the first only: a-b-c becomes a ##AT##-##AT## b-c.
     """
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", sentence.encode()).decode()
-
-
-def _paper_signature(language: str) -> str:
-    """What was done to sentences, in the form of sacreBLEU's signatures."""
-    compounds = "+atat" if language == "de" else ""
-    version = importlib.metadata.version("sacremoses")
-    return f"tok:punctuation+moses.{language}.{version}{compounds}"

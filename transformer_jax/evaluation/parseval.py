@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer_jax.data import trees
+from transformer_jax.evaluation import bleu
 
 COUNTED = ("matched", "gold", "test", "crossing", "words", "tags")  # of each sentence, in order
 
@@ -109,15 +110,8 @@ def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
 def score_by_length(
     counts: Int[np.ndarray, "sentences 6"], lengths: Sequence[int], bounds: Sequence[int]
 ) -> list[LengthBucket]:
-    """F1 of sentences in buckets of their words, punctuation included.
-
-    The bounds are the most words of each bucket but the last, ascending; a bucket without sentences
-    is left out.
-    """
-    buckets: list[LengthBucket] = []
-    for low, high in itertools.pairwise([0, *bounds, max(lengths)]):
-        chosen = [place for place, length in enumerate(lengths) if low < length <= high]
-        if chosen:
-            f1 = from_counts(counts[chosen].sum(0))
-            buckets.append(LengthBucket(words=f"{low + 1}-{high}", sentences=len(chosen), f1=f1))
-    return buckets
+    """F1 of sentences in `bleu.buckets` of their words, punctuation included."""
+    return [
+        LengthBucket(words=words, sentences=len(chosen), f1=from_counts(counts[chosen].sum(0)))
+        for words, chosen in bleu.buckets(lengths, bounds)
+    ]

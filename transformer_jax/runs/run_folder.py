@@ -9,7 +9,7 @@ import re
 import socket
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -27,6 +27,7 @@ from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
 
+_ALL_DEVICES = config_lib.MeshConfig(data=-1, fsdp=1, tensor=1)
 _SCORE = {"score": float, "signature": str}
 _BUCKET = {"tokens": str, "sentences": int, "score": float}
 _WITHOUT_SOURCE: dict[str, Any] = {  # what that of a run on text without sources has
@@ -125,13 +126,6 @@ def read_tokenizer(workdir: files.Path, config: config_lib.Config) -> tokenizer_
     return tokenizer
 
 
-def _open_lock(workdir: pathlib.Path) -> IO[str]:
-    try:
-        return (workdir / ".lock").open("a")
-    except OSError as error:
-        raise errors.UserError(f"cannot write into {workdir}: {error}") from error
-
-
 @contextlib.contextmanager
 def only_run_in(workdir: files.Path) -> Iterator[None]:
     """Holds the folder's lock, which the system frees when the process ends, however it ends.
@@ -148,7 +142,11 @@ def only_run_in(workdir: files.Path) -> Iterator[None]:
             raise errors.UserError(str(error)) from error
         yield
         return
-    with _open_lock(workdir) as file:
+    try:
+        lock = (workdir / ".lock").open("a")
+    except OSError as error:
+        raise errors.UserError(f"cannot write into {workdir}: {error}") from error
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -255,7 +253,7 @@ def load(workdir: str | files.Path) -> translator.Translator:
             f"{workdir} holds a model.architecture={config.model.architecture}, which writes no "
             "sentences: name the folder of one that does"
         )
-    return translator.Translator(model, params, tokenizer, config, _whole_mesh())
+    return translator.Translator(model, params, tokenizer, config, sharding.make_mesh(_ALL_DEVICES))
 
 
 def load_model(workdir: str | files.Path) -> Trained:
@@ -279,22 +277,18 @@ def load_model(workdir: str | files.Path) -> Trained:
     config = read_config(folder)
     tokenizer = read_tokenizer(folder, config)
     model = models.build(config.model, vocabulary.size(config))
-    params = restore_params(model, config, _whole_mesh(), folder, tokenizer)
+    params = restore_params(config, sharding.make_mesh(_ALL_DEVICES), folder, tokenizer)
     return Trained(model, params, tokenizer, config)
 
 
-def _whole_mesh() -> jax.sharding.Mesh:
-    return sharding.make_mesh(config_lib.MeshConfig(data=-1, fsdp=1, tensor=1))
-
-
 def restore_params(
-    model: interface.Architecture,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     workdir: files.Path,
     tokenizer: tokenizer_lib.Tokenizer,
 ) -> Any:
     """A run's newest parameters, or the mean of as many as evaluation.average_checkpoints says."""
+    model = models.build(config.model, vocabulary.size(config))
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, tokenizer.digest)
     with contextlib.closing(checkpoints):
         return checkpoints.averaged(*step_lib.state_shapes_and_shardings(model, config, mesh))

@@ -6,6 +6,7 @@ the like, or all for another objective of the same model. What the other run lac
 
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -15,7 +16,6 @@ from flax import traverse_util
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
 from transformer_jax.data import tokenizer as tokenizer_lib
-from transformer_jax.data import vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder
 from transformer_jax.training import step as step_lib
@@ -32,20 +32,16 @@ def folder_of(config: config_lib.Config, workdir: files.Path) -> files.Path:
 
 
 def start(
-    state: step_lib.TrainState,
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-    workdir: files.Path,
-    tokenizer: tokenizer_lib.Tokenizer,
+    state: step_lib.TrainState, config: config_lib.Config, other: Callable[[], tuple[int, Any]]
 ) -> step_lib.TrainState:
     """A new run's state with the weights that train.start_from names; as it is where that is empty.
 
     Raises:
-      UserError: no trained run is there, its tokenizer is another, or its sizes are.
+      UserError: the other run, which `read` gives, cannot be read or has other sizes.
     """
     if not config.train.start_from:
         return state
-    layers, params = _read(config, mesh, workdir, tokenizer)
+    layers, params = other()
     every, rest = divmod(layers, config.model.num_layers)
     if rest:
         raise errors.UserError(
@@ -56,10 +52,7 @@ def start(
 
 
 def teacher(
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-    workdir: files.Path,
-    tokenizer: tokenizer_lib.Tokenizer,
+    config: config_lib.Config, mesh: jax.sharding.Mesh, other: Callable[[], tuple[int, Any]]
 ) -> Any:
     """The parameters of the run that train.start_from names, on every device; None: it teaches not.
 
@@ -69,7 +62,7 @@ def teacher(
     model = step_lib.teacher(config)
     if model is None:
         return None
-    _, params = _read(config, mesh, workdir, tokenizer)
+    _, params = other()
     expected = nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
     shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (params, expected)]
     if shapes[0] != shapes[1]:
@@ -81,13 +74,17 @@ def teacher(
     return jax.device_put(params, sharding.replicated(mesh))
 
 
-def _read(
+def read(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
     workdir: files.Path,
     tokenizer: tokenizer_lib.Tokenizer,
 ) -> tuple[int, Any]:
-    """Layers and parameters of the run that train.start_from names."""
+    """Layers and parameters of the run that train.start_from names.
+
+    Raises:
+      UserError: no trained run is there, or its tokenizer is another.
+    """
     name, folder = f"train.start_from={config.train.start_from}", folder_of(config, workdir)
     if not (folder / "result.json").exists():
         raise errors.UserError(f"{name}: {folder} holds no finished run; train it first")
@@ -98,9 +95,7 @@ def _read(
             f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
             "data.vocab_size"
         )
-    model = models.build(other.model, vocabulary.size(other))
-    params = run_folder.restore_params(model, other, mesh, folder, theirs)
-    return other.model.num_layers, params
+    return other.model.num_layers, run_folder.restore_params(other, mesh, folder, theirs)
 
 
 def take(own: Any, others: Any, every: int) -> Any:

@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import pathlib
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, final
 
 import jax
 
@@ -80,30 +81,9 @@ def run(
             _log.info("%s is there already: nothing is left to do", result)
         else:
             about = {"row": table_row, "overrides": dict(overrides or {}), "config_hash": digest}
-            with _tracked(project, config, workdir, about) as tracker:
-                _train_and_evaluate(config, mesh, dataset, workdir, about, tracker, profile)
+            _Run(config, mesh, dataset, workdir).train_and_evaluate(about, project, profile)
         hosts.from_first(lambda: None)  # the first has written the result
     return run_folder.read_result(workdir)
-
-
-@contextlib.contextmanager
-def _tracked(
-    project: tracking.Project,
-    config: config_lib.Config,
-    workdir: files.Path,
-    about: Mapping[str, Any],
-) -> Iterator[tracking.Tracker | None]:
-    """What shows the run in a project, in the first process; in the end, its result too."""
-    if not project.name or not hosts.is_first():
-        yield None
-        return
-    name = f"{about['row'] or workdir.name}, seed {config.train.seed}"
-    tracker = tracking.Tracker(project, name, workdir, config, about["config_hash"])
-    try:
-        yield tracker
-    finally:
-        is_done = (workdir / "result.json").exists()
-        tracker.close(run_folder.read_result(workdir) if is_done else None)
 
 
 def _require_same_data(dataset: dataset_lib.Dataset) -> None:
@@ -117,52 +97,146 @@ def _require_same_data(dataset: dataset_lib.Dataset) -> None:
             )
 
 
-def _train_and_evaluate(
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-    dataset: dataset_lib.Dataset,
-    workdir: files.Path,
-    about: Mapping[str, Any],
-    tracker: tracking.Tracker | None,
-    profile: bool,
-) -> None:
-    """Trains, evaluates and writes the result, with what is said about it besides.
+@final
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A run that can be trained."""
 
-    What fails leaves failure.json.
-    """
-    for line in paper.deviations(config):
-        _log.info("not the paper's: %s", line)
-    model = models.build(config.model, vocabulary.size(config))
-    if config.model.attention_kernel != kernels.PLAIN:
-        _log.info("attention kernels: %s", kernels.describe(config, model.one_sequence))
-    dev_perplexity = _perplexity(model, dataset.dev, config, mesh)
-    other = (config, mesh, workdir, dataset.tokenizer)
-    try:
-        trained = loop.train(
-            *(model, dataset, config, mesh, workdir, dev_perplexity, tracker, profile),
-            lambda state: starting_weights.start(state, *other),
-            starting_weights.teacher(*other),
+    config: config_lib.Config
+    mesh: jax.sharding.Mesh
+    dataset: dataset_lib.Dataset
+    workdir: files.Path
+
+    @functools.cached_property
+    def _model(self) -> interface.Architecture:
+        return models.build(self.config.model, vocabulary.size(self.config))
+
+    def train_and_evaluate(
+        self, about: Mapping[str, Any], project: tracking.Project, profile: bool
+    ) -> None:
+        """Trains, evaluates and writes the result, with what is said about it besides.
+
+        What fails leaves failure.json.
+        """
+        config, mesh, workdir = self.config, self.mesh, self.workdir
+        for line in paper.deviations(config):
+            _log.info("not the paper's: %s", line)
+        if config.model.attention_kernel != kernels.PLAIN:
+            _log.info("attention kernels: %s", kernels.describe(config, self._model.one_sequence))
+        dev_perplexity = self._perplexity(self.dataset.dev)
+        other = functools.partial(
+            starting_weights.read, config, mesh, workdir, self.dataset.tokenizer
         )
-        result = {
-            **about,
-            "seed": config.train.seed,
-            **_evaluate(config, mesh, dataset, workdir, *trained, dev_perplexity),
+        tracker = None
+        if project.name and hosts.is_first():
+            name = f"{about['row'] or workdir.name}, seed {config.train.seed}"
+            tracker = tracking.Tracker(project, name, workdir, config, about["config_hash"])
+        try:
+            state, wall_seconds = loop.train(
+                *(self._model, self.dataset, config, mesh, workdir, dev_perplexity, tracker),
+                profile,
+                lambda state: starting_weights.start(state, config, other),
+                starting_weights.teacher(config, mesh, other),
+            )
+            found = self._evaluate(state.params, wall_seconds, dev_perplexity)
+            if hosts.is_first():
+                result = {**about, "seed": config.train.seed, **found}
+                score = result.get("bleu", {}).get(bleu.MAIN, {}).get("score")
+                tensorboard.write_result(workdir, config, result["ppl"], score)
+                files.write_json(workdir / "result.json", result)
+        except preemption.PreemptedError:
+            raise
+        except Exception as error:
+            if not isinstance(error, loop.DivergedError):  # which all processes meet alike
+                hosts.await_peer_failure(error)
+            if hosts.is_first():
+                try:
+                    run_folder.record_failure(workdir, error)
+                except Exception as another:  # the first is raised
+                    _log.warning("%s could not be left: %s", workdir / "failure.json", another)
+            raise
+        finally:
+            if tracker:
+                is_done = (workdir / "result.json").exists()
+                tracker.close(run_folder.read_result(workdir) if is_done else None)
+
+    def _perplexity(self, pairs: dataset_lib.HeldOut) -> Callable[[Any], float]:
+        """Of translations or, where a model writes none, of words that are hidden from it."""
+        if isinstance(self._model, interface.Decoder):
+            return evaluators.perplexity(self._model, pairs, self.config.data, self.mesh)
+        return whole_texts.perplexity(self._model, pairs, self.config, self.mesh)
+
+    def _evaluate(
+        self, params: Any, wall_seconds: float, dev_perplexity: Callable[[Any], float]
+    ) -> dict[str, Any]:
+        """What the result says of trained parameters, in the first process."""
+        config, dataset, model = self.config, self.dataset, self._model
+        if config.evaluation.average_checkpoints > 1:
+            params = run_folder.restore_params(config, self.mesh, self.workdir, dataset.tokenizer)
+        sets = evaluators.held_out(dataset, config)
+        perplexities = {
+            name: dev_perplexity if name == "dev" else self._perplexity(pairs)
+            for name, (pairs, _) in sets.items()
         }
-        if hosts.is_first():
-            score = result.get("bleu", {}).get(bleu.MAIN, {}).get("score")
-            tensorboard.write_result(workdir, config, result["ppl"], score)
-            files.write_json(workdir / "result.json", result)
-    except preemption.PreemptedError:
-        raise
-    except Exception as error:
-        if not isinstance(error, loop.DivergedError):  # which all processes meet alike
-            hosts.await_peer_failure(error)
-        if hosts.is_first():
-            try:
-                run_folder.record_failure(workdir, error)
-            except Exception as another:  # the first is raised
-                _log.warning("%s could not be left: %s", workdir / "failure.json", another)
-        raise
+        if isinstance(model, interface.Decoder):
+            translate = translator.Translator(model, params, dataset.tokenizer, config, self.mesh)
+            scored = self._translations(sets, perplexities, translate)
+        else:
+            whole = (config, self.mesh)
+            scored = {
+                name: whole_texts.score(name, model, params, pairs, perplexities[name], *whole)
+                for name, (pairs, _) in sets.items()
+            }
+        if not hosts.is_first():
+            return {}
+        seconds = sum(each["eval_seconds"] for each in scored.values())
+        others = {
+            direction: {
+                **scored.pop(direction),
+                **({"test": scored.pop(test)} if (test := f"{direction}_test") in scored else {}),
+            }
+            for direction in dataset.directions
+        }
+        speed = metrics.tokens_per_second(self.workdir)
+        return {
+            "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
+            "steps": config.train.num_steps,
+            **scored.pop("dev"),
+            **scored,
+            **({"directions": others} if others else {}),
+            "tokens_per_second": speed,
+            **evaluators.lengths(dataset, speed),
+            "wall_seconds": wall_seconds + seconds,
+            "git_commit": git_commit(),
+            "data_sha256": dataset.digests["corpus"],
+            "tokenizer_sha256": dataset.digests["tokenizer"],
+            "test_sha256": dataset.digests["test"] if config.evaluation.score_test else "",
+            "data": dict(dataset.provenance),
+            "decode": dataclasses.asdict(config.decode),
+            "devices": [device.device_kind for device in jax.devices()],
+            "versions": {"jax": jax.__version__},
+        }
+
+    def _translations(
+        self,
+        sets: Mapping[str, tuple[dataset_lib.HeldOut, str]],
+        perplexities: Mapping[str, Callable[[Any], float]],
+        translate: translator.Translator,
+    ) -> dict[str, Any]:
+        """Perplexity and BLEU of each set, of the development set by length too; first process."""
+        measured = {
+            name: evaluators.measure(pairs, translate, perplexities[name])
+            for name, (pairs, _) in sets.items()
+        }
+        if not hosts.is_first():
+            return {}
+        scored = {
+            name: evaluators.score(name, pairs, measured[name], language, self.workdir)
+            for name, (pairs, language) in sets.items()
+        }
+        width = self.config.log.bucket_tokens
+        scored["dev"] |= evaluators.by_length(self.dataset, measured["dev"].hypotheses, width)
+        return scored
 
 
 def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:
@@ -185,7 +259,13 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         raise errors.UserError(
             "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
         )
-    _check_source_loss(config, model)
+    reads = decoder.SOURCE_ATTENTIONS.get(config.model.source_attention)
+    in_order = isinstance(model, interface.SourceWriter) and reads and reads.causal
+    if config.train.source_loss and not in_order:
+        raise errors.UserError(
+            f"train.source_loss={config.train.source_loss} needs a model that reads the source "
+            "token by token: set model.architecture=decoder and model.source_attention=causal"
+        )
     step_lib.rows_of(config, mesh)
     step_lib.state_shapes_and_shardings(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
@@ -194,7 +274,7 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         target = max(source + config.decode.extra_tokens, target, data.target_length)
         source = max(source, data.source_length)
         kind = objectives.KINDS.get(config.train.objective)
-        joined = model.one_sequence or (kind is not None and kind.of_two)
+        joined = model.one_sequence or (kind is not None and kind.reads != "sentence")
         needed = source + target if joined else max(source, target)
         if config.model.max_positions < needed:
             raise errors.UserError(
@@ -227,110 +307,6 @@ def _check_objective(
                 f"train.objective={train.objective} finds nothing to ask of the {len(pairs)} pairs "
                 f"of the {name} set: give it more of them, some of which look alike"
             )
-
-
-def _perplexity(
-    model: interface.Architecture,
-    pairs: dataset_lib.HeldOut,
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-) -> Callable[[Any], float]:
-    """Of translations or, where a model writes none, of words that are hidden from it."""
-    if isinstance(model, interface.Decoder):
-        return evaluators.perplexity(model, pairs, config.data, mesh)
-    return whole_texts.perplexity(model, pairs, config, mesh)
-
-
-def _check_source_loss(config: config_lib.Config, model: interface.Architecture) -> None:
-    """Raises UserError if the source's tokens shall count, but nothing says what follows them."""
-    kind = decoder.SOURCE_ATTENTIONS.get(config.model.source_attention)
-    in_order = isinstance(model, interface.SourceWriter) and kind and kind.causal
-    if config.train.source_loss and not in_order:
-        raise errors.UserError(
-            f"train.source_loss={config.train.source_loss} needs a model that reads the source "
-            "token by token: set model.architecture=decoder and model.source_attention=causal"
-        )
-
-
-def _evaluate(
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-    dataset: dataset_lib.Dataset,
-    workdir: files.Path,
-    state: step_lib.TrainState,
-    wall_seconds: float,
-    dev_perplexity: Callable[[Any], float],
-) -> dict[str, Any]:
-    """Perplexity and BLEU of a trained run, and what else its result says, in the first process."""
-    model = models.build(config.model, vocabulary.size(config))
-    params = state.params
-    if config.evaluation.average_checkpoints > 1:
-        params = run_folder.restore_params(model, config, mesh, workdir, dataset.tokenizer)
-    sets = evaluators.held_out(dataset, config)
-    perplexities = {
-        name: dev_perplexity if name == "dev" else _perplexity(model, pairs, config, mesh)
-        for name, (pairs, _) in sets.items()
-    }
-    if isinstance(model, interface.Decoder):
-        translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
-        scored = _translations(sets, perplexities, translate, dataset, workdir)
-    else:
-        scored = {
-            name: whole_texts.score(name, model, params, pairs, perplexities[name], config, mesh)
-            for name, (pairs, _) in sets.items()
-        }
-    if not hosts.is_first():
-        return {}
-    seconds = sum(each["eval_seconds"] for each in scored.values())
-    others = {
-        direction: {
-            **scored.pop(direction),
-            **({"test": scored.pop(f"{direction}_test")} if f"{direction}_test" in scored else {}),
-        }
-        for direction in dataset.directions
-    }
-    speed = metrics.tokens_per_second(workdir)
-    return {
-        "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
-        "steps": config.train.num_steps,
-        **scored.pop("dev"),
-        **scored,
-        **({"directions": others} if others else {}),
-        "tokens_per_second": speed,
-        **evaluators.lengths(dataset, speed),
-        "wall_seconds": wall_seconds + seconds,
-        "git_commit": git_commit(),
-        "data_sha256": dataset.digests["corpus"],
-        "tokenizer_sha256": dataset.digests["tokenizer"],
-        "test_sha256": dataset.digests["test"] if config.evaluation.score_test else "",
-        "data": dict(dataset.provenance),
-        "decode": dataclasses.asdict(config.decode),
-        "devices": [device.device_kind for device in jax.devices()],
-        "versions": {"jax": jax.__version__},
-    }
-
-
-def _translations(
-    sets: Mapping[str, tuple[dataset_lib.HeldOut, str]],
-    perplexities: Mapping[str, Callable[[Any], float]],
-    translate: translator.Translator,
-    dataset: dataset_lib.Dataset,
-    workdir: files.Path,
-) -> dict[str, Any]:
-    """Perplexity and BLEU of each set, of the development set by length too; first process."""
-    measured = {
-        name: evaluators.measure(pairs, translate, perplexities[name])
-        for name, (pairs, _) in sets.items()
-    }
-    if not hosts.is_first():
-        return {}
-    scored = {
-        name: evaluators.score(name, pairs, measured[name], language, workdir)
-        for name, (pairs, language) in sets.items()
-    }
-    width = translate.config.log.bucket_tokens
-    scored["dev"] |= evaluators.by_length(dataset, measured["dev"].hypotheses, width)
-    return scored
 
 
 def git_commit() -> str:

@@ -27,9 +27,7 @@ class Pronoun:
         return trees.join("NP", trees.leaf("PRP", word))
 
     def german(self, case: grammar.Case) -> str:
-        """er, sie or es: only ever a subject."""
-        if case != "nominative":
-            raise ValueError("pronouns are subjects in this grammar")
+        """er, sie or es: only ever a subject, in the nominative."""
         return grammar.PRONOUNS[self.antecedent.agreement]
 
 
@@ -60,13 +58,10 @@ class Clause:
         A relative clause stands after the subject, and what is then said after all the rest.
         """
         plural = self.subject.plural if self.subject else self.plural
-        if self.auxiliary is None:
-            verb = trees.leaf(*(("VBP", self.verb.en) if plural else ("VBZ", self.verb.en_third)))
-        else:
-            verb = self._english_nonfinite()
+        auxiliary, verb = self._english_verb(plural)
         predicate = self._english_predicate(verb, time_first, then)
-        if self.auxiliary is not None:
-            predicate = trees.join("VP", self._english_auxiliary(plural), predicate)
+        if auxiliary.words:
+            predicate = trees.join("VP", auxiliary, predicate)
         subject = self.subject.english() if self.subject else trees.ABSENT
         if relative.words:
             subject = trees.join("NP", subject, relative)
@@ -77,11 +72,10 @@ class Clause:
         """Does the man see the dog; will the man see the dog."""
         assert self.subject is not None
         plural = self.subject.plural
-        if self.auxiliary is None:
+        start, verb = self._english_verb(plural)
+        if not start.words:
             start = trees.leaf(*(("VBP", "do") if plural else ("VBZ", "does")))
             verb = trees.leaf("VB", self.verb.en)
-        else:
-            start, verb = self._english_auxiliary(plural), self._english_nonfinite()
         predicate = self._english_predicate(verb, False, trees.ABSENT)
         return trees.join("SQ", start, self.subject.english(), predicate)
 
@@ -92,16 +86,10 @@ class Clause:
         """
         finite, rest = self._german_verb(order == "last")
         subject = [self.subject.german("nominative")] if self.subject else []
-        time = [grammar.TIMES[self.time]] if self.time else []
-        objects = []
-        if self.indirect:
-            objects.append(self.indirect.german("dative"))
-        if self.direct:
-            objects.append(self.direct.german("accusative"))
-        if self.place:
-            preposition, noun_phrase = self.place
-            german = grammar.PREPOSITIONS[preposition]
-            objects.append(f"{german} {noun_phrase.german('dative')}")
+        time = [grammar.TIMES[self.time][0]] if self.time else []
+        objects = [self.indirect.german("dative")] if self.indirect else []
+        objects += [self.direct.german("accusative")] if self.direct else []
+        objects += [grammar.place_in_german(*self.place)] if self.place else []
         words = {
             "first": [finite, *subject, *time, *objects, *rest],
             "second": [*subject, finite, *time, *objects, *rest],
@@ -123,16 +111,16 @@ class Clause:
             then,
         )
 
-    def _english_auxiliary(self, plural: bool) -> trees.Tree:
-        assert self.auxiliary is not None
-        word = grammar.AUXILIARIES[self.auxiliary][int(plural)]
-        return trees.leaf({"has": "VBZ", "have": "VBP"}.get(word, "MD"), word)
-
-    def _english_nonfinite(self) -> trees.Tree:
-        assert self.auxiliary is not None
-        participle = grammar.AUXILIARIES[self.auxiliary][4] == "participle"
+    def _english_verb(self, plural: bool) -> tuple[trees.Tree, trees.Tree]:
+        """The auxiliary, which may be absent, and the form of the verb beside it."""
+        if self.auxiliary is None:
+            finite = ("VBP", self.verb.en) if plural else ("VBZ", self.verb.en_third)
+            return trees.ABSENT, trees.leaf(*finite)
+        auxiliary = grammar.AUXILIARIES[self.auxiliary]
+        word = auxiliary[int(plural)]
+        participle = auxiliary[4] == "participle"
         form = ("VBN", self.verb.en_participle) if participle else ("VB", self.verb.en)
-        return trees.leaf(*form)
+        return trees.leaf({"has": "VBZ", "have": "VBP"}.get(word, "MD"), word), trees.leaf(*form)
 
     def _german_verb(self, last: bool) -> tuple[str, list[str]]:
         """The finite verb, and what stands at the end of the clause."""

@@ -36,9 +36,11 @@ the Penn Treebank's labels; see `parsing`.
 import dataclasses
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import final
 
+from transformer_jax import config as config_lib
+from transformer_jax import errors
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import trees
 from transformer_jax.data.toy import clauses, grammar
@@ -81,7 +83,7 @@ class _Writer:
             self._reported,
             self._relative,
             self._phrase,
-            self._short,
+            lambda: self._statement(short=True),
         ]
         weights = [4, 2, 3, 3, 2, 4, 6, 6]
         english, german = self._random.choices(forms, weights)[0]()
@@ -92,8 +94,9 @@ class _Writer:
             frozenset(self._combinations),
         )
 
-    def _statement(self) -> tuple[trees.Tree, str]:
-        clause = self._clause()
+    def _statement(self, short: bool = False) -> tuple[trees.Tree, str]:
+        """A main clause; a short one is without time and place."""
+        clause = self._clause(short=short)
         time_first = bool(clause.time) and self._chance(0.6)
         german = clause.german("time" if time_first else "second")
         return _ended(clause.english(time_first)), german + "."
@@ -111,7 +114,9 @@ class _Writer:
             subject = self._noun_phrase("person")
             first = self._clause(subject=subject)
             second = self._clause(subject=clauses.Pronoun(subject), short=True)
-            english, german = self._subordinate(second)
+            subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
+            english = _subordinated(subjunction, second.english())
+            german = f"{grammar.SUBJUNCTIONS[subjunction]} {second.german('last')}"
         return _ended(first.english(then=english)), f"{first.german('second')}, {german}."
 
     def _distant_reason(self) -> tuple[trees.Tree, str]:
@@ -147,7 +152,7 @@ class _Writer:
         else:
             self._combinations.add((verb.en, subject.noun.en))
             inner = clauses.Clause(verb, subject=self._noun_phrase("person"), auxiliary=auxiliary)
-        relative = grammar.RELATIVE[case][subject.agreement]
+        relative = grammar.DEFINITE[case][subject.agreement]
         outer = self._clause(subject=subject, short=True)
         that = trees.join("WHNP", trees.leaf("WDT", "that"))
         german = subject.german("nominative")
@@ -162,15 +167,10 @@ class _Writer:
         noun_phrase = self._noun_phrase(self._random.choice(grammar.KINDS))
         english, german = noun_phrase.english(), noun_phrase.german("nominative")
         if noun_phrase.noun in grammar.NAMES or self._chance(0.4):
-            preposition, place = self._place()
-            english = trees.join("NP", english, grammar.place_in_english(preposition, place))
-            german += f" {grammar.PREPOSITIONS[preposition]} {place.german('dative')}"
+            place = self._place()
+            english = trees.join("NP", english, grammar.place_in_english(*place))
+            german += f" {grammar.place_in_german(*place)}"
         return _ended(trees.join("FRAG", english)), german + "."
-
-    def _short(self) -> tuple[trees.Tree, str]:
-        """A main clause without time and place."""
-        clause = self._clause(short=True)
-        return _ended(clause.english()), clause.german("second") + "."
 
     def _about_thing(self) -> clauses.Clause:
         """A person does something to a thing, which a later "it" means."""
@@ -198,13 +198,6 @@ class _Writer:
             f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}",
         )
 
-    def _subordinate(self, clause: clauses.Clause) -> tuple[trees.Tree, str]:
-        subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
-        return (
-            _subordinated(subjunction, clause.english()),
-            f"{grammar.SUBJUNCTIONS[subjunction]} {clause.german('last')}",
-        )
-
     def _clause(
         self,
         subject: clauses.Nominal | None = None,
@@ -215,19 +208,17 @@ class _Writer:
         auxiliary = self._auxiliary()
         time = "" if short or self._chance(0.5) else self._random.choice(list(grammar.TIMES))
         draw = 0.9 if intransitive else self._random.random()
+        indirect = direct = place = None
         if draw < 0.55:
             verb = self._random.choice(grammar.TRANSITIVE)
-            return clauses.Clause(
-                verb, subject, direct=self._object_of(verb), time=time, auxiliary=auxiliary
-            )
-        if draw < 0.75:
+            direct = self._object_of(verb)
+        elif draw < 0.75:
             verb = self._random.choice(grammar.DITRANSITIVE)
-            thing = self._object_of(verb, "thing")
-            person = self._noun_phrase("person")
-            return clauses.Clause(verb, subject, person, thing, None, time, auxiliary)
-        place = None if short else self._place()
-        verb = self._random.choice(grammar.INTRANSITIVE)
-        return clauses.Clause(verb, subject, place=place, time=time, auxiliary=auxiliary)
+            direct, indirect = self._object_of(verb, "thing"), self._noun_phrase("person")
+        else:
+            place = None if short else self._place()
+            verb = self._random.choice(grammar.INTRANSITIVE)
+        return clauses.Clause(verb, subject, indirect, direct, place, time, auxiliary)
 
     def _place(self) -> tuple[str, grammar.NounPhrase]:
         noun = self._random.choice(grammar.PLACES)
@@ -314,37 +305,37 @@ def sentences(pairs: int, held_out_pairs: int, seed: int) -> tuple[list[Sentence
     return train[:pairs], held_out[:held_out_pairs]
 
 
-def load(
-    pairs: int, held_out_pairs: int, seed: int, source_language: str, target_language: str
-) -> corpus_lib.Corpus:
-    """The toy corpus, in either direction ("en" and "de").
+def sets(config: config_lib.DataConfig) -> dict[str, list[Sentence]]:
+    """A training, a development and a test set; of the latter both have combinations held out.
 
-    Development and test set have held_out_pairs each. The seed decides which sentences are drawn
-    and which combinations are held out.
+    Raises:
+      UserError: a set would have no sentence.
     """
-    train, held_out = sentences(pairs, 2 * held_out_pairs, seed)
-    fields = {"en": "english", "de": "german"}
+    for field in ("toy_pairs", "toy_held_out_pairs"):
+        if not getattr(config, field):
+            raise errors.UserError(f"data.corpus={config.corpus} needs data.{field} of at least 1")
+    number = config.toy_held_out_pairs
+    train, held_out = sentences(config.toy_pairs, 2 * number, config.toy_seed)
+    return {"train": train, "dev": held_out[:number], "test": held_out[number:]}
 
-    def as_pairs(chosen: Sequence[Sentence]) -> corpus_lib.Pairs:
-        return corpus_lib.Pairs(
-            [getattr(sentence, fields[source_language]) for sentence in chosen],
-            [getattr(sentence, fields[target_language]) for sentence in chosen],
+
+def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
+    """The toy corpus, in either direction; the seed decides what is drawn and what is held out.
+
+    Raises:
+      UserError: the languages are others than en and de, or a set would have no sentence.
+    """
+    languages = (config.source_language, config.target_language)
+    if sorted(languages) != ["de", "en"]:
+        raise errors.UserError(
+            f"the toy corpus is in en and de, not in {languages[0]} and {languages[1]}"
         )
-
-    sets = {
-        "train": as_pairs(train),
-        "dev": as_pairs(held_out[:held_out_pairs]),
-        "test": as_pairs(held_out[held_out_pairs:]),
+    fields = {"en": "english", "de": "german"}
+    pairs = {
+        name: corpus_lib.Pairs(
+            *([getattr(one, fields[language]) for one in drawn] for language in languages)
+        )
+        for name, drawn in sets(config).items()
     }
-    digest = hashlib.sha256()
-    digests = {}
-    for name, part in sets.items():
-        lines = [
-            f"{source}\t{target}\n" for source, target in zip(part.source, part.target, strict=True)
-        ]
-        digest.update("".join([name, "\n", *lines]).encode())
-        digests[name] = digest.hexdigest()
-    provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in sets.items()}}
-    return corpus_lib.Corpus(
-        *(sets["train"], sets["dev"], sets["test"]), digests["train"], digests["dev"], provenance
-    )
+    provenance = {"corpus": "toy", "pairs": {name: len(part) for name, part in pairs.items()}}
+    return corpus_lib.in_memory(pairs, provenance)

@@ -6,7 +6,6 @@ from typing import Literal
 from transformer_jax.data import trees
 
 Case = Literal["nominative", "accusative", "dative"]
-Gender = Literal["m", "f", "n"]
 Kind = Literal["person", "animal", "thing"]
 
 
@@ -17,7 +16,7 @@ class Noun:
     en: str
     en_plural: str
     de: str
-    gender: Gender
+    gender: str  # m, f or n
     de_plural: str
     kind: Kind
     oblique: str = ""
@@ -47,12 +46,7 @@ class Verb:
 
 def _nouns(kind: Kind, table: str) -> list[Noun]:
     forms = (entry.split() for entry in table.split(";"))
-    return [Noun(f[0], f[1], f[2], _gender(f[3]), f[4], kind, *f[5:]) for f in forms]
-
-
-def _gender(letter: str) -> Gender:
-    genders: dict[str, Gender] = {"m": "m", "f": "f", "n": "n"}
-    return genders[letter]
+    return [Noun(f[0], f[1], f[2], f[3], f[4], kind, *f[5:]) for f in forms]
 
 
 def _words(table: str) -> dict[str, str]:
@@ -73,7 +67,7 @@ neighbour neighbours Nachbar m Nachbarn Nachbarn; judge judges Richter m Richter
 )
 # The same word in both languages: what a model learns to copy first.
 NAMES = [
-    Noun(name, "", name, _gender(gender), "", "person")
+    Noun(name, "", name, gender, "", "person")
     for gender, names in (
         ("m", "Peter Thomas Martin Felix Paul David"),
         ("f", "Anna Julia Laura Sofia Clara Greta"),
@@ -153,21 +147,15 @@ SAYING = _verbs("""
 say says said sagt sagen gesagt; believe believes believed glaubt glauben geglaubt;
 know knows known weiß wissen gewusst; hope hopes hoped hofft hoffen gehofft
 """)
-TIMES = {
-    "today": "heute",
-    "tomorrow": "morgen",
-    "often": "oft",
-    "always": "immer",
-    "at night": "nachts",
-    "on Monday": "am Montag",
-    "in summer": "im Sommer",
-    "now": "jetzt",
-}
-_TIME_TAGS = {  # their parts of speech in English; after a preposition stands a noun phrase
-    **dict.fromkeys(("today", "tomorrow"), "NN"),
-    **dict.fromkeys(("often", "always", "now"), "RB"),
-    **dict.fromkeys(("at night", "in summer"), "IN NN"),
-    "on Monday": "IN NNP",
+TIMES = {  # in German, and their parts of speech in English
+    "today": ("heute", "NN"),
+    "tomorrow": ("morgen", "NN"),
+    "often": ("oft", "RB"),
+    "always": ("immer", "RB"),
+    "at night": ("nachts", "IN NN"),
+    "on Monday": ("am Montag", "IN NNP"),
+    "in summer": ("im Sommer", "IN NN"),
+    "now": ("jetzt", "RB"),
 }
 PREPOSITIONS = {"in": "in", "behind": "hinter", "near": "bei", "in front of": "vor"}
 SUBJUNCTIONS = {"because": "weil", "although": "obwohl", "when": "wenn"}
@@ -179,29 +167,23 @@ AUXILIARIES = (
     ("has", "have", "hat", "haben", "participle"),
 )
 
-_DEFINITE = {
-    "nominative": {"m": "der", "f": "die", "n": "das", "pl": "die"},
-    "accusative": {"m": "den", "f": "die", "n": "das", "pl": "die"},
-    "dative": {"m": "dem", "f": "der", "n": "dem", "pl": "den"},
-}
-_EIN = {  # endings of ein, kein and the possessives
-    "nominative": {"m": "", "f": "e", "n": "", "pl": "e"},
-    "accusative": {"m": "en", "f": "e", "n": "", "pl": "e"},
-    "dative": {"m": "em", "f": "er", "n": "em", "pl": "en"},
-}
-_WEAK = {  # adjectives after the definite article
-    "nominative": {"m": "e", "f": "e", "n": "e", "pl": "en"},
-    "accusative": {"m": "en", "f": "e", "n": "e", "pl": "en"},
-    "dative": {"m": "en", "f": "en", "n": "en", "pl": "en"},
-}
-_MIXED = {  # adjectives after ein, kein and the possessives
-    "nominative": {"m": "er", "f": "e", "n": "es", "pl": "en"},
-    "accusative": {"m": "en", "f": "e", "n": "es", "pl": "en"},
-    "dative": {"m": "en", "f": "en", "n": "en", "pl": "en"},
-}
+
+def _by_case(table: str) -> dict[Case, dict[str, str]]:
+    """Nominative, accusative and dative, each for m, f, n and pl; - is no ending."""
+    cases: tuple[Case, ...] = ("nominative", "accusative", "dative")
+    rows = [[form.strip("-") for form in row.split()] for row in table.split(";")]
+    return {
+        case: dict(zip(("m", "f", "n", "pl"), row, strict=True))
+        for case, row in zip(cases, rows, strict=True)
+    }
+
+
+# Relative pronouns are the same, but for a dative plural, which none here is.
+DEFINITE = _by_case("der die das die; den die das die; dem der dem den")
+_EIN = _by_case("- e - e; en e - e; em er em en")  # endings of ein, kein and the possessives
+_WEAK = _by_case("e e e en; en e e en; en en en en")  # adjectives after the definite article
+_MIXED = _by_case("er e es en; en e es en; en en en en")  # after ein, kein and the possessives
 _STRONG_PLURAL = {"nominative": "e", "accusative": "e", "dative": "en"}
-RELATIVE = {case: dict(forms) for case, forms in _DEFINITE.items()}
-RELATIVE["dative"]["pl"] = "denen"
 PRONOUNS = {"m": "er", "f": "sie", "n": "es", "pl": "sie"}
 
 COUNTS = [*range(2, 13), *range(20, 50)]  # that noun phrases have
@@ -268,7 +250,7 @@ class NounPhrase:
             noun = COMPOUNDS[self.modifier] + noun.lower()
         words = []
         if self.determiner == "the":
-            words.append(_DEFINITE[case][form])
+            words.append(DEFINITE[case][form])
             ending = _WEAK[case][form]
         elif self.determiner:
             stem = {"a": "ein", "no": "kein", "his": "sein", "her": "ihr"}[self.determiner]
@@ -288,9 +270,14 @@ def time_in_english(time: str) -> trees.Tree:
     if not time:
         return trees.ABSENT
     *preposition, word = time.split()
-    *before, tag = _TIME_TAGS[time].split()
+    *before, tag = TIMES[time][1].split()
     phrase = trees.join("ADVP" if tag == "RB" else "NP", trees.leaf(tag, word))
     return trees.join("PP", trees.leaf(before[0], preposition[0]), phrase) if before else phrase
+
+
+def place_in_german(preposition: str, noun_phrase: NounPhrase) -> str:
+    """A prepositional phrase."""
+    return f"{PREPOSITIONS[preposition]} {noun_phrase.german('dative')}"
 
 
 def place_in_english(preposition: str, noun_phrase: NounPhrase) -> trees.Tree:
