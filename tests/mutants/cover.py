@@ -50,7 +50,9 @@ COVER: Mapping[str, Sequence[str]] = {
     _EVALUATION + "measures.py": ("significance", "table4"),
     _EVALUATION + "parseval.py": ("parseval", "table4"),
     _EVALUATION + "whole_texts.py": ("whole_texts",),
-    "experiments/analysis/significance.py": ("significance",),
+    "experiments/analysis/intervals.py": ("noise_floor", "sweep[welch]", "significance"),
+    "experiments/analysis/noise_floor.py": ("noise_floor", "significance"),
+    "experiments/analysis/significance.py": ("significance", "noise_floor"),
 }
 
 
