@@ -2,12 +2,16 @@
 
 MUTANTS_CHOSEN names a file with the tests and the limit of each, in seconds of the processor, which
 do not depend on what else the machine does: a mutant may turn round for ever. It may also ask for
-all memory there is. If the file names no test, all are run.
+all memory there is. If the file names no test, all are run, first those in whose text the
+definition stands that MUTANTS_DEFINITION names.
 """
 
+import ast
+import functools
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 from typing import Any
@@ -25,11 +29,20 @@ resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Leaves out the others."""
     if not _SECONDS:
+        items.sort(key=lambda item: not _names_it(item.path, item.originalname))
         return
     place = {name: number for number, name in enumerate(_SECONDS)}
     items[:] = sorted(
         (item for item in items if item.nodeid in place), key=lambda item: place[item.nodeid]
     )
+
+
+@functools.cache
+def _names_it(path: pathlib.Path, test: str) -> bool:
+    text = path.read_text(encoding="utf-8")
+    found = next(n for n in ast.walk(ast.parse(text)) if getattr(n, "name", "") == test)
+    word = re.escape(os.environ["MUTANTS_DEFINITION"])
+    return re.search(rf"\b{word}\b", ast.get_source_segment(text, found) or "") is not None
 
 
 def pytest_runtest_setup(item: Any) -> None:

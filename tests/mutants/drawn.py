@@ -233,7 +233,8 @@ class Copy(NamedTuple):
             path.write_text(changed_text, encoding="utf-8")
             forget_compiled(path)
             try:
-                by = self.first_failure(chosen, directly) if chosen or directly else ""
+                if chosen or directly:
+                    by = self.first_failure(chosen, directly, mutant.definition)
             finally:
                 path.write_text(text, encoding="utf-8")
                 forget_compiled(path)
@@ -253,19 +254,21 @@ class Copy(NamedTuple):
         """Whether all tests of an entry are run."""
         return not self.record_of(entry).exists() and _SURVIVED[entry] < DIRECT
 
-    def first_failure(self, chosen: Mapping[str, float], entry: str = "") -> str:
+    def first_failure(
+        self, chosen: Mapping[str, float], entry: str = "", definition: str = ""
+    ) -> str:
         """Runs tests up to the first that fails, and returns its name.
 
-        Args:
-          chosen: the tests, as `statements.choose` does it.
-          entry: of `cover`; if there is one, all its tests are run.
+        Those are the chosen ones (`statements.choose`), or all of an entry of `cover`, first of
+        them those that name the definition.
         """
         order = self.tree.with_suffix(".json")
         order.write_text(json.dumps(chosen), encoding="utf-8")
         files = sorted({name.partition("::")[0] for name in chosen})
         if entry:
             files = [cover.file_of(entry), "-k", cover.words_of(entry)]
-        done = self.run_tests("chosen", {"MUTANTS_CHOSEN": str(order)}, "-x", *files)
+        told = {"MUTANTS_CHOSEN": str(order), "MUTANTS_DEFINITION": definition}
+        done = self.run_tests("chosen", told, "-x", *files)
         output = done.stdout.decode(errors="replace")
         assert done.code != 5, output  # no test ran
         failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
