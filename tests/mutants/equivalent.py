@@ -53,6 +53,11 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             '"top_k": lambda best, settings: jnp.full(best.shape[:- 0], settings.top_k),',
             "one number without a shape is that of every row",
         ),
+        Equivalent(
+            "return (tokens, ended | (tokens == tokenizer_lib.EOS), state), tokens",
+            "return (tokens, ended + (tokens == tokenizer_lib.EOS), state), tokens",
+            "of truths the sum is the disjunction",
+        ),
     ],
     "transformer_jax/decoding/translator.py": [
         Equivalent(
