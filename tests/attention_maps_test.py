@@ -121,6 +121,9 @@ def test_a_decoder_alone_has_one_map_of_both_sentences(translator, kind, target)
     alone.config = config_lib.replace(config, short)
     with pytest.raises(errors.UserError, match=r"the pair has \d+ tokens, but"):
         attention_weights.collect(alone, SOURCE, target)
+    enough = {**short, "model.max_positions": source + rest + 1}
+    alone.config = config_lib.replace(config, enough)
+    assert attention_weights.collect(alone, SOURCE, target)
 
 
 def test_a_row_is_the_token_being_written(translator):

@@ -78,6 +78,14 @@ def test_half_of_an_old_checkpoint_condemns_no_other(opened, tmp_path):
     assert there(tmp_path) == ["2", "4", "6", "unreadable-8"]
 
 
+def test_only_what_was_never_whole_is_removed(opened, tmp_path):
+    checkpoints, _ = opened
+    shutil.copytree(tmp_path / "2", tmp_path / "0")  # superseded, and whole
+    (tmp_path / "8" / manifest.NAME).unlink()
+    checkpoints.recover()
+    assert there(tmp_path) == ["0", "2", "4", "6", "unreadable-8"]
+
+
 def test_killed_while_it_sets_aside_a_start_still_sees_what_is_damaged(
     opened, tmp_path, monkeypatch
 ):

@@ -66,6 +66,14 @@ def test_both_directions_say_the_same_of_a_whole_text(run):
     np.testing.assert_array_equal(found[0, starts], found[1, starts])
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3, 4])
+def test_a_text_is_a_mixture_of_its_words_and_every_layer(make_config, layers):
+    changes = {"model.architecture": "elmo", "model.position": "none", "model.num_layers": layers}
+    model = models.build(make_config(changes).model, encoder_test.VOCABULARY)
+    shapes = jax.eval_shape(lambda key: nn.unbox(models.init(model, key)), jax.random.key(0))
+    assert shapes["params"]["mixture"].shape == (layers + 1,)
+
+
 def test_labels_are_said_as_often_as_there_are_outputs():
     labels = jnp.array([[5, 6, 0], [7, 8, 9]])
     found = models.repeated(labels, jnp.zeros((2, 6, 4)))

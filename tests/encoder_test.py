@@ -134,6 +134,17 @@ def test_which_sentence_a_word_stands_in_changes_its_output(make_model):
     assert moved[len(TEXTS[0]) :][: len(TEXTS[1])].min() > 1e-5
 
 
+def test_each_sentences_vector_is_read(make_model):
+    model, params = make_model({})
+
+    def total(sentences):
+        changed = {"params": {**params["params"], "sentences": sentences}}
+        return jnp.sum(jitted_outputs(model, changed, batch_of([TEXTS], 24)) ** 2)
+
+    gradient = jax.grad(total)(params["params"]["sentences"])
+    assert abs(np.asarray(gradient)).max(axis=1).min() > 1e-3
+
+
 def test_its_attention_is_sown_for_maps(make_model):
     model, params = make_model({})
     found = attention_weights.sown(model, params, batch_of([TEXTS], 24))

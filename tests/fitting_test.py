@@ -1,5 +1,7 @@
 """What is asked of a step that does not fit, whatever it takes: nothing is compiled."""
 
+import contextlib
+
 import jax
 import pytest
 
@@ -18,6 +20,33 @@ def test_a_refusals_sizes_are_read_in_any_unit(make_config, monkeypatch, size):
         fitting.refusals_explained(config, sharding.make_mesh(config.mesh)),
     ):
         raise jax.errors.JaxRuntimeError(refusal)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_passed_over"),
+    [
+        (errors.UserError("parts do not divide the batch"), True),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Used 18.20G of 15.75G hbm."), True),
+        (jax.errors.JaxRuntimeError("INTERNAL: the compiler broke"), False),
+    ],
+    ids=["UserError", "refusal", "fault"],
+)
+def test_a_remedy_that_cannot_be_leaves_the_next_its_turn(
+    make_config, monkeypatch, error, is_passed_over
+):
+    config = make_config({"data.target_length": 64, "mesh.data": 1, "train.batch_tokens": 64 * 64})
+    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
+
+    def steps(model, config, mesh):
+        if config.train.accumulation_steps < 8:
+            raise error
+
+    monkeypatch.setattr(step_lib, "compile_step", steps)
+    monkeypatch.setattr(memory, "of_program", lambda _: 2**30)
+    outcome = contextlib.nullcontext() if is_passed_over else pytest.raises(type(error))
+    with outcome:
+        found = fitting._remedy(config, mesh, 2 * 2**30, 2**30)
+        assert found == "with --config.train.accumulation_steps=8 it takes 1.00 GiB"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """Which sentences are too long to translate, whatever the model: no model is run."""
 
+import inspect
+import os
 import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from transformer_jax import errors
@@ -36,9 +39,15 @@ def test_a_sentence_with_its_end_and_its_translation_need_positions(make_config,
 @pytest.mark.parametrize("index", range(4))
 def test_a_sentence_that_memory_does_not_hold_is_named(make_config, monkeypatch, index):
     config = make_config()
+    rooms = set()
+
+    def prefill(params, source, width, room, method):
+        rooms.add((source.tokens.shape[1], width, room, method))
+        return source.tokens + params
+
     unchecked: Any = types.SimpleNamespace(
         config=config,
-        model=types.SimpleNamespace(apply=lambda params, source, *_, **__: source.tokens + params),
+        model=types.SimpleNamespace(apply=prefill),
         _mesh=sharding.make_mesh(config.mesh, jax.devices()[:1]),
         _weights=jnp.int32(1),
     )
@@ -51,6 +60,23 @@ def test_a_sentence_that_memory_does_not_hold_is_named(make_config, monkeypatch,
     message = rf"^sentence {index + 1} has about 2,000 tokens, .* 3\.0 GiB .* are 2\.0: split it"
     with pytest.raises(errors.UserError, match=message):
         translator.Translator._check_memory(unchecked, batch, index)
+    # Memory for the beam, and for a translation as long as it may be.
+    decode = config.decode
+    assert rooms == {(2000, decode.beam_size, 2000 + decode.extra_tokens, "prefill")}
+
+
+@pytest.mark.parametrize(
+    ("devices", "platform", "searches"),
+    [(1, "cpu", 4), (8, "cpu", 1), (1, "gpu", 1), (1, "tpu", 1), (4, "gpu", 1)],
+)
+def test_only_on_one_cpu_do_searches_run_side_by_side(monkeypatch, devices, platform, searches):
+    """Several devices, or an accelerator, have the whole batch in one search."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
+    each = types.SimpleNamespace(platform=platform)
+    mesh: Any = types.SimpleNamespace(size=devices, devices=np.array([each] * devices))
+    side_by_side: Any = inspect.unwrap(translator._side_by_side)
+    assert side_by_side(4 * translator.FEWEST_ROWS, mesh) == searches
+    assert side_by_side(translator.FEWEST_ROWS, mesh) == 1  # too few to divide
 
 
 def test_kernels_and_embeddings_are_cast_and_nothing_else():

@@ -49,6 +49,18 @@ def test_speed_is_of_training_alone(make_config, clock):
     assert tally.means()["tokens_per_second"] == pytest.approx(100)
 
 
+def test_means_say_what_share_of_steps_an_objective_had(make_config, clock):
+    with_objective = make_config({"train.objective": "mass", "train.objective_steps": 3})
+    for config, expected in ((with_objective, [1, 0.5, 0]), (make_config(), [None] * 3)):
+        tally, found = loop._Tally(config, 0), []
+        for first in (1, 3, 5):
+            for step in (first, first + 1):
+                tally.add(step, measured(1))
+                clock.now += 1
+            found.append(tally.means().get("objective"))
+        assert found == expected
+
+
 def test_means_and_development_perplexity_are_due_at_their_multiples(make_config, clock):
     config = make_config({"log.every": 2, "log.dev_every": 3, "train.num_steps": 7})
     never = config_lib.replace(config, {"log.dev_every": 0})
@@ -74,7 +86,14 @@ def test_a_line_of_progress_says_how_long_the_rest_takes(caplog):
 
 @pytest.mark.parametrize(
     ("first", "num_steps", "begin", "end"),
-    [(0, 20, 2, 8), (5, 20, 7, 13), (5, 9, 7, 9), (5, 7, None, None), (0, 1, None, None)],
+    [
+        (0, 20, 2, 8),
+        (5, 20, 7, 13),
+        (6, 20, 8, 14),
+        (5, 9, 7, 9),
+        (5, 7, None, None),
+        (0, 1, None, None),
+    ],
 )
 def test_a_trace_is_of_six_steps_after_the_second(
     monkeypatch, tmp_path, first, num_steps, begin, end

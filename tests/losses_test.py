@@ -1,5 +1,7 @@
 """The loss against distributions written out in full."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +62,40 @@ def test_chunks_and_their_gradients_are_those_of_written_out_logits(chunks, dtyp
         np.testing.assert_allclose(
             gradient.astype(np.float32), slope.astype(np.float32), rtol=tolerance, atol=tolerance
         )
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 6])
+@pytest.mark.parametrize("differentiate", [False, True])
+def test_logits_are_there_for_one_chunk_at_a_time(chunks, differentiate):
+    def loss(outputs):
+        whole = jnp.ones((6, 4), jnp.int32)
+        return losses.cross_entropy(outputs, jnp.eye(11, 8), whole, whole, 0.1, chunks).smoothed
+
+    function = jax.grad(loss) if differentiate else loss
+    shapes = shapes_in(jax.make_jaxpr(function)(jnp.ones((6, 4, 8))).jaxpr)
+    logits = [shape for shape in shapes if len(shape) == 3 and shape[-1] == 11]
+    assert max(logits, key=math.prod) == (6 // chunks, 4, 11)
+
+
+def shapes_in(jaxpr):
+    """Of all arrays that a program computes, those of its loops and calls included."""
+    found = {variable.aval.shape for equation in jaxpr.eqns for variable in equation.outvars}
+    for equation in jaxpr.eqns:
+        for inner in jax.tree.leaves(equation.params, is_leaf=is_jaxpr):
+            if is_jaxpr(inner):
+                found |= shapes_in(getattr(inner, "jaxpr", inner))
+    return found
+
+
+def is_jaxpr(x):
+    return hasattr(x, "eqns") or hasattr(x, "jaxpr")
+
+
+def test_an_accelerator_has_large_chunks_of_the_papers_batch_and_small_ones_of_its_memory():
+    rows, length, vocabulary = 96, 256, 37_000  # about 25,000 target tokens
+    found = losses.chunks(rows, length, vocabulary, "tpu")
+    megabytes = 4 * rows * length * vocabulary / found / 10**6
+    assert 250 < megabytes < 16_000 / 8  # of 16 GB at least
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])

@@ -32,7 +32,7 @@ def test_the_tests_that_faults_name_exist():
 
 def test_mutants_are_drawn_of_every_module_and_meet_tests_that_exist():
     folders = {pathlib.PurePath(module).parent for module in cover.COVER} - {
-        pathlib.PurePath("experiments/analysis")  # of which significance alone is drawn from
+        pathlib.PurePath("experiments/analysis")  # of which only significance and what it needs
     }
     there = {
         path.relative_to(mutants.ROOT).as_posix()

@@ -1,6 +1,7 @@
 """The paper's BLEU against the original scripts' definitions, worked by hand."""
 
 import collections
+import json
 import math
 
 import numpy as np
@@ -41,6 +42,12 @@ def test_compounds_are_split_as_the_one_liner_does(sentence, expected):
 )
 def test_german_is_normalised_and_tokenised(sentence, expected):
     assert bleu.prepare_as_paper([sentence], "de") == [expected]
+
+
+def test_a_language_is_the_same_wherever_it_was_read():
+    for language in json.loads('["de", "fr"]'):  # equal to the text in a program, but another
+        found = bleu.prepare_as_paper(["Die US-Regierung"], language)
+        assert ("##AT##" in found[0]) == (language == "de")
 
 
 def test_french_compounds_stay_whole():

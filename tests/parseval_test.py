@@ -107,6 +107,21 @@ def test_f1_by_length_is_that_of_its_sentences():
     assert long["f1"] == 100
 
 
+@pytest.mark.parametrize("bounds", [[40], [3, 4, 40], [4, 7]])
+def test_a_bucket_holds_the_sentences_that_its_words_say(bounds):
+    counts, _ = sample()
+    lengths = [length for _, length, status, *_ in SAMPLE if not status]
+    buckets = parseval.score_by_length(counts, lengths, bounds)
+    held: list[int] = []
+    for bucket in buckets:
+        low, high = map(int, bucket["words"].split("-"))
+        some = [length for length in lengths if low <= length <= high]
+        assert bucket["sentences"] == len(some)
+        held += some
+        assert low == 1 or low - 1 in bounds
+    assert sorted(held) == sorted(lengths)
+
+
 def test_punctuation_top_and_equal_labels_are_as_in_collins():
     # README of EVALB, sections 6 and 7: punctuation goes first, and what it alone filled.
     gold = tree("(TOP (S (PRN (, ,)) (NP (DT the) (NN dog)) (ADVP (RB up)) (. .)))")

@@ -159,6 +159,8 @@ def test_a_sentences_ends_are_found_in_its_row():
     for row, position in zip(*np.nonzero(target), strict=True):
         there = [i for i, segment in enumerate(source[row]) if segment == target[row, position]]
         assert [int(end[row, position]) for end in found] == [there[0], there[-1]]
+    for end in found:  # padding without a source, too, reads from its row
+        assert all(0 <= place < 6 for place in np.asarray(end).flat)
 
 
 @pytest.mark.parametrize("width", range(2, 10))

@@ -1,7 +1,10 @@
 """What is drawn, against probabilities that are worked out in loops."""
 
+import inspect
 import itertools
 import math
+import types
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -12,7 +15,7 @@ from scipy import stats
 
 from configs import toy
 from transformer_jax import config as config_lib
-from transformer_jax import models
+from transformer_jax import errors, models
 from transformer_jax.data import batching, tokenizer
 from transformer_jax.decoding import sampling
 
@@ -117,6 +120,34 @@ def test_texts_come_as_often_as_they_are_likely(model_and_params, settings):
     assert sum((s - e) ** 2 / e for s, e in zip(seen, likely, strict=True) if e > 0.1) <= (
         stats.chi2.ppf(0.999, len(often))
     )
+
+
+@pytest.mark.parametrize("position", ["learned", "sinusoidal"])
+def test_a_prompt_leaves_tokens_to_draw_where_positions_reach(make_config, monkeypatch, position):
+    """An empty source's end and each token of a text take a position; no model is run."""
+    changes = {"model.position": position, "model.max_positions": 7, "data.source_language": ""}
+    run: Any = types.SimpleNamespace(
+        config=make_config(changes),
+        model=types.SimpleNamespace(one_sequence=True),
+        params={},
+        tokenizer=types.SimpleNamespace(
+            encode=lambda lines: [[4] * len(line) for line in lines],
+            decode=lambda texts: [f"{len(text)} tokens" for text in texts],
+            vocab_size=VOCABULARY,
+        ),
+    )
+    monkeypatch.setattr(
+        sampling,
+        "continuations",
+        lambda model, params, prompt, number, length, *_: np.zeros((number, length), int),
+    )
+    draw = inspect.unwrap(sampling.texts)
+    for prompt, length in itertools.product(range(10), range(1, 10)):
+        if prompt < length and (position == "sinusoidal" or 1 + length <= 7):
+            assert draw(run, "a" * prompt, 2, length, WAYS[1], 0) == [f"{length} tokens"] * 2
+        else:
+            with pytest.raises(errors.UserError, match=r"leaves none of|positions allow, 6"):
+                draw(run, "a" * prompt, 2, length, WAYS[1], 0)
 
 
 def test_a_text_begins_with_its_prompt_and_depends_on_the_key_alone(model_and_params):

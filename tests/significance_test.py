@@ -131,6 +131,8 @@ def test_the_bootstraps_interval_covers_the_truth_as_often_as_it_says():
         (0.3, 0.2, 3, 0.0, "tie as in the paper"),
         (0.1, 0.5, 3, -0.1, "undecided"),
         (0.1, 0.3, 3, -0.9, "undecided"),
+        (0.1, 0.3, 3, 0.3, "undecided"),  # no tie: the paper's is 0.3 or more
+        (-1.0, 0.5, 3, -0.3, "reproduced"),
         (-1.0, 0.5, 1, -0.9, "undecided"),
     ],
 )

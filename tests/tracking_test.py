@@ -156,6 +156,22 @@ def test_tensorboard_is_told_a_runs_hyperparameters_and_result(killed_and_resume
     assert forgotten - 1 in range(8, 24, 8)
 
 
+def test_tensorboard_forgets_the_steps_that_a_resumed_run_takes_again(make_config, tmp_path):
+    for first, last in ((1, 12), (9, 20)):  # the second goes on from step 8
+        log = metrics.MetricsLog(tmp_path, first - 1, make_config())
+        for step in range(first, last + 1):
+            log.write(step, {"loss": 1.0})
+        log.close()
+    steps: list[int] = []
+    for path in sorted((tmp_path / "tensorboard").iterdir(), key=lambda path: path.suffix):
+        for event in events(path):
+            if event.HasField("session_log"):  # what has this step, or a later one, goes
+                steps = [step for step in steps if step < event.step]
+            if any(value.tag == "loss" for value in event.summary.value):
+                steps.append(event.step)
+    assert steps == list(range(1, 21))
+
+
 @pytest.mark.slow
 def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
     folder, before, after = killed_and_resumed

@@ -4,6 +4,7 @@ A command of its own spends seconds on importing JAX. Here a server imports it o
 command forks a child, which runs the module as `python -m` does, and ends as it does.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -110,6 +111,7 @@ def _serve(seconds: int, imports: Sequence[str]) -> None:
     warnings.filterwarnings("ignore", "os.fork")  # no thread of JAX runs before its first device
     for name in imports:
         importlib.import_module(name)
+    gc.freeze()  # what is imported stays: no child need look through it
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()

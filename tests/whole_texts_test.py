@@ -3,10 +3,12 @@
 import dataclasses
 import functools
 import json
+import logging
 
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from tests import encoder_test
 from transformer_jax import errors, models
@@ -48,9 +50,10 @@ def one_device(config):
 
 
 @pytest.mark.parametrize("architecture", ["encoder", "elmo"])
-def test_scores_are_those_of_one_text_after_another(small, architecture):
+def test_scores_are_those_of_one_text_after_another(small, architecture, caplog):
     chosen = {"train.objective": "bert"} if architecture == "encoder" else {**ELMO}
     config, data = small(**{"train.objective": "elmo", **chosen})
+    caplog.set_level(logging.INFO)
     judge = dataclasses.replace(config.train, objective="matching")
     model = models.build(config.model, vocabulary.size(config))
     params = encoder_test.parameters(model)
@@ -86,6 +89,9 @@ def test_scores_are_those_of_one_text_after_another(small, architecture):
     )
     assert scored["accuracy"]["answers"] == len(right) > 3
     assert scored["accuracy"]["share"] == np.mean(right)
+    low, high = stats.binomtest(sum(right), len(right)).proportion_ci(0.95, "wilson")
+    told = f"{np.mean(right):.1%} of {len(right)} answers right ({low:.1%} to {high:.1%})"
+    assert told in caplog.text
     assert scored["ppl"] == pytest.approx(np.exp(np.mean(nats)), rel=1e-4)
     assert scored["bleu"] == {}
 

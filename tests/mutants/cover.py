@@ -36,13 +36,19 @@ COVER: Mapping[str, Sequence[str]] = {
     _TRAINING + "loop.py": ("loop", "step", "sharding", "runs"),
     _TRAINING + "losses.py": ("losses", "step", "decoder"),
     _TRAINING + "manifest.py": ("checkpoint", "bucket", "safety"),
-    _TRAINING + "metrics.py": ("loop", "tracking", "runs", "damaged_files"),
+    _TRAINING + "metrics.py": ("loop", "tracking", "bucket", "runs", "damaged_files"),
     _TRAINING + "step.py": ("optimizer", "step", "sharding", "memory"),
     _TRAINING + "tensorboard.py": ("tracking", "runs"),
     _TRAINING + "tracking.py": ("tracking",),
     _DECODING + "beam_search.py": ("beam_search", "leaving"),
-    _DECODING + "sampling.py": ("sampling",),
-    _DECODING + "translator.py": ("lengths", "translator", "odd_text", "runs"),
+    _DECODING + "sampling.py": ("sampling", "language_model[generated]"),
+    _DECODING + "translator.py": (
+        "lengths",
+        "attention_maps[written]",
+        "translator",
+        "odd_text",
+        "runs",
+    ),
     _EVALUATION + "attention_weights.py": ("attention_maps",),
     _EVALUATION + "chrf.py": ("chrf",),
     _EVALUATION + "bleu.py": ("evaluation", "paper_bleu", "significance", "fuzz"),
@@ -50,10 +56,17 @@ COVER: Mapping[str, Sequence[str]] = {
     _EVALUATION + "measures.py": ("significance", "table4"),
     _EVALUATION + "parseval.py": ("parseval", "table4"),
     _EVALUATION + "whole_texts.py": ("whole_texts",),
-    "experiments/analysis/significance.py": ("significance",),
+    "experiments/analysis/intervals.py": ("noise_floor", "sweep[welch]", "significance"),
+    "experiments/analysis/noise_floor.py": ("noise_floor", "significance"),
+    "experiments/analysis/significance.py": ("significance", "noise_floor"),
 }
 
 
 def file_of(entry: str) -> str:
     """The file of an entry of COVER."""
     return f"tests/{entry.partition('[')[0]}_test.py"
+
+
+def words_of(entry: str) -> str:
+    """Which of the file's tests are meant, as pytest's -k wants it; if all, nothing."""
+    return entry.rstrip("]").partition("[")[2]

@@ -23,7 +23,7 @@ import pytest
 from tests.mutants import cover
 
 _ROOT = pathlib.Path.cwd()
-_WATCHED = tuple(str(_ROOT / module) for module in cover.COVER)
+_WATCHED = frozenset(str(_ROOT / module) for module in cover.COVER)
 _STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
 Lines = dict[str, set[int]]
@@ -36,7 +36,7 @@ _started = False
 
 
 def _on_call(frame: Any, _event: str, _argument: object) -> Callable[..., Any] | None:
-    return _on_line if frame.f_code.co_filename.startswith(_WATCHED) else None
+    return _on_line if frame.f_code.co_filename in _WATCHED else None
 
 
 def _on_line(frame: Any, event: str, _argument: object) -> Callable[..., Any]:

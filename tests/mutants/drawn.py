@@ -37,7 +37,8 @@ from tests.mutants import __main__ as listed
 from tests.mutants import cover, equivalent, statements
 
 COSMIC_RAY = listed.ROOT / ".venv-cosmic-ray" / "bin" / "cosmic-ray"
-SECONDS = 900  # after which tests count as having noticed; see also `chosen`
+SECONDS = 3600  # after which tests that wait count as having noticed; `chosen` ends those that run
+DIRECT = 2  # mutants that survive all tests of an entry before it is looked at which are to be run
 ENOUGH = 0.85
 # What tests import of others; of ours nothing, since that is what changes.
 IMPORTED = (
@@ -64,6 +65,7 @@ for module, _, operator, place in json.load(sys.stdin):
 json.dump(texts, sys.stdout)
 """
 _COVERING: Mapping[str, threading.Lock] = collections.defaultdict(threading.Lock)
+_SURVIVED: collections.Counter[str] = collections.Counter()  # such mutants so far, of each entry
 
 
 class Mutant(NamedTuple):
@@ -195,9 +197,9 @@ class Copy(NamedTuple):
         with _COVERING[entry]:
             if not kept.exists():
                 print(f"which statements the tests of {entry} run", flush=True)
-                file, which = cover.file_of(entry), entry.rstrip("]").partition("[")[2]
+                which = cover.file_of(entry), "-k", cover.words_of(entry)
                 found = self.tree.with_suffix(".json")
-                done = self.run_tests("covered", {"MUTANTS_COVERED": str(found)}, file, "-k", which)
+                done = self.run_tests("covered", {"MUTANTS_COVERED": str(found)}, *which)
                 assert done.code == 0, done.stdout.decode(errors="replace")
                 kept.parent.mkdir(exist_ok=True)
                 found.replace(kept)
@@ -212,7 +214,8 @@ class Copy(NamedTuple):
     def attempt(self, mutant: Mutant, changed_text: str) -> dict[str, Any]:
         """Whether a test kills the mutant, and by what.
 
-        Of entries of which it is not known what they run, each is looked at only when it is needed.
+        Of an entry all tests are run at first, up to one that fails: most mutants fall soon, and to
+        look at what each test runs takes longer than all of them. It pays once mutants survive.
         """
         path = self.tree / mutant.module
         text = path.read_text(encoding="utf-8")
@@ -222,18 +225,23 @@ class Copy(NamedTuple):
         difference = changed_between(text, changed_text)
         by, seconds = "", 0.0
         for stage in [] if equivalent.why(mutant.module, difference) else stages:
-            tests = {name: test for entry in stage for name, test in self.covered(entry).items()}
+            directly = next(filter(self.is_direct, stage), "")  # of several all are known
+            tests: dict[str, statements.Test] = {}
+            for entry in [] if directly else stage:
+                tests |= self.covered(entry)
             chosen, start = statements.choose(tests, mutant.module, lines), time.monotonic()
             path.write_text(changed_text, encoding="utf-8")
             forget_compiled(path)
             try:
-                by = self.first_failure(chosen) if chosen else ""
+                if chosen or directly:
+                    by = self.first_failure(chosen, directly, mutant.definition)
             finally:
                 path.write_text(text, encoding="utf-8")
                 forget_compiled(path)
             seconds += time.monotonic() - start
             if by:
                 break
+            _SURVIVED[directly] += 1
         return {
             "mutant": mutant,
             "killed": bool(by),
@@ -242,12 +250,25 @@ class Copy(NamedTuple):
             "diff": difference,
         }
 
-    def first_failure(self, chosen: Mapping[str, float]) -> str:
-        """Runs tests up to the first that fails, and returns its name; see `statements.choose`."""
+    def is_direct(self, entry: str) -> bool:
+        """Whether all tests of an entry are run."""
+        return not self.record_of(entry).exists() and _SURVIVED[entry] < DIRECT
+
+    def first_failure(
+        self, chosen: Mapping[str, float], entry: str = "", definition: str = ""
+    ) -> str:
+        """Runs tests up to the first that fails, and returns its name.
+
+        Those are the chosen ones (`statements.choose`), or all of an entry of `cover`, first of
+        them those that name the definition.
+        """
         order = self.tree.with_suffix(".json")
         order.write_text(json.dumps(chosen), encoding="utf-8")
         files = sorted({name.partition("::")[0] for name in chosen})
-        done = self.run_tests("chosen", {"MUTANTS_CHOSEN": str(order)}, "-x", *files)
+        if entry:
+            files = [cover.file_of(entry), "-k", cover.words_of(entry)]
+        told = {"MUTANTS_CHOSEN": str(order), "MUTANTS_DEFINITION": definition}
+        done = self.run_tests("chosen", told, "-x", *files)
         output = done.stdout.decode(errors="replace")
         assert done.code != 5, output  # no test ran
         failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)

@@ -24,6 +24,40 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             "return (1 + np.count_nonzero(np.array(exchanged) >= observed - 1e-12)) / (1 ^ DRAWS)",
             "DRAWS is even, so that its last bit is free",
         ),
+        Equivalent(
+            "return (1 + np.count_nonzero(np.array(exchanged) >= observed - 1e-12)) / (1 + DRAWS)",
+            "return (1 + np.count_nonzero(np.array(exchanged) > observed - 1e-12)) / (1 + DRAWS)",
+            "1e-12 is room for rounding: no difference lies exactly so far below the measured one",
+        ),
+        Equivalent(
+            "ours_first, theirs_first = np.hstack([1 - swaps, swaps]), "
+            "np.hstack([swaps, 1 - swaps])",
+            "ours_first, theirs_first = np.hstack([1 >> swaps, swaps]), "
+            "np.hstack([swaps, 1 - swaps])",
+            "of 0 and 1 both make the other",
+        ),
+        Equivalent(
+            "for seeds in range(2, MOST_SEEDS + 1):",
+            "for seeds in range(2, MOST_SEEDS | 1):",
+            "MOST_SEEDS is even",
+        ),
+        Equivalent(
+            "runs: tuple[int, int] = (1, 1)",
+            "runs: tuple[int, int] = ( 2, 1)",
+            "of runs it is base's number alone that is read",
+        ),
+    ],
+    "transformer_jax/decoding/sampling.py": [
+        Equivalent(
+            '"top_k": lambda best, settings: jnp.full(best.shape[:-1], settings.top_k),',
+            '"top_k": lambda best, settings: jnp.full(best.shape[:- 0], settings.top_k),',
+            "one number without a shape is that of every row",
+        ),
+        Equivalent(
+            "return (tokens, ended | (tokens == tokenizer_lib.EOS), state), tokens",
+            "return (tokens, ended + (tokens == tokenizer_lib.EOS), state), tokens",
+            "of truths the sum is the disjunction",
+        ),
     ],
     "transformer_jax/decoding/translator.py": [
         Equivalent(
@@ -48,8 +82,34 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             "to NumPy any negative size is the one to find out",
         ),
     ],
+    "transformer_jax/models/hypotheses.py": [
+        Equivalent(
+            "return self._replace(ancestors=ancestors), own & masks.causal(here, self.slots)",
+            "return self._replace(ancestors=ancestors), own * masks.causal(here, self.slots)",
+            "of truths the product is the conjunction",
+        ),
+    ],
+    "transformer_jax/models/recurrent_cells.py": [
+        Equivalent(
+            "return (z * state[0] + (1 - z) * jnp.tanh(x_n + r * h_n),)",
+            "return (z * state[ -1] + (1 - z) * jnp.tanh(x_n + r * h_n),)",
+            "a GRU's state has one part",
+        ),
+    ],
     "transformer_jax/training/metrics.py": [
+        Equivalent(
+            "if self._here != self._workdir:",
+            "if self._here is not self._workdir:",
+            "it is the workdir itself, or a temporary folder, which none equals",
+        ),
         Equivalent("@final", "", "it is for those who check types; nothing happens at run time"),
+    ],
+    "transformer_jax/training/step.py": [
+        Equivalent(
+            "hyper, key = jax.eval_shape(lambda: (hyperparameters(config), jax.random.key(0)))",
+            "hyper, key = jax.eval_shape(lambda: (hyperparameters(config), jax.random.key( 1)))",
+            "of the key only its shape is looked at",
+        ),
     ],
 }
 
