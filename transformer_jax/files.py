@@ -90,17 +90,17 @@ def write(path: Path, content: bytes) -> None:
             raise errors.RunError(f"cannot write {path}: {error}") from error
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    prefix = f".{path.name}."
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=prefix, delete=False) as file:
+        try:
             file.write(content)
             file.flush()
+            os.fchmod(file.fileno(), 0o644)
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -42,14 +42,13 @@ class Files(corpus_lib.PairSource):
         return sum(target.lines for _, target in self._pairs)
 
     def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
-        return itertools.islice(self._all(), start, None, every)
-
-    def _all(self) -> Iterator[tuple[str, str]]:
-        for source, target in self._pairs:
-            if source is None:
-                yield from (("", line) for line in lines(target.path))
-            else:
-                yield from zip(lines(source.path), lines(target.path), strict=True)
+        parts = (
+            zip(lines(source.path), lines(target.path), strict=True)
+            if source
+            else (("", line) for line in lines(target.path))
+            for source, target in self._pairs
+        )
+        return itertools.islice(itertools.chain.from_iterable(parts), start, None, every)
 
 
 def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:

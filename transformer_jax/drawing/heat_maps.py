@@ -5,7 +5,6 @@ import math
 import warnings
 from collections.abc import Sequence
 
-from matplotlib import axes as axes_lib
 from matplotlib import figure as figure_lib
 from matplotlib import font_manager, textpath
 
@@ -47,10 +46,14 @@ def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
         "hspace": above / height,
     }  # fmt: skip
     panels = figure.subplots(layers, heads, squeeze=False, gridspec_kw=places)
+    labels = {"fontsize": FONT, "fontfamily": FAMILY, "parse_math": False}
     for layer, head in [(n, h) for n in range(layers) for h in range(heads)]:
         panel = panels[layer, head]
         panel.imshow(maps.weights[layer, head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        _label(panel, maps)
+        panel.set_xticks(range(len(maps.columns)), maps.columns, rotation=90, **labels)
+        panel.set_yticks(range(len(maps.rows)), maps.rows, **labels)
+        panel.tick_params(length=0, pad=2, top=False, labeltop=True, labelbottom=False)
+        panel.spines[:].set(color="0.6", linewidth=0.5)
         panel.annotate(
             f"layer {layer + 1}, head {head + 1}", (0, 1), (0, 72 * (above - TITLE - MARGIN) + 4),
             xycoords="axes fraction", textcoords="offset points", fontsize=FONT + 1, weight="bold",
@@ -65,15 +68,6 @@ def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
     bar.set_ticks([0, 0.5, 1], labels=["0", "weight", "1"], fontsize=FONT)
     bar.ax.tick_params(length=0)
     return figure
-
-
-def _label(panel: axes_lib.Axes, maps: attention_weights.Maps) -> None:
-    """Names a map's rows and columns by their tokens."""
-    text = {"fontsize": FONT, "fontfamily": FAMILY, "parse_math": False}
-    panel.set_xticks(range(len(maps.columns)), maps.columns, rotation=90, **text)
-    panel.set_yticks(range(len(maps.rows)), maps.rows, **text)
-    panel.tick_params(length=0, pad=2, top=False, labeltop=True, labelbottom=False)
-    panel.spines[:].set(color="0.6", linewidth=0.5)
 
 
 def _longest(labels: Sequence[str]) -> float:

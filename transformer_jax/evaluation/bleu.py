@@ -35,9 +35,6 @@ class _Variant:
         # `force` silences advice about hypotheses that look tokenised; it changes no score.
         return sacrebleu.BLEU(**self.options, force=True)
 
-    def prepare(self, sentences: Sequence[str], language: str) -> list[str]:
-        return prepare_as_paper(sentences, language) if self.as_paper else list(sentences)
-
     def signature(self, metric: sacrebleu.BLEU, language: str) -> str:
         """Of sentences that were prepared it says what was done, in the form of sacreBLEU's."""
         signature = str(metric.get_signature())
@@ -136,13 +133,11 @@ def counts(
     reference has, then all its n-grams.
     """
     chosen = _VARIANTS[variant]
-    metric = chosen.metric
-    found = [
-        metric.corpus_score([hypothesis], [[reference]])
-        for hypothesis, reference in zip(
-            chosen.prepare(hypotheses, language), chosen.prepare(references, language), strict=True
-        )
-    ]
+    metric, sides = chosen.metric, [hypotheses, references]
+    if chosen.as_paper:
+        sides = [prepare_as_paper(side, language) for side in sides]
+    pairs = zip(*sides, strict=True)
+    found = [metric.corpus_score([hypothesis], [[reference]]) for hypothesis, reference in pairs]
     rows = [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in found]
     return np.array(rows, np.int32).reshape(-1, 10)
 

@@ -34,6 +34,7 @@ the Penn Treebank's labels; see `parsing`.
 """
 
 import dataclasses
+import functools
 import hashlib
 import random
 from collections.abc import Callable
@@ -75,35 +76,40 @@ class _Writer:
 
     def sentence(self) -> Sentence:
         self._combinations = set()
-        forms: list[Callable[[], tuple[trees.Tree, str]]] = [
-            self._statement,
-            self._question,
-            self._reason,
-            self._distant_reason,
-            self._reported,
-            self._relative,
-            self._phrase,
-            lambda: self._statement(short=True),
-        ]
-        weights = [4, 2, 3, 3, 2, 4, 6, 6]
-        english, german = self._random.choices(forms, weights)[0]()
-        first, *rest = english.words
-        return Sentence(
-            dataclasses.replace(english, words=(first[0].upper() + first[1:], *rest)),
-            german[0].upper() + german[1:],
-            frozenset(self._combinations),
+        forms: dict[Callable[[], tuple[trees.Tree, str]], int] = {
+            self._statement: 4,
+            self._question: 2,
+            self._reason: 3,
+            self._distant_reason: 3,
+            self._reported: 2,
+            self._relative: 4,
+            self._phrase: 6,
+            functools.partial(self._statement, short=True): 6,
+        }
+        (form,) = self._random.choices([*forms], [*forms.values()])
+        english, german = form()
+        mark = "?" if form == self._question else "."
+        marked = trees.beside((english, trees.leaf(".", mark)))
+        first, *rest = marked.words
+        # The mark belongs to the outermost constituent.
+        whole = marked.brackets[0]._replace(end=len(marked.words))
+        tree = dataclasses.replace(
+            marked,
+            words=(first[0].upper() + first[1:], *rest),
+            brackets=(whole, *marked.brackets[1:]),
         )
+        return Sentence(tree, german[0].upper() + german[1:] + mark, frozenset(self._combinations))
 
     def _statement(self, short: bool = False) -> tuple[trees.Tree, str]:
         """A main clause; a short one is without time and place."""
         clause = self._clause(short=short)
         time_first = bool(clause.time) and self._chance(0.6)
         german = clause.german("time" if time_first else "second")
-        return _ended(clause.english(time_first)), german + "."
+        return clause.english(time_first), german
 
     def _question(self) -> tuple[trees.Tree, str]:
         clause = self._clause()
-        return _ended(clause.english_question(), "?"), clause.german("first") + "?"
+        return clause.english_question(), clause.german("first")
 
     def _reason(self) -> tuple[trees.Tree, str]:
         """A main clause and a subordinate one about its subject or its object."""
@@ -117,7 +123,7 @@ class _Writer:
             subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
             english = _subordinated(subjunction, second.english())
             german = f"{grammar.SUBJUNCTIONS[subjunction]} {second.german('last')}"
-        return _ended(first.english(then=english)), f"{first.german('second')}, {german}."
+        return first.english(then=english), f"{first.german('second')}, {german}"
 
     def _distant_reason(self) -> tuple[trees.Tree, str]:
         """The pronoun's noun is a whole clause away."""
@@ -125,19 +131,15 @@ class _Writer:
         second = self._clause(subject=self._noun_phrase("person"), intransitive=True)
         english, german = self._predicate_of(first.direct)
         both = (first.english(), trees.leaf("CC", "and"), second.english(), english)
-        return (
-            _ended(trees.join("S", *both)),
-            f"{first.german('second')} und {second.german('second')}, {german}.",
-        )
+        german = f"{first.german('second')} und {second.german('second')}, {german}"
+        return trees.join("S", *both), german
 
     def _reported(self) -> tuple[trees.Tree, str]:
         saying = clauses.Clause(self._random.choice(grammar.SAYING), self._noun_phrase("person"))
         clause = self._clause()
         said = trees.join("SBAR", trees.leaf("IN", "that"), clause.english())
-        return (
-            _ended(saying.english(then=said)),
-            f"{saying.german('second')}, dass {clause.german('last')}.",
-        )
+        german = f"{saying.german('second')}, dass {clause.german('last')}"
+        return saying.english(then=said), german
 
     def _relative(self) -> tuple[trees.Tree, str]:
         """A subject with a relative clause in which it is the subject or the object."""
@@ -155,12 +157,10 @@ class _Writer:
         relative = grammar.DEFINITE[case][subject.agreement]
         outer = self._clause(subject=subject, short=True)
         that = trees.join("WHNP", trees.leaf("WDT", "that"))
-        german = subject.german("nominative")
-        return (
-            _ended(outer.english(relative=trees.join("SBAR", that, inner.english()))),
-            f"{german}, {relative} {inner.german('last')}, "
-            f"{outer.german('second').removeprefix(german + ' ')}.",
-        )
+        english = outer.english(relative=trees.join("SBAR", that, inner.english()))
+        start = subject.german("nominative")
+        rest = outer.german("second").removeprefix(f"{start} ")
+        return english, f"{start}, {relative} {inner.german('last')}, {rest}"
 
     def _phrase(self) -> tuple[trees.Tree, str]:
         """A noun phrase alone, as in a headline: in few words it shows which means which."""
@@ -170,7 +170,7 @@ class _Writer:
             place = self._place()
             english = trees.join("NP", english, grammar.place_in_english(*place))
             german += f" {grammar.place_in_german(*place)}"
-        return _ended(trees.join("FRAG", english)), german + "."
+        return trees.join("FRAG", english), german
 
     def _about_thing(self) -> clauses.Clause:
         """A person does something to a thing, which a later "it" means."""
@@ -264,13 +264,6 @@ class _Writer:
 
     def _chance(self, probability: float) -> bool:
         return self._random.random() < probability
-
-
-def _ended(english: trees.Tree, mark: str = ".") -> trees.Tree:
-    """A sentence with its mark, which belongs to its outermost constituent."""
-    marked = trees.beside((english, trees.leaf(".", mark)))
-    whole = marked.brackets[0]._replace(end=len(marked.words))
-    return dataclasses.replace(marked, brackets=(whole, *marked.brackets[1:]))
 
 
 def _subordinated(subjunction: str, clause: trees.Tree) -> trees.Tree:
