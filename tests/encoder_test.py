@@ -1,6 +1,9 @@
 """Laws of an encoder alone: it sees its whole text and nothing beyond, however that is packed."""
 
 import functools
+import inspect
+import types
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -154,3 +157,17 @@ def test_its_attention_is_sown_for_maps(make_model):
     for array in found.values():
         np.testing.assert_allclose(array.sum(axis=-1), 1, rtol=1e-5)
         assert not array[0][:, apart].any()
+
+
+def test_its_map_is_of_both_sentences_after_one_another(make_model):
+    model, params = make_model({})
+    tokenizer = types.SimpleNamespace(
+        encode=lambda lines: [[5 + len(word) for word in line.split()] for line in lines],
+        pieces=lambda ids: [f"\u2581{token}" for token in ids],
+    )
+    of_text: Any = inspect.unwrap(attention_weights.of_text)
+    (maps,) = of_text(model, params, tokenizer, model.config, ["a dog", "Hund"])
+    assert maps.rows == maps.columns == ["_1", "_6", "_8", "_2", "_9"]
+    alone = attention_weights.sown(model, params, batch_of([[[1, 6, 8, 2, 9]]], 5))
+    expected = np.stack([array[0] for array in alone.values()])
+    np.testing.assert_allclose(maps.weights, expected, rtol=1e-5)

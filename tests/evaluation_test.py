@@ -11,7 +11,7 @@ import pytest
 import sacrebleu
 
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
@@ -117,9 +117,12 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
     source, target = map(list, zip(*pairs, strict=True))
     held_out = dataset_lib.HeldOut([""] * 4, [""] * 4, source, target)
-    found = evaluators.perplexity(model, held_out, config.data, mesh)(params)
+    measure = evaluators.perplexity(model, held_out, config.data, mesh)
     assert tokens == 4 + 1 + 23 + 2 + 4
-    assert found == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    assert measure(params) == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    # What is no number is none for the worst of models.
+    with pytest.raises(errors.RunError, match="the model diverged: nan nats per token"):
+        measure(jax.tree.map(lambda x: x * math.nan, params))
 
 
 @pytest.mark.parametrize(

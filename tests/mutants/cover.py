@@ -49,7 +49,7 @@ COVER: Mapping[str, Sequence[str]] = {
         "odd_text",
         "runs",
     ),
-    _EVALUATION + "attention_weights.py": ("attention_maps",),
+    _EVALUATION + "attention_weights.py": ("attention_maps", "encoder"),
     _EVALUATION + "chrf.py": ("chrf",),
     _EVALUATION + "bleu.py": ("evaluation", "paper_bleu", "significance", "fuzz"),
     _EVALUATION + "evaluators.py": ("evaluation", "table4", "averaging", "runs"),

@@ -4,7 +4,8 @@
 
 cosmic-ray names every mutant of the modules in `cover`; of all of them a sample is drawn. Each is
 put into a copy, where the quick tests of its module run up to the first that fails, in a fork of a
-process that has imported JAX: of these tests those that run the changed statement, as a run of the
+process that has imported JAX: at first those that name the changed definition and, once mutants
+have survived a file of tests, of it only those that run the changed statement, as a run of the
 whole has shown, the quick ones first. Called again, it goes on where it was; with --again it also
 tries the survivors once more, by the tests as they are now. Mutants of annotations are left out:
 almost all of them die at the import, which shows nothing.
