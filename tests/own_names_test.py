@@ -52,14 +52,15 @@ def test_rows_that_left_no_counts_stand_there_with_their_difference_and_a_reason
 
 
 @pytest.mark.parametrize("file", ["bleu_counts.json", "test_bleu_counts.json", "chrf_counts.json"])
-def test_counts_of_other_sentences_end_in_a_line_that_names_file_and_rows(tmp_path, file):
+def test_counts_of_other_sentences_end_in_a_line_that_names_both_files(tmp_path, file):
     sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1), missing=["D P_drop=0.0"])
     variant = measures.CHRF if "chrf" in file else bleu.MAIN
     for row, sentences in (("base", 12), ("A h=1", 12), ("E", 11)):
         counts = {variant: [[3] * measures.MEASURES[variant].width] * sentences}
         folder = results.cell_folder(tmp_path, row, 0)
         (folder / file).write_text(json.dumps(counts))
-    with pytest.raises(errors.UserError, match=rf"the {file} of A h=1 and E are of different"):
+    said = rf"A-h-1/seed0/{file} \(12\) and E/seed0/{file} \(11\) are of different numbers"
+    with pytest.raises(errors.UserError, match=said):
         comparison_table.document(comparison.compare(results.read(tmp_path)))
 
 

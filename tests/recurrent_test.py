@@ -14,6 +14,7 @@ from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.models import (
     convolutional,
+    dropout,
     interface,
     masks,
     recurrent_attention,
@@ -255,6 +256,17 @@ def test_a_convolutional_decoders_attention_is_gehrings(seen):
         context = context * np.sqrt(mask[b, t].sum())
         expected[b, t] = (x[b, t] + context @ output["kernel"] + output["bias"]) * half
     assert_close(found, expected)
+
+
+def test_a_convolutional_encoders_values_are_gehrings(make_config):
+    """Its outputs, which are the keys, plus the embeddings that it read."""
+    model = models.build(make_config({"model.architecture": "conv"}).model, VOCABULARY)
+    rows = jnp.array([[5, 6, 7, 0]]), jnp.array([[1, 1, 1, 0]]), jnp.array([[0, 1, 2, 0]])
+    source = sequences.Sequences(*rows)
+    params = nn.unbox(jax.jit(lambda key: models.init(model, key))(jax.random.key(0)))
+    found = model.apply(params, source, method="encode")
+    read = model.apply(params, rows[0], rows[2], dropout.NONE, method="_embed")
+    np.testing.assert_allclose(found.values, (found.keys + read) * np.sqrt(0.5), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
