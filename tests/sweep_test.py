@@ -15,6 +15,7 @@ from experiments.analysis import comparison, intervals
 from experiments.reporting import comparison_table, translations
 from experiments.sweep import results
 from tests import sweeps, tiny
+from tests.rows_test import paper_base
 from transformer_jax import errors
 from transformer_jax.evaluation import bleu
 
