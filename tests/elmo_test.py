@@ -74,6 +74,20 @@ def test_a_text_is_a_mixture_of_its_words_and_every_layer(make_config, layers):
     assert shapes["params"]["mixture"].shape == (layers + 1,)
 
 
+def test_scale_multiplies_the_mixture_of_a_text(make_config):
+    config = make_config({"model.architecture": "elmo", "model.position": "none"})
+    model = models.build(config.model, encoder_test.VOCABULARY)
+    params = nn.unbox(models.init(model, jax.random.key(1)))
+    batch = encoder_test.batch_of([TEXTS[:1]], LENGTH)
+    outputs = jax.jit(models.outputs, static_argnums=0)
+    said = []
+    for scale in (1.0, 2.0):
+        params["params"]["scale"] = jnp.array(scale)
+        said.append(np.arctanh(np.asarray(outputs(model, params, batch))[0, 0]))
+    bias = np.asarray(params["params"]["text"]["bias"])
+    np.testing.assert_allclose(said[1] - bias, 2 * (said[0] - bias), rtol=1e-3, atol=1e-4)
+
+
 def test_labels_are_said_as_often_as_there_are_outputs():
     labels = jnp.array([[5, 6, 0], [7, 8, 9]])
     found = models.repeated(labels, jnp.zeros((2, 6, 4)))

@@ -1,0 +1,41 @@
+"""What stands around a sub-layer, compared with its equations written out."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer_jax.models import layers
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(2, 3, 64)).astype(np.float32)
+
+
+def standardised(x):
+    """LayerNorm with its initial scale of 1 and bias of 0."""
+    spread = np.sqrt(((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True) + 1e-6)
+    return (x - x.mean(-1, keepdims=True)) / spread
+
+
+class Around(nn.Module):
+    """A sub-layer f(x) = 3x - 1 with what stands around it."""
+
+    placement: layers.Residual
+
+    def __call__(self, x):
+        return self.placement.after(x, 3 * self.placement.before(x) - 1, None)
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ("post", standardised(X + (3 * X - 1))),
+        ("pre", X + (3 * standardised(X) - 1)),
+    ],
+)
+def test_norms_stand_where_their_equations_have_them(make_config, placement, expected):
+    config = make_config({"model.norm_placement": placement, "model.d_model": 64}).model
+    module = Around(layers.NORM_PLACEMENTS[placement](config))
+    found, _ = module.init_with_output(jax.random.key(0), jnp.asarray(X))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
