@@ -22,7 +22,7 @@ COVER: Mapping[str, Sequence[str]] = {
     _MODELS + "hypotheses.py": ("hypotheses", "beam_search", "transformer"),
     _MODELS + "interface.py": ("interface",),
     _MODELS + "kernels.py": ("attention",),
-    _MODELS + "layers.py": _WHOLE,
+    _MODELS + "layers.py": ("layers", *_WHOLE),
     _MODELS + "masks.py": ("attention", "hypotheses", *_WHOLE),
     _MODELS + "positions.py": ("positions", "reference", "transformer[position]"),
     _MODELS + "products.py": ("products", *_WHOLE),

@@ -82,6 +82,13 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             "to NumPy any negative size is the one to find out",
         ),
     ],
+    "transformer_jax/models/decoder.py": [
+        Equivalent(
+            "lengths = state.source_mask[:, 0, 0].sum(axis=-1, keepdims=True)",
+            "lengths = state.source_mask[:, 0, 0].sum(axis=+1, keepdims=True)",
+            "of two dimensions the last is number 1",
+        ),
+    ],
     "transformer_jax/models/hypotheses.py": [
         Equivalent(
             "return self._replace(ancestors=ancestors), own & masks.causal(here, self.slots)",
