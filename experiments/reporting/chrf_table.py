@@ -31,7 +31,10 @@ def counts(sweep: results.Sweep, row: results.Row) -> dict[int, significance.Cou
 
 
 def section(compared: comparison.Comparison) -> table_lib.Section:
-    """Each row's chrF and its difference from base, beside BLEU's; nothing for other measures."""
+    """Each row's chrF and its difference from base, beside BLEU's; nothing for other measures.
+
+    Where base has none, a note says which runs have left nothing to count it of.
+    """
     sweep, gaps = compared.sweep, compared.gaps
     name = measures.MEASURES[compared.table.measure].name
     found = {row.name: counts(sweep, row) for row in sweep.rows} if gaps and name == "BLEU" else {}
@@ -56,7 +59,11 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         if gap.excludes_0 and bleu.excludes_0 and gap.mean * bleu.mean < 0:
             opposite.append(row.name)
     if not any(line[2] for line in lines):
-        return table_lib.Section([])
+        without = [row.name for row in sweep.rows if row.results and not found.get(row.name)]
+        missing = (
+            f"chrF is not compared: runs of {', '.join(without)} have left nothing to count it of."
+        )
+        return table_lib.Section([], [missing] if lines else [])
     heads = ["row", "chrF", "chrF: − base", "chrF: p", "BLEU: − base", "BLEU: p"]
     notes = [NOTE]
     if opposite:

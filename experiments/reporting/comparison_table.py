@@ -255,7 +255,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
             f"{data.source_language} to {data.target_language}; BLEU: "
             f"{scored[0]['signature'] if scored else 'none'}. ± after PPL and BLEU: standard "
             "deviation over seeds; after a difference: half of its 95% interval, over sentences "
-            "and, where both rows have several, seeds."
+            "and, where their noise is known, seeds."
         )
         found[-1] += verdict_words.noise(compared)
         if compared.table.reported:

@@ -118,7 +118,9 @@ function addTranslations() {
   }
 
   function goTo(i) {
-    go(order.includes(i) ? order.indexOf(i) : state.place);
+    const isThere = order.includes(i);
+    go(isThere ? order.indexOf(i) : state.place);
+    if (!isThere && i >= 0) where.prepend(`Of sentence ${(i + 1).toLocaleString("en")} there is no text here. `);
   }
 
   function draw() {
