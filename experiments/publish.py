@@ -69,6 +69,9 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
     files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
     if with_examples:
         files.write(output / "examples.md", tables.markdown(_shown(said), []).encode())
+    else:  # nor what was published here before
+        for path in [output / "examples.md", *output.glob(f"*/*/{translations.PUBLISHED}")]:
+            path.unlink(missing_ok=True)
 
 
 def _copy(path: pathlib.Path, folder: pathlib.Path) -> None:

@@ -136,6 +136,13 @@ def scores(row: results.Row, measure: str = bleu.MAIN) -> list[float]:
     return [*map(measures.MEASURES[measure].of_result, scored)]
 
 
+def is_sure(name: str, compared: Comparison) -> bool:
+    """Whether a row surely differs: all rows together where there are verdicts, else by itself."""
+    if found := verdicts(compared):
+        return name in found and found[name].is_sure
+    return name in compared.gaps and compared.gaps[name].excludes_0
+
+
 def differences(compared: Comparison) -> dict[str, float]:
     """Each row less what it is compared with, also where no sentences' counts are left of it."""
     found = {name: gap.mean for name, gap in compared.gaps.items()}

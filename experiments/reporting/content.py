@@ -78,7 +78,7 @@ def summary(compared: comparison.Comparison) -> str:
         own, theirs = comparison_table.own_name(row, sweep.rows[0])
         paper = f" (the paper's {theirs})" if theirs else ""
         worst = gaps.get(name)
-        is_sure = _is_sure(name, compared)
+        is_sure = comparison.is_sure(name, compared)
         sure = "" if is_sure else ", which may be chance" if worst else ", without an interval"
         half = f" ± {worst.half:.1f}" if worst else ""
         what = "hurts most" if is_sure else "lowest"
@@ -93,13 +93,6 @@ def summary(compared: comparison.Comparison) -> str:
 def _is_tie(row: results.Row, compared: comparison.Comparison) -> bool:
     theirs = comparison.paper_gap(row, compared)
     return theirs is not None and abs(theirs) < significance.SMALL
-
-
-def _is_sure(name: str, compared: comparison.Comparison) -> bool:
-    """Whether a row surely differs: all rows together where there are verdicts, else by itself."""
-    if found := comparison.verdicts(compared):
-        return name in found and found[name].is_sure
-    return name in compared.gaps and compared.gaps[name].excludes_0
 
 
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
@@ -117,7 +110,7 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
             *(f"left out, seed {seed}: of another configuration" for seed in row.stale),
         ],
         "difference": comparison.differences(compared).get(row.name),
-        "is_sure": _is_sure(row.name, compared),
+        "is_sure": comparison.is_sure(row.name, compared),
         "gap": gap
         and {
             "mean": gap.mean,

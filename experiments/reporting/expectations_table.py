@@ -35,5 +35,5 @@ def _came(row: results.Row, compared: comparison.Comparison) -> str:
         return f"{intervals.written(found[row.name], None)} {name}, without an interval"
     if gap is None:
         return "" if row.results else "failed" if row.failures else "not run"
-    sure = "" if gap.excludes_0 else ", which may be chance"
+    sure = "" if comparison.is_sure(row.name, compared) else ", which may be chance"
     return f"{intervals.written(gap.mean, gap.half)} {name}{sure}"
