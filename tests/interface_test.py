@@ -171,7 +171,8 @@ def test_an_architecture_needs_the_source_if_it_says_so(make_config, architectur
 def test_a_state_of_fixed_size_follows_the_parents_of_its_hypotheses():
     cache = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
     parents = np.array([[2, 0, 0], [1, 1, 2]])
-    source = interface.Source(*jnp.zeros((2, 2, 1, 5)), jnp.ones((2, 1, 1), bool))
+    nothing = jnp.zeros((2, 1, 5))
+    source = interface.Source(nothing, nothing, jnp.ones((2, 1, 1), bool))
     state = interface.FixedSizeState({"cell": jnp.asarray(cache)}, source)
     found = state.select(jnp.asarray(parents))
     expected = [[cache[b, parents[b, w]] for w in range(3)] for b in range(2)]

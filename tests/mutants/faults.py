@@ -99,7 +99,7 @@ FAULTS: dict[str, list[Fault]] = {
             "tests/progress_test.py::test_what_is_done_or_failed_says_so_whatever_an_engine_says",
         ),
     ],
-    "experiments/reporting/content.py": [
+    "experiments/analysis/comparison.py": [
         Fault(
             "a mark is filled by its own row's interval alone",
             "found[name].is_sure",
