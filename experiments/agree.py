@@ -67,6 +67,7 @@ def _notes(
         [{name: side.counts[name] for name in shared} for side in (ours, theirs)],
         references,
         (ours.table.measure, theirs.table.measure),
+        (ours.floor, theirs.floor),
     )
     turned = [name for name in names if ours.gaps[name].mean * theirs.gaps[name].mean < 0]
     sure = [name for name in turned if ours.gaps[name].excludes_0 and theirs.gaps[name].excludes_0]
@@ -80,15 +81,27 @@ def _notes(
         f"Training of these rows took {_flops(ours, shared):.2e} FLOPs in the first and "
         f"{_flops(theirs, shared):.2e} in the second.",
         "*: the 95% interval excludes 0. Intervals of accuracy and tau are a bootstrap's over "
-        "sentences and, where there are several, seeds; they lean towards no agreement.",
-        *(f"{s.sweep.workdir}: {line}" for s in (ours, theirs) for line in _lacking(s, shared)),
+        "sentences and, where their noise is known, seeds; they lean towards no agreement.",
+        *(
+            f"{side.sweep.workdir}: {line}"
+            for side, other in ((ours, theirs), (theirs, ours))
+            for line in _lacking(side, other, shared)
+        ),
     ]
 
 
-def _lacking(side: comparison.Comparison, names: list[str]) -> list[str]:
+def _lacking(
+    side: comparison.Comparison, other: comparison.Comparison, names: list[str]
+) -> list[str]:
     """Rows whose interval does not know what another seed would do, and rows left out."""
+    elsewhere = {row.name for row in other.sweep.rows if row.results}
     lacks = {
-        "one seed": [name for name in names if len(side.counts[name]) < 2],
+        "one seed and no noise floor": [
+            name for name in names if len(side.counts[name]) < 2 and not side.floor
+        ],
+        "left out, since the other has not run it": [
+            row.name for row in side.sweep.rows if row.results and row.name not in elsewhere
+        ],
         "left out, since runs have left no counts of sentences": [
             row.name for row in side.sweep.rows if row.results and not side.counts[row.name]
         ],

@@ -8,12 +8,12 @@ seeds.
 
 import pathlib
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
 from experiments import diff
-from experiments.analysis import comparison, significance
+from experiments.analysis import comparison, noise_floor, significance
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import errors, files
@@ -22,6 +22,8 @@ from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures
 
 LISTED = 8  # differences of configuration
+
+_Side = tuple[Mapping[str, significance.Runs], noise_floor.Floor | None]  # counts by row; its floor
 
 
 def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, list[str]]:
@@ -44,11 +46,16 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, 
             "sweeps of one kind"
         )
     names = [*by_name[0], *(name for name in by_name[1] if name not in by_name[0])]
+    sides = [
+        (counts, comparison.floor_of(sweep, counts, measure))
+        for sweep, rows in zip(sweeps, by_name, strict=True)
+        for counts in [{name: results.counts(sweep, row, measure) for name, row in rows.items()}]
+    ]
     lines = [
         [
             name,
             *_scores(name, by_name, measure),
-            *(_difference(name, sweeps, measure) if name in shared else [""] * 3),
+            *(_difference(name, by_name, sides, measure) if name in shared else [""] * 3),
         ]
         for name in names
     ]
@@ -66,11 +73,12 @@ def _scores(name: str, by_name: Sequence[dict[str, results.Row]], measure: str) 
     return cells
 
 
-def _difference(name: str, sweeps: Sequence[results.Sweep], measure: str) -> list[str]:
+def _difference(
+    name: str, by_name: Sequence[dict[str, results.Row]], sides: Sequence[_Side], measure: str
+) -> list[str]:
     """The second less the first, marked if its interval excludes 0; p; and parameters."""
-    rows = [next(row for row in sweep.rows if row.name == name) for sweep in sweeps]
-    theirs, ours = map(results.counts, sweeps, rows, [measure] * 2)
-    before, after = (row.of("params")[0] for row in rows)
+    theirs, ours = (counts[name] for counts, _ in sides)
+    before, after = (rows[name].of("params")[0] for rows in by_name)
     mark = results.unequal(after, before)
     params = f"{after / 1e6:.3g}" + (f" ({mark})" if mark else "")
     if not (ours and theirs):  # runs of an earlier version, which left none
@@ -81,7 +89,9 @@ def _difference(name: str, sweeps: Sequence[results.Sweep], measure: str) -> lis
             "sentences: delete the result.json of the wrong ones and start that sweep again, which "
             "evaluates them anew"
         )
-    found = significance.difference(ours, theirs, measure)
+    earlier, later = (floor and floor.spread(name) for _, floor in sides)
+    spreads = (later, earlier) if earlier and later else None
+    found = significance.difference(ours, theirs, measure, spreads)
     return [found.written, f"{found.p:.3f}", params]
 
 
@@ -99,9 +109,9 @@ def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
     return [
         "Configurations: " + ("; ".join(changed[:LISTED]) + more if changed else "the same."),
         "±: half of the difference's 95% interval, over sentences and, where both sides have "
-        "several, seeds; *: it excludes 0. p: approximate randomisation, over sentences and as "
-        "many seeds as both have. params: ×10⁶, of the second; a percentage: so many more or "
-        "fewer than in the first.",
+        "several or a noise floor, seeds; *: it excludes 0. p: approximate randomisation, over "
+        "sentences and as many seeds as both have. params: ×10⁶, of the second; a percentage: so "
+        "many more or fewer than in the first.",
         *(f"{sweep.workdir}: {line}" for sweep in sweeps for line in results.shortfalls(sweep)),
     ]
 

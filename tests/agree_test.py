@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from experiments import agree, table3
-from experiments.analysis import agreement
+from experiments.analysis import agreement, noise_floor
 from experiments.sweep import results
 from tests import sweeps
 from transformer_jax import errors
@@ -64,6 +64,24 @@ def test_noise_widens_the_interval():
     assert few.high - few.low > 0.5
 
 
+def test_a_noise_floor_stands_for_the_seeds_of_single_runs():
+    shares = {"x": 0.5, "y": 0.55, "z": 0.6}
+    side = {name: counted(share, 1, 2000) for name, share in shares.items()}
+    scores = {name: mean_score(runs) for name, runs in side.items()}
+    step = scores["y"] - scores["x"]
+
+    def sign_of_y(deviation):
+        spread = noise_floor.Spread(deviation**2, 1000)
+        floor = noise_floor.Floor(spread, ["x"], deviation, {}, {})
+        return agreement.agreement(
+            [side, side], {"y": "x"}, (bleu.MAIN, bleu.MAIN), (floor, None)
+        ).signs
+
+    assert sign_of_y(step / 20).low == 1
+    assert sign_of_y(step).low == 0  # y turns in one of Φ(-1/√2), 24%, of the draws
+    assert sign_of_y(step).value == 1
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("agree") / "small"
@@ -88,11 +106,12 @@ def test_a_row_that_turns_is_named(made, tmp_path):
         path = results.cell_folder(other, row, seed) / "bleu_counts.json"
         counts = json.loads(path.read_bytes())[bleu.MAIN]
         worse = [[*line[:2], 1, 0, 0, 0, *line[6:]] for line in counts]
-        path.write_text(json.dumps({bleu.MAIN: worse}))
+        sweeps.keep_counts(path.parent, worse)
     shutil.rmtree(results.cell_folder(other, "A h=1", 0).parent)
     table, notes = agree.agree(made, other)
     lines = {line[0]: line[3] for line in table.lines}
     assert "A h=1" not in lines
+    assert f"{made}: left out, since the other has not run it: A h=1." in notes
     assert {name for name, said in lines.items() if said.startswith(agree.TURNED)} == {row}
     assert notes[2] == f"Turned: {row}; both intervals exclude 0: {row}."
     assert lines[row] == agree.TURNED

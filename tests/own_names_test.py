@@ -51,6 +51,15 @@ def test_rows_that_left_no_counts_stand_there_with_their_difference_and_a_reason
     assert f"lowest: A h=1, −{base - 1:.1f} BLEU, without an interval" in content.summary(compared)
 
 
+def test_a_base_that_left_no_counts_is_named(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1))
+    (results.cell_folder(tmp_path, "base", 0) / "bleu_counts.json").unlink()
+    compared = comparison.compare(results.read(tmp_path))
+    assert not compared.gaps
+    notes = " ".join(comparison_table.notes(compared))
+    assert "left no counts of sentences: base. Nothing is compared with a base that lacks" in notes
+
+
 @pytest.mark.parametrize("file", ["bleu_counts.json", "test_bleu_counts.json", "chrf_counts.json"])
 def test_counts_of_other_sentences_end_in_a_line_that_names_both_files(tmp_path, file):
     sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1), missing=["D P_drop=0.0"])
@@ -58,7 +67,10 @@ def test_counts_of_other_sentences_end_in_a_line_that_names_both_files(tmp_path,
     for row, sentences in (("base", 12), ("A h=1", 12), ("E", 11)):
         counts = {variant: [[3] * measures.MEASURES[variant].width] * sentences}
         folder = results.cell_folder(tmp_path, row, 0)
-        (folder / file).write_text(json.dumps(counts))
+        if variant == measures.CHRF:
+            (folder / file).write_text(json.dumps(counts))
+        else:
+            sweeps.keep_counts(folder, counts[variant], "test" if "test" in file else "dev")
     said = rf"A-h-1/seed0/{file} \(12\) and E/seed0/{file} \(11\) are of different numbers"
     with pytest.raises(errors.UserError, match=said):
         comparison_table.document(comparison.compare(results.read(tmp_path)))

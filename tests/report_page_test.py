@@ -181,8 +181,7 @@ def test_sweeps_at_other_budgets_stand_beside_it(made, copied, tmp_path):
     counts = np.array(json.loads(path.read_bytes())[bleu.MAIN])
     counts[:, 2:6] = 0  # nothing is right
     for seed in range(2):
-        other = results.cell_folder(copied, "A h=1", seed) / "bleu_counts.json"
-        other.write_text(json.dumps({bleu.MAIN: counts.tolist()}))
+        sweeps.keep_counts(results.cell_folder(copied, "A h=1", seed), counts.tolist())
     own = shutil.copytree(made, tmp_path / "own")
     document.write(own, beside=[copied])
     found = page_of(own).data["content-data"]["tables"][-1]

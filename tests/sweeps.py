@@ -82,13 +82,15 @@ def make(workdir: pathlib.Path, made: Made, missing: Sequence[str] = ()) -> None
         for seed in range(0 if name in missing else made.seeds):
             folder = results.cell_folder(workdir, name, seed)
             folder.mkdir(parents=True)
-            _write_run(folder, draw, sources, references, 0.4 + 0.3 * place / len(made.rows))
+            right = 0.4 + 0.3 * place / len(made.rows)
+            counts = _write_run(folder, draw, sources, references, right)
             result = {"row": name, "seed": seed, **_result(draw, place)}
             metrics = [
                 json.dumps({"step": 10 * i, "loss": 5 / i, "ppl": 200 / i + 2, "dev_ppl": 90 / i})
                 for i in range(1, made.steps + 1)
             ]
             (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+            keep_counts(folder, counts)
             (folder / "metrics.jsonl").write_text("".join(f"{m}\n" for m in metrics))
 
 
@@ -103,7 +105,8 @@ def _write_run(
     sources: Sequence[str],
     references: Sequence[str],
     right: float,
-) -> None:
+) -> list[list[int]]:
+    """Writes sentences, and returns their counts for BLEU."""
     hypotheses, counts = [], []
     for reference in references:
         words = reference.split(" ")
@@ -120,16 +123,27 @@ def _write_run(
     ):
         content = "".join(f"{line}\n" for line in lines)
         (folder / f"{name}.txt").write_text(content, encoding="utf-8", newline="")
-    (folder / "bleu_counts.json").write_text(json.dumps({bleu.MAIN: counts}))
+    return counts
+
+
+def keep_counts(folder: pathlib.Path, counts: Sequence[Sequence[int]], of: str = "dev") -> None:
+    """Writes a run's counts for BLEU, and the score that they give into its result.json."""
+    name = {"dev": "", "test": "test_"}[of] + "bleu_counts.json"
+    (folder / name).write_text(json.dumps({bleu.MAIN: np.array(counts).tolist()}))
+    result = json.loads((folder / "result.json").read_bytes())
+    own = result if of == "dev" else result.setdefault("test", {"ppl": result["ppl"], "bleu": {}})
+    score = bleu.from_counts(np.sum(counts, 0), bleu.MAIN)
+    own["bleu"].setdefault(bleu.MAIN, {"signature": _SIGNATURE})["score"] = score
+    change(folder, **result)
 
 
 def _result(draw: random.Random, place: int) -> dict[str, Any]:
-    score = 20 + place + draw.random()
+    score = 20 + place + draw.random()  # of sentences by length
     return {
         "params": 1_000_000 + 10_000 * place,
         "steps": 12,
         "ppl": 5 - place / 10 + draw.random() / 10,
-        "bleu": {bleu.MAIN: {"score": score, "signature": _SIGNATURE}},
+        "bleu": {},
         "bleu_by_length": [
             {"tokens": "1-6", "sentences": 30, "score": score + 3},
             {"tokens": "7-30", "sentences": 40, "score": score - 3},
@@ -155,7 +169,7 @@ def add_seeds(workdir: pathlib.Path, row: str, seeds: int) -> None:
         folder = shutil.copytree(first, first.with_name(f"seed{seed}"), dirs_exist_ok=True)
         counts = np.array(json.loads((folder / "bleu_counts.json").read_bytes())[bleu.MAIN])
         counts[:, 2:6] = np.maximum(counts[:, 2:6] - seed, 0)
-        (folder / "bleu_counts.json").write_text(json.dumps({bleu.MAIN: counts.tolist()}))
+        keep_counts(folder, counts.tolist())
 
 
 def set_record(workdir: pathlib.Path, **fields: Any) -> None:

@@ -38,8 +38,7 @@ def made(workdir, values=(0.25, 1.0), table="mine", seeds=2):
             (folder / f"{name}.txt").read_text().splitlines()
             for name in ("hypotheses", "references")
         )
-        counts = bleu.counts(said, references, "de", bleu.MAIN).tolist()
-        (folder / "bleu_counts.json").write_text(json.dumps({bleu.MAIN: counts}))
+        sweeps.keep_counts(folder, bleu.counts(said, references, "de", bleu.MAIN).tolist())
     return planned
 
 
@@ -131,7 +130,7 @@ def test_a_grid_goes_on_as_it_went(values, edge, expected):
 def alike(right):
     """Counts of sentences of nine words, so many of which are right."""
     matches = [right - n for n in range(4)]
-    return json.dumps({bleu.MAIN: [[9, 9, *matches, 9, 8, 7, 6]] * 41})
+    return [[9, 9, *matches, 9, 8, 7, 6]] * 41
 
 
 def test_an_edge_is_named_with_the_value_to_add(tmp_path):
@@ -139,14 +138,14 @@ def test_an_edge_is_named_with_the_value_to_add(tmp_path):
     for folder in tmp_path.glob("*/seed*"):  # the higher the rate the better
         scale = re.search(r"scale-([\d.]+)", str(folder))
         right = {"0.25": 4, "1.0": 9}.get(scale[1] if scale else "", 6)
-        (folder / "bleu_counts.json").write_text(alike(right))
+        sweeps.keep_counts(folder, alike(right))
     lines, notes = shown(tmp_path)
     assert {line["best at"] for line in lines.values()} == {"1.0 (edge)"}
     assert "edge of the grid, base at 1.0 (add 2.0), A h=1 at 1.0 (add 2.0)" in notes
     assert f"--tune={FIELD}:0.25,1.0,2.0." in notes
     assert {line["BLEU: worst"].split()[-1] for line in lines.values()} == {"0.25"}
     for folder in tmp_path.glob("*/seed*"):  # all alike, there is no way to go on
-        (folder / "bleu_counts.json").write_text(alike(6))
+        sweeps.keep_counts(folder, alike(6))
     assert "edge" not in shown(tmp_path)[1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from experiments.analysis import significance
+from experiments.analysis import noise_floor, significance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,26 +46,33 @@ def agreement(
     sides: Sequence[Mapping[str, significance.Runs]],
     references: Mapping[str, str],
     variants: Sequence[str],
+    floors: Sequence[noise_floor.Floor | None] = (None, None),
 ) -> Agreement:
     """Compares the orders of the rows that two sweeps share.
 
-    Intervals are a bootstrap's over each side's sentences and over each row's seeds. Drawing adds
-    noise to what is noisy already, so that they lean towards no agreement.
+    Intervals are a bootstrap's over each side's sentences and over each row's seeds or, with a
+    noise floor, normal draws, as `significance.tau` makes them. Drawing adds noise to what is noisy
+    already, so that they lean towards no agreement.
 
     Args:
       sides: what the runs of the same rows sum.
       references: for each row but base, the one that its difference is taken from.
       variants: how each side's runs are scored, a key of `measures.MEASURES`.
+      floors: what seeds do to each side's scores, where that is known.
     """
     names = list(sides[0])
     place = {name: number for number, name in enumerate(names)}
     of_base = [(place[row], place[other]) for row, other in references.items()]
     apart = list(itertools.combinations(range(len(names)), 2))
     both = []
-    for number, (side, variant) in enumerate(zip(sides, variants, strict=True)):
+    for number, (side, variant, floor) in enumerate(zip(sides, variants, floors, strict=True)):
         weights = significance.samples(len(next(iter(side[names[0]].values()))))
         random = np.random.default_rng(3 + number)
-        rows = [significance.resampled(side[n], variant, weights, random) for n in names]
+        moved = floor.deviations(names, random, len(weights)) if floor else {}
+        rows = [
+            significance.resampled(side[name], variant, weights, random, moved.get(name))
+            for name in names
+        ]
         both.append(np.transpose(rows))
     signs, ordered = ([_signs(means, pairs) for means in both] for pairs in (of_base, apart))
     return Agreement(

@@ -12,9 +12,11 @@ with νᵢ and ν_base degrees of freedom, one-sided, at 5% for all such rows to
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import scipy.special
+from jaxtyping import Float
 
 from experiments.analysis import intervals
 
@@ -54,6 +56,20 @@ class Floor:
     def spread(self, row: str) -> Spread:
         """The estimate for a row; that of two rows is one object where it is the pooled one."""
         return self.apart.get(row, self.pooled)
+
+    def deviations(
+        self, rows: Iterable[str], random: np.random.Generator, samples: int
+    ) -> dict[str, Float[np.ndarray, "samples"]]:
+        """Deviations over seeds that so few runs leave possible, by row, one a sample.
+
+        Each estimate is drawn once (scaled inverse chi-squared), for all rows that it stands for.
+        """
+        spreads = {row: self.spread(row) for row in rows}
+        drawn = {
+            each: (each.variance * each.freedom / random.chisquare(each.freedom, samples)) ** 0.5
+            for each in dict.fromkeys(spreads.values())
+        }
+        return {row: drawn[each] for row, each in spreads.items()}
 
 
 def measure(scores: Mapping[str, Sequence[float]], base: str) -> Floor | None:

@@ -301,14 +301,9 @@ def tau(
         return None
     weights = samples(len(next(iter(rows[names[0]].values()))))
     random = np.random.default_rng(2)
-    spreads = dict.fromkeys(floor.spread(name) for name in names) if floor else {}
-    deviations = {
-        each: (each.variance * each.freedom / random.chisquare(each.freedom, len(weights))) ** 0.5
-        for each in spreads
-    }
+    deviations = floor.deviations(names, random, len(weights)) if floor else {}
     means = np.transpose([
-        resampled(rows[name], variant, weights, random, floor and deviations[floor.spread(name)])
-        for name in names
+        resampled(rows[name], variant, weights, random, deviations.get(name)) for name in names
     ])  # fmt: skip
     first, second = np.transpose(apart)
     theirs = np.sign([[paper[names[i]] - paper[names[j]] for i, j in apart]])

@@ -276,12 +276,14 @@ def notes(compared: comparison.Comparison) -> list[str]:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
             if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
                 found[-1] += f" Seconds a step were measured on {', '.join(where)}."
-    without = [name for name in comparison.differences(compared) if name not in compared.gaps]
+    without = [row.name for row in sweep.rows if row.results and not compared.counts[row.name]]
     if without:
         found.append(
             "Without an interval, a verdict or a place in the order, since runs have left no "
             f"counts of sentences: {', '.join(without)}."
         )
+        if sweep.rows[0].name in without:
+            found[-1] += " Nothing is compared with a base that lacks them."
     others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
     if others:
         found.append(

@@ -29,6 +29,7 @@ LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
 # What else lies in a sweep's folder.
 _OF_THE_SWEEP = re.compile(r"cache|slurm|.*\.(csv|html|json|log|md|sh|yaml)")
+ROUNDING = 1e-6  # of a score
 UNEQUAL = 0.02  # parameters that differ by a larger share are marked
 UNEQUAL_NOTE = (
     "A percentage after params: the row has so many more or fewer than base, so that it does not "
@@ -162,11 +163,14 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
     """What a measure sums, for each run of a row, by seed; empty unless all have left it.
 
     It is of the development set or, "test", of the test set.
+
+    Raises:
+      UserError: a file is damaged, or its sums do not give the score of the run's result.json.
     """
     measure = measures.MEASURES[variant]
     name = {"dev": "", "test": "test_"}[of] + measure.file
     found: dict[int, np.ndarray] = {}
-    for seed in row.results:
+    for seed, result in row.results.items():
         path = cell_folder(sweep.workdir, row.name, seed) / name
         if not path.exists():
             return {}
@@ -181,6 +185,14 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
                 f"{path} is damaged (a sentence has {width} counts, none below 0): {remedy}"
             )
         found[seed] = np.array(sentences, np.int32)
+        if measure.in_results:
+            score = measure.from_counts(found[seed].sum(0))
+            written = measure.of_result(result if of == "dev" else result["test"])
+            if abs(score - written) > ROUNDING:
+                raise errors.UserError(
+                    f"{path} is of other sentences than result.json beside it ({measure.name} "
+                    f"{score:.2f} and {written:.2f}): {remedy}"
+                )
     return found
 
 

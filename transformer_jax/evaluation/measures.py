@@ -22,7 +22,8 @@ class Measure:
       from_counts: the score of their sums.
       of_sentence: the score of one sentence.
       sentence_name: what that is.
-      of_result: the score that stands in a result.json.
+      of_result: the score that stands in a result.json, or in what it says of the test set.
+      in_results: whether there is one.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Measure:
     of_sentence: Callable[[Int[np.ndarray, "_"]], float]
     sentence_name: str
     of_result: Callable[[Mapping[str, Any]], float]
+    in_results: bool = True
 
 
 def _bleu(variant: str) -> Measure:
@@ -71,5 +73,6 @@ MEASURES: dict[str, Measure] = {
         chrf.from_counts,
         "chrF of a sentence",
         _in_no_result,
+        in_results=False,
     ),
 }
