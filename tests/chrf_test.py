@@ -1,4 +1,4 @@
-"""chrF against sacreBLEU's."""
+"""chrF against sacreBLEU's, and beside BLEU where runs have left it."""
 
 import hypothesis
 import numpy as np
@@ -6,6 +6,10 @@ import pytest
 import sacrebleu
 from hypothesis import strategies
 
+from experiments.analysis import comparison
+from experiments.reporting import chrf_table
+from experiments.sweep import results
+from tests import sweeps
 from transformer_jax.evaluation import chrf
 
 TEXTS = strategies.text("aab ßü𝄞\u3000.", max_size=14)
@@ -40,3 +44,18 @@ def test_a_perfect_translation_has_100_and_nothing_has_0():
     assert chrf.from_counts(chrf.counts(texts, texts).sum(0)) == 100
     assert chrf.from_counts(chrf.counts(["", ""], texts).sum(0)) == 0
     assert np.all(chrf.counts(["", ""], ["", ""]) == 0)
+
+
+def test_what_few_runs_have_left_is_compared_and_said(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows()))
+    sweeps.set_record(tmp_path, noise_floor=2)
+    whole = chrf_table.section(comparison.compare(results.read(tmp_path)))
+    (results.cell_folder(tmp_path, "base", 1) / "hypotheses.txt").unlink()
+    (results.cell_folder(tmp_path, "E", 0) / "hypotheses.txt").unlink()
+    found = chrf_table.section(comparison.compare(results.read(tmp_path)))
+    assert "left nothing to count it of: base (1 of 2), E (1 of 2)." in " ".join(found.notes)
+    assert "chrF's intervals do not know of other seeds" in " ".join(found.notes)
+    (before,), (after,) = whole.shown, found.shown
+    assert after.lines[1][:2] == before.lines[1][:2]  # A h=1, which lacks none
+    assert after.lines[1][3:] != before.lines[1][3:]
+    assert "runs than BLEU" not in " ".join(whole.notes)

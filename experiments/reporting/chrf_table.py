@@ -1,5 +1,7 @@
 """chrF beside BLEU: whether another measure says the same of a row."""
 
+import dataclasses
+
 from experiments.analysis import comparison, intervals, significance
 from experiments.reporting import translations
 from experiments.sweep import results
@@ -15,18 +17,19 @@ NOTE = (
 
 
 def counts(sweep: results.Sweep, row: results.Row) -> dict[int, significance.Counts]:
-    """What chrF sums over each run's sentences, by seed; empty unless all have left translations.
+    """What chrF sums over each run's sentences, by seed, of the runs that have left translations.
 
     It is counted from them, or, where a sweep was published without them, read.
     """
-    if kept := results.counts(sweep, row, measures.CHRF):
-        return kept
     found: dict[int, significance.Counts] = {}
-    for seed in row.results:
+    for seed, result in row.results.items():
+        alone = dataclasses.replace(row, results={seed: result})
+        if kept := results.counts(sweep, alone, measures.CHRF):
+            found |= kept
+            continue
         run = translations.read(sweep, row, seed)
-        if not (run["hypotheses"] and run["references"]):
-            return {}
-        found[seed] = chrf.counts(run["hypotheses"], run["references"])
+        if run["hypotheses"] and run["references"]:
+            found[seed] = chrf.counts(run["hypotheses"], run["references"])
     return found
 
 
@@ -39,9 +42,11 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     name = measures.MEASURES[compared.table.measure].name
     found = {row.name: counts(sweep, row) for row in sweep.rows} if gaps and name == "BLEU" else {}
     comparison.require_same_sentences(found, measures.MEASURES[measures.CHRF].file)
+    floor = comparison.floor_of(sweep, found, measures.CHRF)
     lines, opposite = [], []
     for row in sweep.rows:
-        ours, theirs = (found.get(each.name) for each in (row, results.reference(row, sweep)))
+        against = results.reference(row, sweep)
+        ours, theirs = (found.get(each.name) for each in (row, against))
         if not ours:
             continue
         mean = tables.mean_and_deviation([_score(run) for run in ours.values()], 2)
@@ -49,7 +54,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         if not (bleu and theirs):
             lines.append([row.name, mean, *[""] * 4])
             continue
-        gap = significance.difference(ours, theirs, measures.CHRF)
+        gap = comparison.gap(found, row.name, against.name, measures.CHRF, floor)
         cells = [
             cell
             for each in (gap, bleu)
@@ -66,6 +71,18 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         return table_lib.Section([], [missing] if lines else [])
     heads = ["row", "chrF", "chrF: − base", "chrF: p", "BLEU: − base", "BLEU: p"]
     notes = [NOTE]
+    partly = [
+        f"{row.name} ({len(found[row.name])} of {len(row.results)})"
+        for row in sweep.rows
+        if 0 < len(found[row.name]) < len(row.results)
+    ]
+    if partly:
+        notes.append(
+            f"chrF is of fewer runs than BLEU, since the others have left nothing to count it of: "
+            f"{', '.join(partly)}."
+        )
+    if compared.floor and not floor:
+        notes.append("chrF's intervals do not know of other seeds, since base has one run of it.")
     if opposite:
         notes.append(f"chrF and BLEU contradict each other on {', '.join(opposite)}.")
     return table_lib.Section([tables.Printed(heads, lines, "chrF beside BLEU")], notes)
