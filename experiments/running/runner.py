@@ -56,7 +56,7 @@ _TUNE = flags.DEFINE_string(
 _MATCH = flags.DEFINE_enum(
     "match",
     None,
-    sorted(rows_lib.BUDGETS),
+    sorted(results.BUDGETS),
     "Gives each row base's parameters (by d_ff), or base's training operations or seconds (by "
     "steps). Seconds a step are measured here before the sweep, each row alone on the machine, "
     "however many runs there are at a time (--parallel), and kept in WORKDIR/seconds.json.",
@@ -122,7 +122,7 @@ def main(table: table_lib.Table) -> int:
     if _MATCH.value:
         measure = functools.partial(_measured_seconds, base, table.name, launcher)
         rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
-    tune = parse_tune(_TUNE.value, base)
+    tune = rows_lib.parse_tune(_TUNE.value, base)
     planned, seeds = _planned(table, base, rows, chosen, tune)
     results.require_folders(planned)
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
@@ -275,35 +275,6 @@ def _measured_seconds(
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     devices_here = functools.partial(launcher_lib.devices_here, launcher, base)
     return seconds_lib.measured(base, rows, workdir, cache_dir, devices_here)
-
-
-def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
-    """The field and its values that --tune names; nothing for "".
-
-    Raises:
-      UserError: it names no field, or values that the field cannot have.
-    """
-    if not text:
-        return {}
-    field, _, values = text.partition(":")
-    if field.split(".")[0] not in ("model", "train", "data", "decode") or field == "train.seed":
-        raise errors.UserError(
-            f"--tune={text}: only fields of model, train, data and decode that are no seed change "
-            "a result"
-        )
-    try:
-        kind = type(config_lib.get(base, field))
-        if kind is bool:
-            raise errors.UserError("it is no number and no name")
-        found = [kind(value) for value in values.split(",")]
-        for value in found:
-            config_lib.replace(base, {field: value})
-    except (AttributeError, ValueError, errors.UserError) as error:
-        raise errors.UserError(
-            f"--tune={text}: {error}; give a field and its values, as in "
-            "--tune=train.learning_rate_scale:0.5,1,2"
-        ) from error
-    return {field: found}
 
 
 def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> None:
