@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from absl import flags
 
-from experiments.analysis import plan
+from experiments.analysis import comparison, plan
 from experiments.benchmarks import compiled
 from experiments.reporting import document
 from experiments.running import handing_over
@@ -139,7 +139,9 @@ def main(table: table_lib.Table) -> int:
     _require_no_other(workdir, table.name, _MATCH.value or "")
     folders = [workdir, *([files.local_path(_REUSE.value)] if _REUSE.value else [])]
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
-    cells, missing = _prepare(base, planned, seeds, launcher)
+    cells = _cells(base, planned, seeds)
+    _require_alike(table, base, rows, chosen, tune, cells)
+    missing = _missing(cells, launcher)
     files.write_json(
         workdir / "sweep.json",
         {
@@ -198,38 +200,66 @@ def _show_plan(
         plan.write(base, planned, seeds, devices, _UTILISATION.value)
 
 
-def _prepare(
-    base: config_lib.Config,
-    planned: Rows,
-    seeds: Mapping[str, int],
-    launcher: launcher_lib.Launcher,
-) -> tuple[list[cells_lib.Cell], list[cells_lib.Cell]]:
-    """All cells of the sweep, and those that have no result yet, here or where they ran.
-
-    Raises:
-      UserError: one cannot be run; the message names its row.
-    """
+def _cells(
+    base: config_lib.Config, planned: Rows, seeds: Mapping[str, int]
+) -> list[cells_lib.Cell]:
+    """All cells of the sweep; raises UserError, which names its row, if one cannot be run."""
     workdir = files.local_path(_WORKDIR.value)
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
+    return [
+        cells_lib.make(base, row, overrides, seed, workdir, cache_dir)
+        for row, overrides in planned.items()
+        for seed in range(seeds[row])
+    ]
+
+
+def _require_alike(
+    table: table_lib.Table,
+    base: config_lib.Config,
+    rows: Rows,
+    chosen: Sequence[str],
+    tune: Mapping[str, Sequence[Any]],
+    cells: Sequence[cells_lib.Cell],
+) -> None:
+    """Raises UserError if the results that cells will have could not stand in one table."""
+    found: dict[str, dict[int, Any]] = {}
+    for cell in cells:
+        result = {"bleu": {}, "bleu_by_length": [], **cell.measured_on}
+        found.setdefault(cell.row, {})[cell.seed] = result
+
+    def row(name: str, overrides: Mapping[str, Any]) -> results.Row:
+        tuned = results.tuned(name, overrides, base, tune if name in chosen else {})
+        tried = {each: row(each, changes) for each, changes in tuned.items()}
+        return results.Row(name, overrides, found[name], {}, [], tried)
+
+    try:
+        for alike in comparison.by_corpus([row(name, rows[name]) for name in chosen], table):
+            comparison.require_alike(alike)
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"nothing was run: {error}; give each a sweep and a --workdir of its own"
+        ) from error
+
+
+def _missing(
+    cells: Sequence[cells_lib.Cell], launcher: launcher_lib.Launcher
+) -> list[cells_lib.Cell]:
+    """The cells that have no result yet, here or where they ran."""
+    workdir = files.local_path(_WORKDIR.value)
     reusable = {}
     if _REUSE.value:
         other = files.local_path(_REUSE.value)
         if other.resolve() == workdir.resolve():
             raise errors.UserError(f"--reuse={other} is --workdir itself")
         reusable = cells_lib.finished(other)
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
-    cells = [
-        cells_lib.make(base, row, overrides, seed, workdir, cache_dir)
-        for row, overrides in planned.items()
-        for seed in range(seeds[row])
-    ]
     handing_over.require_no_other(cells, workdir, launcher)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
     handing_over.fetch(missing, workdir, launcher)
-    return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
+    return [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 
 def _run(
