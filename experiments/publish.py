@@ -14,16 +14,17 @@ import pathlib
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
 from experiments.reporting import chrf_table, document, translations
 from experiments.sweep import results
-from transformer_jax import errors, files
+from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
-from transformer_jax.data import text
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu, measures
+from transformer_jax.runs import run_folder
 
 EXAMPLES = 10
 # What a measure sums, one variant a file.
@@ -43,29 +44,28 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
         name = f"{sweep.table}.{end}"
         files.write(output / name, (workdir / name).read_bytes())
     _copy(workdir / "sweep.json", output)
-    said: dict[str, dict[str, str]] = {}
+    said: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:  # what chrF sums, since the translations that it counts are not published
         for seed, counts in chrf_table.counts(sweep, row).items():
             there = results.cell_folder(output, row.name, seed)
             content = json.dumps({measures.CHRF: counts.tolist()}, separators=(",", ":"))
             files.write(there / measures.MEASURES[measures.CHRF].file, content.encode())
-    names = [row.name for row in rows]
     tried = [each for row in sweep.rows for each in (row, *row.tuned.values())]
-    for row, seed in [(each.name, seed) for each in tried for seed in each.results]:
-        folder, there = (results.cell_folder(place, row, seed) for place in (workdir, output))
+    for row, seed in [(each, seed) for each in tried for seed in each.results]:
+        folder, there = (results.cell_folder(place, row.name, seed) for place in (workdir, output))
+        run_folder.read_metrics(folder)
         for name in ("result.json", "run.json", "metrics.jsonl"):
             _copy(folder / name, there)
         for prefix, (key, measure) in itertools.product(("", "test_"), COUNTED.items()):
             name = prefix + measure.file
             if (folder / name).exists():
-                counts = json.loads((folder / name).read_bytes())
+                counts = files.read_json(folder / name, {key: [[fields.Natural]]}, results.ANEW)
                 kept = json.dumps({key: counts[key]}, separators=(",", ":"))
                 files.write(there / name, kept.encode())
-        if with_examples and (sentences := _examples(folder)):
+        if with_examples and (sentences := _examples(sweep, row, seed)):
             files.write_json(there / translations.PUBLISHED, sentences)
-            if row in names:
-                said.setdefault(row, sentences["row"])
-                said = {"(reference)": sentences["(reference)"], **said}
+            if row in rows:
+                said.setdefault(row.name, sentences)
     files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
     if with_examples:
         files.write(output / "examples.md", tables.markdown(_shown(said), []).encode())
@@ -85,42 +85,48 @@ def _scores(rows: Sequence[results.Row]) -> list[tables.Printed]:
     """Perplexity, BLEU in every variant, and F1 of parsers, on both sets, as means over seeds."""
     found = []
     for title, part in (("Development set", None), ("Test set", "test")):
-        lines, variants = [], []
+        scored: dict[str, list[dict[str, float]]] = {}
         for row in rows:
-            all_results = row.results.values()
-            scored = (
-                [each[part] for each in all_results if part in each] if part else [*all_results]
-            )
-            if not scored:
-                continue
-            variants = variants or list(scored[0]["bleu"])  # a model may write no sentences
-            ppl = statistics.mean(each["ppl"] for each in scored)
-            means = [
-                statistics.mean(each["bleu"][variant]["score"] for each in scored)
-                for variant in scored[0]["bleu"]
-            ]
-            if parsed := [each["parses"]["f1"] for each in scored if "parses" in each]:
-                means.append(statistics.mean(parsed))
-            lines.append([row.name, str(len(scored)), *(f"{mean:.2f}" for mean in (ppl, *means))])
-        parses = ["F1"] if any(len(line) > 3 + len(variants) for line in lines) else []
-        heads = ["row", "seeds", "PPL", *variants, *parses]
+            sets = [result.get(part) if part else result for result in row.results.values()]
+            scored[row.name] = [_numbers(each) for each in sets if each]
+        every = [each for own in scored.values() for each in own]
+        heads = list(dict.fromkeys(head for each in every for head in each))
+        lines = [
+            [name, str(len(own)), *(_mean([each.get(head) for each in own]) for head in heads)]
+            for name, own in scored.items()
+            if own
+        ]
         if lines:
-            whole = [[*line, *[""] * (len(heads) - len(line))] for line in lines]
-            found.append(tables.Printed(heads, whole, title))
+            found.append(tables.Printed(["row", "seeds", *heads], lines, title))
     return found
 
 
-def _examples(folder: pathlib.Path) -> dict[str, dict[str, str]]:
+def _numbers(scored: Mapping[str, Any]) -> dict[str, float]:
+    """A run's scores on a set, by what its column is called; a model may write no sentences."""
+    return {
+        "PPL": scored["ppl"],
+        **{variant: found["score"] for variant, found in scored.get("bleu", {}).items()},
+        **({"F1": scored["parses"]["f1"]} if "parses" in scored else {}),
+    }
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{statistics.mean(known):.2f}" if len(known) == len(values) else ""
+
+
+def _examples(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, dict[str, str]]:
     """Sentences of the development set at equal distances: the "(reference)", and the "row"'s.
 
     Each by what its table is called; empty if the run has left no translations.
     """
-    if (said := translations.published(folder))["row"]:  # taken over from what was published
-        return said
-    if not (folder / "hypotheses.txt").exists():
+    folder = results.cell_folder(sweep.workdir, row.name, seed)
+    if (kept := translations.published(folder))["row"]:  # taken over from what was published
+        return kept
+    left = translations.read(sweep, row, seed)
+    said = {"(reference)": left["references"], "row": left["hypotheses"]}
+    if not all(said.values()):
         return {}
-    names = {"(reference)": "references.txt", "row": "hypotheses.txt"}
-    said = {name: text.read_lines(folder / file) for name, file in names.items()}
     total = len(said["row"])
     places = sorted({total * (2 * number + 1) // (2 * EXAMPLES) for number in range(EXAMPLES)})
     return {
@@ -129,11 +135,14 @@ def _examples(folder: pathlib.Path) -> dict[str, dict[str, str]]:
     }
 
 
-def _shown(said: Mapping[str, Mapping[str, str]]) -> list[tables.Printed]:
-    """A table for each sentence, as each row of the sweep says it."""
-    titles = next(iter(said.values()), {})
-    lines = {title: [[name, each[title]] for name, each in said.items()] for title in titles}
-    return [tables.Printed(["", "sentence"], lines[title], title) for title in titles]
+def _shown(said: Mapping[str, Mapping[str, Mapping[str, str]]]) -> list[tables.Printed]:
+    """A table for each sentence, as each row of the sweep that has been asked for it says it."""
+    lines: dict[tuple[str, str], list[list[str]]] = {}
+    for row, sentences in said.items():
+        for title, reference in sentences["(reference)"].items():
+            own = lines.setdefault((title, reference), [["(reference)", reference]])
+            own.append([row, sentences["row"][title]])
+    return [tables.Printed(["", "sentence"], found, title) for (title, _), found in lines.items()]
 
 
 if __name__ == "__main__":

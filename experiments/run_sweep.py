@@ -13,15 +13,13 @@ import re
 from absl import flags
 
 from experiments.running import runner
-from experiments.sweep import expectations, rows, table
+from experiments.sweep import expectations, results, rows, table
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
 _SWEEP = flags.DEFINE_string(
     "sweep", None, "Python file that has GRID, ZIP or ROWS.", required=True
 )
-
-TAKEN = ("table1", "scores", "examples")  # what experiments.table1 and experiments.publish write
 
 
 def main() -> int:
@@ -31,7 +29,7 @@ def main() -> int:
         raise errors.UserError(
             f"--sweep={path}: the table is called as the file: use letters, digits and _ alone"
         )
-    if path.stem in (*table.names(), *TAKEN):
+    if path.stem in (*table.names(), *results.TAKEN):
         raise errors.UserError(
             f"--sweep={path}: {path.stem} is another table's name: rename the file"
         )

@@ -59,6 +59,7 @@ TABLE = table.Table(
     rows_for,
     corpus=lambda row: row.split()[-1],
     document=table2_page.document,
+    reads=table2_page.READ,
 )
 
 if __name__ == "__main__":

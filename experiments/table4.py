@@ -61,6 +61,7 @@ TABLE = table.Table(
     lambda base: rows_for(base, flags.FLAGS.parsed),
     measure=measures.F1,
     document=table4_page.document,
+    reads=table4_page.READ,
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Files of runs, caches and sweeps that were damaged: one clear line names the file and the remedy.
 
-Damaged checkpoints have tests of their own.
+Damaged checkpoints have tests of their own, and so have sweeps that are made up.
 """
 
 import json

@@ -209,7 +209,7 @@ def test_the_panel_counts_seeds_by_the_noise_floor(tmp_path):
 def test_tuning_stays_within_the_budget(make_config):
     base = make_config()
     free = {"base": {}, "base x": {FIELD: 2.0}, "base y": {"model.dropout_rate": 0.3}}
-    for budget in rows_lib.BUDGETS:
+    for budget in results.BUDGETS:
         rows_lib.require_within(base, "base", free, budget)
         bigger = {"base": {}, "base d_model=32": {"model.d_model": 32}}
         with pytest.raises(errors.UserError, match=f"'base d_model=32' would leave the {budget}"):

@@ -18,8 +18,8 @@ from configs import toy as toy_config
 from experiments import variations
 from experiments.analysis import claims, tuning
 from experiments.benchmarks import cost
-from experiments.running import runner
 from experiments.sweep import results
+from experiments.sweep import rows as rows_lib
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -247,7 +247,7 @@ def test_the_table_of_claims_shows_differences_and_parameters():
 )
 def test_a_bad_tune_is_named(text, message):
     with pytest.raises(errors.UserError, match=message):
-        runner.parse_tune(text, base_of(toy_config))
+        rows_lib.parse_tune(text, base_of(toy_config))
 
 
 @pytest.fixture(scope="module")

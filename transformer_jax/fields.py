@@ -27,11 +27,14 @@ class Range:
     most: int | None = None
     below: int | None = None  # what all are smaller than
     besides: tuple[int, str] | None = None  # one more that is allowed, and in words what for
+    is_open: bool = False  # whether all are larger than the least
 
     def require(self, name: str, value: Any) -> None:
         """Raises UserError unless a field's value lies within."""
         if self.besides and value == self.besides[0]:
             return
+        if self.is_open and value <= self.least:
+            raise errors.UserError(f"{name}={value} should be above {self.least}")
         if value < self.least:
             other = ", or {} {}".format(*self.besides) if self.besides else ""
             raise errors.UserError(f"{name}={value} should be at least {self.least}{other}")
@@ -57,6 +60,7 @@ class Added:
 Positive = Annotated[int, Range(1, MOST)]
 Natural = Annotated[int, Range(0, MOST)]  # 0 too
 NotNegative = Annotated[float, Range(0)]
+Above0 = Annotated[float, Range(0, is_open=True)]
 Share = Annotated[float, Range(0, 1)]
 ShareBelow1 = Annotated[float, Range(0, below=1)]
 Devices = Annotated[int, Range(1, MOST, besides=(-1, "for the rest"))]

@@ -4,6 +4,7 @@ A run's folder may be one of this machine or lie in a bucket of Google Cloud Sto
 written there is in both a `Path`; what must be mapped into memory or locked is a `pathlib.Path`.
 """
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -12,8 +13,9 @@ import pathlib
 import re
 import tempfile
 import traceback
+import typing
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, final
 
 import fsspec.config
 import fsspec.core
@@ -115,11 +117,21 @@ def write_lines(path: Path, lines: list[str]) -> None:
     write(path, "".join(f"{line}\n" for line in lines).encode())
 
 
+@final
+@dataclasses.dataclass(frozen=True)
+class Maybe:
+    """In the shape of an object: what a field has to be where there is one."""
+
+    shape: Any
+    null: bool = False  # whether it may be null as well
+
+
 def read_json(path: Path, shape: Any, remedy: str) -> Any:
     """The content of a JSON file.
 
-    Its shape is str, bool, int or float; [shape] for a list of such; {str: shape} for an object of
-    such; {"name": shape, ...} for an object that has at least these.
+    Its shape is str, bool, int or float, or one of these within a range, as in `fields`; object for
+    anything; [shape] for a list of such; {str: shape} for an object of such; {"name": shape, ...}
+    for an object that has at least these, but for those that are `Maybe`.
 
     Raises:
       UserError: it cannot be read, is no JSON, or holds something else; the message ends with the
@@ -143,7 +155,7 @@ def parse_json(content: bytes, shape: Any) -> Any:
         value = json.loads(content, parse_constant=_refuse)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    _require(value, shape, "it")
+    require(value, shape)
     return value
 
 
@@ -151,8 +163,13 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _require(value: Any, shape: Any, name: str) -> None:
-    """Raises ValueError unless a JSON value is of a shape."""
+def require(value: Any, shape: Any, name: str = "it") -> None:
+    """Raises ValueError unless a JSON value is of a shape; see `read_json`."""
+    if isinstance(shape, Maybe):
+        if value is not None or not shape.null:
+            require(value, shape.shape, name)
+        return
+    shape, *rules = typing.get_args(shape) or (shape,)
     kind = shape if isinstance(shape, type) else type(shape)
     accepted = (int, float) if kind is float else kind
     if kind is not object and (
@@ -162,15 +179,20 @@ def _require(value: Any, shape: Any, name: str) -> None:
     ):
         written = json.dumps(value)
         raise ValueError(f"{name} is {written[:40]}, which is no {_KINDS[kind]}")
+    for rule in rules:
+        try:
+            rule.require(name, value)
+        except errors.UserError as error:
+            raise ValueError(str(error)) from error
     if isinstance(shape, list):
         for index, item in enumerate(value):
-            _require(item, shape[0], f"{name}[{index}]")
+            require(item, shape[0], f"{name}[{index}]")
     elif isinstance(shape, dict):
         for key, inner in shape.items():
-            if key is not str and key not in value:
+            if key is not str and key not in value and not isinstance(inner, Maybe):
                 raise ValueError(f"{name} has no {key}")
-            for field in value if key is str else [key]:
-                _require(value[field], inner, f"{name}.{field}")
+            for field in value if key is str else value.keys() & {key}:
+                require(value[field], inner, f"{name}.{field}")
 
 
 _KINDS = {

@@ -55,11 +55,10 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
             f"({', '.join(sorted(lost))}): start the sweep again, which writes it anew and runs "
             "nothing twice"
         )
-    corpora: dict[str, list[results.Row]] = {}
-    for row in sweep.rows:
-        corpora.setdefault(table.corpus(row.name), []).append(row)
-    for rows in corpora.values():
+    corpora = by_corpus(sweep.rows, table)
+    for rows in corpora:
         require_alike(rows)
+    results.require_fields(sweep, table.reads)
     measure = table.measure
     counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
     variants = [each for row in sweep.rows for each in row.tuned.values()]
@@ -175,9 +174,17 @@ def require_same_sentences(counts: Mapping[str, significance.Runs], file: str) -
     return next(iter(lengths), 0)
 
 
+def by_corpus(rows: Sequence[results.Row], table: table_lib.Table) -> list[list[results.Row]]:
+    """The rows of a table in groups, one for each of its corpora: each has to be measured alike."""
+    found: dict[str, list[results.Row]] = {}
+    for row in rows:
+        found.setdefault(table.corpus(row.name), []).append(row)
+    return list(found.values())
+
+
 def require_alike(rows: Sequence[results.Row]) -> None:
     """Raises UserError, saying what differs, unless all results were measured alike."""
-    found: dict[str, set[str]] = {}
+    found: dict[str, dict[str, str]] = {}  # a row of each value
     for row in [each for own in rows for each in (own, *own.tuned.values())]:
         varied = {
             *row.overrides,
@@ -186,12 +193,13 @@ def require_alike(rows: Sequence[results.Row]) -> None:
         for result in row.results.values():
             for name, value in _measured_by(result).items():
                 if name not in varied:  # what a row is there to vary may differ
-                    found.setdefault(name, set()).add(value)
+                    found.setdefault(name, {}).setdefault(value, row.name)
     for name, values in found.items():
         if len(values) > 1:
             raise errors.UserError(
                 f"these results cannot stand in one table: they differ in {name} "
-                f"({', '.join(sorted(value[:60] for value in values))})"
+                f"({', '.join(sorted(value[:60] for value in values))}): see "
+                f"{' and '.join(dict.fromkeys(values.values()))}"
             )
 
 
@@ -199,6 +207,7 @@ def _measured_by(result: Mapping[str, Any]) -> dict[str, str]:
     """What has to be the same in all results of a table, by its name."""
     signatures = {variant: score["signature"] for variant, score in result["bleu"].items()}
     buckets = [bucket["tokens"] for bucket in result["bleu_by_length"]]
+    words = [bucket["words"] for bucket in result.get("parses", {}).get("by_length", [])]
     return {
         **{f"BLEU signature of {variant}": value for variant, value in signatures.items()},
         "corpus": result["data_sha256"],
@@ -206,5 +215,6 @@ def _measured_by(result: Mapping[str, Any]) -> dict[str, str]:
         "tokenizer": result["tokenizer_sha256"],
         "direction": " to ".join(result["data"]["languages"]),
         **({"buckets of length": ", ".join(buckets)} if buckets else {}),
+        **({"buckets of words": ", ".join(words)} if words else {}),
         **{f"decode.{field}": str(value) for field, value in result["decode"].items()},
     }

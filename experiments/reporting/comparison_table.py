@@ -114,21 +114,22 @@ def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
 def _on_test_set(compared: comparison.Comparison) -> table_lib.Section:
     """The rows on the test set, where base was scored on it too, with verdicts of their own."""
     sweep = compared.sweep
-    base = results.counts(sweep, sweep.rows[0], bleu.MAIN, "test")
-    if not base or not compared.gaps:
-        return table_lib.Section([])
     counts = {row.name: results.counts(sweep, row, bleu.MAIN, "test") for row in sweep.rows}
-    comparison.require_same_sentences(counts, "test_" + measures.MEASURES[bleu.MAIN].file)
+    if not counts[sweep.rows[0].name] or not compared.gaps:
+        return table_lib.Section([])
+    file = "test_" + measures.MEASURES[bleu.MAIN].file
+    sentences = comparison.require_same_sentences(counts, file)
     floor = comparison.floor_of(sweep, counts, bleu.MAIN)
     shown = [
         row
         for row in sweep.rows
         if counts[row.name] and results.reference(row, sweep) is sweep.rows[0]
     ]
+    results.require_tested(sweep, shown, file)
     gaps = {
         row.name: comparison.gap(counts, row.name, sweep.rows[0].name, bleu.MAIN, floor)
         for row in shown
-        if row is not sweep.rows[0]
+        if row is not sweep.rows[0] and sentences > 1  # one says nothing of others
     }
     found = comparison.verdicts(compared, gaps)
     lines = []
@@ -144,13 +145,11 @@ def _on_test_set(compared: comparison.Comparison) -> table_lib.Section:
             cells.append("" if theirs is None else f"{theirs:+.1f}")
             cells.append(verdict_words.judged(row.name, theirs, gaps, found))
         lines.append([row.name, *cells])
-    title = (
-        f"Test set{results.files_of(sweep, 'test')}, {len(next(iter(base.values()))):,} sentences"
-    )
+    written = f"{sentences:,} sentence{'s' * (sentences > 1)}"
+    title = f"Test set{results.files_of(sweep, 'test')}, {written}"
     heads = ["row", "test: PPL", "test: BLEU", "test: − base"]
     heads += ["paper: − base", "verdict"] * bool(compared.table.reported)
-    note = verdict_words.beneath(lines)
-    return table_lib.Section([tables.Printed(heads, lines, title, note)])
+    return table_lib.Section([tables.Printed(heads, lines, title, verdict_words.beneath(lines))])
 
 
 def _best(row: results.Row, compared: comparison.Comparison) -> str:

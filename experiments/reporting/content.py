@@ -3,7 +3,6 @@
 That is all but the translations and the maps of attention.
 """
 
-import math
 import statistics
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import measures
+from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
 MOST_POINTS = 200  # of a learning curve: more than a screen tells apart
@@ -148,7 +148,7 @@ def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
 
     And what a step takes: target tokens, operations, and seconds, evaluation not included.
     """
-    records = metrics.read(results.cell_folder(sweep.workdir, row.name, seed))
+    records = run_folder.read_metrics(results.cell_folder(sweep.workdir, row.name, seed))
     config = sweep.config(row)
     speeds = [each["seconds_per_step"] for each in records if "seconds_per_step" in each]
     counted = [(each["tokens"], each["step"]) for each in records if "tokens" in each]
@@ -160,9 +160,7 @@ def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
     curves: dict[str, Any] = {"seed": seed, "a_step": a_step}
     for name in _CURVES:
         points = [
-            (record["step"], float(f"{record[name]:.4g}"))
-            for record in records
-            if isinstance(record.get(name), int | float) and math.isfinite(record[name])
+            (record["step"], float(f"{record[name]:.4g}")) for record in records if name in record
         ]
         if points:
             every = -(-len(points) // MOST_POINTS)

@@ -15,9 +15,9 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     lines = [
         [
             row.name,
-            said[row.name].get("why", ""),
-            said[row.name].get("expect", ""),
-            ", ".join(said[row.name][key] for key in ("date", "when") if key in said[row.name]),
+            said[row.name]["why"],
+            said[row.name]["expect"],
+            f"{said[row.name]['date']}, {said[row.name]['when']}",
             _came(row, compared),
         ]
         for row in compared.sweep.rows

@@ -84,6 +84,7 @@ def _gaps(
         for row in sweep.rows
         for against in [results.reference(row, sweep).name]
         if row.name != against and {row.name, against} <= chosen.keys()
+        if min(map(len, counts[chosen[row.name].row.name].values())) > 1  # one says nothing
     }
 
 

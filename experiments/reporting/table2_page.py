@@ -14,6 +14,8 @@ from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 
 PAIRS = ("EN-DE", "EN-FR")
+_VARIANTS = (bleu.PAPER, bleu.MAIN)  # of the test set
+READ = {"test": {"bleu": dict.fromkeys(_VARIANTS, dict)}, "devices": [str]}
 SIZES = {"base": "Transformer base", "big": "Transformer big"}
 _NOTES = (
     "The paper's rows are its Table 2. BLEU: tokenised, compounds split in German, on "
@@ -69,7 +71,7 @@ def _ours(sweep: results.Sweep) -> tables.Printed:
     lines = []
     for row in sweep.rows:
         for seed, result in row.results.items():
-            test = [result["test"]["bleu"][kind]["score"] for kind in (bleu.PAPER, bleu.MAIN)]
+            test = [result["test"]["bleu"][kind]["score"] for kind in _VARIANTS]
             scores = [f"{score:.2f}" for score in (*test, result["bleu"][bleu.MAIN]["score"])]
             lines.append([
                 *(row.name, str(seed), *scores, f"{result['ppl']:.3f}"),

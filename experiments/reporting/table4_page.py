@@ -8,10 +8,11 @@ from experiments.analysis import comparison, intervals, significance
 from experiments.reporting import comparison_table, latex, sensitivity_table, verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
-from transformer_jax import paper
+from transformer_jax import files, paper
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures, parseval
 
+READ = {"parses": dict, "test": files.Maybe({"parses": dict})}
 _KINDS = ("f1", "recall", "precision", "exact", "crossing", "tagging", "malformed")
 _NOTES = (
     "The paper's rows are its Table 4: F1 on section 23 of the Wall Street Journal. Ours are on "
@@ -94,8 +95,8 @@ def _ours(compared: comparison.Comparison) -> tables.Printed:
 
 
 def _mean(parses: Sequence[Mapping[str, Any]], kind: str) -> str:
-    values = [each[kind] for each in parses]
-    return "" if None in values else tables.mean_and_deviation(values, 2)
+    values = [each[kind] for each in parses if each.get(kind) is not None]
+    return tables.mean_and_deviation(values, 2) if len(values) == len(parses) else ""
 
 
 def _by_length(rows: Sequence[results.Row]) -> tables.Printed:

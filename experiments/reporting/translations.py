@@ -13,7 +13,7 @@ from transformer_jax.evaluation import measures
 
 Counts = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
 PUBLISHED = "examples.json"  # of a published run, which has no other texts: ten sentences
-_TITLE = r"Sentence ([\d,]+) of ([\d,]+)"  # by which it calls them
+_TITLE = r"Sentence (\d[\d,]*) of (\d[\d,]*)"  # by which it calls them
 
 
 def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> dict[str, Any]:
@@ -93,14 +93,17 @@ def _read_or_published(sweep: results.Sweep, row: results.Row, seed: int) -> dic
     said = published(folder)
     found: dict[str, Any] = {"sources": [], "references": {}, "hypotheses": {}, "total": 0}
     for title, translation in said["row"].items():
-        match = re.fullmatch(_TITLE, title)
-        if not match or title not in said["(reference)"]:
-            path = folder / PUBLISHED
-            raise errors.UserError(f"{path} is damaged (it has no {title[:40]!r}): delete it")
-        number, found["total"] = (int(written.replace(",", "")) for written in match.groups())
+        number, found["total"] = _place(title)
         found["references"][number - 1] = said["(reference)"][title]
         found["hypotheses"][number - 1] = translation
     return found
+
+
+def _place(title: str) -> tuple[int, int]:
+    """The number of a published sentence, from 1, and how many there are; zeros if none is said."""
+    match = re.fullmatch(_TITLE, title, re.ASCII)
+    number, total = match.groups() if match else ("0", "0")
+    return int(number.replace(",", "")), int(total.replace(",", ""))
 
 
 def published(folder: pathlib.Path) -> dict[str, dict[str, str]]:
@@ -112,7 +115,18 @@ def published(folder: pathlib.Path) -> dict[str, dict[str, str]]:
     path, texts = folder / PUBLISHED, ("(reference)", "row")
     if not path.exists():
         return {name: {} for name in texts}
-    return files.read_json(path, {name: {str: str} for name in texts}, "delete it")
+    said = files.read_json(path, {name: {str: str} for name in texts}, "delete it")
+    titles = list(dict.fromkeys(title for sentences in said.values() for title in sentences))
+    for title in titles:
+        number, total = _place(title)
+        if (
+            not all(title in sentences for sentences in said.values())
+            or not 1 <= number <= total == _place(titles[0])[1]
+        ):
+            raise errors.UserError(
+                f"{path} is damaged ({title[:40]!r} is no sentence of it): delete it"
+            )
+    return said
 
 
 def read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[str]]:
@@ -129,8 +143,8 @@ def read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[st
     if len(set(lengths.values())) > 1:
         raise errors.UserError(
             f"{folder}: the files of translations have different numbers of lines "
-            f"({', '.join(f'{name}.txt {length}' for name, length in lengths.items())}): delete "
-            "the run's result.json and start the sweep again, which evaluates it anew"
+            f"({', '.join(f'{name}.txt {length}' for name, length in lengths.items())}): "
+            f"{results.ANEW}"
         )
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from absl import flags
 
-from experiments.analysis import plan
+from experiments.analysis import comparison, plan
 from experiments.benchmarks import compiled
 from experiments.reporting import document
 from experiments.running import handing_over
@@ -56,7 +56,7 @@ _TUNE = flags.DEFINE_string(
 _MATCH = flags.DEFINE_enum(
     "match",
     None,
-    sorted(rows_lib.BUDGETS),
+    sorted(results.BUDGETS),
     "Gives each row base's parameters (by d_ff), or base's training operations or seconds (by "
     "steps). Seconds a step are measured here before the sweep, each row alone on the machine, "
     "however many runs there are at a time (--parallel), and kept in WORKDIR/seconds.json.",
@@ -122,7 +122,7 @@ def main(table: table_lib.Table) -> int:
     if _MATCH.value:
         measure = functools.partial(_measured_seconds, base, table.name, launcher)
         rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
-    tune = parse_tune(_TUNE.value, base)
+    tune = rows_lib.parse_tune(_TUNE.value, base)
     planned, seeds = _planned(table, base, rows, chosen, tune)
     results.require_folders(planned)
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
@@ -139,7 +139,9 @@ def main(table: table_lib.Table) -> int:
     _require_no_other(workdir, table.name, _MATCH.value or "")
     folders = [workdir, *([files.local_path(_REUSE.value)] if _REUSE.value else [])]
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
-    cells, missing = _prepare(base, planned, seeds, launcher)
+    cells = _cells(base, planned, seeds)
+    _require_alike(table, base, rows, chosen, tune, cells)
+    missing = _missing(cells, launcher)
     files.write_json(
         workdir / "sweep.json",
         {
@@ -198,38 +200,66 @@ def _show_plan(
         plan.write(base, planned, seeds, devices, _UTILISATION.value)
 
 
-def _prepare(
-    base: config_lib.Config,
-    planned: Rows,
-    seeds: Mapping[str, int],
-    launcher: launcher_lib.Launcher,
-) -> tuple[list[cells_lib.Cell], list[cells_lib.Cell]]:
-    """All cells of the sweep, and those that have no result yet, here or where they ran.
-
-    Raises:
-      UserError: one cannot be run; the message names its row.
-    """
+def _cells(
+    base: config_lib.Config, planned: Rows, seeds: Mapping[str, int]
+) -> list[cells_lib.Cell]:
+    """All cells of the sweep; raises UserError, which names its row, if one cannot be run."""
     workdir = files.local_path(_WORKDIR.value)
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
+    return [
+        cells_lib.make(base, row, overrides, seed, workdir, cache_dir)
+        for row, overrides in planned.items()
+        for seed in range(seeds[row])
+    ]
+
+
+def _require_alike(
+    table: table_lib.Table,
+    base: config_lib.Config,
+    rows: Rows,
+    chosen: Sequence[str],
+    tune: Mapping[str, Sequence[Any]],
+    cells: Sequence[cells_lib.Cell],
+) -> None:
+    """Raises UserError if the results that cells will have could not stand in one table."""
+    found: dict[str, dict[int, Any]] = {}
+    for cell in cells:
+        result = {"bleu": {}, "bleu_by_length": [], **cell.measured_on}
+        found.setdefault(cell.row, {})[cell.seed] = result
+
+    def row(name: str, overrides: Mapping[str, Any]) -> results.Row:
+        tuned = results.tuned(name, overrides, base, tune if name in chosen else {})
+        tried = {each: row(each, changes) for each, changes in tuned.items()}
+        return results.Row(name, overrides, found[name], {}, [], tried)
+
+    try:
+        for alike in comparison.by_corpus([row(name, rows[name]) for name in chosen], table):
+            comparison.require_alike(alike)
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"nothing was run: {error}; give each a sweep and a --workdir of its own"
+        ) from error
+
+
+def _missing(
+    cells: Sequence[cells_lib.Cell], launcher: launcher_lib.Launcher
+) -> list[cells_lib.Cell]:
+    """The cells that have no result yet, here or where they ran."""
+    workdir = files.local_path(_WORKDIR.value)
     reusable = {}
     if _REUSE.value:
         other = files.local_path(_REUSE.value)
         if other.resolve() == workdir.resolve():
             raise errors.UserError(f"--reuse={other} is --workdir itself")
         reusable = cells_lib.finished(other)
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
-    cells = [
-        cells_lib.make(base, row, overrides, seed, workdir, cache_dir)
-        for row, overrides in planned.items()
-        for seed in range(seeds[row])
-    ]
     handing_over.require_no_other(cells, workdir, launcher)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
     handing_over.fetch(missing, workdir, launcher)
-    return cells, [cell for cell in missing if not (cell.folder / "result.json").exists()]
+    return [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 
 def _run(
@@ -275,35 +305,6 @@ def _measured_seconds(
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     devices_here = functools.partial(launcher_lib.devices_here, launcher, base)
     return seconds_lib.measured(base, rows, workdir, cache_dir, devices_here)
-
-
-def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
-    """The field and its values that --tune names; nothing for "".
-
-    Raises:
-      UserError: it names no field, or values that the field cannot have.
-    """
-    if not text:
-        return {}
-    field, _, values = text.partition(":")
-    if field.split(".")[0] not in ("model", "train", "data", "decode") or field == "train.seed":
-        raise errors.UserError(
-            f"--tune={text}: only fields of model, train, data and decode that are no seed change "
-            "a result"
-        )
-    try:
-        kind = type(config_lib.get(base, field))
-        if kind is bool:
-            raise errors.UserError("it is no number and no name")
-        found = [kind(value) for value in values.split(",")]
-        for value in found:
-            config_lib.replace(base, {field: value})
-    except (AttributeError, ValueError, errors.UserError) as error:
-        raise errors.UserError(
-            f"--tune={text}: {error}; give a field and its values, as in "
-            "--tune=train.learning_rate_scale:0.5,1,2"
-        ) from error
-    return {field: found}
 
 
 def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> None:

@@ -32,7 +32,13 @@ USER_MISTAKE = 2  # exit code of a run that was refused
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of the sweep; `overrides` are what its command sets, `digest` its config_hash."""
+    """One run of the sweep.
+
+    Attributes:
+      overrides: what its command sets.
+      digest: its config_hash.
+      measured_on: what its result will say of data and decoding.
+    """
 
     row: str
     seed: int
@@ -40,6 +46,7 @@ class Cell:
     overrides: Mapping[str, Any]
     folder: pathlib.Path
     digest: str
+    measured_on: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -134,7 +141,9 @@ def make(
         raise errors.UserError(f"row {row!r}: {error}") from error
     folder = results.cell_folder(workdir, row, seed)
     digest = config_lib.fingerprint(config, dataset.digests)
-    return Cell(row, seed, config, {**flags_lib.overrides(), **changes}, folder, digest)
+    sets = {**flags_lib.overrides(), **changes}
+    measured_on = training_run.measured_on(config, dataset)
+    return Cell(row, seed, config, sets, folder, digest, measured_on)
 
 
 # Whose tokenizers and tokens are then in the cache for all cells.

@@ -5,24 +5,35 @@ import pathlib
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, fields, files
 from transformer_jax.evaluation import measures
 from transformer_jax.runs import run_folder
 
 REMEDY = "start the sweep again, which writes it anew and runs nothing twice"  # sweep.json
-_SHAPE = {"table": str, "base": {str: dict}, "rows": {str: dict}, "tune": {str: list}}
-# Which earlier versions lack.
-_LATER = {
-    "match": str,
-    "noise_floor": int,
-    "seeds": {str: int},
-    "digests": [str],
-    "said": {str: {str: str}},
+ANEW = "delete the run's result.json and start the sweep again, which evaluates it anew"
+_SHAPE = {
+    "table": str,
+    "base": {str: dict},
+    "rows": {str: dict},
+    "tune": {str: list},
+    # Which earlier versions lack.
+    "match": files.Maybe(str),
+    "noise_floor": files.Maybe(Annotated[int, fields.Range(2, besides=(0, "for none"))]),
+    "seeds": files.Maybe({str: fields.Positive}),
+    "digests": files.Maybe([str]),
+    "said": files.Maybe({str: dict.fromkeys(("why", "expect", "date", "when"), str)}),
+}
+TAKEN = ("table1", "scores", "examples")  # what experiments.table1 and experiments.publish write
+# What all rows can have as much of as base, and the field that is set for it.
+BUDGETS = {
+    "parameters": "model.d_ff",
+    "flops": "train.num_steps",
+    "seconds": "train.num_steps",
 }
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
@@ -93,9 +104,7 @@ def read_record(workdir: pathlib.Path) -> dict[str, Any]:
     path = workdir / "sweep.json"
     if not path.exists():
         raise errors.UserError(f"{workdir} holds no sweep: it has no sweep.json")
-    record = files.read_json(path, _SHAPE, REMEDY)
-    later = {name: shape for name, shape in _LATER.items() if name in record}
-    return files.read_json(path, later, REMEDY)
+    return files.read_json(path, _SHAPE, REMEDY)
 
 
 def slug(row: str) -> str:
@@ -219,23 +228,59 @@ def described(
     """
     record = read_record(workdir)
     try:
-        if not re.fullmatch(r"\w+", record["table"]):  # it names the files of the report
-            raise errors.UserError(f"no table is called {record['table'][:80]!r}")
+        table, tune = record["table"], record["tune"]
+        if not re.fullmatch(r"\w+", table) or table in TAKEN:  # it names the files of the report
+            raise errors.UserError(f"no table is called {table[:80]!r}")
         if not record["rows"]:
             raise errors.UserError("it has no rows")
+        if len(tune) > 1:
+            raise errors.UserError(f"it tunes several fields: {', '.join(tune)}")
+        if match := record.get("match", ""):
+            fields.require_known("match", match, BUDGETS)
         base = config_lib.from_record(record["base"])
         rows = {
-            row: {row: overrides, **tuned(row, overrides, base, record["tune"])}
+            row: {row: overrides, **tuned(row, overrides, base, tune)}
             for row, overrides in record["rows"].items()
         }
         for variants in rows.values():
             for changes in variants.values():
                 config_lib.replace(base, changes)
-        require_folders([name for variants in rows.values() for name in variants])
+        names = [name for variants in rows.values() for name in variants]
+        require_folders(names)
+        for field in ("seeds", "said"):
+            if unknown := record.get(field, {}).keys() - names:
+                raise errors.UserError(f"{field} names {min(unknown)[:80]!r}, which is no row")
     except errors.UserError as error:
         path = workdir / "sweep.json"
         raise errors.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
     return record, base, rows
+
+
+def require_fields(sweep: Sweep, shape: Any) -> None:
+    """Raises UserError unless all results have what a table shows besides what every one has."""
+    for row in [each for own in sweep.rows for each in (own, *own.tuned.values())]:
+        for seed, result in row.results.items():
+            try:
+                files.require(result, shape)
+            except ValueError as error:
+                path = cell_folder(sweep.workdir, row.name, seed) / "result.json"
+                raise errors.UserError(
+                    f"{path} is no result of {sweep.table} ({error}), which sweep.json names: "
+                    "start the sweep again, which writes that anew; if it is right, delete the "
+                    "result first"
+                ) from error
+
+
+def require_tested(sweep: Sweep, rows: Sequence[Row], file: str) -> None:
+    """Raises UserError unless all results of rows that have counts of the test set have scores."""
+    for row in rows:
+        for seed, result in row.results.items():
+            if "test" not in result:
+                folder = cell_folder(sweep.workdir, row.name, seed)
+                raise errors.UserError(
+                    f"{folder / file} counts a test set of which result.json beside it has no "
+                    "scores: delete it"
+                )
 
 
 def read(workdir: pathlib.Path) -> Sweep:

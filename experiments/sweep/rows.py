@@ -204,11 +204,11 @@ def _at_equal_seconds(
     return max(round(base.train.num_steps / ratio), 1)
 
 
-# What a row can have as much of as base: the field that is set for it, and how.
-BUDGETS = {
-    "parameters": ("model.d_ff", _at_equal_parameters),
-    "flops": ("train.num_steps", _at_equal_flops),
-    "seconds": ("train.num_steps", _at_equal_seconds),
+# The value of the field of `results.BUDGETS` that gives a row as much as base.
+_FITS = {
+    "parameters": _at_equal_parameters,
+    "flops": _at_equal_flops,
+    "seconds": _at_equal_seconds,
 }
 
 
@@ -226,6 +226,35 @@ def floor_row(
     if base_row not in chosen:
         raise errors.UserError(f"--noise_floor runs {base_row!r}: name it in --rows too")
     return base_row
+
+
+def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
+    """The field and its values that --tune names; nothing for "".
+
+    Raises:
+      UserError: it names no field, or values that the field cannot have.
+    """
+    if not text:
+        return {}
+    field, _, values = text.partition(":")
+    if field.split(".")[0] not in ("model", "train", "data", "decode") or field == "train.seed":
+        raise errors.UserError(
+            f"--tune={text}: only fields of model, train, data and decode that are no seed change "
+            "a result"
+        )
+    try:
+        kind = type(config_lib.get(base, field))
+        if kind is bool:
+            raise errors.UserError("it is no number and no name")
+        found = [kind(value) for value in values.split(",")]
+        for value in found:
+            config_lib.replace(base, {field: value})
+    except (AttributeError, ValueError, errors.UserError) as error:
+        raise errors.UserError(
+            f"--tune={text}: {error}; give a field and its values, as in "
+            "--tune=train.learning_rate_scale:0.5,1,2"
+        ) from error
+    return {field: found}
 
 
 # What of a budget a configuration takes.
@@ -262,10 +291,10 @@ def matched(
       rows: what each changes.
       chosen: those that will be run; UserError names one that cannot, or sets the field itself.
       base: what they are compared with.
-      budget: of BUDGETS.
+      budget: of `results.BUDGETS`.
       measure: called with the chosen rows where what they cost has to be measured.
     """
-    field, fit = BUDGETS[budget]
+    field, fit = results.BUDGETS[budget], _FITS[budget]
     base = config_lib.replace(base, rows.get(BASE, {}))  # where a table has a recipe of its own
     own = config_lib.get(base, field)
     for name in chosen:

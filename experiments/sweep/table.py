@@ -62,6 +62,7 @@ class Table:
       measure: what rows are compared by, a key of `measures.MEASURES`.
       texts: why rows are there, and what is expected of them.
       document: from a comparison to all that is shown; None: the rows beside base, and sections.
+      reads: what it shows of each result.json besides what every one has; see `files.read_json`.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Table:
     measure: str = bleu.MAIN
     texts: expectations.Texts = dataclasses.field(default_factory=expectations.Texts)
     document: Callable[[Any], Document] | None = None
+    reads: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def compared_by(self) -> measures.Measure:

@@ -20,31 +20,14 @@ from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.data import vocabulary
 from transformer_jax.decoding import translator
 from transformer_jax.distributed import sharding
-from transformer_jax.evaluation import bleu
 from transformer_jax.models import interface
+from transformer_jax.runs import shapes
 from transformer_jax.training import checkpoint, metrics
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
 
 _ALL_DEVICES = config_lib.MeshConfig(data=-1, fsdp=1, tensor=1)
-_SCORE = {"score": float, "signature": str}
-_BUCKET = {"tokens": str, "sentences": int, "score": float}
-_WITHOUT_SOURCE: dict[str, Any] = {  # what that of a run on text without sources has
-    "params": int,
-    "ppl": float,
-    "wall_seconds": float,
-    "data_sha256": str,
-    "tokenizer_sha256": str,
-    "test_sha256": str,
-    "data": {"languages": [str]},
-    "decode": dict,
-}
-RESULT: dict[str, Any] = {  # what every result.json has that others read
-    **_WITHOUT_SOURCE,
-    "bleu": {str: _SCORE, bleu.MAIN: _SCORE},
-    "bleu_by_length": [_BUCKET],
-}
 
 
 def read_config(workdir: files.Path) -> config_lib.Config:
@@ -84,12 +67,38 @@ def read_result(workdir: files.Path) -> dict[str, Any]:
     """
     path = workdir / "result.json"
     remedy = "delete it and start the run again, which then only evaluates"
-    found = files.read_json(path, _WITHOUT_SOURCE, remedy)
-    if found["params"] < 1:
-        raise errors.UserError(f"{path} is damaged (a model without parameters): {remedy}")
-    if found.get("bleu") == {} or not all(found["data"]["languages"]):
-        return found  # of a model that writes no sentences, or of text without sources
-    return files.read_json(path, RESULT, remedy)
+    found = files.read_json(path, shapes.RESULT, remedy)
+    writes = found.get("bleu") != {} and all(found["data"]["languages"])
+    files.read_json(path, shapes.scores(writes, bool(found["test_sha256"])), remedy)
+    for is_wrong, what in (
+        (found["params"] < 1, "a model without parameters"),
+        (found.get("devices") == [], "a run on no device"),
+        (writes and not found["bleu_by_length"], "no sentence of any length"),
+    ):
+        if is_wrong:
+            raise errors.UserError(f"{path} is damaged ({what}): {remedy}")
+    return found
+
+
+def read_metrics(workdir: files.Path) -> list[dict[str, Any]]:
+    """As `metrics.read`, where all records are such as a run writes, of one step after another.
+
+    Raises:
+      UserError: a line is damaged; the message has its number.
+    """
+    records, before = metrics.read(workdir), 0
+    for number, record in enumerate(records, start=1):
+        try:
+            files.require(record, shapes.METRICS)
+            if record["step"] <= before:
+                raise ValueError(f"step {record['step']:,} comes after step {before:,}")
+        except ValueError as error:
+            raise errors.UserError(
+                f"{workdir / 'metrics.jsonl'}: line {number:,} is damaged ({error}): delete that "
+                "line"
+            ) from error
+        before = record["step"]
+    return records
 
 
 def read_error(workdir: files.Path) -> str:

@@ -72,7 +72,7 @@ def run(
             lock.enter_context(run_folder.only_run_in(workdir))
             digest = run_folder.claim(workdir, config, dataset)
             if not result.exists():
-                metrics.read(workdir)  # a damaged one is refused before anything is computed
+                run_folder.read_metrics(workdir)  # a damaged one is refused before all else
                 (workdir / "failure.json").unlink(missing_ok=True)
             return digest, result.exists()
 
@@ -208,11 +208,7 @@ class _Run:
             **evaluators.lengths(dataset, speed),
             "wall_seconds": wall_seconds + seconds,
             "git_commit": git_commit(),
-            "data_sha256": dataset.digests["corpus"],
-            "tokenizer_sha256": dataset.digests["tokenizer"],
-            "test_sha256": dataset.digests["test"] if config.evaluation.score_test else "",
-            "data": dict(dataset.provenance),
-            "decode": dataclasses.asdict(config.decode),
+            **measured_on(config, dataset),
             "devices": [device.device_kind for device in jax.devices()],
             "versions": {"jax": jax.__version__},
         }
@@ -237,6 +233,17 @@ class _Run:
         width = self.config.log.bucket_tokens
         scored["dev"] |= evaluators.by_length(self.dataset, measured["dev"].hypotheses, width)
         return scored
+
+
+def measured_on(config: config_lib.Config, dataset: dataset_lib.Dataset) -> dict[str, Any]:
+    """What a result says of data and decoding, which is known before anything is trained."""
+    return {
+        "data_sha256": dataset.digests["corpus"],
+        "tokenizer_sha256": dataset.digests["tokenizer"],
+        "test_sha256": dataset.digests["test"] if config.evaluation.score_test else "",
+        "data": dict(dataset.provenance),
+        "decode": dataclasses.asdict(config.decode),
+    }
 
 
 def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:
