@@ -266,6 +266,12 @@ BASE, COUNTS = "base/seed0/result.json", "E/seed0/bleu_counts.json"
         r"E/seed0/bleu_counts\.json is of other sentences than result\.json .* 100\.00 and 0\.00",
     ),
     ("record damaged", "E/seed0/run.json", b"{", r"E/seed0/run\.json is damaged"),
+    (
+        "result of another run",
+        BASE,
+        refusals.changed("config_hash", "0"),
+        r"base/seed0/result\.json is of another run than run\.json beside it: delete",
+    ),
 )
 def test_a_damaged_sweep_is_not_reported(server, swept, tmp_path, case):
     name, content, message = case

@@ -183,24 +183,27 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
         path = cell_folder(sweep.workdir, row.name, seed) / name
         if not path.exists():
             return {}
-        remedy = "delete the run's result.json and start the sweep again, which evaluates it anew"
-        sentences = files.read_json(path, {variant: [[int]]}, remedy)[variant]
+        sentences = files.read_json(path, {variant: [[int]]}, ANEW)[variant]
         width = measure.width
         if (
             any(len(s) != width or min(s) < 0 or max(s) >= 2**31 for s in sentences)
             or not sentences
         ):
             raise errors.UserError(
-                f"{path} is damaged (a sentence has {width} counts, none below 0): {remedy}"
+                f"{path} is damaged (a sentence has {width} counts, none below 0): {ANEW}"
             )
         found[seed] = np.array(sentences, np.int32)
+        if of == "test" and "test" not in result:
+            raise errors.UserError(
+                f"{path} counts a test set of which result.json beside it has no scores: delete it"
+            )
         if measure.in_results:
             score = measure.from_counts(found[seed].sum(0))
             written = measure.of_result(result if of == "dev" else result["test"])
             if abs(score - written) > ROUNDING:
                 raise errors.UserError(
                     f"{path} is of other sentences than result.json beside it ({measure.name} "
-                    f"{score:.2f} and {written:.2f}): {remedy}"
+                    f"{score:.2f} and {written:.2f}): {ANEW}"
                 )
     return found
 
@@ -271,18 +274,6 @@ def require_fields(sweep: Sweep, shape: Any) -> None:
                 ) from error
 
 
-def require_tested(sweep: Sweep, rows: Sequence[Row], file: str) -> None:
-    """Raises UserError unless all results of rows that have counts of the test set have scores."""
-    for row in rows:
-        for seed, result in row.results.items():
-            if "test" not in result:
-                folder = cell_folder(sweep.workdir, row.name, seed)
-                raise errors.UserError(
-                    f"{folder / file} counts a test set of which result.json beside it has no "
-                    "scores: delete it"
-                )
-
-
 def read(workdir: pathlib.Path) -> Sweep:
     """Reads a sweep's folder; raises UserError if it holds none, or a damaged file."""
     record, base, described_rows = described(workdir)
@@ -308,13 +299,20 @@ def _read_row(
     stale: list[int] = []
     for seed, folder in seed_folders(workdir, name):
         config = config_lib.replace(base, {**overrides, "train.seed": seed})
+        claimed = None
         if (folder / "run.json").exists():  # before anything claimed it, it may be any run's
             record = run_folder.read_record(folder)
-            if record["config_hash"] != config_lib.fingerprint(config, record["digests"]):
+            claimed = record["config_hash"]
+            if claimed != config_lib.fingerprint(config, record["digests"]):
                 stale.append(seed)
                 continue
         if (folder / "result.json").exists():
-            found[seed] = run_folder.read_result(folder)
+            result = run_folder.read_result(folder)
+            if claimed and result.get("config_hash", claimed) != claimed:
+                raise errors.UserError(
+                    f"{folder / 'result.json'} is of another run than run.json beside it: {ANEW}"
+                )
+            found[seed] = result
         elif (folder / "failure.json").exists():
             failures[seed] = run_folder.read_error(folder)
     return Row(name, overrides, found, failures, stale)
