@@ -19,12 +19,12 @@ function compareCells(a, b, direction) {
   return direction * a.localeCompare(b, "en", {numeric: true});
 }
 
-// A line's head; of a row what it is called, the paper's size below its own.
+// A line's head; of a row what it is called, with what stands in brackets below.
 function nameRow(element, text, isRow) {
-  const [own, papers] = (isRow ? labelOf(text) : text).split(/ (?=\(paper: )/);
+  const label = isRow ? labelOf(text) : text, [own, ...rest] = label === text ? [text] : label.split(/ (?=\()/);
   if (own.length < 20) element.className = "short";
   add(element, "span", {}, own);
-  if (papers) add(element, "span", {class: "papers"}, papers);
+  if (rest.length) add(element, "span", {class: "rest"}, rest.join(" "));
 }
 
 /* A table. Cells are texts, or objects of a `text` that is sorted by and a `fill` that draws them.
