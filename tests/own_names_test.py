@@ -6,7 +6,7 @@ import pytest
 
 from experiments import table3
 from experiments.analysis import comparison
-from experiments.reporting import comparison_table, content, translations
+from experiments.reporting import comparison_table, headline, translations
 from experiments.sweep import results
 from tests import sweeps
 from transformer_jax import errors
@@ -48,7 +48,7 @@ def test_rows_that_left_no_counts_stand_there_with_their_difference_and_a_reason
     assert comparison.differences(compared)["A h=1"] == 1.0 - base
     notes = comparison_table.notes(compared)
     assert any("left no counts of sentences: A h=1." in note for note in notes)
-    assert f"lowest: A h=1, −{base - 1:.1f} BLEU, without an interval" in content.summary(compared)
+    assert f"lowest: A h=1, −{base - 1:.1f} BLEU, without an interval" in headline.summary(compared)
 
 
 def test_a_base_that_left_no_counts_is_named(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import publish
 from experiments.analysis import comparison, significance
-from experiments.reporting import comparison_table, content, document, translations
+from experiments.reporting import comparison_table, content, document, headline, translations
 from experiments.sweep import results
 from tests import report_page_test, sweeps
 from transformer_jax import config as config_lib
@@ -91,7 +91,7 @@ def test_the_summary_counts_verdicts_and_marks_are_filled_by_them(sweep):
     }
     compared = comparison.compare(results.read(sweep))
     fields = {**vars(compared), "gaps": rows}
-    said = content.summary(comparison.Comparison(**fields))
+    said = headline.summary(comparison.Comparison(**fields))
     assert "4 of 4 rows, 2 seeds; 1 reproduced, 2 undecided; hurts most: A h=1, −5.0" in said
     written = comparison_table.document(compared)
     shown = content.of_table(comparison.Comparison(**fields), written, {})

@@ -15,7 +15,7 @@ import sacrebleu
 from experiments import table2, table3
 from experiments.analysis import comparison, significance
 from experiments.benchmarks import cost
-from experiments.reporting import chrf_table, document, latex
+from experiments.reporting import chrf_table, document, headline, latex
 from experiments.reporting import content as content_lib
 from experiments.sweep import results
 from tests import sweeps
@@ -114,7 +114,7 @@ def test_the_summary_names_the_row_that_hurts_most(made):
     near, far = (significance.Difference(mean, 1.0, 0.01, 2) for mean in (-3.5, -2.5))
     gaps = {"A h=1": gap, "D P_drop=0.0": near, "E": far}
     compared = comparison.Comparison(sweep, table3.TABLE, {}, gaps, (-0.5, -1, 0, 3))
-    said = content_lib.summary(compared)
+    said = headline.summary(compared)
     assert (
         "−5.0 ± 1.0 BLEU; Kendall's tau with the paper −0.50 (−1.00 to 0.00, over 3 pairs of rows)."
         in said

@@ -1,6 +1,7 @@
 """What a sweep's rows come to: scores, differences from base, and the paper's beside them."""
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,6 +41,28 @@ class Comparison:
     order: tuple[float, float, float, int] | None
     floor: noise_floor.Floor | None = None
     tuned: Mapping[str, tuning.Tuned] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def on_test(self) -> "Comparison | None":
+        """The rows that are compared with base, on the test set; None if that says nothing of base.
+
+        Raises:
+          UserError: they were scored on different sentences.
+        """
+        sweep, base, measure = self.sweep, self.sweep.rows[0], self.table.measure
+        counts = {row.name: results.counts(sweep, row, measure, "test") for row in sweep.rows}
+        file = "test_" + self.table.compared_by.file
+        sentences = require_same_sentences(counts, file)
+        if not (self.gaps and counts[base.name]):
+            return None
+        floor = floor_of(sweep, counts, measure)
+        gaps = {
+            row.name: gap(counts, row.name, base.name, measure, floor)
+            for row in sweep.rows
+            if row is not base and counts[row.name] and results.reference(row, sweep) is base
+            if sentences > 1  # one says nothing of others
+        }
+        return dataclasses.replace(self, counts=counts, gaps=gaps, order=None, floor=floor)
 
 
 def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Comparison:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from experiments.analysis import comparison, intervals
+from experiments.reporting import verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import errors
@@ -54,5 +55,4 @@ def _cells(name: str, compared: comparison.Comparison) -> list[str]:
     if gap is None:
         return ["", ""]
     row = next(row for row in compared.sweep.rows if row.name == name)
-    sign = "undecided" if not gap.excludes_0 else "higher" if gap.mean > 0 else "lower"
-    return [intervals.written(gap.mean, gap.half), comparison.verdict(row, compared) or sign]
+    return [intervals.written(gap.mean, gap.half), verdict_words.said(row, compared)]

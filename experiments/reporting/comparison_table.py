@@ -8,6 +8,7 @@ from experiments.analysis import comparison, intervals, significance
 from experiments.reporting import (
     chrf_table,
     expectations_table,
+    held_out_table,
     latex,
     sensitivity_table,
     verdict_words,
@@ -38,7 +39,7 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
     sweep, typeset = compared.sweep, compared.table.latex
     further = (
         expectations_table.section,
-        _on_test_set,
+        held_out_table.section,
         chrf_table.section,
         sensitivity_table.section,
     )
@@ -109,46 +110,6 @@ def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
     return [
         f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", difference, str(theirs.params or ""), verdict
     ]  # fmt: skip
-
-
-def _on_test_set(compared: comparison.Comparison) -> table_lib.Section:
-    """The rows on the test set, where base was scored on it too, with verdicts of their own."""
-    sweep = compared.sweep
-    counts = {row.name: results.counts(sweep, row, bleu.MAIN, "test") for row in sweep.rows}
-    if not counts[sweep.rows[0].name] or not compared.gaps:
-        return table_lib.Section([])
-    file = "test_" + measures.MEASURES[bleu.MAIN].file
-    sentences = comparison.require_same_sentences(counts, file)
-    floor = comparison.floor_of(sweep, counts, bleu.MAIN)
-    shown = [
-        row
-        for row in sweep.rows
-        if counts[row.name] and results.reference(row, sweep) is sweep.rows[0]
-    ]
-    gaps = {
-        row.name: comparison.gap(counts, row.name, sweep.rows[0].name, bleu.MAIN, floor)
-        for row in shown
-        if row is not sweep.rows[0] and sentences > 1  # one says nothing of others
-    }
-    found = comparison.verdicts(compared, gaps)
-    lines = []
-    for row in shown:
-        scored, gap = row.of("test"), gaps.get(row.name)
-        theirs = comparison.paper_gap(row, compared)
-        cells = [
-            tables.mean_and_deviation([each["ppl"] for each in scored], 3),
-            tables.mean_and_deviation([each["bleu"][bleu.MAIN]["score"] for each in scored], 2),
-            intervals.written(gap.mean, gap.half) if gap else "",
-        ]
-        if compared.table.reported:
-            cells.append("" if theirs is None else f"{theirs:+.1f}")
-            cells.append(verdict_words.judged(row.name, theirs, gaps, found))
-        lines.append([row.name, *cells])
-    written = f"{sentences:,} sentence{'s' * (sentences > 1)}"
-    title = f"Test set{results.files_of(sweep, 'test')}, {written}"
-    heads = ["row", "test: PPL", "test: BLEU", "test: − base"]
-    heads += ["paper: − base", "verdict"] * bool(compared.table.reported)
-    return table_lib.Section([tables.Printed(heads, lines, title, verdict_words.beneath(lines))])
 
 
 def _best(row: results.Row, compared: comparison.Comparison) -> str:
@@ -232,6 +193,15 @@ def own_name(row: results.Row, base: results.Row) -> tuple[str, str]:
     if symbol not in own or own[symbol] == theirs:
         return row.name, ""
     return f"{start}={own[symbol]}", theirs
+
+
+def label(row: results.Row, base: results.Row) -> str:
+    """What the page calls a row: by its size here, with the paper's in brackets.
+
+    "C N=1 (paper: 2)" is the row that the paper has as "C N=2".
+    """
+    own, theirs = own_name(row, base)
+    return f"{own} (paper: {theirs})" if theirs else own
 
 
 def _written(fields: Mapping[str, Any]) -> str:

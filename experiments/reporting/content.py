@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.analysis import comparison, driving, significance
 from experiments.benchmarks import cost
-from experiments.reporting import comparison_table
+from experiments.reporting import comparison_table, headline
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
@@ -46,10 +46,11 @@ def of_table(
         "measure": measures.MEASURES[compared.table.measure].name,
         "base": sweep.rows[0].name,
         "tie": significance.WITHIN if any(_is_tie(row, compared) for row in sweep.rows) else None,
-        "summary": summary(compared),
+        "summary": headline.summary(compared),
+        "remarks": headline.remarks(compared),
         "judged": bool(comparison.verdicts(compared)),
         "tables": [vars(each) for each in document.on_page],
-        "notes": document.notes,
+        "notes": headline.relabelled(document.notes, sweep),
         "rows": [_row(row, compared) for row in sweep.rows],
         "curves": _CURVES,
         "lengths": list(lengths.pop()) if len(lengths) == 1 else [],
@@ -59,37 +60,6 @@ def of_table(
     }
 
 
-def summary(compared: comparison.Comparison) -> str:
-    """The sweep in a line: how many rows, which is lowest, how near the paper's order."""
-    sweep, gaps = compared.sweep, compared.gaps
-    measure = measures.MEASURES[compared.table.measure].name
-    done = [row for row in sweep.rows if row.results]
-    counts = sorted({len(row.results) for row in done}) or [0]
-    seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
-    parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
-    words = [judgement.word for judgement in comparison.verdicts(compared).values()]
-    if words:
-        known = [word for word in significance.VERDICTS if word in words]
-        parts.append(", ".join(f"{words.count(word)} {word}" for word in known))
-    differences = comparison.differences(compared)
-    if differences and min(differences.values()) < 0:
-        name, lowest = min(differences.items(), key=lambda item: item[1])
-        row = next(row for row in sweep.rows if row.name == name)
-        own, theirs = comparison_table.own_name(row, sweep.rows[0])
-        paper = f" (the paper's {theirs})" if theirs else ""
-        worst = gaps.get(name)
-        is_sure = comparison.is_sure(name, compared)
-        sure = "" if is_sure else ", which may be chance" if worst else ", without an interval"
-        half = f" ± {worst.half:.1f}" if worst else ""
-        what = "hurts most" if is_sure else "lowest"
-        parts.append(f"{what}: {own}{paper}, −{-lowest:.1f}{half} {measure}{sure}")
-    if compared.order:
-        tau, low, high, pairs = compared.order
-        said = f"{tau:.2f} ({low:.2f} to {high:.2f}, over {pairs} pairs of rows)"
-        parts.append(f"Kendall's tau with the paper {said}".replace("-", "−"))
-    return "; ".join(parts) + "."
-
-
 def _is_tie(row: results.Row, compared: comparison.Comparison) -> bool:
     theirs = comparison.paper_gap(row, compared)
     return theirs is not None and abs(theirs) < significance.SMALL
@@ -97,19 +67,35 @@ def _is_tie(row: results.Row, compared: comparison.Comparison) -> bool:
 
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row with its means, its difference, its curves, and why runs are not among its results."""
-    sweep, gap = compared.sweep, compared.gaps.get(row.name)
+    sweep = compared.sweep
     ppl, scores = row.of("ppl"), comparison.scores(row)
     buckets = zip(*row.of("bleu_by_length"), strict=True)
-    own, theirs = comparison_table.own_name(row, sweep.rows[0])
     return {
         "name": row.name,
-        "own": own,
-        "theirs": theirs,
+        "own": comparison_table.own_name(row, sweep.rows[0])[0],
+        "label": comparison_table.label(row, sweep.rows[0]),
         "reasons": [
             *(f"failed, seed {seed}: {error}" for seed, error in row.failures.items()),
             *(f"left out, seed {seed}: of another configuration" for seed in row.stale),
         ],
         "difference": comparison.differences(compared).get(row.name),
+        **_judged(row, compared),
+        "test": compared.on_test and _judged(row, compared.on_test),
+        "paper": comparison.paper_gap(row, compared),
+        "ppl": statistics.mean(ppl) if ppl else None,
+        "bleu": statistics.mean(scores) if scores else None,
+        "bleu_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
+        "params": next(iter(row.of("params")), None),
+        "flops": cost.training_flops(sweep.config(row)) if row.results else None,
+        "curves": [_curve(sweep, row, seed) for seed in sorted({*row.results, *row.failures})],
+        "lengths": [round(statistics.mean(b["score"] for b in runs), 2) for runs in buckets],
+    }
+
+
+def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
+    """A row's difference on one of the sets, what it rests on, and what it says of the paper's."""
+    gap = compared.gaps.get(row.name)
+    return {
         "is_sure": comparison.is_sure(row.name, compared),
         "gap": gap
         and {
@@ -119,15 +105,7 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
             "over_seeds": gap.over_seeds,
         },
         "driving": _driving(row, compared) if gap else None,
-        "paper": comparison.paper_gap(row, compared),
         "verdict": comparison.verdict(row, compared),
-        "ppl": statistics.mean(ppl) if ppl else None,
-        "bleu": statistics.mean(scores) if scores else None,
-        "bleu_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
-        "params": next(iter(row.of("params")), None),
-        "flops": cost.training_flops(sweep.config(row)) if row.results else None,
-        "curves": [_curve(sweep, row, seed) for seed in sorted({*row.results, *row.failures})],
-        "lengths": [round(statistics.mean(b["score"] for b in runs), 2) for runs in buckets],
     }
 
 

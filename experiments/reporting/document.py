@@ -24,12 +24,12 @@ from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import files
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import attention_weights, measures
+from transformer_jax.evaluation import attention_weights
 
 _FOLDER = pathlib.Path(__file__).parent
 # What stands before Plotly draws the table; the rest draws figures.
 _BEFORE = ("elements", "theme", "table")
-_AFTER = ("figures", "plots", "translations", "reasons", "attention", "downloads")
+_AFTER = ("figures", "marks", "plots", "translations", "reasons", "attention", "downloads")
 
 
 def write(
@@ -65,9 +65,15 @@ def write(
     }
     why = attention_view.collect(sweep, sentences)
     attended = attention_view.gather(sweep, why)
+    shown, measure = content.of_table(compared, found, downloads), compared.table.compared_by
+    translated = translations.gather(sweep, compared.counts, measure)
+    if compared.on_test:  # the sentences that a row's difference rests on
+        driving = [row["test"]["driving"] or {"sentences": []} for row in shown["rows"]]
+        numbers = {number for each in driving for number, *_ in each["sentences"]}
+        translated["test"] = translations.gather(sweep, {}, measure, sorted(numbers))
     page = _page(
-        content.of_table(compared, found, downloads),
-        translations.gather(sweep, compared.counts, measures.MEASURES[compared.table.measure]),
+        shown,
+        translated,
         {"captions": attention_weights.CAPTIONS, "sentences": attended},
     )
     for name in (f"{sweep.table}.md", f"{sweep.table}.csv"):

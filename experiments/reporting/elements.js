@@ -37,11 +37,13 @@ const signed = (value, digits) => {
   return (Number(text) ? value < 0 ? "−" : "+" : "") + text;
 };
 
-// A row by the sizes that it has here: "C N=1 (paper: 2)" of the row that the paper has as "C N=2".
-const labelOf = name => {
-  const row = content.rows.find(each => each.name === name);
-  return !row ? name : row.theirs ? `${row.own} (paper: ${row.theirs})` : row.own;
-};
+const rowOf = name => content.rows.find(row => row.name === name);
+const labelOf = name => rowOf(name)?.label ?? name;
+// What is known of a row on one of the SETS, which have a colour each; null: nothing.
+const SETS = {dev: "ours", test: "test"};
+const on = (row, set) => set === "test" ? row.test : row;
+const isTested = content.rows.some(row => row.test?.gap);
 
 byId("title").textContent = content.title;
 byId("summary").textContent = content.summary;
+for (const remark of content.remarks) add(byId("remarks"), "p", {}, remark);

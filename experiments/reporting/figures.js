@@ -2,6 +2,7 @@
 // To start Plotly takes longer than all else, so that words and tables are shown before.
 
 const figures = new Map();  // by id: what builds it, and whether it has been drawn
+const FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 const PAPER = 960;  // pixels between the margins of A4 or US Letter, landscape
 let themeOnScreen = null;  // while the page is printed
 
@@ -32,7 +33,7 @@ function drawFigure(id) {
   const known = figures.get(id), width = widthOf(known), {data, layout} = known.build(width);
   known.width = width;
   const text = colour("text"), paper = colour("paper");
-  const font = {family: "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif", size: 12, color: text};
+  const font = {family: FONT, size: 12, color: text};
   const hoverlabel = {bgcolor: colour("raised"), bordercolor: colour("line"), font, align: "left"};
   Plotly.react(known.plot, data, {
     font, hoverlabel, paper_bgcolor: paper, plot_bgcolor: paper, hovermode: "closest", hoverdistance: 50,

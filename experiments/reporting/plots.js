@@ -12,47 +12,60 @@ const styleOf = row => {
   return {hue: HUES[group % HUES.length], dash: DASHES[own.indexOf(row) % DASHES.length]};
 };
 const PALE = 0.45;
+const NAME_SIZE = 10.5;  // pixels, of names beside marks
 
-const heightOfDifferences = found => 70 + 23 * found.length;
+// Rows with a difference on either set, and the pixels that each takes.
+const differing = rows.filter(row => row.difference !== null || row.test?.gap);
+const heightOfDifferences = 70 + (isTested ? 32 : 23) * differing.length;
 
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
 function buildDifferences(width) {
-  const found = rows.filter(row => row.difference !== null), known = found.filter(row => row.paper !== null);
-  const isNarrow = width < 520, longest = Math.max(...found.map(row => Math.min(labelOf(row.name).length, 26)));
-  const mark = (list, x, text, rest) => ({
-    type: "scatter", mode: "markers", y: list.map(row => found.indexOf(row)), x: list.map(x),
-    hovertext: list.map(row => plain(labelOf(row.name)) + "<br>" + text(row)), hoverinfo: "text",
+  const known = differing.filter(row => row.paper !== null);
+  const isNarrow = width < 520, longest = Math.max(...differing.map(row => Math.min(row.label.length, 26)));
+  const mark = (list, x, shift, text, rest) => ({
+    type: "scatter", mode: "markers", y: list.map(row => differing.indexOf(row) + shift), x: list.map(x),
+    hovertext: list.map(row => plain(row.label) + "<br>" + text(row)), hoverinfo: "text",
     meta: list.map(row => row.name), ...rest,
   });
-  const said = row => row.verdict ? `the paper's difference: ${row.verdict}`
-    : row.gap ? `the interval ${Math.abs(row.gap.mean) > row.gap.half ? "excludes" : "holds"} 0` : "without an interval";
-  const half = row => row.gap ? ` ± ${row.gap.half.toFixed(2)}` : "";
-  const ours = (list, opacity) => mark(list, row => row.difference, row =>
-    `ours ${signed(row.difference, 2)}${half(row)} ${content.measure}<br>${said(row)}`, {
-    marker: {color: list.map(row => colour(row.is_sure ? "ours" : "paper")), size: 8,
-      line: {color: colour("ours"), width: 1.6}, symbol: list[0].gap ? "circle" : "x-thin"}, opacity,
-    error_x: {type: "data", visible: !!list[0].gap, array: list.map(row => row.gap?.half), color: colour("ours"), thickness: 1.6, width: 3},
+  const said = ({verdict, gap}) => verdict ? `the paper's difference: ${verdict}`
+    : gap ? `the interval ${Math.abs(gap.mean) > gap.half ? "excludes" : "holds"} 0` : "without an interval";
+  const half = ({gap}) => gap ? ` ± ${gap.half.toFixed(2)}` : "";
+  const ours = (list, set, opacity) => {
+    const found = list.map(row => on(row, set)), hue = colour(SETS[set]), [{gap}] = found;
+    const x = row => on(row, set).gap?.mean ?? row.difference;
+    return mark(list, x, isTested ? {dev: -0.18, test: 0.18}[set] : 0, row =>
+      `${set === "test" ? "test set" : "ours"} ${signed(x(row), 2)}${half(on(row, set))} ${content.measure}<br>${said(on(row, set))}`, {
+      name: set, opacity,
+      marker: {color: found.map(({is_sure}) => is_sure ? hue : colour("paper")), size: 8,
+        line: {color: hue, width: 1.6}, symbol: !gap ? "x-thin" : set === "test" ? "square" : "circle"},
+      error_x: {type: "data", visible: !!gap, array: found.map(({gap}) => gap?.half), color: hue, thickness: 1.6, width: 3},
+    });
+  };
+  const data = Object.keys(SETS).flatMap(set => {
+    const shown = differing.filter(row => set === "dev" ? row.difference !== null : row.test?.gap);
+    const [several, single, bare] = [true, false, undefined].map(is => shown.filter(row => on(row, set).gap?.over_seeds === is));
+    return [[several, 1], [single, several.length ? PALE : 1], [bare, 1]]
+      .filter(([list]) => list.length).map(([list, opacity]) => ours(list, set, opacity));
   });
-  const [several, single, bare] = [true, false, undefined].map(is => found.filter(row => row.gap?.over_seeds === is));
-  const data = [[several, 1], [single, several.length ? PALE : 1], [bare, 1]]
-    .filter(([list]) => list.length).map(([list, opacity]) => ours(list, opacity));
   const head = (text, x, hue) => ({
     text, x, xref: "paper", xanchor: "left", y: 1, yref: "paper", yanchor: "bottom", showarrow: false,
     font: {color: colour(hue), size: 12.5},
   });
-  const annotations = [head(`ours, ${content.measure}${isNarrow ? "" : ", with 95% intervals"}`, 0, "ours")];
+  const what = isNarrow ? isTested ? "ours" : `ours, ${content.measure}` : `ours, ${content.measure}, with 95% intervals`;
+  const both = [": development set ●, ", "test set ■"].map(text => isNarrow ? text.replace("elopment set", ".").replace(" set", "") : text);
+  const annotations = [head(what + (isTested ? `${both[0]}<span style="color:${colour("test")}">${both[1]}</span>` : ""), 0, "ours")];
   const zero = {zeroline: true, zerolinewidth: 1.5, fixedrange: true, nticks: isNarrow ? 4 : 9, tickformat: "~g"};
   const layout = {
-    height: heightOfDifferences(found), annotations,
+    height: heightOfDifferences, annotations,
     margin: {l: Math.min(width * 0.4, 18 + 7.1 * longest), r: 12, t: 30, b: 34},
     xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1]}),
-    yaxis: axis({tickvals: found.map((_, i) => i), ticktext: found.map(row => plain(shorter(labelOf(row.name), 26))),
-      range: [found.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
+    yaxis: axis({tickvals: differing.map((_, i) => i), ticktext: differing.map(row => plain(shorter(row.label, 26))),
+      range: [differing.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
     shapes: content.tie === null ? [] : [{type: "rect", layer: "below", xref: "x", yref: "paper", y0: 0, y1: 1,
       x0: -content.tie, x1: content.tie, fillcolor: colour("line"), opacity: 0.45, line: {width: 0}}],
   };
   if (known.length) {
-    data.push(mark(known, row => row.paper, row => `the paper's ${signed(row.paper, 1)} BLEU`, {
+    data.push(mark(known, row => row.paper, 0, row => `the paper's ${signed(row.paper, 1)} BLEU`, {
       xaxis: "x2", marker: {color: colour("theirs"), size: 9, symbol: "diamond"},
     }));
     const most = Math.max(0.3, ...known.map(row => Math.abs(row.paper))) * 1.2;
@@ -60,6 +73,17 @@ function buildDifferences(width) {
     annotations.push(head(isNarrow ? "paper, BLEU" : "the paper's, BLEU (WMT14)", 0.66, "theirs"));
   }
   return {data, layout};
+}
+
+// The marks that can be pressed, row by row; the paper's as ours of the development set.
+function addDifferenceMarks(plot) {
+  const marks = plot.data.flatMap(({name: set, meta}, trace) => !(set in SETS) ? [] : meta.map((name, point) => {
+    const row = rowOf(name);
+    return {trace, point, row, set, label: behind(row, set), press: button => showReasons(row, set, button), attributes: opening(row, set)};
+  })).filter(({row, set}) => on(row, set).gap);
+  addMarks(plot, "Marks of the figure", marks.sort((a, b) => rows.indexOf(a.row) - rows.indexOf(b.row) || a.trace - b.trace));
+  plot.on("plotly_click", ({points: [{data, pointNumber}]}) => plot.parentNode.querySelector(
+    `.marks [data-row="${CSS.escape(data.meta[pointNumber])}"][data-set="${data.name in SETS ? data.name : "dev"}"]`)?.click());
 }
 
 if (rows.some(row => row.gap)) {
@@ -72,13 +96,8 @@ if (rows.some(row => row.gap)) {
     + (rows.some(row => row.difference !== null && !row.gap) ? " A cross: no interval, since its runs left no counts of sentences." : "")
     + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "")
     + (content.tie === null ? "" : ` Shaded: ± ${content.tie}, which the interval of a tie as in the paper lies within.`)
-    + " Press a mark, or an interval in the table, for the sentences behind it.";
-  // A mark is pressed as the row's interval in the table is.
-  const whenDrawn = plot => plot.on("plotly_click", ({points}) =>
-    document.querySelector(`.why[data-row="${CSS.escape(points[0].data.meta[points[0].pointNumber])}"]`)?.click());
-  addFigure("figure-differences", "differences", buildDifferences, {
-    height: heightOfDifferences(rows.filter(row => row.difference !== null)), whenDrawn,
-  });
+    + " Press a mark, or an interval in a table, for the sentences behind it; the Tab key goes to the marks, arrow keys from one to the next.";
+  addFigure("figure-differences", "differences", buildDifferences, {height: heightOfDifferences, whenDrawn: addDifferenceMarks});
 }
 
 // Rows that are shown in the curves and by length; a run's lines are `lines` by figure.
@@ -106,7 +125,7 @@ function buildCurves(width) {
   const isKnown = run => run[measure] && (along === "step" || run.a_step[along]);
   const data = baseLast(curved).flatMap(row => row.curves.filter(isKnown).map(run => {
     const [steps, values] = run[measure], times = along === "step" ? 1 : run.a_step[along];
-    const name = plain(labelOf(row.name)) + (row.curves.length > 1 ? `, seed ${run.seed}` : "");
+    const name = plain(row.label) + (row.curves.length > 1 ? `, seed ${run.seed}` : "");
     return line(row, steps.map(step => step * times), values, values.map(
       (value, i) => `${name}<br>step ${steps[i].toLocaleString("en")}: ${value}`));
   }));
@@ -121,7 +140,7 @@ function buildCurves(width) {
 
 function buildLengths(width) {
   const data = baseLast(lengthened).map(row => ({...line(row, content.lengths.map((_, i) => i), row.lengths,
-    row.lengths.map((score, i) => `${plain(labelOf(row.name))}<br>${content.lengths[i].split(" ")[0]} tokens: BLEU ${score}`)),
+    row.lengths.map((score, i) => `${plain(row.label)}<br>${content.lengths[i].split(" ")[0]} tokens: BLEU ${score}`)),
     mode: "lines+markers", marker: {size: 5, color: styleOf(row).hue}}));
   const names = content.lengths.map(name => width < 520 ? name.split(" ")[0] : name);
   return {data, layout: {
@@ -159,7 +178,7 @@ function addChips() {
     add(add(chip, "svg", {"aria-hidden": "true"}), "line", {
       x1: 0, x2: 22, y1: 4, y2: 4, "stroke-width": 2, stroke, "stroke-dasharray": patterns[dash] || dash.replaceAll("px", ""),
     });
-    add(chip, "span", {}, labelOf(row.name));
+    add(chip, "span", {}, row.label);
     for (const event of ["mouseenter", "focus"]) chip.addEventListener(event, () => highlight(row.name));
     for (const event of ["mouseleave", "blur"]) chip.addEventListener(event, () => highlight(null));
   }
@@ -194,23 +213,28 @@ function logTicks(low, high, written) {
   return {tickvals, ticktext: tickvals.map(written)};
 }
 
-// Names beside marks, left out where they would lie on another name or mark, or on a line's boxes.
-function namesOf(found, place, width, lines) {
-  const points = found.map(place), taken = [...lines, ...points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5])];
-  return found.map((row, i) => {
-    const [x, y] = points[i], size = 5.9 * Math.min(row.own.length, 16);
-    const boxes = {
-      "middle right": [x + 7, y - 6, x + 9 + size, y + 6], "middle left": [x - 9 - size, y - 6, x - 7, y + 6],
-      "top center": [x - size / 2, y - 20, x + size / 2, y - 8], "bottom center": [x - size / 2, y + 8, x + size / 2, y + 20],
-      "top right": [x + 3, y - 20, x + 5 + size, y - 8], "top left": [x - 5 - size, y - 20, x - 3, y - 8],
-    };
-    const isFree = box => box[0] > 0 && box[2] < width && taken.every(other =>
+// Whole names beside marks, those of `first` before others; left out where there is no room, which
+// is inside the axes, beside other names and marks, and if possible beside a line's boxes.
+const ruler = document.createElement("canvas").getContext("2d");
+function namesOf(found, first, place, [width, height], lines) {
+  const points = found.map(place), taken = points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
+  const names = found.map(() => ({text: "", side: "middle right"}));
+  ruler.font = `${NAME_SIZE}px ${FONT}`;
+  for (const row of new Set([...first, ...found])) {
+    const i = found.indexOf(row), [x, y] = points[i], size = ruler.measureText(row.own).width;
+    const across = {right: [x + 7, x + 9 + size], left: [x - 9 - size, x - 7], center: [x - size / 2 - 1, x + size / 2 + 1]};
+    const down = {middle: [y - 6, y + 6], top: [y - 20, y - 8], bottom: [y + 8, y + 20]};
+    const boxes = Object.fromEntries(["middle right", "middle left", "top center", "bottom center", "top right", "top left",
+      "bottom right", "bottom left"].map(side => [side, side.split(" ")]).map(([side, [v, h]]) =>
+      [side, [across[h][0], down[v][0], across[h][1], down[v][1]]]));
+    const isFree = (box, others) => box[0] > 0 && box[1] > 0 && box[2] < width && box[3] < height && others.every(other =>
       box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
-    const side = Object.keys(boxes).find(each => isFree(boxes[each]));
-    if (!side) return {text: "", side: "middle right"};
+    const side = [[...taken, ...lines], taken].map(others => Object.keys(boxes).find(each => isFree(boxes[each], others))).find(Boolean);
+    if (!side) continue;
     taken.push(boxes[side]);
-    return {text: plain(shorter(row.own, 16)), side};
-  });
+    names[i] = {text: plain(row.own), side};
+  }
+  return names;
 }
 
 // Rows that none with as little of a cost surpasses, from cheap to dear.
@@ -225,7 +249,7 @@ const buildAgainst = (field, title, written, shortly, isCost) => width => {
   const found = rows.filter(row => row.bleu !== null && row[field]);
   const xs = found.map(row => Math.log10(row[field])), ys = found.map(row => row.bleu);
   const range = values => {
-    const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.09;
+    const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.15;
     return [low - room, high + room];
   };
   const xRange = range(xs), yRange = range(ys), inner = [width - 58, 340 - 56];
@@ -233,18 +257,18 @@ const buildAgainst = (field, title, written, shortly, isCost) => width => {
     inner[0] * (Math.log10(row[field]) - xRange[0]) / (xRange[1] - xRange[0]),
     inner[1] * (1 - (row.bleu - yRange[0]) / (yRange[1] - yRange[0])),
   ];
-  const steps = isCost ? front(found, field).map(place) : [];
-  const names = namesOf(found, place, inner[0], steps.slice(1).flatMap(([x, y], i) => [
+  const best = isCost ? front(found, field) : [], steps = best.map(place);
+  const names = namesOf(found, best, place, inner, steps.slice(1).flatMap(([x, y], i) => [
     [steps[i][0], steps[i][1], x, steps[i][1]], [x, y, x, steps[i][1]],
   ]));
   return {data: [{
     type: "scatter", mode: "markers+text", x: found.map(row => row[field]), y: ys,
-    text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: 10.5, color: colour("faint")},
+    text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: NAME_SIZE, color: colour("faint")},
     error_y: {type: "data", array: found.map(row => row.bleu_deviation || 0), color: colour("line"), thickness: 1.2, width: 0},
     marker: {size: 8, color: found.map(row => styleOf(row).hue)}, cliponaxis: true,
-    hovertext: found.map(row => `${plain(labelOf(row.name))}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
+    hovertext: found.map(row => `${plain(row.label)}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
   }, ...(isCost ? [{
-    type: "scatter", mode: "lines", x: front(found, field).map(row => row[field]), y: front(found, field).map(row => row.bleu),
+    type: "scatter", mode: "lines", x: best.map(row => row[field]), y: best.map(row => row.bleu),
     line: {shape: "hv", color: colour("faint"), width: 1.2, dash: "dot"}, hoverinfo: "skip",
   }] : [])], layout: {
     height: 340, margin: {l: 44, r: 14, t: 10, b: 46},

@@ -19,6 +19,14 @@ function compareCells(a, b, direction) {
   return direction * a.localeCompare(b, "en", {numeric: true});
 }
 
+// A line's head; of a row what it is called, with what stands in brackets below.
+function nameRow(element, text, isRow) {
+  const label = isRow ? labelOf(text) : text, [own, ...rest] = label === text ? [text] : label.split(/ (?=\()/);
+  if (own.length < 20) element.className = "short";
+  add(element, "span", {}, own);
+  if (rest.length) add(element, "span", {class: "rest"}, rest.join(" "));
+}
+
 /* A table. Cells are texts, or objects of a `text` that is sorted by and a `fill` that draws them.
    The first column sorts back into the order that the lines come in. */
 function addTable(parent, label, heads, lines) {
@@ -37,8 +45,8 @@ function addTable(parent, label, heads, lines) {
     const row = add(body, "tr");
     line.forEach((cell, column) => {
       const element = add(row, column ? "td" : "th", column ? {class: kinds[column]} : {scope: "row"});
-      if (cell.fill) cell.fill(element); else add(element, "span", {}, cell);
-      if (!column && text(cell).length < 20) element.className = "short";
+      if (!column) nameRow(element, text(cell), heads[0] === "row");
+      if (cell.fill) cell.fill(element); else if (column) add(element, "span", {}, cell);
     });
     return {row, place, cells: line.map(text)};
   });
@@ -56,38 +64,42 @@ function addTable(parent, label, heads, lines) {
   return table;
 }
 
-// A difference with its interval, all to one scale; the line is at 0.
-function drawBar(cell, gap, low, high) {
+// All differences from base are drawn to one scale; the line is at 0.
+const ends = content.rows.flatMap(row => Object.keys(SETS).map(set => on(row, set)?.gap))
+  .filter(Boolean).flatMap(gap => [gap.mean - gap.half, gap.mean + gap.half]);
+const low = Math.min(0, ...ends), high = Math.max(0, ...ends);
+
+function drawBar(cell, gap, hue) {
   const x = value => 3 + 104 * (value - low) / (high - low);
   const svg = add(cell, "svg", {viewBox: "0 0 110 16", "aria-hidden": "true"});
   const line = (from, to, stroke, top, bottom, width) => add(svg, "line", {
     x1: from, x2: to, y1: top, y2: bottom, stroke: `var(--${stroke})`, "stroke-width": width,
   });
   line(x(0), x(0), "faint", 0, 16, 1);
-  line(x(gap.mean - gap.half), x(gap.mean + gap.half), "ours", 8, 8, 2);
-  add(svg, "circle", {cx: x(gap.mean), cy: 8, r: 2, fill: "var(--ours)"});
+  line(x(gap.mean - gap.half), x(gap.mean + gap.half), hue, 8, 8, 2);
+  add(svg, "circle", {cx: x(gap.mean), cy: 8, r: 2, fill: `var(--${hue})`});
 }
 
-// The main table: its lines are those of content.rows, with a bar beside each difference.
-function addMainTable(parent, {heads, lines}) {
-  const gaps = content.rows.map(row => row.gap);
-  const ends = gaps.filter(Boolean).flatMap(gap => [gap.mean - gap.half, gap.mean + gap.half]);
-  const low = Math.min(0, ...ends), high = Math.max(0, ...ends);
-  const place = heads.indexOf("− base") + 1, last = heads.indexOf("verdict");
-  const params = heads.indexOf("params ×10⁶");
+// What a mark and an interval of a row say to who presses them without seeing them, and have besides.
+const behind = (row, set) => `The sentences behind the difference of ${row.label}${set === "test" ? " on the test set" : ""}`;
+const opening = (row, set) => ({"data-row": row.name, "data-set": set, "aria-expanded": "false", "aria-controls": "reasons"});
+
+// A table of differences from base on one of the sets, with a bar beside each.
+function addDifferences(parent, title, {heads, lines}, set) {
+  const place = heads.findIndex(head => head.endsWith("− base")) + 1, last = heads.indexOf("verdict");
+  const params = heads.indexOf("params ×10⁶"), hasFlops = params > 0;
   const withBars = (cells, bar, flops) => {
     // The verdict stands beside what it is of, training FLOPs beside parameters.
-    const more = cells.toSpliced(params + 1, 0, flops), end = last + (last > params);
+    const more = hasFlops ? cells.toSpliced(params + 1, 0, flops) : cells, end = last + (hasFlops && last > params);
     const moved = last < 0 ? more : more.toSpliced(end, 1).toSpliced(place, 0, more[end]);
     return ends.length ? moved.toSpliced(place, 0, bar) : moved;
   };
   const flopsOf = ({flops}) => flops && content.rows[0].flops ? (flops / content.rows[0].flops).toFixed(2) : "";
-  addTable(parent, "The table", withBars(heads, "95% interval", "FLOPs, × base's"), lines.map((line, i) => {
-    const row = content.rows[i], gap = gaps[i];
+  addTable(parent, title, withBars(heads, "95% interval", "FLOPs, × base's"), lines.map(line => {
+    const row = rowOf(line[0]), gap = on(row, set)?.gap;
     const cells = line.map((cell, column) => {
       if (!column) return {text: cell, fill: element => {
-        add(element, "span", {}, row.name);
-        for (const reason of row.reasons) add(element, "span", {class: "reason"}, reason);
+        for (const reason of set === "dev" ? row.reasons : []) add(element, "span", {class: "reason"}, reason);
       }};
       if (heads[column] !== "verdict" || !cell) return cell;
       const kind = "verdict-" + cell.split(" ")[0];
@@ -95,11 +107,10 @@ function addMainTable(parent, {heads, lines}) {
     });
     return withBars(cells, gap ? {
       text: String(gap.mean), fill: element => {
-        const button = addButton(element, "", () => showReasons(row.name, button), {
-          class: "why", "data-row": row.name, "aria-controls": "reasons", title: "The sentences behind it",
-          "aria-label": `The sentences behind the difference of ${row.name}`,
+        const button = addButton(element, "", () => showReasons(row, set, button), {
+          class: "why", title: "The sentences behind it", "aria-label": behind(row, set), ...opening(row, set),
         });
-        drawBar(button, gap, low, high);
+        drawBar(button, gap, SETS[set]);
       },
     } : "", flopsOf(row));
   }));
@@ -108,9 +119,10 @@ function addMainTable(parent, {heads, lines}) {
 content.tables.forEach((table, i) => {
   if (table.title) add(byId("tables"), "h3", {}, table.title);
   else if (i) add(byId("tables"), "h3", {}, table.heads[0] === "row" ? "More of each row" : table.heads[0] + "s");
-  const isMain = !i && table.lines.length === content.rows.length && table.heads.includes("− base");
-  if (isMain) addMainTable(byId("tables"), table);
-  else addTable(byId("tables"), table.title || table.heads[0], table.heads, table.lines);
+  const set = table.heads.includes("− base") ? "dev" : table.heads.includes("test: − base") ? "test" : "";
+  const label = table.title || (i ? table.heads[0] : "The table");
+  if (set) addDifferences(byId("tables"), label, table, set);
+  else addTable(byId("tables"), label, table.heads, table.lines);
   if (table.note) add(byId("tables"), "p", {class: "caption"}, table.note);
 });
 for (const note of content.notes) add(byId("notes"), "p", {}, note);

@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from experiments.analysis import significance
@@ -16,7 +16,12 @@ PUBLISHED = "examples.json"  # of a published run, which has no other texts: ten
 _TITLE = r"Sentence (\d[\d,]*) of (\d[\d,]*)"  # by which it calls them
 
 
-def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> dict[str, Any]:
+def gather(
+    sweep: results.Sweep,
+    counts: Counts,
+    measure: measures.Measure,
+    of_test: Collection[int] | None = None,
+) -> dict[str, Any]:
     """Sentences, and for each row its translations of them, as the page reads them.
 
     Rows of one development set share its sentences; Table 2 has two sets. Where a run was
@@ -26,6 +31,8 @@ def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> d
       sweep: the results.
       counts: of each run's sentences; empty where a run has left none.
       measure: what they count for.
+      of_test: numbers of sentences of the test set, from 0, to have instead of all of the
+        development set's.
 
     Returns:
       `sets`, of `sources` (empty: no run has left them), `references` and `total`, the number of
@@ -39,7 +46,12 @@ def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> d
     sets: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for row in sweep.rows:
-        left = {seed: _read_or_published(sweep, row, seed) for seed in row.results}
+        left = {
+            seed: _read_or_published(sweep, row, seed)
+            if of_test is None
+            else _some(read(sweep, row, seed, "test_"), of_test)
+            for seed in row.results
+        }
         runs = {seed: run for seed, run in left.items() if run["references"] and run["hypotheses"]}
         if not runs:
             continue
@@ -70,6 +82,12 @@ def gather(sweep: results.Sweep, counts: Counts, measure: measures.Measure) -> d
         elif known[row["against"]] != row["set"]:  # of Table 2 each set has a base
             row["against"] = next(name for name, own in known.items() if own == row["set"])
     return {"sets": sets, "rows": rows, "measure": measure.sentence_name}
+
+
+def _some(run: Mapping[str, Sequence[str]], numbers: Collection[int]) -> dict[str, Any]:
+    """Of a run's texts those of some numbers, as `_read_or_published` has a published run's."""
+    few = {name: {i: of[i] for i in numbers if i < len(of)} for name, of in run.items()}
+    return {**few, "total": len(run["references"])}
 
 
 def _held(texts: Mapping[str, Any]) -> tuple[int, int]:
@@ -129,22 +147,25 @@ def published(folder: pathlib.Path) -> dict[str, dict[str, str]]:
     return said
 
 
-def read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[str]]:
+def read(
+    sweep: results.Sweep, row: results.Row, seed: int, prefix: str = ""
+) -> dict[str, list[str]]:
     """A run's `sources`, `references` and `hypotheses`, empty what it has not left.
+
+    Of another set than the development set, its files begin with a prefix.
 
     Raises:
       UserError: they have different numbers of lines.
     """
     folder = results.cell_folder(sweep.workdir, row.name, seed)
     names = ("sources", "references", "hypotheses")
-    paths = {name: folder / f"{name}.txt" for name in names}
+    paths = {name: folder / f"{prefix}{name}.txt" for name in names}
     found = {name: text.read_lines(path) if path.exists() else [] for name, path in paths.items()}
-    lengths = {name: len(lines) for name, lines in found.items() if lines}
+    lengths = {paths[name].name: len(lines) for name, lines in found.items() if lines}
     if len(set(lengths.values())) > 1:
         raise errors.UserError(
             f"{folder}: the files of translations have different numbers of lines "
-            f"({', '.join(f'{name}.txt {length}' for name, length in lengths.items())}): "
-            f"{results.ANEW}"
+            f"({', '.join(f'{name} {length}' for name, length in lengths.items())}): {results.ANEW}"
         )
     return found
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from experiments.analysis import comparison, significance
+from experiments.sweep import results
 
 
 def judged(
@@ -24,6 +25,15 @@ def judged(
     needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
     needs = f"{needed} seeds" if needed else "sentences"
     return f"{word} ({gap.shows(level):.1f} would show; needs {needs})"
+
+
+def said(row: results.Row, compared: comparison.Comparison) -> str:
+    """The verdict on a row or, where the paper has none, its sign; "" without an interval."""
+    gap = compared.gaps.get(row.name)
+    if gap is None:
+        return ""
+    sign = "undecided" if not gap.excludes_0 else "higher" if gap.mean > 0 else "lower"
+    return comparison.verdict(row, compared) or sign
 
 
 def beneath(lines: Sequence[Sequence[str]]) -> str:

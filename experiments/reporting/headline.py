@@ -1,0 +1,104 @@
+"""What the page of a sweep says first: how much has run, what it says, and of which rows."""
+
+import re
+from collections.abc import Sequence
+
+from experiments.analysis import comparison, significance
+from experiments.reporting import comparison_table, verdict_words
+from experiments.sweep import results
+from transformer_jax.evaluation import measures
+
+
+def summary(compared: comparison.Comparison) -> str:
+    """The sweep in a line: how many rows, which is lowest, how near the paper's order."""
+    sweep, gaps = compared.sweep, compared.gaps
+    measure = measures.MEASURES[compared.table.measure].name
+    done = [row for row in sweep.rows if row.results]
+    counts = sorted({len(row.results) for row in done}) or [0]
+    seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+    parts = [f"{len(done)} of {len(sweep.rows)} rows, {seeds} seed{'s' * (seeds != '1')}"]
+    words = [judgement.word for judgement in comparison.verdicts(compared).values()]
+    if words:
+        known = [word for word in significance.VERDICTS if word in words]
+        parts.append(", ".join(f"{words.count(word)} {word}" for word in known))
+    differences = comparison.differences(compared)
+    if differences and min(differences.values()) < 0:
+        name, lowest = min(differences.items(), key=lambda item: item[1])
+        worst = gaps.get(name)
+        is_sure = comparison.is_sure(name, compared)
+        sure = "" if is_sure else ", which may be chance" if worst else ", without an interval"
+        half = f" ± {worst.half:.1f}" if worst else ""
+        what = "hurts most" if is_sure else "lowest"
+        parts.append(f"{what}: {_labels(sweep)[name]}, −{-lowest:.1f}{half} {measure}{sure}")
+    if compared.order:
+        tau, low, high, pairs = compared.order
+        said = f"{tau:.2f} ({low:.2f} to {high:.2f}, over {pairs} pairs of rows)"
+        parts.append(f"Kendall's tau with the paper {said}".replace("-", "−"))
+    return "; ".join(parts) + "."
+
+
+def remarks(compared: comparison.Comparison) -> list[str]:
+    """What stands below the summary: on the test set, on rows without a verdict, on names."""
+    found = [_of_both_sets(compared), _without_verdict(compared)]
+    if scaled := _scaled(compared.sweep):
+        name, label = next(iter(scaled.items()))
+        found.append(
+            "On this page a row is called by its size here, with the paper's in brackets: "
+            f"{label}. Files and commands call it {name}."
+        )
+    return [remark for remark in found if remark]
+
+
+def relabelled(notes: Sequence[str], sweep: results.Sweep) -> list[str]:
+    """Notes in which rows are called as everywhere on the page."""
+    scaled = _scaled(sweep)
+    names = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, scaled))})(?![\w.])")
+    return [names.sub(lambda name: scaled[name[0]], note) if scaled else note for note in notes]
+
+
+def _of_both_sets(compared: comparison.Comparison) -> str:
+    """For how many rows the test set says the same, and what it says of the others."""
+    if compared.on_test is None:
+        return ""
+    labels, differ, shared = _labels(compared.sweep), [], 0
+    for row in compared.sweep.rows:
+        here, there = (verdict_words.said(row, each) for each in (compared, compared.on_test))
+        shared += bool(here and there)
+        if here and there and here != there:
+            differ.append(f"{labels[row.name]} ({here}; test set: {there})")
+    if not differ:
+        return f"The test set says the same of all {shared} rows."
+    agreed = f"The test set says the same of {shared - len(differ)} of {shared} rows"
+    return f"{agreed}; it differs on {', '.join(differ)}."
+
+
+def _without_verdict(compared: comparison.Comparison) -> str:
+    """Which rows have run and are not among those that verdicts are counted of, and why."""
+    sweep, found = compared.sweep, comparison.verdicts(compared)
+    done = [row for row in sweep.rows if row.results]
+    whys: dict[str, list[str]] = {}
+    for row in done:
+        why = "its runs left no counts of sentences"
+        if row is sweep.rows[0]:
+            why = "what the others are compared with"
+        elif row.name in compared.gaps:
+            why = "which the paper does not have"
+        if found and row.name not in found:
+            whys.setdefault(why, []).append(_labels(sweep)[row.name])
+    if not whys:
+        return ""
+    number = sum(map(len, whys.values()))
+    named = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
+    return f"{number} of the {len(done)} rows ha{'s' if number == 1 else 've'} no verdict: {named}."
+
+
+def _labels(sweep: results.Sweep) -> dict[str, str]:
+    return {row.name: comparison_table.label(row, sweep.rows[0]) for row in sweep.rows}
+
+
+def _scaled(sweep: results.Sweep) -> dict[str, str]:
+    """What rows are called whose size here is not the paper's."""
+    base, labels = sweep.rows[0], _labels(sweep)
+    return {
+        row.name: labels[row.name] for row in sweep.rows if comparison_table.own_name(row, base)[1]
+    }
