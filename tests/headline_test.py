@@ -63,7 +63,7 @@ def test_rows_on_which_the_sets_differ_are_named_with_both_verdicts(scored):
     )
     for path in scored.glob(f"{results.slug(ROW)}/seed*/bleu_counts.json"):
         shutil.copy(path.with_name("test_bleu_counts.json"), path)
-    assert remarks(scored)[0] == f"The test set says the same of all {len(here)} rows."
+    assert remarks(scored)[0] == f"The test set says the same of {len(here)} of {len(here)} rows."
 
 
 def test_each_row_that_has_run_and_has_no_verdict_is_named_with_the_reason(scored):

@@ -66,10 +66,10 @@ def _of_both_sets(compared: comparison.Comparison) -> str:
         shared += bool(here and there)
         if here and there and here != there:
             differ.append(f"{labels[row.name]} ({here}; test set: {there})")
-    if not differ:
-        return f"The test set says the same of all {shared} rows."
-    agreed = f"The test set says the same of {shared - len(differ)} of {shared} rows"
-    return f"{agreed}; it differs on {', '.join(differ)}."
+    same = (
+        f"The test set says the same of {shared - len(differ)} of {shared} row{'s' * (shared != 1)}"
+    )
+    return same + (f"; it differs on {', '.join(differ)}." if differ else ".")
 
 
 def _without_verdict(compared: comparison.Comparison) -> str:

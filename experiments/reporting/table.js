@@ -85,8 +85,9 @@ const behind = (row, set) => `The sentences behind the difference of ${row.label
 const opening = (row, set) => ({"data-row": row.name, "data-set": set, "aria-expanded": "false", "aria-controls": "reasons"});
 
 // A table of differences from base on one of the sets, with a bar beside each.
+const DIFFERENCE = /^(test: )?− [^:]+$/;
 function addDifferences(parent, title, {heads, lines}, set) {
-  const place = heads.findIndex(head => head.endsWith("− base")) + 1, last = heads.indexOf("verdict");
+  const place = heads.findIndex(head => DIFFERENCE.test(head)) + 1, last = heads.indexOf("verdict");
   const params = heads.indexOf("params ×10⁶"), hasFlops = params > 0;
   const withBars = (cells, bar, flops) => {
     // The verdict stands beside what it is of, training FLOPs beside parameters.
@@ -119,9 +120,9 @@ function addDifferences(parent, title, {heads, lines}, set) {
 content.tables.forEach((table, i) => {
   if (table.title) add(byId("tables"), "h3", {}, table.title);
   else if (i) add(byId("tables"), "h3", {}, table.heads[0] === "row" ? "More of each row" : table.heads[0] + "s");
-  const set = table.heads.includes("− base") ? "dev" : table.heads.includes("test: − base") ? "test" : "";
+  const difference = table.heads.find(head => DIFFERENCE.test(head)), set = difference?.startsWith("test") ? "test" : "dev";
   const label = table.title || (i ? table.heads[0] : "The table");
-  if (set) addDifferences(byId("tables"), label, table, set);
+  if (difference) addDifferences(byId("tables"), label, table, set);
   else addTable(byId("tables"), label, table.heads, table.lines);
   if (table.note) add(byId("tables"), "p", {class: "caption"}, table.note);
 });
