@@ -1,7 +1,6 @@
 """What a sweep's page says first is what its tables say."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -42,10 +41,7 @@ def scored(tmp_path):
         counts = np.array(json.loads(path.read_bytes())[bleu.MAIN])
         if path.parents[1].name == results.slug(ROW):
             counts[:, 2:6] = 0
-        test = path.with_name("test_bleu_counts.json")
-        test.write_text(json.dumps({bleu.MAIN: counts.tolist()}))
-        result = json.loads(path.with_name("result.json").read_bytes())
-        sweeps.change(path.parent, test={name: result[name] for name in ("ppl", "bleu")})
+        sweeps.keep_counts(path.parent, counts.tolist(), "test")
     return tmp_path
 
 
@@ -62,7 +58,8 @@ def test_rows_on_which_the_sets_differ_are_named_with_both_verdicts(scored):
         f"{ROW} ({here[ROW]}; test set: {there[ROW]})."
     )
     for path in scored.glob(f"{results.slug(ROW)}/seed*/bleu_counts.json"):
-        shutil.copy(path.with_name("test_bleu_counts.json"), path)
+        counts = json.loads(path.with_name("test_bleu_counts.json").read_bytes())[bleu.MAIN]
+        sweeps.keep_counts(path.parent, counts)
     assert remarks(scored)[0] == f"The test set says the same of {len(here)} of {len(here)} rows."
 
 
