@@ -11,7 +11,7 @@ import pathlib
 from absl import flags
 
 from experiments.analysis import agreement as agreement_lib
-from experiments.analysis import comparison, significance
+from experiments.analysis import comparison
 from experiments.benchmarks import cost
 from experiments.sweep import results
 from transformer_jax import errors, files
@@ -35,23 +35,41 @@ def agree(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, li
             f"{first} holds {ours.sweep.table} and {second} {theirs.sweep.table}: give two sweeps "
             "of one table"
         )
+    bases = [side.sweep.rows[0].name for side in sides]
+    if bases[0] != bases[1]:
+        raise errors.UserError(
+            f"{first} compares with {bases[0]!r} and {second} with {bases[1]!r}: give two sweeps "
+            "of one base"
+        )
+    for side in sides:
+        if side.sweep.rows[0].results and not side.counts[bases[0]]:
+            raise errors.UserError(
+                f"{side.sweep.workdir}: runs of {bases[0]!r} have left no counts of sentences, so "
+                "that nothing can be compared with it: run them again"
+            )
     names = [name for name in ours.gaps if name in theirs.gaps]
     if not names:
         raise errors.UserError(
             f"{first} and {second} share no row that both compare with base, from sentences' "
             "counts: run the same rows in both"
         )
-    lines = [[name, *_cells(ours.gaps[name], theirs.gaps[name])] for name in names]
+    lines = [[name, *_cells(name, ours, theirs)] for name in names]
     heads = ["row", *(f"− base: {folder}" for folder in (first, second)), "sign"]
     return tables.Printed(heads, lines), _notes(ours, theirs, names)
 
 
-def _cells(ours: significance.Difference, theirs: significance.Difference) -> list[str]:
+def _cells(name: str, ours: comparison.Comparison, theirs: comparison.Comparison) -> list[str]:
     """Both differences, marked where the interval excludes 0, and whether the sign stays."""
-    product = ours.mean * theirs.mean
-    said = TURNED if product < 0 else SAME if product > 0 or ours.mean == theirs.mean else EVEN
-    sure = ours.excludes_0 and theirs.excludes_0
-    return [ours.written, theirs.written, said if sure else f"{said}, {PERHAPS}"]
+    first, second = ours.gaps[name], theirs.gaps[name]
+    product = first.mean * second.mean
+    said = TURNED if product < 0 else SAME if product > 0 or first.mean == second.mean else EVEN
+    is_sure = _is_sure(name, ours, theirs)
+    return [first.written, second.written, said if is_sure else f"{said}, {PERHAPS}"]
+
+
+def _is_sure(name: str, *sides: comparison.Comparison) -> bool:
+    """Whether both sweeps say surely that a row differs from base, also for other seeds."""
+    return all(side.gaps[name].over_seeds and comparison.is_sure(name, side) for side in sides)
 
 
 def _notes(
@@ -70,18 +88,19 @@ def _notes(
         (ours.floor, theirs.floor),
     )
     turned = [name for name in names if ours.gaps[name].mean * theirs.gaps[name].mean < 0]
-    sure = [name for name in turned if ours.gaps[name].excludes_0 and theirs.gaps[name].excludes_0]
+    sure = [name for name in turned if _is_sure(name, ours, theirs)]
     many = f"{len(names)} row{'s' if len(names) > 1 else ''}"
     return [
         f"Decision accuracy over {many} against base: {found.signs.written('.0%')}; over all "
         f"{found.num_pairs} pairs of rows: {found.pairs.written('.0%')}; chance is 50%.",
         f"Kendall's tau-b between both orders: {found.tau.written('.2f')}.",
-        f"Turned: {', '.join(turned) or 'none'}; both intervals exclude 0: "
-        f"{', '.join(sure) or 'none'}.",
+        f"Turned: {', '.join(turned) or 'none'}; surely in both: {', '.join(sure) or 'none'}.",
         f"Training of these rows took {_flops(ours, shared):.2e} FLOPs in the first and "
         f"{_flops(theirs, shared):.2e} in the second.",
-        "*: the 95% interval excludes 0. Intervals of accuracy and tau are a bootstrap's over "
-        "sentences and, where their noise is known, seeds; they lean towards no agreement.",
+        f"*: the 95% interval excludes 0. “{PERHAPS}”: not in both sweeps surely different from "
+        "base, all rows together and for other seeds too. Intervals of accuracy and tau are a "
+        "bootstrap's over sentences and, where their noise is known, seeds; they lean towards no "
+        "agreement.",
         *(
             f"{side.sweep.workdir}: {line}"
             for side, other in ((ours, theirs), (theirs, ours))

@@ -23,7 +23,8 @@ from transformer_jax.evaluation import measures
 
 LISTED = 8  # differences of configuration
 
-_Side = tuple[Mapping[str, significance.Runs], noise_floor.Floor | None]  # counts by row; its floor
+# By row: counts of its runs, and how their scores vary over seeds.
+_Side = tuple[Mapping[str, significance.Runs], Mapping[str, noise_floor.Spread | None]]
 
 
 def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, list[str]]:
@@ -46,11 +47,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, 
             "sweeps of one kind"
         )
     names = [*by_name[0], *(name for name in by_name[1] if name not in by_name[0])]
-    sides = [
-        (counts, comparison.floor_of(sweep, counts, measure))
-        for sweep, rows in zip(sweeps, by_name, strict=True)
-        for counts in [{name: results.counts(sweep, row, measure) for name, row in rows.items()}]
-    ]
+    sides = [_side(sweep, rows, measure) for sweep, rows in zip(sweeps, by_name, strict=True)]
     lines = [
         [
             name,
@@ -60,7 +57,35 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, 
         for name in names
     ]
     heads = ["row", f"{score}: {first}", f"{score}: {second}", "difference", "p", "params"]
-    return tables.Printed(heads, lines), _notes(sweeps)
+    return tables.Printed(heads, lines), [*_notes(sweeps), *_lacking(shared, sides)]
+
+
+def _side(sweep: results.Sweep, rows: Mapping[str, results.Row], measure: str) -> _Side:
+    """A sweep's counts, and of each row how its scores vary over seeds, where that is known."""
+    counts = {name: results.counts(sweep, row, measure) for name, row in rows.items()}
+    floor = comparison.floor_of(sweep, counts, measure)
+    spreads: dict[str, noise_floor.Spread | None] = {}
+    for name, runs in counts.items():
+        scores = [measures.MEASURES[measure].from_counts(run.sum(0)) for run in runs.values()]
+        own = (
+            noise_floor.Spread(statistics.variance(scores), len(scores) - 1) if scores[1:] else None
+        )
+        spreads[name] = floor.spread(name) if floor else own
+    return counts, spreads
+
+
+def _lacking(names: Sequence[str], sides: Sequence[_Side]) -> list[str]:
+    """Rows whose difference, or what other seeds do to it, is not known."""
+    uncounted = [name for name in names if not all(counts[name] for counts, _ in sides)]
+    lacks = {
+        "Without a difference, since runs have left no counts of sentences": uncounted,
+        "Over sentences alone, one side having one seed and no noise floor": [
+            name
+            for name in names
+            if name not in uncounted and not all(spreads[name] for _, spreads in sides)
+        ],
+    }
+    return [f"{why}: {', '.join(rows)}." for why, rows in lacks.items() if rows]
 
 
 def _scores(name: str, by_name: Sequence[dict[str, results.Row]], measure: str) -> list[str]:
@@ -78,6 +103,7 @@ def _difference(
 ) -> list[str]:
     """The second less the first, marked if its interval excludes 0; p; and parameters."""
     theirs, ours = (counts[name] for counts, _ in sides)
+    earlier, later = (spreads[name] for _, spreads in sides)
     before, after = (rows[name].of("params")[0] for rows in by_name)
     mark = results.unequal(after, before)
     params = f"{after / 1e6:.3g}" + (f" ({mark})" if mark else "")
@@ -89,7 +115,6 @@ def _difference(
             "sentences: delete the result.json of the wrong ones and start that sweep again, which "
             "evaluates them anew"
         )
-    earlier, later = (floor and floor.spread(name) for _, floor in sides)
     spreads = (later, earlier) if earlier and later else None
     found = significance.difference(ours, theirs, measure, spreads)
     return [found.written, f"{found.p:.3f}", params]
@@ -108,7 +133,7 @@ def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
     more = f"; and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
     return [
         "Configurations: " + ("; ".join(changed[:LISTED]) + more if changed else "the same."),
-        "±: half of the difference's 95% interval, over sentences and, where both sides have "
+        "±: half of the difference's 95% interval, over sentences and, where each side has "
         "several or a noise floor, seeds; *: it excludes 0. p: approximate randomisation, over "
         "sentences and as many seeds as both have. params: ×10⁶, of the second; a percentage: so "
         "many more or fewer than in the first.",

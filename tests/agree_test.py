@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import agree, table3
+from experiments import agree, compare, table3
 from experiments.analysis import agreement, noise_floor
 from experiments.sweep import results
 from tests import sweeps
@@ -96,7 +96,7 @@ def test_a_sweep_agrees_with_itself(made):
     assert {line[3].split(",")[0] for line in table.lines} == {agree.SAME}
     assert notes[0].startswith("Decision accuracy over 4 rows against base: 100% ")
     assert notes[1].startswith("Kendall's tau-b between both orders: 1.00 ")
-    assert notes[2] == "Turned: none; both intervals exclude 0: none."
+    assert notes[2] == "Turned: none; surely in both: none."
 
 
 def test_a_row_that_turns_is_named(made, tmp_path):
@@ -113,8 +113,56 @@ def test_a_row_that_turns_is_named(made, tmp_path):
     assert "A h=1" not in lines
     assert f"{made}: left out, since the other has not run it: A h=1." in notes
     assert {name for name, said in lines.items() if said.startswith(agree.TURNED)} == {row}
-    assert notes[2] == f"Turned: {row}; both intervals exclude 0: {row}."
+    assert notes[2] == f"Turned: {row}; surely in both: {row}."
     assert lines[row] == agree.TURNED
+
+
+def test_what_one_seed_says_is_perhaps_by_chance(made, tmp_path):
+    alone = shutil.copytree(made, tmp_path / "one")
+    for folder in alone.glob("*/seed1"):
+        shutil.rmtree(folder)
+    table, notes = agree.agree(made, alone)
+    assert all(line[3].endswith(agree.PERHAPS) for line in table.lines)
+    assert any("one seed and no noise floor: base, A h=1" in note for note in notes)
+
+
+def test_bases_of_two_names_or_without_counts_are_refused(made, tmp_path):
+    other = shutil.copytree(made, tmp_path / "other")
+    (results.cell_folder(other, "base", 0) / "bleu_counts.json").unlink()
+    with pytest.raises(errors.UserError, match="other: runs of 'base' have left no counts of sen"):
+        agree.agree(made, other)
+    record = json.loads((made / "sweep.json").read_bytes())
+    base, *rest = record["rows"]
+    turned = {name: record["rows"][name] for name in (*rest, base)}
+    sweeps.set_record(other, rows=turned)
+    with pytest.raises(errors.UserError, match=f"'base' and .* with '{rest[0]}': give two sweeps"):
+        agree.agree(made, other)
+
+
+def test_a_comparison_knows_the_noise_that_each_side_knows(made, tmp_path):
+    def halves(folder):
+        table, notes = compare.compare(made, folder)
+        cells = {line[0]: line[3] for line in table.lines if line[3]}
+        return {row: float(cell.split(" ± ")[1].split()[0]) for row, cell in cells.items()}, notes
+
+    alone, floored = (tmp_path / name for name in ("alone", "floored"))
+    for folder in (alone, floored):
+        shutil.copytree(made, folder)
+        for row in ROWS[folder is floored :]:
+            shutil.rmtree(results.cell_folder(folder, row, 1))
+    sweeps.set_record(floored, noise_floor=2)
+    narrow, notes = halves(alone)
+    assert (
+        f"Over sentences alone, one side having one seed and no noise floor: {', '.join(ROWS)}."
+        in (notes)
+    )
+    wide, notes = halves(floored)
+    assert not any("alone" in note.split("/")[-1] for note in notes)
+    assert all(wide[row] > narrow[row] for row in ROWS)
+    (results.cell_folder(floored, "A h=1", 0) / "bleu_counts.json").unlink()
+    rest, notes = halves(floored)
+    assert "A h=1" not in rest
+    assert "Without a difference, since runs have left no counts of sentences: A h=1." in notes
 
 
 def test_sweeps_of_two_tables_or_of_no_shared_row_are_refused(made, tmp_path):

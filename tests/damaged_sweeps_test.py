@@ -177,7 +177,9 @@ def test_counts_of_a_test_set_that_no_result_speaks_of_are_named(made, tmp_path)
     for path in copy.glob("*/*/result.json"):
         sweeps.change(path.parent, test_sha256="")
         refusals.damage(path, without("test"))
-    message = r"base/seed0/test_bleu_counts\.json counts a test set of which .*: delete it"
+    message = (
+        r"base/seed0/test_bleu_counts\.json counts sentences of which .* has no BLEU: delete it"
+    )
     with pytest.raises(errors.UserError, match=message):
         document.write(copy)
 

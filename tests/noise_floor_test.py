@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 from experiments.analysis import comparison, intervals, noise_floor, significance
-from experiments.reporting import document
+from experiments.reporting import document, verdict_words
 from experiments.sweep import results
 from tests import sweeps
 from transformer_jax.evaluation import bleu
@@ -241,3 +241,16 @@ def test_a_report_says_what_the_floor_is_and_counts_it(tmp_path):
     cells = [line.split(" | ")[-1] for line in markdown.splitlines() if line.startswith("| A h=1")]
     undecided = r"undecided \(\d+\.\d would show; needs (\d+ seeds|sentences)\)"
     assert re.fullmatch(rf"({undecided}|reproduced|contradicts) \|", cells[0])
+
+
+def test_seeds_that_would_have_shown_the_papers_difference_say_so():
+    """Five runs of a row that is like base would have shown one that is not."""
+    runs = [20.0, 20.1, 19.9, 20.05, 19.95]
+    gap = significance.estimated(0.0, 0.0001, 1.0, (runs, runs))
+    for theirs, said in ((-2.1, "; and so would -2.1)"), (0.0, "; and so would a tie)")):
+        found = {"x": significance.Judgement(significance.UNDECIDED, 0.05)}
+        word = verdict_words.judged("x", theirs, {"x": gap}, found)
+        assert word.endswith(said)
+    alone = significance.estimated(0.0, 0.0001, 1.0, (runs, [20.0]))
+    found = {"x": significance.Judgement(significance.UNDECIDED, 0.05)}
+    assert verdict_words.judged("x", 1.0, {"x": alone}, found) == "undecided (one seed of base)"

@@ -60,18 +60,19 @@ def test_a_base_that_left_no_counts_is_named(tmp_path):
     assert "left no counts of sentences: base. Nothing is compared with a base that lacks" in notes
 
 
+@pytest.mark.parametrize("numbers", [[3] * 11, [*[3] * 11, 4]], ids=["fewer", "others"])
 @pytest.mark.parametrize("file", ["bleu_counts.json", "test_bleu_counts.json", "chrf_counts.json"])
-def test_counts_of_other_sentences_end_in_a_line_that_names_both_files(tmp_path, file):
+def test_counts_of_other_sentences_end_in_a_line_that_names_both_files(tmp_path, file, numbers):
     sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1), missing=["D P_drop=0.0"])
     variant = measures.CHRF if "chrf" in file else bleu.MAIN
-    for row, sentences in (("base", 12), ("A h=1", 12), ("E", 11)):
-        counts = {variant: [[3] * measures.MEASURES[variant].width] * sentences}
+    for row, own in (("base", [3] * 12), ("A h=1", [3] * 12), ("E", numbers)):
+        counts = {variant: [[number] * measures.MEASURES[variant].width for number in own]}
         folder = results.cell_folder(tmp_path, row, 0)
         if variant == measures.CHRF:
             (folder / file).write_text(json.dumps(counts))
         else:
             sweeps.keep_counts(folder, counts[variant], "test" if "test" in file else "dev")
-    said = rf"A-h-1/seed0/{file} \(12\) and E/seed0/{file} \(11\) are of different numbers"
+    said = rf"E/seed0/{file} \({len(numbers)}\) and base/seed0/{file} \(12\) are of different"
     with pytest.raises(errors.UserError, match=said):
         comparison_table.document(comparison.compare(results.read(tmp_path)))
 

@@ -179,6 +179,10 @@ def require(value: Any, shape: Any, name: str = "it") -> None:
     ):
         written = json.dumps(value)
         raise ValueError(f"{name} is {written[:40]}, which is no {_KINDS[kind]}")
+    if kind is int and abs(value) > _MOST:
+        raise ValueError(f"{name} is {str(value)[:40]}, which is too large")
+    if kind is str and re.search("[\ud800-\udfff]", value):
+        raise ValueError(f"{name} holds half of a character")
     for rule in rules:
         try:
             rule.require(name, value)
@@ -195,6 +199,7 @@ def require(value: Any, shape: Any, name: str = "it") -> None:
                 require(value[field], inner, f"{name}.{field}")
 
 
+_MOST = 2**63 - 1  # of a whole number
 _KINDS = {
     str: "text",
     bool: "truth value",

@@ -51,8 +51,7 @@ class Comparison:
         """
         sweep, base, measure = self.sweep, self.sweep.rows[0], self.table.measure
         counts = {row.name: results.counts(sweep, row, measure, "test") for row in sweep.rows}
-        file = "test_" + self.table.compared_by.file
-        sentences = require_same_sentences(counts, file)
+        sentences = require_same_sentences(counts, measure, "test_")
         if not (self.gaps and counts[base.name]):
             return None
         floor = floor_of(sweep, counts, measure)
@@ -87,7 +86,7 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     variants = [each for row in sweep.rows for each in row.tuned.values()]
     tried = {each.name: results.counts(sweep, each, measure) for each in variants}
     if (
-        len(corpora) > 1 or require_same_sentences({**tried, **counts}, table.compared_by.file) == 1
+        len(corpora) > 1 or require_same_sentences({**tried, **counts}, measure) == 1
     ):  # one sentence says nothing of others
         return Comparison(sweep, table, counts, {}, None)
     floor = floor_of(sweep, counts, measure)
@@ -177,24 +176,32 @@ def differences(compared: Comparison) -> dict[str, float]:
     return found
 
 
-def require_same_sentences(counts: Mapping[str, significance.Runs], file: str) -> int:
-    """How many sentences a file has counts of, in all runs of all rows; 0 where none has any.
+def require_same_sentences(
+    counts: Mapping[str, significance.Runs], variant: str, prefix: str = ""
+) -> int:
+    """How many sentences each run of each row has counts of; 0 where none has any.
+
+    Args:
+      counts: what a measure sums, by row and seed.
+      variant: the measure, a key of `measures.MEASURES`.
+      prefix: of its files, where they are of another set than the development set.
 
     Raises:
-      UserError: in some it is another number.
+      UserError: in some it is another number, or what their references alone decide differs.
     """
-    lengths = {
-        len(run): f"{results.slug(name)}/seed{seed}/{file} ({len(run):,})"
-        for name, runs in counts.items()
-        for seed, run in runs.items()
-    }
-    if len(lengths) > 1:
+    measure = measures.MEASURES[variant]
+    found: dict[bytes, tuple[str, int]] = {}
+    for name, runs in counts.items():
+        for seed, run in runs.items():
+            path = f"{results.slug(name)}/seed{seed}/{prefix}{measure.file} ({len(run):,})"
+            found.setdefault(run[:, measure.of_reference].tobytes(), (path, len(run)))
+    if len(found) > 1:
         raise errors.UserError(
-            f"{' and '.join(sorted(lengths.values()))} are of different numbers of sentences: "
-            "delete the result.json beside the wrong one and start the sweep again, which "
-            "evaluates it anew"
+            f"{' and '.join(sorted(path for path, _ in found.values()))} are of different "
+            "sentences, or in another order: delete the result.json beside the wrong one and start "
+            "the sweep again, which evaluates it anew"
         )
-    return next(iter(lengths), 0)
+    return next((sentences for _, sentences in found.values()), 0)
 
 
 def by_corpus(rows: Sequence[results.Row], table: table_lib.Table) -> list[list[results.Row]]:
@@ -222,7 +229,8 @@ def require_alike(rows: Sequence[results.Row]) -> None:
             raise errors.UserError(
                 f"these results cannot stand in one table: they differ in {name} "
                 f"({', '.join(sorted(value[:60] for value in values))}): see "
-                f"{' and '.join(dict.fromkeys(values.values()))}"
+                f"{' and '.join(dict.fromkeys(values.values()))}; give each a sweep and a "
+                "--workdir of its own"
             )
 
 

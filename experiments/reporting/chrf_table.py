@@ -41,7 +41,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     sweep, gaps = compared.sweep, compared.gaps
     name = measures.MEASURES[compared.table.measure].name
     found = {row.name: counts(sweep, row) for row in sweep.rows} if gaps and name == "BLEU" else {}
-    comparison.require_same_sentences(found, measures.MEASURES[measures.CHRF].file)
+    comparison.require_same_sentences(found, measures.CHRF)
     floor = comparison.floor_of(sweep, found, measures.CHRF)
     lines, opposite = [], []
     for row in sweep.rows:

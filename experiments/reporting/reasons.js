@@ -52,7 +52,7 @@ function showReasons(row, set, opener) {
   section.replaceChildren();
   const head = add(section, "header");
   const title = add(head, "h2", {tabindex: -1, id: "reasons-title"},
-    `Why ${row.label} differs from ${labelOf(against)}${ofTest ? " on the test set" : ""}`);
+    `Sentences behind ${row.label} − ${labelOf(against)}${ofTest ? " on the test set" : ""}`);
   addButton(head, "Back (Esc)", closeReasons);
   const number = driving.sentences.length;
   add(section, "p", {class: "caption"}, `The difference is ${signed(gap.mean, 2)} ${measure}; without these `

@@ -20,11 +20,13 @@ def judged(
     if word != significance.UNDECIDED:
         return word
     if not gap.over_seeds:
-        return f"{word} (one seed)"
+        return f"{word} ({'one seed' if gap.runs[0] == 1 else 'one seed of base'})"
     is_tie = abs(theirs) < significance.SMALL
     needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
-    needs = f"{needed} seeds" if needed else "sentences"
-    return f"{word} ({gap.shows(level):.1f} would show; needs {needs})"
+    rest = f"needs {needed} seeds" if needed else "needs sentences"
+    if needed and needed <= gap.seeds:
+        rest = "and so would a tie" if is_tie else f"and so would {theirs:+.1f}"
+    return f"{word} ({gap.shows(level):.1f} would show; {rest})"
 
 
 def said(row: results.Row, compared: comparison.Comparison) -> str:
@@ -40,11 +42,13 @@ def beneath(lines: Sequence[Sequence[str]]) -> str:
     """What the cells of a table mean that say what would show, or what that needs."""
     cells = " ".join(cell for line in lines for cell in line)
     meanings = {
-        " would show": "Would show: a true difference of this size would be seen in "
-        f"{significance.OFTEN:.0%} of such tables.",
+        " would show": "Would show: a true difference of this size would be seen in about "
+        f"{significance.OFTEN:.0%} of such tables (with a noise floor of five, 75%).",
         "; needs ": "Needs: the seeds of a row, and of base at least, with which the paper's "
         "difference (or tie) would be seen so often; or more sentences, where no number of seeds "
         "is enough.",
+        "; and so would ": "And so would: the paper's difference (or tie) would have been seen so "
+        "often with these seeds, and was not.",
     }
     return " ".join(meaning for said, meaning in meanings.items() if said in cells)
 

@@ -240,9 +240,7 @@ def _require_alike(
         for alike in comparison.by_corpus([row(name, rows[name]) for name in chosen], table):
             comparison.require_alike(alike)
     except errors.UserError as error:
-        raise errors.UserError(
-            f"nothing was run: {error}; give each a sweep and a --workdir of its own"
-        ) from error
+        raise errors.UserError(f"nothing was run: {error}") from error
 
 
 def _missing(

@@ -193,13 +193,15 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
                 f"{path} is damaged (a sentence has {width} counts, none below 0): {ANEW}"
             )
         found[seed] = np.array(sentences, np.int32)
-        if of == "test" and "test" not in result:
-            raise errors.UserError(
-                f"{path} counts a test set of which result.json beside it has no scores: delete it"
-            )
         if measure.in_results:
             score = measure.from_counts(found[seed].sum(0))
-            written = measure.of_result(result if of == "dev" else result["test"])
+            try:
+                written = measure.of_result(result if of == "dev" else result["test"])
+            except KeyError as error:
+                raise errors.UserError(
+                    f"{path} counts sentences of which result.json beside it has no "
+                    f"{measure.name}: delete it"
+                ) from error
             if abs(score - written) > ROUNDING:
                 raise errors.UserError(
                     f"{path} is of other sentences than result.json beside it ({measure.name} "

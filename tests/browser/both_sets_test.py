@@ -143,7 +143,7 @@ def test_the_test_sets_sentences_stand_behind_its_interval(browser, both):
         page, report_browser_test.by_css(page, ".why[data-set=test][data-row='A h=1']")[0]
     ).click()
     shown = page.find_element(By.ID, "reasons")
-    assert "Why A h=1 differs from base on the test set" in shown.text
+    assert "Sentences behind A h=1 − base on the test set" in shown.text
     assert "were not kept" not in shown.text
     items = {
         int(item.text.split("sentence ")[1].split()[0]) - 1: item
@@ -229,7 +229,7 @@ def test_sentences_open_right_below_what_was_pressed_and_escape_leads_back(brows
     opener = press(page)
     assert opener.get_attribute("aria-expanded") == "true"
     shown, title = page.find_element(By.ID, "reasons"), page.switch_to.active_element
-    assert title.text == "Why D P_drop=0.0 differs from base on the test set"
+    assert title.text == "Sentences behind D P_drop=0.0 − base on the test set"
     box = opener.find_element(By.XPATH, "ancestor::div[contains('figure scroll', @class)]")
     below = shown.rect["y"] - box.rect["y"] - box.rect["height"]
     assert 0 <= below < 40

@@ -226,7 +226,7 @@ def test_a_click_or_enter_on_an_interval_shows_the_sentences_behind_it(opened, r
     interval.send_keys(Keys.ENTER)
     shown = opened.find_element(By.ID, "reasons")
     assert shown.is_displayed()
-    assert opened.switch_to.active_element.text == f"Why {row} differs from base"
+    assert opened.switch_to.active_element.text == f"Sentences behind {row} − base"
     sweep = results.read(report.parent)
     counts = [results.counts(sweep, sweep.rows[place], bleu.MAIN) for place in (2, 0)]
     expected, _ = driving.drivers(counts[0], counts[1], bleu.MAIN)

@@ -19,6 +19,7 @@ class Measure:
       name: as tables head it.
       file: of the run's folder, with what is summed, under the measure's key.
       width: numbers that are summed.
+      of_reference: those of them that the reference alone decides.
       from_counts: the score of their sums.
       of_sentence: the score of one sentence.
       sentence_name: what that is.
@@ -29,6 +30,7 @@ class Measure:
     name: str
     file: str
     width: int
+    of_reference: slice
     from_counts: Callable[[Int[np.ndarray, "_"]], float]
     of_sentence: Callable[[Int[np.ndarray, "_"]], float]
     sentence_name: str
@@ -41,6 +43,7 @@ def _bleu(variant: str) -> Measure:
         "BLEU",
         "bleu_counts.json",
         10,
+        slice(1, 2),
         functools.partial(bleu.from_counts, variant=variant),
         bleu.of_sentence,
         "sentence BLEU, smoothed",
@@ -60,6 +63,7 @@ MEASURES: dict[str, Measure] = {
         "F1",
         "parse_counts.json",
         len(parseval.COUNTED),
+        slice(1, 2),
         parseval.from_counts,
         parseval.from_counts,
         "F1 of a sentence",
@@ -69,6 +73,7 @@ MEASURES: dict[str, Measure] = {
         "chrF",
         "chrf_counts.json",
         3 * chrf.ORDER,
+        slice(1, None, 3),
         chrf.from_counts,
         chrf.from_counts,
         "chrF of a sentence",
