@@ -11,8 +11,7 @@ from transformer_jax.evaluation import chrf, measures
 
 NOTE = (
     f"chrF (sacreBLEU's, {chrf.SIGNATURE}) counts n-grams of characters, and so takes a wrong "
-    "ending as half right. Its intervals and p, of approximate randomisation over "
-    "sentences, are made as BLEU's."
+    "ending as half right. p: of approximate randomisation over sentences, each row by itself."
 )
 
 
@@ -63,29 +62,33 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         lines.append([row.name, mean, *cells])
         if gap.excludes_0 and bleu.excludes_0 and gap.mean * bleu.mean < 0:
             opposite.append(row.name)
+    without = [row.name for row in sweep.rows if row.results and not found.get(row.name)]
     if not any(line[2] for line in lines):
-        without = [row.name for row in sweep.rows if row.results and not found.get(row.name)]
         missing = (
             f"chrF is not compared: runs of {', '.join(without)} have left nothing to count it of."
         )
         return table_lib.Section([], [missing] if lines else [])
     heads = ["row", "chrF", "chrF: − base", "chrF: p", "BLEU: − base", "BLEU: p"]
-    notes = [NOTE]
+    beneath = []  # the table, since it bears on every number in it
     partly = [
         f"{row.name} ({len(found[row.name])} of {len(row.results)})"
         for row in sweep.rows
-        if 0 < len(found[row.name]) < len(row.results)
+        if len(found[row.name]) < len(row.results)
     ]
     if partly:
-        notes.append(
+        beneath.append(
             f"chrF is of fewer runs than BLEU, since the others have left nothing to count it of: "
             f"{', '.join(partly)}."
         )
     if compared.floor and not floor:
-        notes.append("chrF's intervals do not know of other seeds, since base has one run of it.")
+        beneath.append(
+            "chrF's intervals, unlike BLEU's, do not know of other seeds, since base has one run "
+            "of it: they are narrower for that."
+        )
     if opposite:
-        notes.append(f"chrF and BLEU contradict each other on {', '.join(opposite)}.")
-    return table_lib.Section([tables.Printed(heads, lines, "chrF beside BLEU")], notes)
+        beneath.append(f"chrF and BLEU contradict each other on {', '.join(opposite)}.")
+    shown = tables.Printed(heads, lines, "chrF beside BLEU", " ".join(beneath))
+    return table_lib.Section([shown], [NOTE])
 
 
 def _score(run: significance.Counts) -> float:

@@ -236,7 +236,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
                 found.append(
                     f"Kendall's tau-b with the paper, over {pairs} pairs of rows that it separates "
                     f"by at least {significance.APART} BLEU: {tau:.2f} (95%: {low:.2f} to "
-                    f"{high:.2f}), on the {data.corpus} corpus."
+                    f"{high:.2f}), on the development set."
                 )
             found += _unscaled(sweep)
         found.append(results.UNEQUAL_NOTE)

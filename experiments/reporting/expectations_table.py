@@ -36,4 +36,6 @@ def _came(row: results.Row, compared: comparison.Comparison) -> str:
     if gap is None:
         return "" if row.results else "failed" if row.failures else "not run"
     sure = "" if comparison.is_sure(row.name, compared) else ", which may be chance"
+    if sure and gap.excludes_0:
+        sure += " among so many rows" if gap.over_seeds else " of one seed"
     return f"{intervals.written(gap.mean, gap.half)} {name}{sure}"

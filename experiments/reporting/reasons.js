@@ -69,8 +69,8 @@ function showReasons(row, set, opener) {
       + " To have them all, delete their result.json and start the sweep again.");
   }
   const isFor = ([, push]) => push * gap.mean > 0;
-  for (const [head, found] of [["Sentences that make the difference", driving.sentences.filter(isFor)],
-    ["Sentences that speak against it", driving.sentences.filter(each => !isFor(each))]]) {
+  for (const [head, found] of [["Sentences that add most to the difference", driving.sentences.filter(isFor)],
+    ["Sentences that take most from it", driving.sentences.filter(each => !isFor(each))]]) {
     if (!found.length) continue;
     add(section, "h3", {}, head);
     const list = add(section, "ol");

@@ -70,7 +70,7 @@ def test_sentences_for_and_against_a_difference_stand_apart(browser, sweep):
         expected: dict[str, list[int]] = {}
         for each in sorted(found, key=lambda each: (each.push > 0) != is_higher):
             is_for = (each.push > 0) == is_higher
-            head = "make the difference" if is_for else "speak against it"
+            head = "add most to the difference" if is_for else "take most from it"
             expected.setdefault(f"Sentences that {head}", []).append(each.sentence + 1)
         assert heads == list(expected)
         heads_seen |= set(heads)
