@@ -109,11 +109,12 @@ def _difference(
     params = f"{after / 1e6:.3g}" + (f" ({mark})" if mark else "")
     if not (ours and theirs):  # runs of an earlier version, which left none
         return ["", "", params]
-    if len({len(run) for run in [*ours.values(), *theirs.values()]}) > 1:
+    of_reference = measures.MEASURES[measure].of_reference
+    if len({run[:, of_reference].tobytes() for run in [*ours.values(), *theirs.values()]}) > 1:
         raise errors.UserError(
-            f"row {name!r}: its {measures.MEASURES[measure].file} are of different numbers of "
-            "sentences: delete the result.json of the wrong ones and start that sweep again, which "
-            "evaluates them anew"
+            f"row {name!r}: its {measures.MEASURES[measure].file} are of different sentences, or "
+            "in another order: delete the result.json of the wrong ones and start that sweep "
+            "again, which evaluates them anew"
         )
     spreads = (later, earlier) if earlier and later else None
     found = significance.difference(ours, theirs, measure, spreads)

@@ -165,6 +165,14 @@ def test_a_comparison_knows_the_noise_that_each_side_knows(made, tmp_path):
     assert "Without a difference, since runs have left no counts of sentences: A h=1." in notes
 
 
+def test_sentences_in_another_order_are_not_compared(made, tmp_path):
+    other = shutil.copytree(made, tmp_path / "other")
+    path = results.cell_folder(other, "A h=1", 0) / "bleu_counts.json"
+    sweeps.keep_counts(path.parent, json.loads(path.read_bytes())[bleu.MAIN][::-1])
+    with pytest.raises(errors.UserError, match="row 'A h=1': .* or in another order: delete"):
+        compare.compare(made, other)
+
+
 def test_sweeps_of_two_tables_or_of_no_shared_row_are_refused(made, tmp_path):
     rows = {"base": {}, "other": {"train.warmup_steps": 3}}
     sweeps.make(tmp_path / "a", sweeps.Made(rows, table="mine"))

@@ -200,6 +200,7 @@ def test_one_test_sentence_is_shown_without_a_difference(made, tmp_path):
         counts = json.loads(path.read_bytes())[bleu.MAIN]
         sweeps.keep_counts(path.parent, counts[:1], "test")
     document.write(copy)
+    assert "The test set says" not in (copy / "report.html").read_text(encoding="utf-8")
     text = (copy / "table3.md").read_text(encoding="utf-8")
     whole, tested, _ = re.split("^## ", text, flags=re.MULTILINE)
     assert tested.startswith("Test set, 1 sentence\n")

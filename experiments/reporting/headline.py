@@ -66,6 +66,8 @@ def _of_both_sets(compared: comparison.Comparison) -> str:
         shared += bool(here and there)
         if here and there and here != there:
             differ.append(f"{labels[row.name]} ({here}; test set: {there})")
+    if not shared:  # a test set of one sentence
+        return ""
     same = (
         f"The test set says the same of {shared - len(differ)} of {shared} row{'s' * (shared != 1)}"
     )
