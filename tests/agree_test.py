@@ -169,7 +169,7 @@ def test_sentences_in_another_order_are_not_compared(made, tmp_path):
     other = shutil.copytree(made, tmp_path / "other")
     path = results.cell_folder(other, "A h=1", 0) / "bleu_counts.json"
     sweeps.keep_counts(path.parent, json.loads(path.read_bytes())[bleu.MAIN][::-1])
-    with pytest.raises(errors.UserError, match="row 'A h=1': .* or in another order: delete"):
+    with pytest.raises(errors.UserError, match=r"row 'A h=1': .* or in another order: delete"):
         compare.compare(made, other)
 
 
