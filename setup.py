@@ -42,7 +42,7 @@ setuptools.setup(
         "bench": ["ctranslate2>=4.6", "torch==2.13.0"],  # what the benchmark compares with
         "cuda": ["jax[cuda13]>=0.10"],
         "gcs": ["gcsfs>=2025.10"],  # runs in buckets
-        "parity": ["torch==2.13.0", "transformers>=5.23"],  # what the parity tests compare with
+        "parity": ["torch==2.13.0", "transformers==5.24.0"],  # what the parity tests compare with
         "tpu": ["jax[tpu]>=0.10"],
         "wandb": ["wandb>=0.31"],  # --wandb
         "test": [

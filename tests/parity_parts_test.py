@@ -107,12 +107,13 @@ def test_rotary_is_hugging_faces(make_config):
     theirs = gptj.GPTJAttention(sizes, layer_idx=0)
     pairs = projections("q_proj", "k_proj", "v_proj", "out_proj")
     places = torch.arange(LENGTH).expand(2, -1)
+    turned = gptj.GPTJRotaryEmbedding(sizes)
     assert_layers_agree(
         SelfAttention(config, True),
         theirs,
         pairs,
         inputs(config),
-        lambda x: theirs(x, attention_mask=triangle(), position_ids=places)[0],
+        lambda x: theirs(x, turned(x, places), attention_mask=triangle())[0],
     )
 
 
