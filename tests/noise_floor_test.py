@@ -155,6 +155,23 @@ def test_seeds_that_are_asked_for_would_see_the_papers_difference():
     assert wide.seeds_for(-0.9) is None
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [((1.5, 2), (0.1, 9)), ((0.02, 9), (0.5, 1))])
+@pytest.mark.parametrize("paper", [-0.9, 1.3, 2.0])
+def test_seeds_of_two_deviations_are_those_of_welchs_test(ours, theirs, paper):
+    spreads = noise_floor.Spread(*ours), noise_floor.Spread(*theirs)
+    gap = significance.estimated(0.0, 0.01, 1.0, ([1.0] * 3, [1.0] * 2), spreads)
+
+    def power(seeds):
+        parts = [variance / seeds for variance, _ in (ours, theirs)]
+        freedoms = [max(freedom, seeds - 1) for _, freedom in (ours, theirs)]
+        variance = 0.01 + sum(parts)
+        freedom = variance**2 / sum(np.square(parts) / freedoms)
+        needed = scipy.stats.t.ppf(0.975, freedom)
+        return scipy.stats.nct.sf(needed, freedom, abs(paper) / variance**0.5)
+
+    assert gap.seeds_for(paper) == next(n for n in range(2, 200) if power(n) >= 0.8)
+
+
 @pytest.mark.parametrize(
     ("runs", "sentences"),
     [((10, 1), 0.1), pytest.param((10, 3), 0.02, marks=pytest.mark.slow)],

@@ -29,6 +29,7 @@ def test_the_interval_over_seeds_is_welchs():
     # By hand: standard error sqrt(5/3), 50/17 degrees of freedom, t at 97.5% about 3.22.
     assert half == pytest.approx(3.22 * (5 / 3) ** 0.5, rel=2e-3)
     assert intervals.difference([9], [5, 7, 9]) == (2, None)
+    assert intervals.difference([5, 7, 9], [9]) == (-2, None)
     assert intervals.difference([], [5, 7, 9]) == (None, None)
 
 

