@@ -64,6 +64,63 @@ def test_chunks_and_their_gradients_are_those_of_written_out_logits(chunks, dtyp
         )
 
 
+@pytest.mark.parametrize("columns", [1, 2, 5, 9])
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_few_labels_have_the_loss_and_the_gradients_of_all_positions(columns, share):
+    rng = np.random.default_rng(0)
+    outputs, matrix = jnp.asarray(rng.normal(size=(4, 9, 8))), jnp.asarray(rng.normal(size=(11, 8)))
+    labels = np.where(rng.random((4, 9)) < share, rng.integers(1, 11, (4, 9)), 0)
+    labels[0] = rng.integers(1, 11, 9) if share else 0  # one row asks for all
+    labels, segments = jnp.asarray(labels), jnp.asarray(rng.integers(0, 3, (4, 9)))
+
+    def few(outputs, matrix):
+        found = losses.cross_entropy_of_few(outputs, matrix, labels, segments, 0.1, columns)
+        return found.smoothed / 7, found
+
+    def all_positions(outputs, matrix):
+        found = losses.cross_entropy(outputs, matrix, labels, segments, 0.1)
+        return found.smoothed / 7, found
+
+    found, expected = (
+        jax.jit(jax.value_and_grad(each, argnums=(0, 1), has_aux=True))(outputs, matrix)
+        for each in (few, all_positions)
+    )
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("most", "computed"), [(0, 0), (1, 1), (2, 1), (3, 2), (12, 6)])
+def test_of_few_labels_no_more_logits_are_computed_than_the_fullest_row_needs(
+    monkeypatch, most, computed
+):
+    calls = []
+    of_rows = losses._of_rows
+
+    def counted(*arguments):
+        jax.debug.callback(lambda: calls.append(1))
+        return of_rows(*arguments)
+
+    monkeypatch.setattr(losses, "_of_rows", counted)
+    labels = np.zeros((3, 12), int)
+    labels[1, 12 - most :] = 5
+    whole = jnp.ones((3, 12), int)
+    rest = jnp.asarray(labels), whole, 0.1, 2
+    losses.cross_entropy_of_few(jnp.ones((3, 12, 8)), jnp.eye(11, 8), *rest)
+    jax.effects_barrier()
+    assert len(calls) == computed
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_columns_of_few_labels_are_small_enough(platform):
+    assert losses.columns(36, 58, 1000, platform) == 4
+    limit = losses.CHUNK_BYTES.get(platform, losses.LARGE_CHUNK_BYTES)
+    rows, vocabulary = 700, 37_000
+    found = losses.columns(rows, 256, vocabulary, platform)
+    assert (
+        found == 1 or 4 * rows * found * vocabulary <= limit < 4 * rows * (found + 1) * vocabulary
+    )
+
+
 @pytest.mark.parametrize("chunks", [1, 2, 3, 6])
 @pytest.mark.parametrize("differentiate", [False, True])
 def test_logits_are_there_for_one_chunk_at_a_time(chunks, differentiate):

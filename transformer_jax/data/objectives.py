@@ -44,6 +44,7 @@ class Objective:
       extra_ids: how many of those ids texts of so many tokens, or fewer, need.
       in_place: whether labels are of what stands at a position, not of what follows: for
         architectures that are no decoders, and see the whole target.
+      asks_few: whether most positions of a text have no label.
       drawings: how many epochs have examples of their own, before the first one's come again; 0:
         all have.
       words: the kind by which held-out words are asked for; "" where none are.
@@ -54,6 +55,7 @@ class Objective:
     make: Callable[[corruption.Text, np.random.Generator, int], Example]
     extra_ids: Callable[[int], int] = lambda longest: 0
     in_place: bool = False
+    asks_few: bool = False
     drawings: int = 0
     words: str = "bert_words"
     reads: Literal["sentence", "pair", "couple"] = "sentence"
@@ -102,6 +104,7 @@ def answers(vocab_size: int) -> tuple[int, int]:
 
 # As many extra ids each: one's weights can start another's run.
 _OF_WHOLE_TEXTS: dict[str, Any] = {"extra_ids": lambda longest: 3, "in_place": True}
+_FEW_WORDS: dict[str, Any] = {**_OF_WHOLE_TEXTS, "asks_few": True}
 KINDS: dict[str, Objective] = {
     "span_corruption": Objective(
         _span_corruption, lambda longest: corruption.number_of_spans(longest) + 1
@@ -114,9 +117,9 @@ KINDS: dict[str, Objective] = {
     # RoBERTa's, whose masks are drawn anew each epoch; BERT's words alone, and with its question;
     # ELMo's, each word, of which a model sees those on one side (Peters et al. 2018); and the
     # question alone.
-    "roberta": Objective(_masked_words, **_OF_WHOLE_TEXTS, reads="pair"),
-    "bert_words": Objective(_masked_words, **_OF_WHOLE_TEXTS, drawings=BERT_DRAWINGS, reads="pair"),
-    "bert": Objective(_masked_words, **_OF_WHOLE_TEXTS, drawings=BERT_DRAWINGS, reads="couple"),
+    "roberta": Objective(_masked_words, **_FEW_WORDS, reads="pair"),
+    "bert_words": Objective(_masked_words, **_FEW_WORDS, drawings=BERT_DRAWINGS, reads="pair"),
+    "bert": Objective(_masked_words, **_FEW_WORDS, drawings=BERT_DRAWINGS, reads="couple"),
     "elmo": Objective(
         lambda text, *_: Example((), text, [tokenizer_lib.PAD, *text]),
         **_OF_WHOLE_TEXTS,
@@ -124,7 +127,7 @@ KINDS: dict[str, Objective] = {
     ),
     "matching": Objective(
         lambda text, *_: Example((), text, [tokenizer_lib.PAD] * (len(text) + 1)),
-        **_OF_WHOLE_TEXTS,
+        **_FEW_WORDS,
         words="",
         reads="couple",
     ),

@@ -19,6 +19,7 @@ from transformer_jax.models import products
 # busy and are small beside its memory.
 CHUNK_BYTES = {"cpu": 8 * 2**20}
 LARGE_CHUNK_BYTES = 2**30
+FEW = 16  # where few positions of a row have a label, one of so many at a time at most
 
 
 class Losses(NamedTuple):
@@ -40,6 +41,12 @@ def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
         number for number in range(1, rows) if not rows % number and rows // number * row <= limit
     )
     return next(fitting, rows)
+
+
+def columns(rows: int, length: int, vocab_size: int, platform: str) -> int:
+    """Of how many positions of its rows a device computes the logits, where few have a label."""
+    limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
+    return max(1, min(-(-length // FEW), limit // (4 * rows * vocab_size)))
 
 
 def cross_entropy(
@@ -69,7 +76,38 @@ def cross_entropy(
     sharded = products.is_sharded()
     eps = jnp.asarray(smoothing, jnp.float32)
     real = (segments > 0) & (labels != tokenizer.PAD)
-    sums: Any = _cross_entropy(sharded, chunks, outputs, embedding, labels, real, eps)
+    sums: Any = _cross_entropy(sharded, chunks, False, outputs, embedding, labels, real, eps)
+    return Losses(*sums)
+
+
+def cross_entropy_of_few(
+    outputs: Float[Array, "B T D"],
+    embedding: Float[Array, "V D"],
+    labels: Int[Array, "B T"],
+    segments: Int[Array, "B T"],
+    smoothing: Float[Array, ""] | float,
+    columns: int,
+) -> Losses:
+    """`cross_entropy` in less time, where few positions of each row have a label.
+
+    Those are moved to the front of their rows. Logits are computed for so many columns at a time,
+    as often as the row with the most labels needs.
+    """
+    real = (segments > 0) & (labels != tokenizer.PAD)
+    order = jnp.argsort(~real, axis=1, stable=True)
+    chunks = -(-order.shape[1] // columns)
+
+    def first(x: Any) -> Any:
+        """Position i of each row as row (i % columns) chunks + i // columns: of that chunk."""
+        more = x.ndim - 2
+        x = jnp.take_along_axis(x, order.reshape(*order.shape, *[1] * more), axis=1)
+        x = jnp.pad(x, [(0, 0), (0, chunks * columns - x.shape[1]), *[(0, 0)] * more])
+        x = x.swapaxes(0, 1)
+        return x.reshape(chunks, columns, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+
+    eps = jnp.asarray(smoothing, jnp.float32)
+    few = first(outputs), embedding, first(labels), first(real)
+    sums: Any = _cross_entropy(products.is_sharded(), chunks, True, *few, eps)
     return Losses(*sums)
 
 
@@ -79,18 +117,24 @@ def following(rows: sequences.Sequences) -> tuple[Int[Array, "B S"], Int[Array, 
     return tokens, jnp.where(segments == rows.segments, segments, 0)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _cross_entropy(sharded: bool, chunks: int, *arguments: Any) -> tuple[Any, Any, Any]:
-    return _in_chunks(sharded, chunks, False, *arguments)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _cross_entropy(
+    sharded: bool, chunks: int, skips: bool, *arguments: Any
+) -> tuple[Any, Any, Any]:
+    return _in_chunks(sharded, chunks, skips, False, *arguments)[0]
 
 
-def _forward(sharded: bool, chunks: int, *arguments: Any) -> tuple[tuple[Any, Any, Any], Any]:
+def _forward(
+    sharded: bool, chunks: int, skips: bool, *arguments: Any
+) -> tuple[tuple[Any, Any, Any], Any]:
     """The gradient of the smoothed loss is found with it; its factor is known only later."""
-    return _in_chunks(sharded, chunks, True, *arguments)
+    return _in_chunks(sharded, chunks, skips, True, *arguments)
 
 
-def _backward(sharded: bool, chunks: int, gradients: Any, factors: Any) -> tuple[Any, ...]:
-    del sharded, chunks
+def _backward(
+    sharded: bool, chunks: int, skips: bool, gradients: Any, factors: Any
+) -> tuple[Any, ...]:
+    del sharded, chunks, skips
     factor, _, _ = factors
     d_outputs, d_matrix = gradients
     return (factor * d_outputs).astype(d_outputs.dtype), factor * d_matrix.T, None, None, None
@@ -102,6 +146,7 @@ _cross_entropy.defvjp(_forward, _backward)
 def _in_chunks(
     sharded: bool,
     chunks: int,
+    skips: bool,
     differentiate: bool,
     outputs: Any,
     embedding: Any,
@@ -109,7 +154,10 @@ def _in_chunks(
     real: Any,
     eps: Any,
 ) -> tuple[tuple[Any, Any, Any], Any]:
-    """The three sums and, if asked for, the first's gradients for outputs and (D V) embedding."""
+    """The three sums and, if asked for, the first's gradients for outputs and (D V) embedding.
+
+    A chunk without labels may be skipped.
+    """
     matrix = embedding.astype(outputs.dtype)
 
     def one(carry: Any, rows: Any) -> tuple[Any, Any]:
@@ -122,6 +170,12 @@ def _in_chunks(
         d_matrix += products.multiply("BTD,BTV->DV", rows[0], d_logits, sharded)
         return (sums, d_matrix), d_outputs
 
+    def none(carry: Any, rows: Any) -> tuple[Any, Any]:
+        return carry, jnp.zeros_like(rows[0]) if differentiate else None
+
+    def one_if_any(carry: Any, rows: Any) -> tuple[Any, Any]:
+        return jax.lax.cond(rows[2].any(), one, none, carry, rows)
+
     # The embedding's gradient is summed transposed: then no logits are.
     zero = (jnp.zeros(()),) * 3, jnp.zeros(embedding.shape[::-1]) if differentiate else None
     if chunks == 1:
@@ -129,7 +183,7 @@ def _in_chunks(
         return sums, (d_outputs, d_matrix)
     # Row r belongs to chunk r % chunks: each chunk then has rows on every device.
     split = [x.reshape(-1, chunks, *x.shape[1:]).swapaxes(0, 1) for x in (outputs, labels, real)]
-    (sums, d_matrix), d_outputs = jax.lax.scan(one, zero, tuple(split))
+    (sums, d_matrix), d_outputs = jax.lax.scan(one_if_any if skips else one, zero, tuple(split))
     if differentiate:
         d_outputs = d_outputs.swapaxes(0, 1).reshape(outputs.shape)
     return sums, (d_outputs, d_matrix)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
-from transformer_jax.data import vocabulary
+from transformer_jax.data import objectives, vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding, interface
 from transformer_jax.training import distillation, losses
@@ -153,12 +153,15 @@ def _gradient(
     shard_rows //= config.train.accumulation_steps
     platform = mesh.devices.flat[0].platform
     weight = config.train.source_loss
+    objective = objectives.KINDS.get(config.train.objective)
+    asks_few = objective is not None and objective.asks_few
 
     def loss_of(params: Any, outputs: Any, labels: Any, segments: Any, eps: Any) -> losses.Losses:
-        vocab_size = vocabulary.size(config)
-        chunks = losses.chunks(shard_rows, outputs.shape[1], vocab_size, platform)
-        matrix = embedding.of(params)
-        return losses.cross_entropy(outputs, matrix, labels, segments, eps, chunks)
+        size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
+        said = outputs, embedding.of(params), labels, segments, eps
+        if asks_few:
+            return losses.cross_entropy_of_few(*said, losses.columns(*size))
+        return losses.cross_entropy(*said, losses.chunks(*size))
 
     taught_by = teacher(config)
 
