@@ -115,10 +115,8 @@ class Difference:
         """
         if self.spreads is None:
             return None
-        is_tie = abs(paper) < SMALL
-        distance = WITHIN - abs(paper) if is_tie else abs(paper)
+        distance, often = _to_see(paper)
         ours, theirs = self.spreads
-        often = (1 + OFTEN) / 2 if is_tie else OFTEN  # of a tie, both ends have to hold
         for seeds in range(2, MOST_SEEDS + 1):
             runs = (seeds, max(seeds, self.runs[1]))
             # More runs also tell the variance better.
@@ -130,6 +128,11 @@ class Difference:
             if variance**0.5 * _reach(freedom, level, often) <= distance:
                 return seeds
         return None
+
+    def sentences_for(self, paper: float, level: float = LEVEL) -> float:
+        """Times these sentences that would see it likewise, if seeds left no doubt."""
+        distance, often = _to_see(paper)
+        return self.sentences * (_reach(np.inf, level, often) / distance) ** 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +150,13 @@ class Judgement:
     level: float
     tie_level: float = LEVEL
     is_sure: bool = False
+
+
+def _to_see(paper: float) -> tuple[float, float]:
+    """The distance that is to be seen where the paper has a difference, or a tie, and how often."""
+    if abs(paper) < SMALL:
+        return WITHIN - abs(paper), (1 + OFTEN) / 2  # of a tie, both ends have to hold
+    return abs(paper), OFTEN
 
 
 def _quantile(share: float, freedom: float) -> float:
