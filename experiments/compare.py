@@ -67,10 +67,7 @@ def _side(sweep: results.Sweep, rows: Mapping[str, results.Row], measure: str) -
     spreads: dict[str, noise_floor.Spread | None] = {}
     for name, runs in counts.items():
         scores = [measures.MEASURES[measure].from_counts(run.sum(0)) for run in runs.values()]
-        own = (
-            noise_floor.Spread(statistics.variance(scores), len(scores) - 1) if scores[1:] else None
-        )
-        spreads[name] = floor.spread(name) if floor else own
+        spreads[name] = floor.spread(name) if floor else noise_floor.own_spread(scores)
     return counts, spreads
 
 

@@ -72,13 +72,14 @@ class Floor:
         return {row: drawn[each] for row, each in spreads.items()}
 
 
+def own_spread(scores: Sequence[float]) -> Spread | None:
+    """What runs say of themselves; None of fewer than two."""
+    return Spread(statistics.variance(scores), len(scores) - 1) if len(scores) > 1 else None
+
+
 def measure(scores: Mapping[str, Sequence[float]], base: str) -> Floor | None:
     """The floor of rows whose runs have such scores; None if base has fewer than two."""
-    several = {
-        row: Spread(statistics.variance(found), len(found) - 1)
-        for row, found in scores.items()
-        if len(found) > 1
-    }
+    several = {row: spread for row, found in scores.items() if (spread := own_spread(found))}
     if base not in several:
         return None
     own = several.pop(base)

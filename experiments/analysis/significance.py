@@ -18,7 +18,6 @@ would arise if it did not matter which row wrote which translation.
 
 import dataclasses
 import itertools
-import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -233,9 +232,9 @@ def estimated(
 ) -> Difference:
     """A difference from what sentences and seeds say: its variance over sentences, and scores."""
     ours, theirs = map(len, sides)
-    if spreads is None and min(ours, theirs) > 1:
-        own = [noise_floor.Spread(statistics.variance(side), len(side) - 1) for side in sides]
-        spreads = (own[0], own[1])
+    own, base = map(noise_floor.own_spread, sides)
+    if spreads is None and own and base:
+        spreads = own, base
     parts = noise_floor.parts(spreads, (ours, theirs)) if spreads else []
     variance, freedom = intervals.satterthwaite(sentences, parts)
     half = _quantile(0.975, freedom) * variance**0.5
