@@ -101,6 +101,11 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
     assert several.half > 1.96 * over_sentences**0.5
 
 
+@pytest.mark.parametrize(("half", "written"), [(0.404, "-1.23 ± 0.40 *"), (1.5, "-1.23 ± 1.50")])
+def test_a_star_says_that_the_interval_excludes_0(half, written):
+    assert significance.Difference(-1.234, half, p=0.5, seeds=1).written == written
+
+
 @pytest.mark.slow
 def test_the_bootstraps_interval_covers_the_truth_as_often_as_it_says():
     # Systems that are equally good by construction: their difference should lie within the
