@@ -62,6 +62,13 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             "no measured variance reaches a distance exactly",
         ),
     ],
+    "transformer_jax/decoding/beam_search.py": [
+        Equivalent(
+            "sentences = np.where(np.arange(fewer) < len(left), sentences[rows], -1)",
+            "sentences = np.where(np.arange(fewer) < len(left), sentences[rows], ~1)",
+            "any number below 0 is no sentence",
+        ),
+    ],
     "transformer_jax/decoding/sampling.py": [
         Equivalent(
             '"top_k": lambda best, settings: jnp.full(best.shape[:-1], settings.top_k),',
