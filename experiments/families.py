@@ -52,6 +52,7 @@ NOTHING = "E nothing"
 LARGER = 2  # times BERT's batch is RoBERTa's, in as many times fewer steps
 # Times base's batch is that of who is asked for hidden words: as many words a step as base says.
 HIDDEN = round(1 / corruption.SHARE)
+HIDDEN_RATE = 2  # times base's learning rate, for batches so much larger
 PART = 8  # of the steps one in so many is the objective's
 VARIED = ("model.architecture", "train.objective", *multilingual.VARIED)
 # An objective leaves a longer plateau behind it, and the longer the higher the rate; the toy's own
@@ -115,6 +116,7 @@ def _encoders(base: config_lib.Config, recipe: Mapping[str, Any]) -> dict[str, d
     }
     for name in ("E BERT", "E RoBERTa", "E DistilBERT"):
         rows[name]["train.batch_tokens"] = HIDDEN * base.train.batch_tokens
+        rows[name]["train.learning_rate_scale"] = HIDDEN_RATE * base.train.learning_rate_scale
     rows["E RoBERTa"] |= {
         "train.num_steps": steps // LARGER,
         "train.objective_steps": steps // LARGER,
@@ -134,6 +136,7 @@ def _encoders(base: config_lib.Config, recipe: Mapping[str, Any]) -> dict[str, d
         "train.num_steps": steps,
         "train.warmup_steps": warmup,
         "train.batch_tokens": base.train.batch_tokens,
+        "train.learning_rate_scale": base.train.learning_rate_scale,
         "train.teacher_layers": 0,
     }
     begun = {name: (changes, _weights(name)) for name, changes in rows.items()}

@@ -33,7 +33,8 @@ def training_flops(config: config_lib.Config) -> float:
     """Matrix-product operations of a whole training, padding included.
 
     A product of (m × k) with (k × n) counts 2 m k n; the backward pass counts twice the forward
-    pass. Attention counts whole packed rows, as it is computed.
+    pass. Attention counts whole packed rows, as it is computed; logits count at every position,
+    also where an objective asks for few of them (`losses.cross_entropy_of_few`).
     """
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
     return 3.0 * rows * _counted(config).flops
