@@ -2,7 +2,7 @@
 # make test:   fresh machine to passed lint, types and tests, in the minutes that one waits for.
 # make slow:   the tests that take longer: whole sweeps, several processes, kills, benchmarks.
 # make parity: the tests that compare with PyTorch, which it installs.
-# make bench:  speed beside PyTorch and CTranslate2, which it installs.
+# make bench:  training beside PyTorch, which it installs with CTranslate2.
 # make browser: the tests of report.html, in Chromium, and of its table in LaTeX.
 # make slurm:  the tests of sweeps on a private Slurm of two nodes.
 # make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.

@@ -1,6 +1,6 @@
 """Image captions on a laptop: Table 3 on real sentences, sized for one CPU core a run.
 
-python -m experiments.table3 --config=configs/multi30k.py --workdir=runs/multi30k --seeds=3 \
+python -m experiments.table3 --config=configs/multi30k.py --workdir=runs/multi30k --noise_floor=5 \
       --config.data.train=PATH/train --config.data.dev=PATH/val \
       --config.data.test=PATH/test_2016_flickr,PATH/test_2017_flickr,PATH/test_2017_mscoco
 

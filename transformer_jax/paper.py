@@ -140,6 +140,7 @@ RECIPE: dict[str, tuple[object, ...]] = {
     "model.feed_forward": ("relu",),
     "model.attention_pattern": ("window",),
     "model.window": (0,),
+    "model.share_stacks": (False,),
     "train.num_steps": (100_000, 300_000),
     "train.label_smoothing": (0.1, 0.0, 0.2),
     "train.batch_tokens": (24_576, 25_000),  # "approximately 25000"
