@@ -276,3 +276,32 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         files.write_json(path, {"a": object()})
     assert json.loads(path.read_text()) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_result_names_its_commit_and_whether_code_differs_from_it(tmp_path, monkeypatch):
+    module = tmp_path / "package" / "runs" / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("")
+    monkeypatch.setattr(training_run, "__file__", str(module))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert not training_run.git_commit()
+
+    def git(*arguments):
+        name = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        done = subprocess.run(
+            ["git", *name, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    commit = git("rev-parse", "HEAD")
+    (tmp_path / "data.en").write_text("A corpus is no code.")
+    assert training_run.git_commit() == commit
+    new = tmp_path / "experiments.py"
+    new.write_text("# new")
+    assert training_run.git_commit() == f"{commit}+changes"
+    new.unlink()
+    module.write_text("# changed")
+    assert training_run.git_commit() == f"{commit}+changes"

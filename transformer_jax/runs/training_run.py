@@ -317,7 +317,7 @@ def _check_objective(
 
 
 def git_commit() -> str:
-    """The checkout's commit, with "+changes" if files differ from it; "" outside a checkout."""
+    """The checkout's commit, with "+changes" if Python files differ from it; "" outside one."""
     folder = pathlib.Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -328,6 +328,7 @@ def git_commit() -> str:
 
     try:
         commit = git("rev-parse", "HEAD")
-        return commit + ("+changes" if commit and git("status", "--porcelain") else "")
+        changes = commit and git("status", "--porcelain", "--", ":(top)*.py")
+        return commit + "+changes" * bool(changes)
     except FileNotFoundError:  # no git on this machine
         return ""
