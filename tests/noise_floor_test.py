@@ -260,7 +260,7 @@ def test_a_report_says_what_the_floor_is_and_counts_it(tmp_path):
     assert [float(line["seed_sd"]) for line in lines] == [pytest.approx(compared.floor.own)] * 4
     assert {line["seed_sd_freedom"] for line in lines} == {"4"}
     cells = [line.split(" | ")[-1] for line in markdown.splitlines() if line.startswith("| A h=1")]
-    undecided = r"undecided \(\d+\.\d would show; needs (\d+ seeds|\d+ times the sentences)\)"
+    undecided = r"undecided \(\d+\.\d would show; needs (\d+ seeds|(\d+× )?sentences)\)"
     assert re.fullmatch(rf"({undecided}|reproduced|contradicts) \|", cells[0])
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from experiments.analysis import comparison, significance
 from experiments.sweep import results
 
+MOST_TIMES = 100  # as many sentences, that are worth naming
+
 
 def judged(
     row: str,
@@ -26,7 +28,8 @@ def judged(
     asked = theirs, judgement.tie_level if is_tie else level
     needed = gap.seeds_for(*asked)
     if needed is None:
-        rest = f"needs {max(2, math.ceil(gap.sentences_for(*asked)))} times the sentences"
+        times = max(2, math.ceil(gap.sentences_for(*asked)))
+        rest = f"needs {times}× sentences" if times <= MOST_TIMES else "needs sentences"
     elif needed > gap.seeds:
         rest = f"needs {needed} seeds"
     else:

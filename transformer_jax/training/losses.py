@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import sequences
 from transformer_jax.data import tokenizer
@@ -75,7 +75,7 @@ def cross_entropy(
     """
     sharded = products.is_sharded()
     eps = jnp.asarray(smoothing, jnp.float32)
-    real = (segments > 0) & (labels != tokenizer.PAD)
+    real = _count(labels, segments)
     sums: Any = _cross_entropy(sharded, chunks, False, outputs, embedding, labels, real, eps)
     return Losses(*sums)
 
@@ -93,7 +93,7 @@ def cross_entropy_of_few(
     Those are moved to the front of their rows. Logits are computed for so many columns at a time,
     as often as the row with the most labels needs.
     """
-    real = (segments > 0) & (labels != tokenizer.PAD)
+    real = _count(labels, segments)
     order = jnp.argsort(~real, axis=1, stable=True)
     chunks = -(-order.shape[1] // columns)
 
@@ -109,6 +109,11 @@ def cross_entropy_of_few(
     few = first(outputs), embedding, first(labels), first(real)
     sums: Any = _cross_entropy(products.is_sharded(), chunks, True, *few, eps)
     return Losses(*sums)
+
+
+def _count(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
+    """Where a label counts."""
+    return (segments > 0) & (labels != tokenizer.PAD)
 
 
 def following(rows: sequences.Sequences) -> tuple[Int[Array, "B S"], Int[Array, "B S"]]:
