@@ -106,6 +106,7 @@ def test_a_mesh_has_the_collectives_that_are_recorded(chips, mesh, collectives):
     assert found.collectives() == collectives
 
 
+HIDDEN_WORDS = {"train__objective_steps": 2800, "train__batch_tokens": 6400}
 RECURRENT = {"model__position": "none", "model__recurrent_attention": "dot"}
 
 
@@ -124,6 +125,9 @@ RECURRENT = {"model__position": "none", "model__recurrent_attention": "dot"}
         # In smaller batches the compiler itself dies of it (docs/families.md).
         {"model__architecture": "decoder", "train__source_loss": 0.5, "train__batch_tokens": 25600},
         {"model__architecture": "decoder", "model__source_attention": "full"},
+        {"model__architecture": "encoder", "train__objective": "bert", **HIDDEN_WORDS},
+        {"model__architecture": "elmo", "model__position": "none", "train__objective": "elmo",
+         **HIDDEN_WORDS},
     ],
     ids=lambda overrides: " ".join(map(str, overrides.values())),
 )  # fmt: skip
