@@ -1,5 +1,6 @@
 """BLEU against counts made by hand, perplexity against one sentence at a time."""
 
+import dataclasses
 import json
 import math
 
@@ -123,6 +124,25 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
     # What is no number is none for the worst of models.
     with pytest.raises(errors.RunError, match="the model diverged: nan nats per token"):
         measure(jax.tree.map(lambda x: x * math.nan, params))
+
+
+@pytest.mark.parametrize(
+    ("beyond", "sentences"), [((-3, -2), None), ((-3, 0), None), ((-3, 1), 1), ((1, 2), 2)]
+)
+def test_bleu_beyond_training_is_of_sentences_longer_than_any_there(
+    make_config, cache_dir, beyond, sentences
+):
+    dataset = dataset_lib.load(make_config().data, cache_dir)
+    longest = int(dataset.source.lengths[dataset.usable].max())
+    ids = [[5] * (longest + more) for more in beyond]
+    dev = dataset_lib.HeldOut(["a"] * 2, ["a b c d e"] * 2, ids, [[5]] * 2)
+    hypotheses = ["a b c d e", "a b c d x"]
+    found = evaluators.by_length(dataclasses.replace(dataset, dev=dev), hypotheses, 10)
+    bucket = found["bleu_beyond_training"]
+    assert (bucket and bucket["sentences"]) == sentences
+    if sentences:
+        expected = sacrebleu.corpus_bleu(hypotheses[-sentences:], [["a b c d e"] * sentences])
+        assert bucket["score"] == pytest.approx(expected.score)
 
 
 @pytest.mark.parametrize(

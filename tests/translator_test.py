@@ -12,6 +12,7 @@ import pytest
 import transformer_jax
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
+from transformer_jax.data import batching
 from transformer_jax.data.toy import generator
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import sharding
@@ -38,6 +39,10 @@ def translate(trained, sentences, devices=1, changes=None):
 @pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_translation_depends_on_its_sentence_alone(trained, sentences, beam_size, monkeypatch):
     how = {"decode.beam_size": beam_size, "decode.batch_sentences": 32}
+    rows, batches = [], batching.padded_batches
+    monkeypatch.setattr(
+        batching, "padded_batches", lambda *given: rows.append(given[2]) or batches(*given)
+    )
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     alone, expected = translate(trained, sentences, 1, how)
     assert alone._searches == 1
@@ -50,6 +55,8 @@ def test_a_translation_depends_on_its_sentence_alone(trained, sentences, beam_si
     several, side_by_side = translate(trained, sentences, 1, how)
     assert several._searches == 2
     assert side_by_side == expected
+    # One for each device of what is too long for a batch; the others as many as may be.
+    assert rows == [1, 32, 8, 32, 1, 7, 1, 16]
 
 
 CASES = {

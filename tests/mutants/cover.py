@@ -8,7 +8,10 @@ _WHOLE = ("reference", "transformer[cached and window]", "transformer[not archit
 _OTHERS = ("recurrent", "transformer[cached and rnn]", "transformer[architecture]")
 # Each module's tests, those that are quick and near it first; in brackets which of a file's.
 COVER: Mapping[str, Sequence[str]] = {
-    _MODELS + "__init__.py": ("recurrent", "interface[section]", "interface", *_OTHERS[1:]),
+    _MODELS + "__init__.py": (
+        *("recurrent", "elmo[often]", "interface[section]", "interface"),
+        *_OTHERS[1:],
+    ),
     _MODELS + "attention.py": ("attention", *_WHOLE),
     _MODELS + "convolutional.py": (
         *("recurrent", "transformer[cached and conv]", "transformer[packing and conv]"),
@@ -53,7 +56,7 @@ COVER: Mapping[str, Sequence[str]] = {
     _EVALUATION + "chrf.py": ("chrf",),
     _EVALUATION + "bleu.py": ("evaluation", "paper_bleu", "significance", "fuzz"),
     _EVALUATION + "evaluators.py": ("evaluation", "table4", "averaging", "runs"),
-    _EVALUATION + "measures.py": ("significance", "table4"),
+    _EVALUATION + "measures.py": ("chrf", "significance", "table4"),
     _EVALUATION + "parseval.py": ("parseval", "table4"),
     _EVALUATION + "whole_texts.py": ("whole_texts",),
     "experiments/analysis/intervals.py": ("noise_floor", "sweep[welch]", "significance"),
