@@ -10,7 +10,7 @@ from experiments.analysis import comparison
 from experiments.reporting import chrf_table
 from experiments.sweep import results
 from tests import sweeps
-from transformer_jax.evaluation import chrf
+from transformer_jax.evaluation import bleu, chrf, measures
 
 TEXTS = strategies.text("aab ßü𝄞\u3000.", max_size=14)
 PAIRS = strategies.lists(strategies.tuples(TEXTS, TEXTS), min_size=1, max_size=5)
@@ -59,3 +59,17 @@ def test_what_few_runs_have_left_is_compared_and_said(tmp_path):
     assert not before.note
     assert after.lines[1][:2] == before.lines[1][:2]  # A h=1, which lacks none
     assert after.lines[1][3:] != before.lines[1][3:]
+
+
+@pytest.mark.parametrize("name", [measures.CHRF, bleu.MAIN])
+def test_what_is_summed_is_as_wide_as_said_and_some_of_it_the_references_alone(name):
+    measure, reference = measures.MEASURES[name], "Der Hund sieht die Katze."
+    found = [
+        chrf.counts([text], [reference])
+        if name == measures.CHRF
+        else bleu.counts([text], [reference], "de", name)
+        for text in (reference, "Die Katze sieht den Hund heute nicht.")
+    ]
+    assert found[0].shape == found[1].shape == (1, measure.width)
+    same = np.flatnonzero((found[0] == found[1])[0])
+    assert np.arange(measure.width)[measure.of_reference].tolist() == same.tolist()
