@@ -72,6 +72,8 @@ def test_rows_of_whole_texts_say_as_many_words_as_base_and_start_from_one_anothe
         # Of their tokens BERT and its like are asked for 15%: about as many as base says.
         asked = config.train.objective in ("bert", "roberta")
         assert tokens[name] == (7 if asked else 1) * tokens["base"]
+        rate = (2 if asked else 1) * rows["base"].train.learning_rate_scale
+        assert config.train.learning_rate_scale == rate
         other = folders.get(config.train.start_from)
         if name.endswith((" pairs", " translator")) and "nothing" not in name:
             assert name.startswith(f"{other} ")

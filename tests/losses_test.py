@@ -112,7 +112,7 @@ def test_of_few_labels_no_more_logits_are_computed_than_the_fullest_row_needs(
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_columns_of_few_labels_are_small_enough(platform):
-    assert losses.columns(36, 58, 1000, platform) == 4
+    assert losses.columns(36, 58, 1000, platform) == {"cpu": 4, "gpu": 15}[platform]
     limit = losses.CHUNK_BYTES.get(platform, losses.LARGE_CHUNK_BYTES)
     rows, vocabulary = 700, 37_000
     found = losses.columns(rows, 256, vocabulary, platform)

@@ -153,10 +153,6 @@ def test_seeds_that_are_asked_for_would_see_the_papers_difference():
             assert np.mean(np.abs(estimates) + t * errors < 0.5) >= significance.OFTEN - 0.01
     wide = significance.estimated(0.0, 4.0, 1.0, ([1.0], [1.0, 2.0]), (floor, floor))
     assert wide.seeds_for(-0.9) is None
-    for paper, distance, often in ((-0.9, 0.9, 0.8), (0.1, 0.4, 0.9)):
-        seen = 4.0 / wide.sentences_for(paper)  # variance over as many times the sentences
-        z = scipy.stats.norm.isf(0.025)
-        assert scipy.stats.norm.sf(z - distance / seen**0.5) == pytest.approx(often)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [((1.5, 2), (0.1, 9)), ((0.02, 9), (0.5, 1))])
@@ -260,7 +256,7 @@ def test_a_report_says_what_the_floor_is_and_counts_it(tmp_path):
     assert [float(line["seed_sd"]) for line in lines] == [pytest.approx(compared.floor.own)] * 4
     assert {line["seed_sd_freedom"] for line in lines} == {"4"}
     cells = [line.split(" | ")[-1] for line in markdown.splitlines() if line.startswith("| A h=1")]
-    undecided = r"undecided \(\d+\.\d would show; needs (\d+ seeds|(\d+× )?sentences)\)"
+    undecided = r"undecided \(\d+\.\d would show; needs (\d+ seeds|sentences)\)"
     assert re.fullmatch(rf"({undecided}|reproduced|contradicts) \|", cells[0])
 
 

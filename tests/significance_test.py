@@ -101,6 +101,23 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
     assert several.half > 1.96 * over_sentences**0.5
 
 
+def test_more_seeds_leave_of_sentences_what_they_were_said_to_leave(runs):
+    """Of these systems a run's words are lost at random, so that most of it is the run's own."""
+    ours, theirs = ({seed: runs[share, seed][1] for seed in range(3)} for share in (0.2, 0.1))
+    several = significance.difference(ours, theirs, bleu.MAIN)
+    assert several._sentences_with((3, 3)) == pytest.approx(several.sentences, rel=0.05)
+    alone = [
+        significance.difference({0: ours[i]}, {0: theirs[i]}, bleu.MAIN).sentences for i in range(3)
+    ]
+    assert np.mean(alone) > 2 * several.sentences
+    assert several._sentences_with((1, 1)) == pytest.approx(np.mean(alone), rel=0.15)
+    alike = [dict(enumerate([side[0]] * 3)) for side in (ours, theirs)]
+    same = significance.difference(*alike, bleu.MAIN)
+    assert same._sentences_with((9, 9)) == same.sentences  # all of it is the systems'
+    one = significance.difference({0: ours[0]}, theirs, bleu.MAIN)
+    assert one._sentences_with((3, 3)) == pytest.approx(several.sentences, rel=0.3)
+
+
 @pytest.mark.parametrize(("half", "written"), [(0.404, "-1.23 ± 0.40 *"), (1.5, "-1.23 ± 1.50")])
 def test_a_star_says_that_the_interval_excludes_0(half, written):
     assert significance.Difference(-1.234, half, p=0.5, seeds=1).written == written

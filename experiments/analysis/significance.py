@@ -61,6 +61,8 @@ class Difference:
       seeds: runs of the row with fewer.
       freedom: degrees of freedom, on which the interval rests.
       sentences: the variance that is due to sentences.
+      of_run: a single run's part in it, by which other sentences move that run against others of
+        its row; 0 where neither has several.
       runs: of the row, and of base.
       spreads: the estimates of the variance over seeds of each; None if one has a single run and
         there is no noise floor.
@@ -72,6 +74,7 @@ class Difference:
     seeds: int
     freedom: float = np.inf
     sentences: float = 0.0
+    of_run: float = 0.0
     runs: tuple[int, int] = (1, 1)
     spreads: Spreads | None = None
 
@@ -109,13 +112,15 @@ class Difference:
         """Seeds of the row, and of base at least as many, that would see the paper's difference.
 
         That is `OFTEN` enough, in a test at a level, with these sentences, as far as is known now
-        of the variance over seeds. Where the paper has a tie, it is one that would be seen. None:
+        of both variances. Where the paper has a tie, it is one that would be seen. None:
         no number up to `MOST_SEEDS`.
         """
         if self.spreads is None:
             return None
-        distance, often = _to_see(paper)
+        is_tie = abs(paper) < SMALL
+        distance = WITHIN - abs(paper) if is_tie else abs(paper)
         ours, theirs = self.spreads
+        often = (1 + OFTEN) / 2 if is_tie else OFTEN  # of a tie, both ends have to hold
         for seeds in range(2, MOST_SEEDS + 1):
             runs = (seeds, max(seeds, self.runs[1]))
             # More runs also tell the variance better.
@@ -123,15 +128,15 @@ class Difference:
             if ours is theirs:
                 known = (one := ours.with_freedom(sum(runs) - 2), one)
             parts = noise_floor.parts(known, runs)
-            variance, freedom = intervals.satterthwaite(self.sentences, parts)
+            variance, freedom = intervals.satterthwaite(self._sentences_with(runs), parts)
             if variance**0.5 * _reach(freedom, level, often) <= distance:
                 return seeds
         return None
 
-    def sentences_for(self, paper: float, level: float = LEVEL) -> float:
-        """Times these sentences that would see it likewise, if seeds left no doubt."""
-        distance, often = _to_see(paper)
-        return self.sentences * (_reach(np.inf, level, often) / distance) ** 2
+    def _sentences_with(self, runs: tuple[int, int]) -> float:
+        """The variance that is due to sentences, with so many runs of the row, and of base."""
+        now, then = (self.of_run * sum(1 / n for n in each) for each in (self.runs, runs))
+        return max(0.0, self.sentences - now) + then
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,13 +154,6 @@ class Judgement:
     level: float
     tie_level: float = LEVEL
     is_sure: bool = False
-
-
-def _to_see(paper: float) -> tuple[float, float]:
-    """The distance that is to be seen where the paper has a difference, or a tie, and how often."""
-    if abs(paper) < SMALL:
-        return WITHIN - abs(paper), (1 + OFTEN) / 2  # of a tie, both ends have to hold
-    return abs(paper), OFTEN
 
 
 def _quantile(share: float, freedom: float) -> float:
@@ -220,7 +218,11 @@ def difference(
     gaps = found[0].mean(0) - found[1].mean(0)
     p = _randomised(ours, theirs, variant)
     sides = [side[:, 0].tolist() for side in found]
-    return estimated(float(gaps[0]), float(np.var(gaps[1:], ddof=1)), p, sides, spreads)
+    several = [side - side.mean(0) for side in found if len(side) > 1]
+    moved = sum(float(np.var(side[:, 1:], axis=1, ddof=1).sum()) for side in several)
+    of_run = moved / max(1, sum(len(side) - 1 for side in several))
+    over_sentences = float(np.var(gaps[1:], ddof=1))
+    return estimated(float(gaps[0]), over_sentences, p, sides, spreads, of_run)
 
 
 def estimated(
@@ -229,6 +231,7 @@ def estimated(
     p: float,
     sides: Sequence[Sequence[float]],
     spreads: Spreads | None = None,
+    of_run: float = 0.0,
 ) -> Difference:
     """A difference from what sentences and seeds say: its variance over sentences, and scores."""
     ours, theirs = map(len, sides)
@@ -238,7 +241,8 @@ def estimated(
     parts = noise_floor.parts(spreads, (ours, theirs)) if spreads else []
     variance, freedom = intervals.satterthwaite(sentences, parts)
     half = _quantile(0.975, freedom) * variance**0.5
-    return Difference(mean, half, p, min(ours, theirs), freedom, sentences, (ours, theirs), spreads)
+    runs = ours, theirs
+    return Difference(mean, half, p, min(runs), freedom, sentences, of_run, runs, spreads)
 
 
 def _randomised(ours: Runs, theirs: Runs, variant: str) -> float:

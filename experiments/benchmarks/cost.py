@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from experiments.benchmarks import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
-from transformer_jax.data import vocabulary
+from transformer_jax.data import objectives, vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses
@@ -57,8 +57,11 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     arrays = 3 if parts == 1 else 4  # parameters, Adam's two moments; the parts' summed gradient
     state = arrays * 4 * counted.parameters / (fsdp * tensor)
     vocab_size = vocabulary.size(config)
-    chunks = losses.chunks(rows, length, vocab_size, "tpu")
-    logits = 2 * size * rows // chunks * length * vocab_size
+    if objectives.asks_few(config):
+        positions = rows * losses.columns(rows, length, vocab_size, "tpu")
+    else:
+        positions = rows // losses.chunks(rows, length, vocab_size, "tpu") * length
+    logits = 2 * size * positions * vocab_size
     once = counted.kept_once + (counted.parameters if fsdp > 1 else 0)
     kept = size * (once + rows * counted.kept) + rows * counted.kept_masks
     return state + kept + logits + 4 * vocab_size * config.model.d_model / tensor

@@ -1,12 +1,9 @@
 """Verdicts in a table's cells, what they say below it, and the noise floor in its notes."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 from experiments.analysis import comparison, significance
 from experiments.sweep import results
-
-MOST_TIMES = 100  # as many sentences, that are worth naming
 
 
 def judged(
@@ -25,14 +22,9 @@ def judged(
     if not gap.over_seeds:
         return f"{word} ({'one seed' if gap.runs[0] == 1 else 'one seed of base'})"
     is_tie = abs(theirs) < significance.SMALL
-    asked = theirs, judgement.tie_level if is_tie else level
-    needed = gap.seeds_for(*asked)
-    if needed is None:
-        times = max(2, math.ceil(gap.sentences_for(*asked)))
-        rest = f"needs {times}× sentences" if times <= MOST_TIMES else "needs sentences"
-    elif needed > gap.seeds:
-        rest = f"needs {needed} seeds"
-    else:
+    needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
+    rest = f"needs {needed} seeds" if needed else "needs sentences"
+    if needed and needed <= gap.seeds:
         rest = "and so would a tie" if is_tie else f"and so would {theirs:+.1f}"
     return f"{word} ({gap.shows(level):.1f} would show; {rest})"
 
@@ -53,8 +45,8 @@ def beneath(lines: Sequence[Sequence[str]]) -> str:
         " would show": "Would show: a true difference of this size would be seen in about "
         f"{significance.OFTEN:.0%} of such tables (with a noise floor of five, 75%).",
         "; needs ": "Needs: the seeds of a row, and of base at least, with which the paper's "
-        "difference (or tie) would be seen so often; or how many times the sentences, where no "
-        "number of seeds is enough.",
+        "difference (or tie) would be seen so often; or more sentences, where no number of seeds "
+        "is enough.",
         "; and so would ": "And so would: the paper's difference (or tie) would have been seen so "
         "often with these seeds, and was not.",
     }

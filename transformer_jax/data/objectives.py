@@ -139,6 +139,12 @@ def first_extra_id(config: config_lib.Config) -> int:
     return config.data.vocab_size + len(directions.tags(config.data))
 
 
+def asks_few(config: config_lib.Config) -> bool:
+    """Whether most positions of a training batch have no label."""
+    kind = KINDS.get(config.train.objective)
+    return kind is not None and kind.asks_few
+
+
 def longest_text(config: config_lib.Config) -> int:
     """Tokens of a text that either row has room for, its EOS or BOS besides.
 

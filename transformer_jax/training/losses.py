@@ -19,7 +19,9 @@ from transformer_jax.models import products
 # busy and are small beside its memory.
 CHUNK_BYTES = {"cpu": 8 * 2**20}
 LARGE_CHUNK_BYTES = 2**30
-FEW = 16  # where few positions of a row have a label, one of so many at a time at most
+# Where few positions of a row have a label, one of so many at a time at most. Several devices add
+# up the embedding's gradient each time: elsewhere than on a CPU once is mostly enough.
+FEW, LARGE_FEW = {"cpu": 16}, 4
 
 
 class Losses(NamedTuple):
@@ -46,7 +48,8 @@ def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
 def columns(rows: int, length: int, vocab_size: int, platform: str) -> int:
     """Of how many positions of its rows a device computes the logits, where few have a label."""
     limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
-    return max(1, min(-(-length // FEW), limit // (4 * rows * vocab_size)))
+    most = -(-length // FEW.get(platform, LARGE_FEW))
+    return max(1, min(most, limit // (4 * rows * vocab_size)))
 
 
 def cross_entropy(

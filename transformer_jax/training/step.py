@@ -153,13 +153,11 @@ def _gradient(
     shard_rows //= config.train.accumulation_steps
     platform = mesh.devices.flat[0].platform
     weight = config.train.source_loss
-    objective = objectives.KINDS.get(config.train.objective)
-    asks_few = objective is not None and objective.asks_few
 
     def loss_of(params: Any, outputs: Any, labels: Any, segments: Any, eps: Any) -> losses.Losses:
         size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
         said = outputs, embedding.of(params), labels, segments, eps
-        if asks_few:
+        if objectives.asks_few(config):
             return losses.cross_entropy_of_few(*said, losses.columns(*size))
         return losses.cross_entropy(*said, losses.chunks(*size))
 
