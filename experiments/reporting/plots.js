@@ -214,11 +214,12 @@ function logTicks(low, high, written) {
 }
 
 // Whole names beside marks, those of `first` before others; left out where there is no room, which
-// is inside the axes, beside other names and marks, and if possible beside a line's boxes.
+// is inside the axes, beside other names and marks, and if possible beside a line's boxes. For `first`
+// marks may be covered.
 const ruler = document.createElement("canvas").getContext("2d");
 function namesOf(found, first, place, [width, height], lines) {
   const points = found.map(place), taken = points.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
-  const names = found.map(() => ({text: "", side: "middle right"}));
+  const names = found.map(() => ({text: "", side: "middle right"})), written = [];
   ruler.font = `${NAME_SIZE}px ${FONT}`;
   for (const row of new Set([...first, ...found])) {
     const i = found.indexOf(row), [x, y] = points[i], size = ruler.measureText(row.own).width;
@@ -229,9 +230,10 @@ function namesOf(found, first, place, [width, height], lines) {
       [side, [across[h][0], down[v][0], across[h][1], down[v][1]]]));
     const isFree = (box, others) => box[0] > 0 && box[1] > 0 && box[2] < width && box[3] < height && others.every(other =>
       box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
-    const side = [[...taken, ...lines], taken].map(others => Object.keys(boxes).find(each => isFree(boxes[each], others))).find(Boolean);
+    const side = [[...taken, ...lines], taken, ...(first.includes(row) ? [written] : [])].map(others => Object.keys(boxes).find(each => isFree(boxes[each], others))).find(Boolean);
     if (!side) continue;
     taken.push(boxes[side]);
+    written.push(boxes[side]);
     names[i] = {text: plain(row.own), side};
   }
   return names;
