@@ -112,7 +112,7 @@ def test_more_seeds_leave_of_sentences_what_they_were_said_to_leave(runs):
     assert np.mean(alone) > 2 * several.sentences
     assert several._sentences_with((1, 1)) == pytest.approx(np.mean(alone), rel=0.15)
     alike = [dict(enumerate([side[0]] * 3)) for side in (ours, theirs)]
-    same = significance.difference(*alike, bleu.MAIN)
+    same = significance.difference(alike[0], alike[1], bleu.MAIN)
     assert same._sentences_with((9, 9)) == same.sentences  # all of it is the systems'
     one = significance.difference({0: ours[0]}, theirs, bleu.MAIN)
     assert one._sentences_with((3, 3)) == pytest.approx(several.sentences, rel=0.3)
