@@ -10,7 +10,7 @@ import scipy.stats
 from sacrebleu import significance as sacrebleu_significance
 from sacrebleu.metrics import bleu as sacrebleu
 
-from experiments.analysis import noise_floor, significance
+from experiments.analysis import noise_floor, ranks, significance
 from transformer_jax.data.toy import generator
 from transformer_jax.evaluation import bleu
 
@@ -204,17 +204,17 @@ def test_tau_is_kendalls_over_the_pairs_that_the_paper_separates(runs):
         "not run": {},
     }
     paper = {"good": 25.8, "alike": 25.7, "bad": 24.0, "not run": 20.0}
-    found = significance.tau(rows, paper, bleu.MAIN)
+    found = ranks.tau(rows, paper, bleu.MAIN)
     assert found == (1.0, 1.0, 1.0, 2)
-    swapped = significance.tau(rows, {"good": 24.0, "alike": 24.1, "bad": 25.8}, bleu.MAIN)
+    swapped = ranks.tau(rows, {"good": 24.0, "alike": 24.1, "bad": 25.8}, bleu.MAIN)
     assert swapped is not None
     assert (swapped[0], swapped[3]) == (-1.0, 2)
-    assert significance.tau({"good": rows["good"]}, paper, bleu.MAIN) is None
+    assert ranks.tau({"good": rows["good"]}, paper, bleu.MAIN) is None
     # One seed of each says nothing of others, but for a noise floor, which here drowns all order.
     ones = {name: {0: run[0]} for name, run in rows.items() if run}
-    assert significance.tau(ones, paper, bleu.MAIN) == (1.0, 1.0, 1.0, 2)
+    assert ranks.tau(ones, paper, bleu.MAIN) == (1.0, 1.0, 1.0, 2)
     wild = noise_floor.measure({"good": [0.0, 99.0, 50.0]}, "good")
-    assert significance.tau(ones, paper, bleu.MAIN, wild) == (1.0, -1.0, 1.0, 2)
+    assert ranks.tau(ones, paper, bleu.MAIN, wild) == (1.0, -1.0, 1.0, 2)
     # Two runs say little of how far others go: t with 1 degree of freedom is beyond 2.5 of its
     # errors on one side in 12% of cases, the normal in 0.6%.
     two = {name: ones[name] for name in ("good", "bad")}
@@ -222,11 +222,11 @@ def test_tau_is_kendalls_over_the_pairs_that_the_paper_separates(runs):
     for freedom, low in ((1, -1.0), (100, 1.0)):
         spread = noise_floor.Spread(((good - bad) / 2.5) ** 2 / 2, freedom)
         floor = noise_floor.Floor(spread, ["good"], spread.variance**0.5, {}, {})
-        assert significance.tau(two, paper, bleu.MAIN, floor) == (1.0, low, 1.0, 1)
+        assert ranks.tau(two, paper, bleu.MAIN, floor) == (1.0, low, 1.0, 1)
     # Where the paper separates all pairs, it is scipy's tau-b.
     means = [3.0, 2.0, 2.0, 1.0]
     pairs = list(itertools.combinations(range(4), 2))
     order = [3, 2, 1, 0]
     ours, signs = (np.sign([[x[i] - x[j] for i, j in pairs]]) for x in (means, order))
     expected, _ = scipy.stats.kendalltau(means, order, variant="b")
-    assert significance.tau_b(ours, signs) == pytest.approx(expected)
+    assert ranks.tau_b(ours, signs) == pytest.approx(expected)

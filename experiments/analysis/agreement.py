@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from experiments.analysis import noise_floor, significance
+from experiments.analysis import noise_floor, ranks, significance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def agreement(
     """Compares the orders of the rows that two sweeps share.
 
     Intervals are a bootstrap's over each side's sentences and over each row's seeds or, with a
-    noise floor, normal draws, as `significance.tau` makes them. Drawing adds noise to what is noisy
+    noise floor, normal draws, as `ranks.tau` makes them. Drawing adds noise to what is noisy
     already, so that they lean towards no agreement.
 
     Args:
@@ -70,15 +70,14 @@ def agreement(
         random = np.random.default_rng(3 + number)
         moved = floor.deviations(names, random, len(weights)) if floor else {}
         rows = [
-            significance.resampled(side[name], variant, weights, random, moved.get(name))
-            for name in names
+            ranks.resampled(side[name], variant, weights, random, moved.get(name)) for name in names
         ]
         both.append(np.transpose(rows))
     signs, ordered = ([_signs(means, pairs) for means in both] for pairs in (of_base, apart))
     return Agreement(
         _estimate((signs[0] == signs[1]).mean(1)),
         _estimate((ordered[0] == ordered[1]).mean(1)),
-        _estimate(significance.tau_b(*ordered)),
+        _estimate(ranks.tau_b(*ordered)),
         len(apart),
     )
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import noise_floor, significance, tuning
+from experiments.analysis import noise_floor, ranks, significance, tuning
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import errors
@@ -98,7 +98,7 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     }
     paper_bleu = {name: result.bleu for name, result in table.reported.items()}
     known = {name: found for name, found in counts.items() if name in paper_bleu}
-    order = significance.tau(known, paper_bleu, measure, floor)
+    order = ranks.tau(known, paper_bleu, measure, floor)
     return Comparison(sweep, table, counts, gaps, order, floor, tuning.tune(sweep, measure))
 
 

@@ -3,8 +3,9 @@
 Two things make a difference in BLEU uncertain. Another development set would have other sentences:
 that part is the paired bootstrap's (Koehn 2004), which draws sentences with replacement, the same
 for both rows. Another seed would have made another model: that part is the variance between runs.
-They are independent, so their variances add, and Student's t with Satterthwaite's degrees of
-freedom (1946) accounts for how few seeds there are:
+Their variances add, and Student's t with Satterthwaite's degrees of freedom (1946) accounts for how
+few seeds there are. What other sentences do to a single run is in both parts, so that intervals are
+rather too wide:
 
   half = t(0.975, ν) √V,  V = B + P,  P = s₁²/n₁ + s₂²/n₂,  ν = V² / (Σ part² / its freedom)
 
@@ -17,12 +18,11 @@ would arise if it did not matter which row wrote which translation.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.special
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from experiments.analysis import intervals, noise_floor
 from transformer_jax import errors
@@ -32,7 +32,6 @@ DRAWS = 1000  # of the bootstrap, and of approximate randomisation
 SMALL = 0.3  # the paper's differences below this are ties, in BLEU
 OFTEN = 0.8  # how often a difference that could have been shown is shown
 WITHIN = 0.5  # an interval inside ± this says that there is no difference worth the name
-APART = 0.5  # rows that the paper separates by as much are to be ranked
 LEVEL = 0.05  # of all rows of a table together
 MOST_SEEDS = 1000  # that are worth naming
 UNDECIDED = "undecided"
@@ -112,8 +111,8 @@ class Difference:
         """Seeds of the row, and of base at least as many, that would see the paper's difference.
 
         That is `OFTEN` enough, in a test at a level, with these sentences, as far as is known now
-        of both variances. Where the paper has a tie, it is one that would be seen. None:
-        no number up to `MOST_SEEDS`.
+        of both variances. Where the paper has a tie, it is one that would be seen. None: no number
+        up to `MOST_SEEDS`.
         """
         if self.spreads is None:
             return None
@@ -289,70 +288,3 @@ def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict
     # Holm's last steps, at which a difference or a tie of any of these rows would have been seen.
     level, tie_level = (LEVEL / max(n, 1) for n in (len(is_0) - len(sure), open_ties))
     return {row: Judgement(word, level, tie_level, row in sure) for row, word in words.items()}
-
-
-def tau(
-    rows: Mapping[str, Runs],
-    paper: Mapping[str, float],
-    variant: str,
-    floor: noise_floor.Floor | None = None,
-) -> tuple[float, float, float, int] | None:
-    """Kendall's tau-b between ours and the paper's order of rows that the paper keeps apart.
-
-    Returns:
-      tau-b, both ends of its 95% interval, a bootstrap's over sentences, the same for all rows, and
-      over each row's seeds or, with a noise floor, normal draws of a deviation that is itself drawn
-      from what so few runs leave possible, and the number of pairs of rows; None if there is none.
-    """
-    names = [name for name in rows if rows[name]]
-    apart = [
-        (i, j)
-        for i, j in itertools.combinations(range(len(names)), 2)
-        if round(abs(paper[names[i]] - paper[names[j]]), 6) >= APART
-    ]
-    if not apart:
-        return None
-    weights = samples(len(next(iter(rows[names[0]].values()))))
-    random = np.random.default_rng(2)
-    deviations = floor.deviations(names, random, len(weights)) if floor else {}
-    means = np.transpose([
-        resampled(rows[name], variant, weights, random, deviations.get(name)) for name in names
-    ])  # fmt: skip
-    first, second = np.transpose(apart)
-    theirs = np.sign([[paper[names[i]] - paper[names[j]] for i, j in apart]])
-    taus = tau_b(np.sign(means[:, first] - means[:, second]), theirs)
-    low, high = np.quantile(taus[1:], [0.025, 0.975])
-    return float(taus[0]), float(low), float(high), len(apart)
-
-
-def resampled(
-    runs: Runs,
-    variant: str,
-    weights: Int[np.ndarray, "samples sentences"],
-    random: np.random.Generator,
-    deviations: Float[np.ndarray, "samples"] | None = None,
-) -> Float[np.ndarray, "samples"]:
-    """A row's mean score on each sample: over runs drawn anew, or moved by their known deviation.
-
-    The first sample is what was measured.
-    """
-    found = np.array([scores(run, variant, weights) for run in runs.values()])
-    if deviations is not None:
-        moved = random.normal(size=found.shape[1]) * deviations / len(found) ** 0.5
-        moved[0] = 0
-        return found.mean(0) + moved
-    chosen = random.integers(len(found), size=found.shape)
-    chosen[:, 0] = np.arange(len(found))
-    return np.take_along_axis(found, chosen, 0).mean(0)
-
-
-def tau_b(
-    ours: Float[np.ndarray, "samples pairs"], theirs: Float[np.ndarray, "_ pairs"]
-) -> Float[np.ndarray, "samples"]:
-    """Concordant less discordant pairs, over the geometric mean of pairs untied in each order.
-
-    Each is given by its signs on some samples; 0 where one does not tell any rows apart.
-    scipy.stats.kendalltau would take all pairs, also those that the paper does not keep apart.
-    """
-    untied = np.abs(ours).sum(1) * np.abs(theirs).sum(1)
-    return (ours * theirs).sum(1) / np.sqrt(np.maximum(untied, 1))

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import comparison, intervals, significance
+from experiments.analysis import comparison, intervals, ranks, significance
 from experiments.reporting import (
     chrf_table,
     expectations_table,
@@ -235,7 +235,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
                 tau, low, high, pairs = compared.order
                 found.append(
                     f"Kendall's tau-b with the paper, over {pairs} pairs of rows that it separates "
-                    f"by at least {significance.APART} BLEU: {tau:.2f} (95%: {low:.2f} to "
+                    f"by at least {ranks.APART} BLEU: {tau:.2f} (95%: {low:.2f} to "
                     f"{high:.2f}), on the development set."
                 )
             found += _unscaled(sweep)

@@ -230,7 +230,8 @@ function namesOf(found, first, place, [width, height], lines) {
       [side, [across[h][0], down[v][0], across[h][1], down[v][1]]]));
     const isFree = (box, others) => box[0] > 0 && box[1] > 0 && box[2] < width && box[3] < height && others.every(other =>
       box[2] < other[0] || other[2] < box[0] || box[3] < other[1] || other[3] < box[1]);
-    const side = [[...taken, ...lines], taken, ...(first.includes(row) ? [written] : [])].map(others => Object.keys(boxes).find(each => isFree(boxes[each], others))).find(Boolean);
+    const tries = [[...taken, ...lines], taken, ...(first.includes(row) ? [written] : [])];
+    const side = tries.map(others => Object.keys(boxes).find(each => isFree(boxes[each], others))).find(Boolean);
     if (!side) continue;
     taken.push(boxes[side]);
     written.push(boxes[side]);

@@ -61,6 +61,7 @@ COVER: Mapping[str, Sequence[str]] = {
     _EVALUATION + "whole_texts.py": ("whole_texts",),
     "experiments/analysis/intervals.py": ("noise_floor", "sweep[welch]", "significance"),
     "experiments/analysis/noise_floor.py": ("noise_floor", "significance"),
+    "experiments/analysis/ranks.py": ("significance[tau]", "agree"),
     "experiments/analysis/significance.py": ("significance", "noise_floor"),
 }
 

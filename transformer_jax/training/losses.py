@@ -78,7 +78,7 @@ def cross_entropy(
     """
     sharded = products.is_sharded()
     eps = jnp.asarray(smoothing, jnp.float32)
-    real = _count(labels, segments)
+    real = _is_asked(labels, segments)
     sums: Any = _cross_entropy(sharded, chunks, False, outputs, embedding, labels, real, eps)
     return Losses(*sums)
 
@@ -96,7 +96,7 @@ def cross_entropy_of_few(
     Those are moved to the front of their rows. Logits are computed for so many columns at a time,
     as often as the row with the most labels needs.
     """
-    real = _count(labels, segments)
+    real = _is_asked(labels, segments)
     order = jnp.argsort(~real, axis=1, stable=True)
     chunks = -(-order.shape[1] // columns)
 
@@ -114,8 +114,8 @@ def cross_entropy_of_few(
     return Losses(*sums)
 
 
-def _count(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
-    """Where a label counts."""
+def _is_asked(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
+    """Where something is to be said: not in padding, nor where the label is PAD."""
     return (segments > 0) & (labels != tokenizer.PAD)
 
 
