@@ -1,5 +1,6 @@
 """What all tests share: eight virtual CPU devices, checked shapes, and one tiny configuration."""
 
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 
@@ -7,8 +8,11 @@ import jax
 import jaxtyping
 import pytest
 
+from tests import compiling
+
+os.environ.update(compiling.QUICKLY)  # also for the processes that tests start
 jax.config.update("jax_num_cpu_devices", 8)
-jax.config.update("jax_disable_most_optimizations", True)  # compiling takes most of the time
+jax.config.update("jax_disable_most_optimizations", True)
 # Every annotated shape and type is checked at run time, under the tests only.
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 

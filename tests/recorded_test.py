@@ -6,7 +6,6 @@ Where a change of code is meant to change digits, it is recorded anew:
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import jax
 import pytest
 
 from experiments.benchmarks import measuring
+from tests import compiling
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def losses(dtype):
             [sys.executable, *command[1:]],
             check=True,
             capture_output=True,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            env={**compiling.as_for_users(), "JAX_PLATFORMS": "cpu"},
         )
         run = pathlib.Path(folder, "run")
         lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

@@ -19,6 +19,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self, final
 
+from tests import compiling
+
 SECONDS = 300  # after which a command is killed: bad input must not hang
 SHARED = (
     "experiments.analysis.plan",
@@ -63,7 +65,7 @@ class Server:
         self.environment = {
             **os.environ,
             "JAX_PLATFORMS": "cpu",
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes most of the time
+            **compiling.QUICKLY,
             "JAX_COMPILATION_CACHE_DIR": str(compiled),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         }

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from tests import tiny
+from tests import compiling, tiny
 from transformer_jax import files
 
 STEPS = 40
@@ -34,7 +34,7 @@ OVERRIDES = {
 # A run of its own spends seconds on importing JAX; these are forked from a process that has.
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["transformer_jax.runs"])
-_VARIABLES = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+_VARIABLES = {"JAX_PLATFORMS": "cpu", **compiling.QUICKLY}
 
 
 @dataclasses.dataclass
