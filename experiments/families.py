@@ -53,6 +53,9 @@ LARGER = 2  # times BERT's batch is RoBERTa's, in as many times fewer steps
 # Times base's batch is that of who is asked for hidden words: as many words a step as base says.
 HIDDEN = round(1 / corruption.SHARE)
 HIDDEN_RATE = 2  # times base's learning rate, for batches so much larger
+# Likewise for rows "… pairs", which have BERT's batch and RoBERTa's steps: at base's own batch and
+# rate three of the five answered by chance to their end.
+MATCHING_RATE = 0.5
 PART = 8  # of the steps one in so many is the objective's
 VARIED = ("model.architecture", "train.objective", *multilingual.VARIED)
 # An objective leaves a longer plateau behind it, and the longer the higher the rate; the toy's own
@@ -132,11 +135,11 @@ def _encoders(base: config_lib.Config, recipe: Mapping[str, Any]) -> dict[str, d
     }
     matching = {
         "train.objective": "matching",
-        "train.objective_steps": steps,
-        "train.num_steps": steps,
-        "train.warmup_steps": warmup,
-        "train.batch_tokens": base.train.batch_tokens,
-        "train.learning_rate_scale": base.train.learning_rate_scale,
+        "train.objective_steps": steps // LARGER,
+        "train.num_steps": steps // LARGER,
+        "train.warmup_steps": warmup // LARGER,
+        "train.batch_tokens": HIDDEN * base.train.batch_tokens,
+        "train.learning_rate_scale": MATCHING_RATE * base.train.learning_rate_scale,
         "train.teacher_layers": 0,
     }
     begun = {name: (changes, _weights(name)) for name, changes in rows.items()}

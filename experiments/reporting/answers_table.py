@@ -2,6 +2,7 @@
 
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
+from transformer_jax import config as config_lib
 from transformer_jax.data import objectives
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import whole_texts
@@ -14,6 +15,16 @@ NOTE = (
     "pairs and as many that share their target, of about equal length and as many common words; "
     "50% is chance. The interval is Wilson's, over the answers of all seeds."
 )
+
+
+def asked_for(config: config_lib.Config) -> str:
+    """What the perplexity is of, in a run that writes no sentences."""
+    kind = objectives.KINDS.get(config.train.objective)
+    if kind is None or not kind.in_place:
+        return "words"
+    if not kind.words:
+        return "answers"
+    return "hidden words" if objectives.KINDS[kind.words].asks_few else "all words"
 
 
 def section(sweep: results.Sweep) -> table_lib.Section:

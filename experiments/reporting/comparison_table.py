@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments.analysis import comparison, intervals, ranks, significance
 from experiments.reporting import (
+    answers_table,
     chrf_table,
     expectations_table,
     held_out_table,
@@ -87,8 +88,9 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
         written += f" ({gap.shows():.1f} would show)"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
     scores = comparison.scores(row)
+    of_what = "" if scores else f" ({answers_table.asked_for(sweep.config(row))})"
     return [
-        tables.mean_and_deviation(row.of("ppl"), 3) + ("" if scores else " (hidden words)"),
+        f"{tables.mean_and_deviation(row.of('ppl'), 3)}{of_what}",
         tables.mean_and_deviation(scores, 2) if scores else "",
         written,
         *tuned,
