@@ -45,7 +45,7 @@ def assert_same(one, other):
 
 
 def command(workdir, cache_dir, **overrides):
-    values = {**tiny.OVERRIDES, "train.num_steps": STEPS, **overrides}
+    values = {**tiny.OVERRIDES, "model.num_layers": 1, "train.num_steps": STEPS, **overrides}
     return [
         "transformer_jax.train",
         "--config=configs/toy.py",
