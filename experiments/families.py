@@ -53,8 +53,8 @@ LARGER = 2  # times BERT's batch is RoBERTa's, in as many times fewer steps
 # Times base's batch is that of who is asked for hidden words: as many words a step as base says.
 HIDDEN = round(1 / corruption.SHARE)
 HIDDEN_RATE = 2  # times base's learning rate, for batches so much larger
-# Likewise for rows "… pairs", which have BERT's batch and RoBERTa's steps: at base's own batch and
-# rate three of the five answered by chance to their end.
+# Times base's learning rate is that of rows "… pairs", which have BERT's batch and RoBERTa's steps.
+# At base's own batch and rate three of the five answered by chance to their end, on the toy.
 MATCHING_RATE = 0.5
 PART = 8  # of the steps one in so many is the objective's
 VARIED = ("model.architecture", "train.objective", *multilingual.VARIED)

@@ -12,4 +12,6 @@ QUICKLY = {
 
 def as_for_users() -> dict[str, str]:
     """The environment of a process that compiles as a user's does."""
-    return {name: value for name, value in os.environ.items() if name not in QUICKLY}
+    found = {name: value for name, value in os.environ.items() if name not in QUICKLY}
+    flags = os.environ.get("XLA_FLAGS", "").replace(_FLAG, "").strip()
+    return {**found, "XLA_FLAGS": flags} if flags else found

@@ -39,7 +39,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """As it was: Hypothesis looks for who holds its objects, and not among what is frozen."""
+    """Hypothesis, imported here if no test has, looks for who holds its objects: not if frozen."""
     gc.unfreeze()
 
 

@@ -129,12 +129,18 @@ def test_answers_of_all_seeds_have_one_interval():
     assert asked == ["hidden words", "answers"]
     (table,) = families.TABLE.sections[-1](sweep).shown
     words, pairs = table.lines
-    assert words == ["E RoBERTa", "7.50 ± 0.71", "", "", ""]
+    assert words == ["E RoBERTa", "7.50 ± 0.71 (hidden words)", "", "", ""]
     # Wilson 1927: (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), of 70 of 100.
     z, n, p = 1.959964, 100, 0.7
     middle, half = p + z**2 / (2 * n), z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5
     low, high = (100 * (middle + sign * half) / (1 + z**2 / n) for sign in (-1, 1))
-    assert pairs == ["E nothing pairs", "", "70.0%", f"{low:.1f}% to {high:.1f}%", "100"]
+    assert pairs == [
+        "E nothing pairs",
+        "7.50 ± 0.71 (answers)",
+        "70.0%",
+        f"{low:.1f}% to {high:.1f}%",
+        "100",
+    ]
 
 
 def test_two_stacks_layers_in_one_have_fewer_parameters_by_what_joins_them():

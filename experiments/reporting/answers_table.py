@@ -8,12 +8,11 @@ from transformer_jax.drawing import tables
 from transformer_jax.evaluation import whole_texts
 
 NOTE = (
-    "Rows that write no sentences: their PPL is of words hidden from them, the same for all rows, "
-    "in single sentences of both languages. ELMo's is of every word from one side, the mean of "
-    "both, and BERT's of words hidden in two sentences, since it reads no single one: neither "
-    "compares with the others'. Answers to “is this the translation of that?” are about held-out "
-    "pairs and as many that share their target, of about equal length and as many common words; "
-    "50% is chance. The interval is Wilson's, over the answers of all seeds."
+    "Rows that write no sentences: their PPL is of words hidden from them in held-out pairs, the "
+    "same for all rows. Of all words, each is said from those on one side, and it is the mean of "
+    "both sides; it does not compare. Answers to “is this the translation of that?” are about "
+    "held-out pairs and as many that share their target, of about equal length and as many common "
+    "words; 50% is chance. The interval is Wilson's, over the answers of all seeds."
 )
 
 
@@ -33,10 +32,9 @@ def section(sweep: results.Sweep) -> table_lib.Section:
     for row in sweep.rows:
         if not row.results or any(row.of("bleu")):
             continue
-        asks_words = objectives.KINDS[sweep.config(row).train.objective].words
-        ppl = tables.mean_and_deviation(row.of("ppl"), 2) if asks_words else ""
+        ppl = f"{tables.mean_and_deviation(row.of('ppl'), 2)} ({asked_for(sweep.config(row))})"
         lines.append([row.name, ppl, *_answers(row)])
-    heads = ["row", "PPL, hidden words", "right answers", "95% interval", "answers"]
+    heads = ["row", "PPL", "right answers", "95% interval", "answers"]
     shown = [tables.Printed(heads, lines, "Models of whole texts")] if lines else []
     return table_lib.Section(shown, [NOTE] if lines else [])
 

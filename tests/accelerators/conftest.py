@@ -1,7 +1,16 @@
 """What the tests for all accelerators share; they have their process to themselves."""
 
+import os
+
 import jax
 import pytest
+
+from tests import compiling
+
+# Before a compiler is asked for, which reads them once.
+_FOUND = compiling.as_for_users()
+os.environ.clear()
+os.environ.update(_FOUND)
 
 
 @pytest.fixture(scope="package", autouse=True)
