@@ -13,7 +13,7 @@ from tests import compiling
 
 os.environ.update(compiling.QUICKLY)  # also for the processes that tests start
 jax.config.update("jax_num_cpu_devices", 8)
-jax.config.update("jax_disable_most_optimizations", True)
+jax.config.update("jax_disable_most_optimizations", True)  # JAX has read its variables
 # Every annotated shape and type is checked at run time, under the tests only.
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: looking through it for garbage took a sixth of the time."""
+    """What is imported stays: looking through it for garbage took a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
@@ -39,7 +39,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """Hypothesis, imported here if no test has, looks for who holds its objects: not if frozen."""
+    """Hypothesis, if it is imported only now, warns of objects that it does not see as held."""
     gc.unfreeze()
 
 

@@ -1,5 +1,6 @@
 """The families: their rows, what is claimed of them, and a small sweep."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -125,8 +126,6 @@ def test_answers_of_all_seeds_have_one_interval():
         row("E nothing pairs", rows["E nothing pairs"], *judged),
     ]
     sweep = results.Sweep("families", base_of(toy_config), found, pathlib.Path())
-    asked = [answers_table.asked_for(sweep.config(row)) for row in sweep.rows]
-    assert asked == ["hidden words", "answers"]
     (table,) = families.TABLE.sections[-1](sweep).shown
     words, pairs = table.lines
     assert words == ["E RoBERTa", "7.50 ± 0.71 (hidden words)", "", "", ""]
@@ -141,6 +140,20 @@ def test_answers_of_all_seeds_have_one_interval():
         f"{low:.1f}% to {high:.1f}%",
         "100",
     ]
+
+
+def test_what_perplexity_is_of():
+    base = base_of(toy_config)
+    for objective, expected in {
+        objectives.NONE: "words",  # a language model's
+        "bert": "hidden words",
+        "roberta": "hidden words",
+        "elmo": "all words",
+        "matching": "answers",
+    }.items():
+        train = dataclasses.replace(base.train, objective=objective)
+        config = dataclasses.replace(base, train=train)
+        assert answers_table.asked_for(config) == expected
 
 
 def test_two_stacks_layers_in_one_have_fewer_parameters_by_what_joins_them():
