@@ -7,12 +7,11 @@ then counts what stands between spaces. Punctuation is normalised by both of Mos
 newstest2014's references have „ where its translations have ".
 """
 
-import dataclasses
 import importlib.metadata
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -22,54 +21,17 @@ FEWEST = 20  # sentences that make a bucket of lengths worth comparing; the last
 MAIN = "sacrebleu_13a"  # the variant that tables show
 PAPER = "paper"  # tokenised BLEU as the paper reports it
 
-
-@dataclasses.dataclass(frozen=True)
-class _Variant:
-    """A way to count: sacreBLEU's options, and whether sentences are prepared as the paper's."""
-
-    options: Mapping[str, Any]
-    as_paper: bool = False
-
-    @property
-    def metric(self) -> sacrebleu.BLEU:
-        # `force` silences advice about hypotheses that look tokenised; it changes no score.
-        return sacrebleu.BLEU(**self.options, force=True)
-
-    def signature(self, metric: sacrebleu.BLEU, language: str) -> str:
-        """Of sentences that were prepared it says what was done, in the form of sacreBLEU's."""
-        signature = str(metric.get_signature())
-        if not self.as_paper:
-            return signature
-        compounds = "+atat" if language == "de" else ""
-        moses = f"moses.{language}.{importlib.metadata.version('sacremoses')}{compounds}"
-        return signature.replace("tok:none", f"tok:punctuation+{moses}")
-
-
 _HYPHEN = re.compile(rb"(\S)-(\S)")
-_MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}  # what multi-bleu.perl counts
-_VARIANTS = {
-    MAIN: _Variant({"tokenize": "13a"}),
-    "sacrebleu_13a_lowercase": _Variant({"tokenize": "13a", "lowercase": True}),
-    "sacrebleu_intl": _Variant({"tokenize": "intl"}),
-    "sacrebleu_intl_lowercase": _Variant({"tokenize": "intl", "lowercase": True}),
-    PAPER: _Variant(_MULTI_BLEU, as_paper=True),
-    "paper_lowercase": _Variant({**_MULTI_BLEU, "lowercase": True}, as_paper=True),
+# What multi-bleu.perl counts, of sentences that are prepared as the paper's.
+_MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
+_VARIANTS: dict[str, dict[str, Any]] = {  # sacreBLEU's options
+    MAIN: {"tokenize": "13a"},
+    "sacrebleu_13a_lowercase": {"tokenize": "13a", "lowercase": True},
+    "sacrebleu_intl": {"tokenize": "intl"},
+    "sacrebleu_intl_lowercase": {"tokenize": "intl", "lowercase": True},
+    PAPER: _MULTI_BLEU,
+    "paper_lowercase": {**_MULTI_BLEU, "lowercase": True},
 }
-
-
-class Score(TypedDict):
-    """A score between 0 and 100, and sacreBLEU's signature."""
-
-    score: float
-    signature: str
-
-
-class Bucket(TypedDict):
-    """Corpus BLEU (the main variant) over the sentences whose source has so many tokens."""
-
-    tokens: str
-    sentences: int
-    score: float
 
 
 def bounds(source_lengths: Sequence[int], width: int) -> list[int]:
@@ -93,20 +55,27 @@ def score_by_length(
     references: Sequence[str],
     source_lengths: Sequence[int],
     bounds: Sequence[int],
-) -> list[Bucket]:
-    """BLEU of sentences in `buckets` of their source's tokens."""
+) -> list[dict[str, Any]]:
+    """Corpus BLEU (the main variant) of sentences in `buckets` of their source's tokens.
+
+    Each has `tokens`, the name of the bucket, its number of `sentences`, and their `score`.
+    """
     found = []
     for tokens, chosen in buckets(source_lengths, bounds):
         sides = [[side[i] for i in chosen] for side in (hypotheses, references)]
-        result = _VARIANTS[MAIN].metric.corpus_score(sides[0], sides[1:])
-        found.append(Bucket(tokens=tokens, sentences=len(chosen), score=result.score))
+        result = _metric(MAIN).corpus_score(sides[0], sides[1:])
+        found.append({"tokens": tokens, "sentences": len(chosen), "score": result.score})
     return found
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Score]:
+def score(
+    hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> dict[str, dict[str, Any]]:
     """Corpus BLEU of hypotheses against one reference each, by variant.
 
-    Both are in one language, by which the paper's variant tokenises.
+    Each has the `score`, between 0 and 100, and the `signature`, in the form of sacreBLEU's also
+    where sentences were prepared. Both sides are in one language, by which the paper's variant
+    tokenises.
 
     Raises:
       ValueError: there are not as many hypotheses as references.
@@ -115,12 +84,15 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
     sides = (hypotheses, references)
     as_paper = [prepare_as_paper(side, language) for side in sides]  # slow: once for all variants
-    scores: dict[str, Score] = {}
-    for name, variant in _VARIANTS.items():
-        metric = variant.metric
-        ours, theirs = as_paper if variant.as_paper else sides
+    prepared = f"punctuation+moses.{language}.{importlib.metadata.version('sacremoses')}"
+    prepared += "+atat" if language == "de" else ""  # compounds
+    scores = {}
+    for variant in _VARIANTS:
+        metric = _metric(variant)
+        ours, theirs = as_paper if _is_as_paper(variant) else sides
         result = metric.corpus_score(list(ours), [list(theirs)])
-        scores[name] = Score(score=result.score, signature=variant.signature(metric, language))
+        signature = str(metric.get_signature()).replace("tok:none", f"tok:{prepared}")
+        scores[variant] = {"score": result.score, "signature": signature}
     return scores
 
 
@@ -132,9 +104,8 @@ def counts(
     That is for each sentence its words, its reference's, and for n = 1 to 4 its n-grams that the
     reference has, then all its n-grams.
     """
-    chosen = _VARIANTS[variant]
-    metric, sides = chosen.metric, [hypotheses, references]
-    if chosen.as_paper:
+    metric, sides = _metric(variant), [hypotheses, references]
+    if _is_as_paper(variant):
         sides = [prepare_as_paper(side, language) for side in sides]
     pairs = zip(*sides, strict=True)
     found = [metric.corpus_score([hypothesis], [[reference]]) for hypothesis, reference in pairs]
@@ -142,11 +113,15 @@ def counts(
     return np.array(rows, np.int32).reshape(-1, 10)
 
 
-def from_counts(counts: Int[np.ndarray, "10"], variant: str) -> float:
+def from_counts(
+    counts: Int[np.ndarray, "10"], variant: str, effective_order: bool = False
+) -> float:
     """Corpus BLEU of what `counts` gives, summed over sentences."""
     words, reference, *ngrams = counts.tolist()
-    smoothing = _VARIANTS[variant].options.get("smooth_method", "exp")
-    return sacrebleu.BLEU.compute_bleu(ngrams[:4], ngrams[4:], words, reference, smoothing).score
+    smoothing = _VARIANTS[variant].get("smooth_method", "exp")
+    return sacrebleu.BLEU.compute_bleu(
+        ngrams[:4], ngrams[4:], words, reference, smoothing, effective_order=effective_order
+    ).score
 
 
 def of_sentence(counts: Int[np.ndarray, "10"]) -> float:
@@ -154,10 +129,16 @@ def of_sentence(counts: Int[np.ndarray, "10"]) -> float:
 
     N-grams longer than the sentence do not count against it (its "effective order").
     """
-    words, reference, *ngrams = counts.tolist()
-    return sacrebleu.BLEU.compute_bleu(
-        ngrams[:4], ngrams[4:], words, reference, "exp", effective_order=True
-    ).score
+    return from_counts(counts, MAIN, effective_order=True)
+
+
+def _metric(variant: str) -> sacrebleu.BLEU:
+    # `force` silences advice about hypotheses that look tokenised; it changes no score.
+    return sacrebleu.BLEU(**_VARIANTS[variant], force=True)
+
+
+def _is_as_paper(variant: str) -> bool:
+    return _VARIANTS[variant]["tokenize"] == "none"
 
 
 def prepare_as_paper(sentences: Sequence[str], language: str) -> list[str]:

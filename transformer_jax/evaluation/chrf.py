@@ -10,9 +10,8 @@ from jaxtyping import Int
 
 ORDER = 6  # characters of the longest n-grams
 BETA = 2  # how much more recall weighs than precision
-SIGNATURE = (
-    f"nrefs:1|case:mixed|eff:yes|nc:{ORDER}|nw:0|space:no"  # sacreBLEU's, but for its version
-)
+# SacreBLEU's, but for its version.
+SIGNATURE = f"nrefs:1|case:mixed|eff:yes|nc:{ORDER}|nw:0|space:no"
 
 
 def counts(hypotheses: Sequence[str], references: Sequence[str]) -> Int[np.ndarray, "sentences 18"]:

@@ -1,7 +1,6 @@
 """What a trained model is worth on held-out pairs: perplexity, translations and BLEU."""
 
 import functools
-import itertools
 import logging
 import math
 import time
@@ -42,10 +41,8 @@ def perplexity(
     Returns:
       The function; it raises RunError if the model has diverged.
     """
-    examples = itertools.starmap(
-        objectives.Example, zip(pairs.source_ids, pairs.target_ids, strict=True)
-    )
-    return perplexity_of(model, list(examples), config, mesh)
+    both = zip(pairs.source_ids, pairs.target_ids, strict=True)
+    return perplexity_of(model, [objectives.Example(*ids) for ids in both], config, mesh)
 
 
 def packed(
@@ -164,14 +161,11 @@ def score(
     files.write_lines(workdir / f"{prefix}sources.txt", pairs.source)
     files.write_lines(workdir / f"{prefix}hypotheses.txt", hypotheses)
     files.write_lines(workdir / f"{prefix}references.txt", pairs.target)
-    files.write_json(
-        workdir / f"{prefix}bleu_counts.json",
-        {
-            variant: bleu.counts(hypotheses, pairs.target, language, variant).tolist()
-            for variant in (bleu.MAIN, bleu.PAPER)
-        },
-    )
-    scores = bleu.score(hypotheses, pairs.target, language)
+    sides = (hypotheses, pairs.target)
+    compared = (bleu.MAIN, bleu.PAPER)
+    counts = {variant: bleu.counts(*sides, language, variant).tolist() for variant in compared}
+    files.write_json(workdir / f"{prefix}bleu_counts.json", counts)
+    scores = bleu.score(*sides, language)
     main = scores[bleu.MAIN]
     _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, measured.ppl, main["score"], main["signature"])
     parses = score_parses(prefix, pairs, hypotheses, workdir) if pairs.trees else {}
@@ -187,18 +181,15 @@ def score_parses(
     parse_counts.json.
     """
     golds = list(treebank.parse(pairs.trees, "the references"))
-    found = [
-        trees.from_linearised(text, gold.words)
-        for text, gold in zip(hypotheses, golds, strict=True)
-    ]
-    parses = [tree for tree, _ in found]
-    malformed = 100 * float(np.mean([not is_whole for _, is_whole in found]))  # percent
+    words = [gold.words for gold in golds]
+    parses, whole = zip(*map(trees.from_linearised, hypotheses, words), strict=True)
+    malformed = 100 * float(np.mean(np.logical_not(whole)))  # percent
     counts = parseval.counts(golds, parses)
     for name, some in (("trees", golds), ("parses", parses)):
         files.write_lines(workdir / f"{prefix}{name}.mrg", [*map(trees.bracketed, some)])
     counted = workdir / f"{prefix}{measures.MEASURES[measures.F1].file}"
     files.write_json(counted, {measures.F1: counts.tolist()})
-    lengths = [len(gold.words) for gold in golds]
+    lengths = list(map(len, words))
     scores = parseval.score(counts)
     _log.info(
         "F1 %.2f (recall %.2f, precision %.2f), %.2f%% of the trees malformed",
@@ -220,7 +211,7 @@ def by_length(
         return {}
     lengths = [max(len(ids) - dataset.tag_tokens, 0) for ids in dataset.dev.source_ids]
 
-    def score(bounds: Sequence[int]) -> list[bleu.Bucket]:
+    def score(bounds: Sequence[int]) -> list[dict[str, Any]]:
         return bleu.score_by_length(hypotheses, dataset.dev.target, lengths, bounds)
 
     trained = int(dataset.source.lengths[dataset.usable].max()) - dataset.tag_tokens

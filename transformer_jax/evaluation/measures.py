@@ -13,29 +13,18 @@ from transformer_jax.evaluation import bleu, chrf, parseval
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A score of a set between 0 and 100.
+    """A score of a set between 0 and 100."""
 
-    Attributes:
-      name: as tables head it.
-      file: of the run's folder, with what is summed, under the measure's key.
-      width: numbers that are summed.
-      of_reference: those of them that the reference alone decides.
-      from_counts: the score of their sums.
-      of_sentence: the score of one sentence.
-      sentence_name: what that is.
-      of_result: the score that stands in a result.json, or in what it says of the test set.
-      in_results: whether there is one.
-    """
-
-    name: str
-    file: str
-    width: int
-    of_reference: slice
-    from_counts: Callable[[Int[np.ndarray, "_"]], float]
-    of_sentence: Callable[[Int[np.ndarray, "_"]], float]
-    sentence_name: str
+    name: str  # as tables head it
+    file: str  # of the run's folder, with what is summed, under the measure's key
+    width: int  # numbers that are summed
+    of_reference: slice  # those of them that the reference alone decides
+    from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of their sums
+    of_sentence: Callable[[Int[np.ndarray, "_"]], float]  # the score of one sentence
+    sentence_name: str  # what that is
+    # The score that stands in a result.json, or in what it says of the test set.
     of_result: Callable[[Mapping[str, Any]], float]
-    in_results: bool = True
+    in_results: bool = True  # whether there is one
 
 
 def _bleu(variant: str) -> Measure:

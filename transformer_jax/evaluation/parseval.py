@@ -12,10 +12,9 @@ each side's own: so parses without parts of speech can be scored, and none is le
 """
 
 import collections
-import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -24,30 +23,13 @@ from transformer_jax.data import trees
 from transformer_jax.evaluation import bleu
 
 COUNTED = ("matched", "gold", "test", "crossing", "words", "tags")  # of each sentence, in order
+# EVALB's DELETE_LABEL, labels and words' tags that do not count: those of COLLINS.prm, and
+# GreynirCorpus' root and punctuation, S0 and grm, which Penn does not have.
+LEFT_OUT = {"TOP", "-NONE-", ",", ":", "``", "''", ".", "S0", "grm"}
+SAME = {"PRT": "ADVP"}  # EQ_LABEL: from a label to the one that it counts as
 
 
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """What counts: EVALB's DELETE_LABEL and EQ_LABEL."""
-
-    left_out: frozenset[str]  # labels of brackets, and tags of words
-    same: Mapping[str, str]  # from a label to the one that it counts as
-
-
-COLLINS = Rules(frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."}), {"PRT": "ADVP"})
-# The same for GreynirCorpus, whose root is S0 and whose punctuation is grm; Penn has neither.
-RULES = Rules(COLLINS.left_out | {"S0", "grm"}, COLLINS.same)
-
-
-class LengthBucket(TypedDict):
-    """F1 of the sentences of so many words."""
-
-    words: str
-    sentences: int
-    f1: float
-
-
-def count(gold: trees.Tree, test: trees.Tree, rules: Rules = RULES) -> list[int]:
+def count(gold: trees.Tree, test: trees.Tree) -> list[int]:
     """What of one sentence is summed over all: `COUNTED`.
 
     Raises:
@@ -55,14 +37,14 @@ def count(gold: trees.Tree, test: trees.Tree, rules: Rules = RULES) -> list[int]
     """
     if gold.words != test.words:
         raise ValueError(f"a parse of {' '.join(test.words)!r}, but {' '.join(gold.words)!r} it is")
-    kept = [tag not in rules.left_out for tag in gold.tags]
+    kept = [tag not in LEFT_OUT for tag in gold.tags]
     place = [0, *itertools.accumulate(kept)]  # of each word among those that count
 
     def brackets(tree: trees.Tree) -> list[tuple[str, int, int]]:
         return [
-            (rules.same.get(label, label), place[start], place[end])
+            (SAME.get(label, label), place[start], place[end])
             for label, start, end in tree.brackets
-            if label not in rules.left_out and place[start] < place[end]
+            if label not in LEFT_OUT and place[start] < place[end]
         ]
 
     theirs, ours = brackets(gold), brackets(test)
@@ -72,7 +54,7 @@ def count(gold: trees.Tree, test: trees.Tree, rules: Rules = RULES) -> list[int]
         for _, start, end in ours
     )
     tags = sum(
-        rules.same.get(right, right) == rules.same.get(tag, tag)
+        SAME.get(right, right) == SAME.get(tag, tag)
         for right, tag, counts in zip(gold.tags, test.tags, kept, strict=True)
         if counts
     )
@@ -109,9 +91,12 @@ def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
 
 def score_by_length(
     counts: Int[np.ndarray, "sentences 6"], lengths: Sequence[int], bounds: Sequence[int]
-) -> list[LengthBucket]:
-    """F1 of sentences in `bleu.buckets` of their words, punctuation included."""
+) -> list[dict[str, Any]]:
+    """F1 of sentences in `bleu.buckets` of their words, punctuation included.
+
+    Each has `words`, the name of the bucket, its number of `sentences`, and their `f1`.
+    """
     return [
-        LengthBucket(words=words, sentences=len(chosen), f1=from_counts(counts[chosen].sum(0)))
+        {"words": words, "sentences": len(chosen), "f1": from_counts(counts[chosen].sum(0))}
         for words, chosen in bleu.buckets(lengths, bounds)
     ]

@@ -27,8 +27,6 @@ from transformer_jax.models import embedding, interface
 
 _log = logging.getLogger(__name__)
 
-LEVEL = 0.95  # of intervals
-
 
 def perplexity(
     model: interface.Architecture,
@@ -78,7 +76,7 @@ def score(
 
 def accuracy(right: int, answers: int) -> dict[str, float]:
     """The share of right answers, Wilson's 95% interval, and how many answers there are."""
-    low, high = stats.binomtest(right, answers).proportion_ci(LEVEL, "wilson")
+    low, high = stats.binomtest(right, answers).proportion_ci(0.95, "wilson")
     return {"share": right / answers, "low": low, "high": high, "answers": answers}
 
 
