@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import hashlib
 import html
-import json
 import pathlib
 import string
 from collections.abc import Collection
@@ -23,7 +22,7 @@ from experiments.reporting import (
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import files
-from transformer_jax.drawing import tables
+from transformer_jax.drawing import html_pages, tables
 from transformer_jax.evaluation import attention_weights
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -71,11 +70,8 @@ def write(
         driving = [row["test"]["driving"] or {"sentences": []} for row in shown["rows"]]
         numbers = {number for each in driving for number, *_ in each["sentences"]}
         translated["test"] = translations.gather(sweep, {}, measure, sorted(numbers))
-    page = _page(
-        shown,
-        translated,
-        {"captions": attention_weights.CAPTIONS, "sentences": attended},
-    )
+    captioned = {"captions": attention_weights.CAPTIONS, "sentences": attended}
+    page = _page(shown, translated, captioned)
     for name in (f"{sweep.table}.md", f"{sweep.table}.csv"):
         files.write(workdir / name, downloads[name].encode())
     files.write(workdir / "report.html", page.encode())
@@ -86,26 +82,23 @@ def _page(shown: dict[str, Any], translated: dict[str, Any], attended: dict[str,
     """One file that asks nothing of a network, from page.html and its parts."""
     # What there is to draw, before it is parsed.
     shown |= {"translated": bool(translated["rows"]), "attended": bool(attended["sentences"])}
-    before, after = ('"use strict";\n' + _part(*names) for names in (_BEFORE, _AFTER))
+    before, after = (
+        '"use strict";\n' + "\n".join(_text(f"{name}.js") for name in names)
+        for names in (_BEFORE, _AFTER)
+    )
     scripts = {"before": before, "plotly": offline.get_plotlyjs(), "after": after}
     # Only these three scripts run, whatever text the results hold.
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts.values()]
-    return string.Template((_FOLDER / "page.html").read_text(encoding="utf-8")).substitute(
+    return string.Template(_text("page.html")).substitute(
         allowed=" ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests),
         title=html.escape(shown["title"]),
-        style=(_FOLDER / "page.css").read_text(encoding="utf-8"),
-        content=_json(shown),
-        translations=_json(translated),
-        attention=_json(attended),
+        style=_text("page.css"),
+        content=html_pages.script_json(shown),
+        translations=html_pages.script_json(translated),
+        attention=html_pages.script_json(attended),
         **scripts,
     )
 
 
-def _part(*names: str) -> str:
-    return "\n".join((_FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names)
-
-
-def _json(value: Any) -> str:
-    """JSON in which nothing ends the script element that holds it: "<" may be an escape."""
-    written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return written.replace("<", "\\u003c")
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

@@ -117,14 +117,6 @@ FAULTS: dict[str, list[Fault]] = {
             "test_rows_on_which_the_sets_differ_are_named_with_both_verdicts",
         ),
     ],
-    "experiments/reporting/document.py": [
-        Fault(
-            "a translation may end the script",
-            '.replace("<", "\\\\u003c")',
-            "",
-            "tests/escaping_test.py::test_no_text_becomes_part_of_the_page_of_a_sweep",
-        ),
-    ],
     "experiments/reporting/translations.py": [
         Fault(
             "a sentence's BLEU is another's",
@@ -225,6 +217,12 @@ FAULTS: dict[str, list[Fault]] = {
             '.replace("<", "\\\\u003c")',
             "",
             "tests/escaping_test.py::test_no_token_becomes_part_of_the_page_of_attention",
+        ),
+        Fault(
+            "a translation may end the script",
+            '.replace("<", "\\\\u003c")',
+            "",
+            "tests/escaping_test.py::test_no_text_becomes_part_of_the_page_of_a_sweep",
         ),
     ],
     "transformer_jax/data/dataset.py": [

@@ -8,6 +8,7 @@ import html as html_lib
 import json
 import string
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -160,11 +161,15 @@ def html(all_maps: Sequence[attention_weights.Maps]) -> str:
         for maps in all_maps
         for title, reading in [attention_weights.CAPTIONS[maps.kind]]
     ]
-    # Nothing in a token may end the script element: JSON may spell "<" as an escape.
-    data = json.dumps(kinds, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     sentences = {tuple(maps.rows): None for maps in all_maps}  # each once, in order
     paragraphs = [
         "<p>" + "".join(f"<code>{html_lib.escape(token)}</code>" for token in tokens) + "</p>"
         for tokens in sentences
     ]
-    return _TEMPLATE.substitute(sentences="\n".join(paragraphs), data=data)
+    return _TEMPLATE.substitute(sentences="\n".join(paragraphs), data=script_json(kinds))
+
+
+def script_json(value: Any) -> str:
+    """JSON in which nothing ends the script element that holds it: "<" may be an escape."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return written.replace("<", "\\u003c")
