@@ -28,15 +28,15 @@ def asked_for(config: config_lib.Config) -> str:
 
 def section(sweep: results.Sweep) -> table_lib.Section:
     """Perplexity of hidden words and right answers, of the rows that write no sentences."""
+    rows = [row for row in sweep.rows if row.results and not any(row.of("bleu"))]
+    if not rows:
+        return table_lib.Section([])
     lines = []
-    for row in sweep.rows:
-        if not row.results or any(row.of("bleu")):
-            continue
+    for row in rows:
         ppl = f"{tables.mean_and_deviation(row.of('ppl'), 2)} ({asked_for(sweep.config(row))})"
         lines.append([row.name, ppl, *_answers(row)])
     heads = ["row", "PPL", "right answers", "95% interval", "answers"]
-    shown = [tables.Printed(heads, lines, "Models of whole texts")] if lines else []
-    return table_lib.Section(shown, [NOTE] if lines else [])
+    return table_lib.Section([tables.Printed(heads, lines, "Models of whole texts")], [NOTE])
 
 
 def _answers(row: results.Row) -> list[str]:
@@ -44,9 +44,7 @@ def _answers(row: results.Row) -> list[str]:
     found = [result["accuracy"] for result in row.results.values() if "accuracy" in result]
     if not found:
         return [""] * 3
-    right, answers = (
-        round(sum(each["answers"] * each.get(factor, 1) for each in found))
-        for factor in ("share", "")
-    )
+    answers = sum(each["answers"] for each in found)
+    right = round(sum(each["answers"] * each["share"] for each in found))
     share, low, high, _ = whole_texts.accuracy(right, answers).values()
     return [f"{100 * share:.1f}%", f"{100 * low:.1f}% to {100 * high:.1f}%", f"{answers:,}"]

@@ -28,9 +28,9 @@ def section(compared: Sequence[comparison.Comparison]) -> table_lib.Section:
     lines = []
     for name in names:
         cells = [cell for each in compared for cell in _cells(name, each)]
-        signs = {each.gaps[name].mean > 0 for each in compared if name in each.gaps}
-        shared = sum(name in each.gaps for each in compared)
-        lines.append([name, *cells, "" if shared < 2 else "same" if len(signs) == 1 else "turns"])
+        ups = [each.gaps[name].mean > 0 for each in compared if name in each.gaps]
+        sign = "" if len(ups) < 2 else "turns" if len({*ups}) > 1 else "same"
+        lines.append([name, *cells, sign])
     heads = [
         head
         for budget in _budgets([each.sweep for each in compared])

@@ -38,8 +38,8 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     Where base has none, a note says which runs have left nothing to count it of.
     """
     sweep, gaps = compared.sweep, compared.gaps
-    name = measures.MEASURES[compared.table.measure].name
-    found = {row.name: counts(sweep, row) for row in sweep.rows} if gaps and name == "BLEU" else {}
+    is_bleu = compared.table.compared_by.name == "BLEU"
+    found = {row.name: counts(sweep, row) for row in sweep.rows} if gaps and is_bleu else {}
     comparison.require_same_sentences(found, measures.CHRF)
     floor = comparison.floor_of(sweep, found, measures.CHRF)
     lines, opposite = [], []
@@ -48,7 +48,8 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         ours, theirs = (found.get(each.name) for each in (row, against))
         if not ours:
             continue
-        mean = tables.mean_and_deviation([_score(run) for run in ours.values()], 2)
+        scores = [chrf.from_counts(run.sum(0)) for run in ours.values()]
+        mean = tables.mean_and_deviation(scores, 2)
         bleu = gaps.get(row.name)
         if not (bleu and theirs):
             lines.append([row.name, mean, *[""] * 4])
@@ -62,12 +63,10 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         lines.append([row.name, mean, *cells])
         if gap.excludes_0 and bleu.excludes_0 and gap.mean * bleu.mean < 0:
             opposite.append(row.name)
-    without = [row.name for row in sweep.rows if row.results and not found.get(row.name)]
     if not any(line[2] for line in lines):
-        missing = (
-            f"chrF is not compared: runs of {', '.join(without)} have left nothing to count it of."
-        )
-        return table_lib.Section([], [missing] if lines else [])
+        without = [row.name for row in sweep.rows if row.results and not found.get(row.name)]
+        missing = f"runs of {', '.join(without)} have left nothing to count it of"
+        return table_lib.Section([], [f"chrF is not compared: {missing}."] if lines else [])
     heads = ["row", "chrF", "chrF: − base", "chrF: p", "BLEU: − base", "BLEU: p"]
     beneath = []  # the table, since it bears on every number in it
     partly = [
@@ -89,7 +88,3 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         beneath.append(f"chrF and BLEU contradict each other on {', '.join(opposite)}.")
     shown = tables.Printed(heads, lines, "chrF beside BLEU", " ".join(beneath))
     return table_lib.Section([shown], [NOTE])
-
-
-def _score(run: significance.Counts) -> float:
-    return chrf.from_counts(run.sum(0))

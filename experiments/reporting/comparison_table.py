@@ -38,13 +38,8 @@ SYMBOLS = {  # the paper's column heads, in its order
 def document(compared: comparison.Comparison) -> table_lib.Document:
     """All that is shown of rows that are compared with base."""
     sweep, typeset = compared.sweep, compared.table.latex
-    further = (
-        expectations_table.section,
-        held_out_table.section,
-        chrf_table.section,
-        sensitivity_table.section,
-    )
-    sections = [section(compared) for section in further]
+    further = (expectations_table, held_out_table, chrf_table, sensitivity_table)
+    sections = [module.section(compared) for module in further]
     sections += [section(sweep) for section in compared.table.sections]
     besides = [table for section in sections for table in section.shown]
     begun = _main(compared, [row for row in sweep.rows if row.results or row.failures])
@@ -91,7 +86,7 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
     of_what = "" if scores else f" ({answers_table.asked_for(sweep.config(row))})"
     return [
         f"{tables.mean_and_deviation(row.of('ppl'), 3)}{of_what}",
-        tables.mean_and_deviation(scores, 2) if scores else "",
+        tables.mean_and_deviation(scores, 2),
         written,
         *tuned,
         f"{params / 1e6:.3g}" + (f" ({mark})" if mark else ""),
@@ -130,11 +125,9 @@ def so_far(sweep: results.Sweep) -> tables.Printed:
         found = comparison.scores(row, measure)
         if found:
             ppl, score = statistics.mean(row.of("ppl")), statistics.mean(found)
-            against, gap = results.reference(row, sweep), ""
-            theirs = comparison.scores(against, measure)
-            if row is not against and theirs:
-                difference = score - statistics.mean(theirs)
-                gap = intervals.written(difference, None)
+            against = results.reference(row, sweep)
+            theirs = [] if row is against else comparison.scores(against, measure)
+            gap = intervals.written(intervals.difference(found, theirs)[0], None)
             lines.append([row.name, changed(row, sweep.rows[0]), f"{ppl:.3f}", f"{score:.2f}", gap])
     name = measures.MEASURES[measure].name
     return tables.Printed(["row", "values", "PPL", name, "− base"], lines)
@@ -152,10 +145,10 @@ def by_length(sweep: results.Sweep) -> table_lib.Section:
     rows = [row for row in sweep.rows if comparison.scores(row)]
     if not rows:
         return table_lib.Section([])
-    buckets = rows[0].of("bleu_by_length")[0]
+    buckets = of(rows[0])
     lines = []
     for row in rows:
-        if of(row) != of(rows[0]):
+        if of(row) != buckets:
             continue
         cells = [
             tables.mean_and_deviation([bucket["score"] for bucket in runs], 2)
@@ -166,7 +159,7 @@ def by_length(sweep: results.Sweep) -> table_lib.Section:
             last = tables.mean_and_deviation([part["score"] for part in beyond], 2)
             last += f" ({beyond[0]['tokens']} tokens, {beyond[0]['sentences']})"
         lines.append([row.name, *cells, last])
-    heads = [f"BLEU, {b['tokens']} tokens ({b['sentences']})" for b in buckets]
+    heads = [f"BLEU, {tokens} tokens ({sentences})" for tokens, sentences in buckets]
     return table_lib.Section([tables.Printed(["row", *heads, "beyond training"], lines)])
 
 

@@ -13,7 +13,6 @@ from experiments.reporting import comparison_table, headline
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
-from transformer_jax.evaluation import measures
 from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
@@ -33,6 +32,8 @@ def of_table(
 ) -> dict[str, Any]:
     """What JSON can say of a sweep, its tables and notes, and the table's files by their names."""
     sweep = compared.sweep
+    gaps = [comparison.paper_gap(row, compared) for row in sweep.rows]
+    paper = [gap for gap in gaps if gap is not None]
     # The buckets of source lengths, if all rows have the same, with their numbers of sentences.
     lengths = {
         tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in buckets)
@@ -43,9 +44,9 @@ def of_table(
     return {
         "table": sweep.table,
         "title": compared.table.title,
-        "measure": measures.MEASURES[compared.table.measure].name,
+        "measure": compared.table.compared_by.name,
         "base": sweep.rows[0].name,
-        "tie": significance.WITHIN if any(_is_tie(row, compared) for row in sweep.rows) else None,
+        "tie": significance.WITHIN if any(abs(gap) < significance.SMALL for gap in paper) else None,
         "summary": headline.summary(compared),
         "remarks": headline.remarks(compared),
         "judged": bool(comparison.verdicts(compared)),
@@ -58,11 +59,6 @@ def of_table(
         "provenance": _provenance(sweep),
         "downloads": downloads,
     }
-
-
-def _is_tie(row: results.Row, compared: comparison.Comparison) -> bool:
-    theirs = comparison.paper_gap(row, compared)
-    return theirs is not None and abs(theirs) < significance.SMALL
 
 
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
@@ -94,16 +90,10 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
 
 def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row's difference on one of the sets, what it rests on, and what it says of the paper's."""
-    gap = compared.gaps.get(row.name)
+    gap, shown = compared.gaps.get(row.name), ("mean", "half", "seeds", "over_seeds")
     return {
         "is_sure": comparison.is_sure(row.name, compared),
-        "gap": gap
-        and {
-            "mean": gap.mean,
-            "half": gap.half,
-            "seeds": gap.seeds,
-            "over_seeds": gap.over_seeds,
-        },
+        "gap": gap and {name: getattr(gap, name) for name in shown},
         "driving": _driving(row, compared) if gap else None,
         "verdict": comparison.verdict(row, compared),
     }
@@ -169,7 +159,7 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
     facts = [_facts(result) for _, _, result in found]
     names = list(dict.fromkeys(name for each in facts for name in each))
     values = {name: {each.get(name, "") for each in facts} for name in names}
-    shared = [[name, *values[name]] for name in names if len(values[name]) == 1]
+    shared = [[name, *own] for name, own in values.items() if len(own) == 1 and own != {""}]
     varied = [name for name in names if len(values[name]) > 1]
     flops = {row.name: cost.training_flops(sweep.config(row)) for row, _, _ in found}
     hours = [
@@ -192,7 +182,7 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
     heads = ["config", "wall time", "device hours", "training FLOPs", "tokens/s"]
     total = sum(flops[row.name] for row, _, _ in found)
     return {
-        "shared": [[name, value] for name, value in shared if value],
+        "shared": shared,
         "heads": ["row", "seed", *varied, *heads],
         "lines": lines,
         "total": f"{len(found)} runs took {sum(hours):.2f} device hours and {total:.2e} FLOPs of "

@@ -4,33 +4,24 @@ from experiments.analysis import comparison, intervals
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import measures
-
-HEADS = ["row", "why", "expected", "written", "came"]
 
 
 def section(compared: comparison.Comparison) -> table_lib.Section:
     """The rows that something is said of; nothing where there are none."""
-    said = compared.sweep.said
     lines = [
-        [
-            row.name,
-            said[row.name]["why"],
-            said[row.name]["expect"],
-            f"{said[row.name]['date']}, {said[row.name]['when']}",
-            _came(row, compared),
-        ]
+        [row.name, own["why"], own["expect"], f"{own['date']}, {own['when']}", _came(row, compared)]
         for row in compared.sweep.rows
-        if row.name in said
+        if (own := compared.sweep.said.get(row.name))
     ]
-    shown = [tables.Printed(HEADS, lines, "Expected, and what came")] if lines else []
-    return table_lib.Section(shown)
+    heads = ["row", "why", "expected", "written", "came"]
+    shown = tables.Printed(heads, lines, "Expected, and what came")
+    return table_lib.Section([shown] if lines else [])
 
 
 def _came(row: results.Row, compared: comparison.Comparison) -> str:
     """The difference from base, and whether it can be chance."""
     gap = compared.gaps.get(row.name)
-    name = measures.MEASURES[compared.table.measure].name
+    name = compared.table.compared_by.name
     if gap is None and row.name in (found := comparison.differences(compared)):
         return f"{intervals.written(found[row.name], None)} {name}, without an interval"
     if gap is None:

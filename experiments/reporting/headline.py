@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from experiments.analysis import comparison, significance
 from experiments.reporting import comparison_table, verdict_words
 from experiments.sweep import results
-from transformer_jax.evaluation import measures
 
 
 def summary(compared: comparison.Comparison) -> str:
     """The sweep in a line: how many rows, which is lowest, how near the paper's order."""
-    sweep, gaps = compared.sweep, compared.gaps
-    measure = measures.MEASURES[compared.table.measure].name
+    sweep, gaps, measure = compared.sweep, compared.gaps, compared.table.compared_by.name
     done = [row for row in sweep.rows if row.results]
     counts = sorted({len(row.results) for row in done}) or [0]
     seeds = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))

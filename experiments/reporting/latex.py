@@ -73,12 +73,11 @@ def _values(row: results.Row, compared: comparison.Comparison) -> list[str]:
     if not row.results:
         return [*cells, "failed" if row.failures else "not run", "", "", ""]
     gap = compared.gaps.get(row.name)
-    means = [tables.mean_and_deviation(row.of("ppl"), 2)]
-    scores = comparison.scores(row)
-    means += [tables.mean_and_deviation(scores, 1) if scores else ""]
+    means = [(row.of("ppl"), 2), (comparison.scores(row), 1)]
+    written = [tables.mean_and_deviation(*each) for each in means]
     return [
         *cells,
-        *(f"${mean}$".replace("±", r"\pm") if "±" in mean else mean for mean in means),
+        *(f"${mean}$".replace("±", r"\pm") if "±" in mean else mean for mean in written),
         f"{row.of('params')[0] / 1e6:.3g}",
         rf"${gap.mean:+.1f} \pm {gap.half:.1f}$" if gap else "",
     ]

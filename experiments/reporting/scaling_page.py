@@ -167,7 +167,6 @@ def _answer(model: str, results: Sequence[layouts.Result]) -> str:
 
 
 def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Printed:
-    """A line for each model."""
     lines = []
     for model, results in found.items():
         fastest = min(best(results), key=lambda one: one.step.seconds)
@@ -180,7 +179,6 @@ def _answers(found: Mapping[str, Sequence[layouts.Result]]) -> tables.Printed:
 
 
 def _steps(model: str, results: Sequence[layouts.Result]) -> tables.Printed:
-    """A line for each layout."""
     config = results[0].layout.config()
     lines = []
     for one in results:
@@ -237,7 +235,6 @@ def _ends(model: str, results: Sequence[layouts.Result]) -> list[str]:
 
 
 def _findings(results: Sequence[layouts.Result]) -> list[str]:
-    """What is odd."""
     alone = [one.step for one in results if _by_data_alone(one)]
     found = []
     if alone and all(step.hidden < NOTHING for step in alone):

@@ -6,7 +6,6 @@ from experiments.analysis import comparison, intervals, noise_floor, significanc
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import measures
 
 _WORDS = {"reproduced": "lower", "contradicts": "higher"}  # of a row that should be lower
 
@@ -18,8 +17,9 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         return table_lib.Section([])
     field = next(iter(sweep.tune))
     floor = comparison.floor_of(sweep, _counts(tuned), compared.table.measure)
-    fixed = {name: each.tried[0] for name, each in tuned.items() if _has_recipe(each, name)}
-    best = {name: each.best for name, each in tuned.items() if _is_whole(each, name, compared)}
+    recipes = {name: each.tried[0] for name, each in tuned.items()}
+    fixed = {name: tried for name, tried in recipes.items() if tried.row.name == name}
+    best = {row.name: tuned[row.name].best for row in sweep.rows if _is_whole(row, compared)}
     gaps = [_gaps(compared, found, floor) for found in (fixed, best)]
     words = [_verdicts(compared, found) for found in gaps]
     lines = []
@@ -43,7 +43,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
                 *_cost(row),
             ]
         )
-    name = measures.MEASURES[compared.table.measure].name
+    name = compared.table.compared_by.name
     against = f"− {sweep.rows[0].name}"
     heads = ["row", "best at", f"{name}: best", f"{name}: worst", "nats: best", "nats: worst"]
     heads += [f"{against}: recipe", f"{against}: best", "verdict: recipe", "verdict: best"]
@@ -52,19 +52,14 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     return table_lib.Section([tables.Printed(heads, lines, title)], notes(compared, name))
 
 
-def _has_recipe(tuned: tuning.Tuned, row: str) -> bool:
-    return tuned.tried[0].row.name == row
+def _is_whole(row: results.Row, compared: comparison.Comparison) -> bool:
+    """Whether a row and the one it is compared with were both tuned wholly."""
+    pair = (row, results.reference(row, compared.sweep))
+    found = [compared.tuned.get(each.name) for each in pair]
+    return all(each is not None and not each.missing for each in found)
 
 
-def _is_whole(tuned: tuning.Tuned, row: str, compared: comparison.Comparison) -> bool:
-    """Whether a row was tuned as far as the one it is compared with, and that one wholly."""
-    sweep = compared.sweep
-    own = next(each for each in sweep.rows if each.name == row)
-    other = compared.tuned.get(results.reference(own, sweep).name)
-    return other is not None and not tuned.missing and not other.missing
-
-
-def _counts(tuned: Mapping[str, tuning.Tuned]) -> dict[str, Mapping[int, significance.Counts]]:
+def _counts(tuned: Mapping[str, tuning.Tuned]) -> dict[str, significance.Runs]:
     """Of the sentences that score, by the names of all that was tried."""
     return {each.row.name: each.counts for row in tuned.values() for each in row.tried}
 
@@ -115,12 +110,8 @@ def notes(compared: comparison.Comparison, name: str) -> list[str]:
     sweep, tuned = compared.sweep, compared.tuned
     (field, values), base = next(iter(sweep.tune.items())), sweep.rows[0]
     fixed = [result for row in sweep.rows for result in row.results.values()]
-    more = [
-        result
-        for row in sweep.rows
-        for each in row.tuned.values()
-        for result in each.results.values()
-    ]
+    variants = [each for row in sweep.rows for each in row.tuned.values()]
+    more = [result for each in variants for result in each.results.values()]
     found = [
         f"Best of {field}, for base as for all rows: {tuning.HALVES}; worst likewise. recipe: the "
         f"row's own value, on the even sentences too. nats: ln PPL of the whole set, the lowest "

@@ -16,7 +16,6 @@ from transformer_jax.drawing import tables
 # Okabe and Ito's colours, which those who see few colours can tell apart, and a mark for each.
 _LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
 _PANELS = (("Time", "n"), ("Time", "d"), ("Memory", "n"))
-NAMES = {"n": "length n", "d": "width d"}
 FIELDS = {"n": "length", "d": "width"}
 # Beside the paper's rows, ours: the projections are part of the layer that the model has.
 EXPECTED = paper.TABLE1 | {
@@ -103,7 +102,7 @@ def _costs(axis: str, sweep: ByKind) -> tables.Printed:
     return tables.Printed(
         [*heads, f"ms at {axis} = {high}", f"MiB at {axis} = {high}"],
         lines,
-        f"Exponents of {NAMES[axis]}, fitted from {axis} = {low} to {high} at "
+        f"Exponents of {FIELDS[axis]} {axis}, fitted from {axis} = {low} to {high} at "
         f"{other} = {_sizes(points, other)[0]}",
     )
 
@@ -141,8 +140,8 @@ def _png(sweeps: Mapping[str, ByKind], machine: str) -> bytes:
                 panel.plot(sizes, slope, color=colour, linestyle=":")
         points = next(iter(sweeps[axis].values()))
         panel.set(
-            xscale="log", yscale="log", title=f"{what} against {NAMES[axis]}",
-            xlabel=f"{NAMES[axis]}, at {other} = {_sizes(points, other)[0]}",
+            xscale="log", yscale="log", title=f"{what} against {FIELDS[axis]} {axis}",
+            xlabel=f"{FIELDS[axis]} {axis}, at {other} = {_sizes(points, other)[0]}",
             ylabel="milliseconds a call" if is_time else "MiB, result and temporary",
         )  # fmt: skip
         panel.set_xticks(_sizes(points, axis), list(map(str, _sizes(points, axis))))

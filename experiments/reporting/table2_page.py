@@ -86,7 +86,6 @@ def _ours(sweep: results.Sweep) -> tables.Printed:
 
 
 def _by_formula(result: Mapping[str, Any]) -> str:
-    """Hours × devices × rate."""
     data = network.read_data()
     kind = result["devices"][0].lower()
     names = [device for name, device in data["names"].items() if name.lower() in kind]

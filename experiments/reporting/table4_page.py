@@ -61,7 +61,7 @@ def _table(sweep: results.Sweep) -> tables.Printed:
     return tables.Printed(["parser", "training", "F1"], lines, "Test sets")
 
 
-def _half(counts: Mapping[int, significance.Counts]) -> str:
+def _half(counts: significance.Runs) -> str:
     """Half of the interval of a row's F1, which is that of its difference from a parser's of 100.
 
     Empty for runs that have left no counts or make no mistakes, and for a single sentence.

@@ -11,14 +11,12 @@ from transformer_jax import errors, files
 from transformer_jax.data import text
 from transformer_jax.evaluation import measures
 
-Counts = Mapping[str, Mapping[int, significance.Counts]]  # by row and seed
 PUBLISHED = "examples.json"  # of a published run, which has no other texts: ten sentences
-_TITLE = r"Sentence (\d[\d,]*) of (\d[\d,]*)"  # by which it calls them
 
 
 def gather(
     sweep: results.Sweep,
-    counts: Counts,
+    counts: Mapping[str, significance.Runs],
     measure: measures.Measure,
     of_test: Collection[int] | None = None,
 ) -> dict[str, Any]:
@@ -29,7 +27,7 @@ def gather(
 
     Args:
       sweep: the results.
-      counts: of each run's sentences; empty where a run has left none.
+      counts: of each run's sentences, by row; empty where a run has left none.
       measure: what they count for.
       of_test: numbers of sentences of the test set, from 0, to have instead of all of the
         development set's.
@@ -119,7 +117,7 @@ def _read_or_published(sweep: results.Sweep, row: results.Row, seed: int) -> dic
 
 def _place(title: str) -> tuple[int, int]:
     """The number of a published sentence, from 1, and how many there are; zeros if none is said."""
-    match = re.fullmatch(_TITLE, title, re.ASCII)
+    match = re.fullmatch(r"Sentence (\d[\d,]*) of (\d[\d,]*)", title, re.ASCII)
     number, total = match.groups() if match else ("0", "0")
     return int(number.replace(",", "")), int(total.replace(",", ""))
 
@@ -134,13 +132,11 @@ def published(folder: pathlib.Path) -> dict[str, dict[str, str]]:
     if not path.exists():
         return {name: {} for name in texts}
     said = files.read_json(path, {name: {str: str} for name in texts}, "delete it")
-    titles = list(dict.fromkeys(title for sentences in said.values() for title in sentences))
+    titles = [title for sentences in said.values() for title in sentences]
     for title in titles:
         number, total = _place(title)
-        if (
-            not all(title in sentences for sentences in said.values())
-            or not 1 <= number <= total == _place(titles[0])[1]
-        ):
+        is_place = 1 <= number <= total == _place(titles[0])[1]
+        if not is_place or titles.count(title) < len(texts):
             raise errors.UserError(
                 f"{path} is damaged ({title[:40]!r} is no sentence of it): delete it"
             )

@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib import figure as figure_lib
 from matplotlib import font_manager, textpath
 
@@ -47,8 +48,7 @@ def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
     }  # fmt: skip
     panels = figure.subplots(layers, heads, squeeze=False, gridspec_kw=places)
     labels = {"fontsize": FONT, "fontfamily": FAMILY, "parse_math": False}
-    for layer, head in [(n, h) for n in range(layers) for h in range(heads)]:
-        panel = panels[layer, head]
+    for (layer, head), panel in np.ndenumerate(panels):
         panel.imshow(maps.weights[layer, head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
         panel.set_xticks(range(len(maps.columns)), maps.columns, rotation=90, **labels)
         panel.set_yticks(range(len(maps.rows)), maps.rows, **labels)

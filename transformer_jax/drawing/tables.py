@@ -51,8 +51,8 @@ def csv_of(heads: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
 
 
 def mean_and_deviation(values: Sequence[float], digits: int) -> str:
-    """The two as a table shows them: 1.23 ± 0.45; of one value no deviation."""
-    text = f"{statistics.mean(values):.{digits}f}"
+    """The two as a table shows them: 1.23 ± 0.45; of one value no deviation, of none nothing."""
+    text = f"{statistics.mean(values):.{digits}f}" if values else ""
     return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{digits}f}"
 
 
