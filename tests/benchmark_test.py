@@ -14,7 +14,7 @@ from transformer_jax.data import dataset as dataset_lib
 @pytest.fixture
 def dataset(make_config, cache_dir):
     config = make_config({"data.toy_pairs": 3000})
-    return dataset_lib.load(config.data, cache_dir)
+    return workloads.fitting(dataset_lib.load(config.data, cache_dir))
 
 
 def test_padded_and_packed_batches_hold_whole_sentence_pairs(dataset, tmp_path):

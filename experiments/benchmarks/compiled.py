@@ -33,24 +33,17 @@ _NO_TPU_HERE = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A compiled step on each of some chips.
+    """A compiled step on each of some chips; times are in seconds.
 
-    Attributes:
-      memory_bytes: that it takes.
-      computing: seconds of its operations, by the compiler's estimate of their cycles, at the clock
-        at which a chip's matrix units reach the published rate.
-      products: seconds of those that hold a matrix product.
-      sending: seconds by which its collectives, by published rates, make it longer.
-      links: seconds of all its collectives, one after another.
-      sent_bytes: of these, by the ring algorithm.
-      collectives: all of them.
+    Operations take the cycles that the compiler estimates, at the clock at which a chip's matrix
+    units reach the published rate; collectives send by the ring algorithm, at published rates.
     """
 
     memory_bytes: int
-    computing: float
-    products: float
-    sending: float
-    links: float
+    computing: float  # of its operations
+    products: float  # of those that hold a matrix product
+    sending: float  # by which collectives make the step longer
+    links: float  # of all collectives, one after another
     sent_bytes: float
     collectives: Sequence[partitioned.Collective]
 

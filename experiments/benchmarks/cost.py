@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -67,23 +67,14 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     return state + kept + logits + 4 * vocab_size * config.model.d_model / tensor
 
 
-@dataclasses.dataclass(frozen=True)
-class _Counted:
-    """What a model is made of, in numbers.
-
-    Attributes:
-      parameters: how many.
-      flops: of a row's forward pass.
-      kept: a row's values that the forward pass leaves for the backward pass in the model's type.
-      kept_masks: those that are true or false.
-      kept_once: values that it leaves however many rows there are.
-    """
+class _Counted(NamedTuple):
+    """What a model is made of, and what its forward pass leaves for the backward pass."""
 
     parameters: int
-    flops: int
-    kept: int
-    kept_masks: int
-    kept_once: int
+    flops: int  # of a row's forward pass
+    kept: int  # a row's values in the model's type
+    kept_masks: int  # a row's that are true or false
+    kept_once: int  # values in the model's type, however many rows there are
 
 
 def _counted(config: config_lib.Config) -> _Counted:
@@ -105,9 +96,8 @@ def _counted(config: config_lib.Config) -> _Counted:
     )
     if not more:
         return one
-    first, second = dataclasses.astuple(one), dataclasses.astuple(more[0])
     others = model.num_layers - 1
-    return _Counted(*(a + others * (b - a) for a, b in zip(first, second, strict=True)))
+    return _Counted(*(a + others * (b - a) for a, b in zip(one, more[0], strict=True)))
 
 
 @functools.cache  # tracing takes half a second, and a sweep's rows have few sizes

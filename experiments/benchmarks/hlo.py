@@ -63,8 +63,7 @@ class Instruction:
     @property
     def called(self) -> list[str]:
         """Names of the computations that it calls."""
-        groups = _CALLED.findall(self.attributes)
-        return [name for group in groups for name in _NAME.findall(group)]
+        return _NAME.findall(" ".join(_CALLED.findall(self.attributes)))
 
     @property
     def number(self) -> int | None:
@@ -75,25 +74,17 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A whole program.
+    """A whole program."""
 
-    Attributes:
-      entry: the name of the computation that is run.
-      computations: the instructions of each, operands before what uses them.
-    """
-
-    entry: str
-    computations: Mapping[str, Sequence[Instruction]]
+    entry: str  # the name of the computation that is run
+    computations: Mapping[str, Sequence[Instruction]]  # operands before what uses them
 
     def turns(self, loop: Instruction) -> int:
-        """How often a while loop runs its body.
+        """How often a while loop runs its body; raises ValueError if that is not known.
 
         A TPU's compiler does not write it down: there a counter, which begins at 0, is compared
         with a constant, and the body adds another to it, which is more than 1 where turns were put
         together.
-
-        Raises:
-          ValueError: it is not known.
         """
         if found := _TRIP_COUNT.search(loop.attributes):
             return int(found[1])

@@ -21,21 +21,13 @@ Matrix = Float[jax.Array, "D D"]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes of a layer and its input, in Table 1's letters.
+    """Sizes of a layer and its input, in Table 1's letters."""
 
-    Attributes:
-      batch: sequences.
-      length: n, positions in each.
-      width: d, numbers at each position.
-      kernel: k, positions that a convolution reads for each that it writes.
-      neighbourhood: r, positions that restricted attention sees to each side.
-    """
-
-    batch: int
-    length: int
-    width: int
-    kernel: int
-    neighbourhood: int
+    batch: int  # sequences
+    length: int  # n, positions in each
+    width: int  # d, numbers at each position
+    kernel: int  # k, positions that a convolution reads for each that it writes
+    neighbourhood: int  # r, positions that restricted attention sees to each side
 
     @property
     def input(self) -> tuple[int, ...]:

@@ -47,19 +47,15 @@ class Layout:
         return f"{self.model}-{self.data}x{self.fsdp}x{self.tensor}-{self.row}"
 
     def config(self) -> config_lib.Config:
-        """The model's config for this layout, in bfloat16.
-
-        Raises:
-          UserError: the batch's rows cannot be shared out so.
-        """
+        """The model's config, in bfloat16; raises UserError if its rows cannot be shared out so."""
         sizes = {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
         changes = {f"mesh.{axis}": size for axis, size in sizes.items()}
         changes |= dict.fromkeys(("data.source_length", "data.target_length"), self.row)
         config = config_lib.from_mapping(MODELS[self.model]().to_dict())
         found = config_lib.replace(config, {**changes, "model.compute_dtype": "bfloat16"})
         mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
-        parts = found.train.accumulation_steps
-        sharding.rows_for_budget(found.train.batch_tokens, self.row, parts, mesh)
+        train = found.train
+        sharding.rows_for_budget(train.batch_tokens, self.row, train.accumulation_steps, mesh)
         return found
 
 
@@ -76,18 +72,12 @@ def parse(name: str) -> Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What is known of a layout.
-
-    Attributes:
-      program: what its compiled step says of itself; None if it does not fit.
-      refusal: why it does not fit.
-      made: the day on which it was compiled, and the versions of JAX and libtpu that did it.
-    """
+    """What is known of a layout."""
 
     layout: Layout
-    program: compiled.Program | None
-    refusal: str
-    made: tuple[str, ...]
+    program: compiled.Program | None  # what its step says of itself; None if it does not fit
+    refusal: str  # why it does not fit
+    made: tuple[str, ...]  # the day on which it was compiled, and JAX's and libtpu's versions
 
     @property
     def step(self) -> compiled.Program:
@@ -100,8 +90,7 @@ class Result:
 def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
     """Compiles a layout, and keeps its program's text, unless that is done.
 
-    Raises:
-      UserError: the step cannot be shared out so, or there is no compiler or no such slice.
+    Raises UserError if the step cannot be shared out so, or there is no compiler or no such slice.
     """
     kept = workdir / f"{layout.name}.json"
     if kept.exists():

@@ -5,9 +5,10 @@ sentences say. Lengths are spread about as those of WMT's training set; words fo
 since a table's gradient is summed more slowly where a word comes often.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -64,10 +65,9 @@ def words(rng: np.random.Generator, length: int, vocab_size: int) -> np.ndarray:
     return first + ranks.astype(np.int32) - 1
 
 
-def _configured(config: Mapping[str, Any], dtype: str, **changes: Any) -> config_lib.Config:
-    found = {name.replace("__", "."): value for name, value in changes.items()}
-    found["model.compute_dtype"] = dtype
-    return config_lib.replace(config_lib.from_mapping(config), found)
+def _configured(config: Mapping[str, Any], dtype: str, field: str, value: Any) -> config_lib.Config:
+    changes = {"model.compute_dtype": dtype, field: value}
+    return config_lib.replace(config_lib.from_mapping(config), changes)
 
 
 def _one_device() -> jax.sharding.Mesh:
@@ -76,28 +76,25 @@ def _one_device() -> jax.sharding.Mesh:
 
 def training(config: Mapping[str, Any], dtype: str, kernel: str) -> worker.Contender:
     """Steps of a config, as `config_lib.from_mapping` reads it, with a kernel of attention."""
-    asked, mesh = _configured(config, dtype, model__attention_kernel=kernel), _one_device()
-
-    def make(config: config_lib.Config) -> list[sequences.Batch]:
-        return batches(config, step_lib.rows_of(config, mesh), workloads.BATCHES)
-
-    def says(config: config_lib.Config, made: Sequence[sequences.Batch]) -> dict[str, Any]:
-        # Of plain attention whatever the kernel, whose own products no trace shows.
-        plain = config_lib.replace(config, {"model.attention_kernel": kernels.PLAIN})
-        architecture = models.ARCHITECTURES[config.model.architecture]
-        return {
-            **workloads.work(plain, made),
-            "rows": len(made[0].labels),
-            "accumulation_steps": config.train.accumulation_steps,
-            "attention": kernels.describe(config, architecture.one_sequence),
-        }
-
-    return ours.steps(asked, mesh, make, says)
+    found, mesh = _configured(config, dtype, "model.attention_kernel", kernel), _one_device()
+    made = batches(found, step_lib.rows_of(found, mesh), workloads.BATCHES)
+    contender, parts = ours.steps(found, mesh, made)
+    # Of plain attention whatever the kernel, whose own products no trace shows.
+    plain = config_lib.replace(found, {"model.attention_kernel": kernels.PLAIN})
+    one_sequence = models.ARCHITECTURES[found.model.architecture].one_sequence
+    says = {
+        **contender.says,
+        **workloads.work(plain, made),
+        "rows": len(made[0].labels),
+        "accumulation_steps": parts,
+        "attention": kernels.describe(found, one_sequence),
+    }
+    return dataclasses.replace(contender, says=says)
 
 
 def search(config: Mapping[str, Any], dtype: str, sentences: int) -> worker.Contender:
     """Beam search of one batch of sentences, by a model that is not trained."""
-    found = _configured(config, dtype, decode__extra_tokens=ours.EXTRA)
+    found = _configured(config, dtype, "decode.extra_tokens", ours.EXTRA)
     mesh, vocab_size = _one_device(), found.data.vocab_size
     model: Any = models.build(found.model, vocab_size)
     params = step_lib.init_state(model, found, mesh).params
@@ -124,32 +121,28 @@ def agreement(config: Mapping[str, Any], dtype: str, kernel: str) -> worker.Cont
     """
     mesh = _one_device()
 
-    def computed(kernel: str, dtype: str) -> tuple[Any, Any]:
-        found = _configured(config, dtype, model__attention_kernel=kernel)
+    def computed(kernel: str, dtype: str) -> Mapping[str, Any]:
+        found = _configured(config, dtype, "model.attention_kernel", kernel)
         (batch,) = batches(found, COMPARED_ROWS, 1)
         model = models.build(found.model, found.data.vocab_size)
         params = step_lib.init_state(model, found, mesh).params
         results = jax.jit(functools.partial(_logits_and_gradient, model))
         return results(params, sharding.put(batch, mesh))
 
+    exact, plain, own = "float32", f"{kernels.PLAIN} {dtype}", f"{kernel} {dtype}"
     with jax.default_matmul_precision("highest"):
-        exact = computed(kernels.PLAIN, "float32")
-    of_plain, of_kernel = computed(kernels.PLAIN, dtype), computed(kernel, dtype)
+        found = {exact: computed(kernels.PLAIN, "float32")}
+    found |= {plain: computed(kernels.PLAIN, dtype), own: computed(kernel, dtype)}
     says = {
-        f"{name} from {beside}": {
-            what: _distance(one, other)
-            for what, one, other in zip(("logits", "gradient"), result, yardstick, strict=True)
+        f"{one} from {other}": {
+            what: _distance(found[one][what], found[other][what]) for what in ("logits", "gradient")
         }
-        for name, result, beside, yardstick in (
-            (f"{kernels.PLAIN} {dtype}", of_plain, "float32", exact),
-            (f"{kernel} {dtype}", of_kernel, "float32", exact),
-            (f"{kernel} {dtype}", of_kernel, f"{kernels.PLAIN} {dtype}", of_plain),
-        )
+        for one, other in ((plain, exact), (own, exact), (own, plain))
     }
     return worker.Contender(lambda: None, says)
 
 
-def _logits_and_gradient(model: Any, params: Any, batch: sequences.Batch) -> tuple[Any, Any]:
+def _logits_and_gradient(model: Any, params: Any, batch: sequences.Batch) -> dict[str, Any]:
     """Of a model without dropout: real positions' logits, others 0, and the loss's gradient."""
 
     def loss(params: Any) -> jax.Array:
@@ -161,7 +154,7 @@ def _logits_and_gradient(model: Any, params: Any, batch: sequences.Batch) -> tup
 
     logits = models.logits(model, params, batch).astype(jnp.float32)
     real = batch.target.segments[..., None] > 0
-    return jnp.where(real, logits, 0), jax.grad(loss)(params)
+    return {"logits": jnp.where(real, logits, 0), "gradient": jax.grad(loss)(params)}
 
 
 def _distance(one: Any, other: Any) -> float | None:

@@ -29,28 +29,19 @@ _FREE = set(
 
 @dataclasses.dataclass(frozen=True)
 class TimedProgram:
-    """A compiled program with random arguments.
+    """A compiled program with random arguments."""
 
-    Attributes:
-      run: one call, until its result is there.
-      flops: of its matrix products.
-      temporary_bytes: what it holds at most besides its arguments and its result.
-      output_bytes: its result.
-      sequential_operations: its longest chain of dependent instructions.
-    """
-
-    run: Callable[[], object]
-    flops: int
-    temporary_bytes: int
-    output_bytes: int
-    sequential_operations: int
+    run: Callable[[], object]  # one call, until its result is there
+    flops: int  # of its matrix products
+    temporary_bytes: int  # what it holds at most besides its arguments and its result
+    output_bytes: int  # its result
+    sequential_operations: int  # its longest chain of dependent instructions
 
 
 def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]]) -> TimedProgram:
     """Compiles a function for normal arguments of variance 1 / (last dimension).
 
-    Raises:
-      RunError: the device's compiler does not show what it made.
+    Raises RunError if the device's compiler does not show what it made.
     """
     rng = np.random.default_rng(0)
     arguments = [
@@ -75,10 +66,8 @@ def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
     """Operations of the matrix products and convolutions, 2 for each number multiplied and added.
 
     Counted before compilation, where the length of each scan stands: the compiler's own cost
-    analysis counts the body of a loop once.
-
-    Raises:
-      ValueError: there is a loop other than a scan, which has no length.
+    analysis counts the body of a loop once. Raises ValueError if there is a loop other than a scan,
+    which has no length.
     """
     total = 0
     for equation in jaxpr.eqns:
@@ -109,8 +98,7 @@ def longest_chain(text: str) -> int:
     its turns, since one begins when the one before it has ended. What only names, groups, repeats
     or moves values counts nothing: how much of that there is is the compiler's choice.
 
-    Raises:
-      ValueError: there is no entry computation, or the compiler knows no trip count of a loop.
+    Raises ValueError if there is no entry computation, or no known trip count of a loop.
     """
     module = hlo.read(text)
 
@@ -146,10 +134,8 @@ def time_interleaved(
 ) -> list[list[float]]:
     """Each program's samples, in seconds a call; they take turns, after two calls that warm them.
 
-    Args:
-      programs: what takes turns; each call lasts until its result is there.
-      repeats: rounds, in each of which every program gives one sample.
-      on_round: called with the number of rounds done.
+    A call lasts until its result is there. In each round every program gives one sample; `on_round`
+    is called with the number of rounds done.
     """
 
     def seconds(program: Callable[[], object], calls: int) -> float:
@@ -162,12 +148,11 @@ def time_interleaved(
     for program in programs:
         program()
         calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / seconds(program, 1))))
-    samples: list[list[float]] = [[] for _ in programs]
+    rounds = []
     for done in range(1, repeats + 1):
-        for program, number, found in zip(programs, calls, samples, strict=True):
-            found.append(seconds(program, number))
+        rounds.append(list(map(seconds, programs, calls)))
         on_round(done)
-    return samples
+    return list(map(list, zip(*rounds, strict=True)))
 
 
 def describe_machine() -> str:

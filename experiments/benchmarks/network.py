@@ -18,16 +18,11 @@ class Torus:
     directions at once, and of collective-permutes two, one in each; a whole torus has two such
     rings. Steps of latency are hops along one side of the nearest to a square that the group can
     form, then along the other; a collective-permute's is one.
-
-    Attributes:
-      link_gb_per_s: each way.
-      whole: chips in a pod.
-      hop_us: latency between neighbours.
     """
 
-    link_gb_per_s: float
-    whole: int
-    hop_us: float
+    link_gb_per_s: float  # each way
+    whole: int  # chips in a pod
+    hop_us: float  # latency between neighbours
 
     def seconds(self, one: partitioned.Collective) -> float:
         """What a collective takes, run once."""

@@ -34,19 +34,17 @@ def training(workload: str, batches: str, kind: str, dtype: str) -> worker.Conte
     """Steps of a workload, over the batches of a kind in a file."""
     config = workloads.config(workload, kind, dtype)
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-    return steps(config, mesh, lambda _: workloads.read(batches, kind))
+    contender, _ = steps(config, mesh, workloads.read(batches, kind))
+    return contender
 
 
 def steps(
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-    make: Callable[[config_lib.Config], Sequence[sequences.Batch]],
-    says: Callable[[config_lib.Config, Sequence[sequences.Batch]], dict[str, Any]] | None = None,
-) -> worker.Contender:
-    """Training steps over a few batches in turn, each in as few parts as fit into memory.
+    config: config_lib.Config, mesh: jax.sharding.Mesh, batches: Sequence[sequences.Batch]
+) -> tuple[worker.Contender, int]:
+    """Training steps over NumPy's batches in turn, each in as few parts as fit into memory.
 
-    Once the number of parts is known, `make` makes NumPy's batches for the config, and `says`
-    what else the record has.
+    Returns:
+      The steps, and the number of parts.
 
     Raises:
       UserError: not in `PARTS[-1]` parts either.
@@ -54,12 +52,12 @@ def steps(
     start = time.perf_counter()
     config, program = _fitting(config, mesh)
     seconds = time.perf_counter() - start
-    needed, made = memory.of_program(program) or 0, make(config)
+    needed = memory.of_program(program) or 0
     # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
     before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
-    step = stepping(config, mesh, program, made)
+    step = stepping(config, mesh, program, batches)
     said = {"compile_seconds": seconds, "program_bytes": needed, "predicted_bytes": before + needed}
-    return worker.Contender(step, {**said, **(says(config, made) if says else {})})
+    return worker.Contender(step, said), config.train.accumulation_steps
 
 
 def stepping(

@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,20 +33,15 @@ _SCATTERED = "all-reduce-scatter"
 class Collective:
     """One exchange among the devices of each group.
 
-    Attributes:
-      kind: one of `COLLECTIVES`.
-      array_bytes: of the whole array, or arrays, that a group shares: what all-reduce sums, what
-        all-gather and all-to-all result in, what reduce-scatter starts from.
-      group: the devices of the first group, by number; all groups are alike.
-      times: how often a step runs it.
-      beside: whether other operations run beside it, until one needs its result.
+    A group shares an array, or arrays: what all-reduce sums, what all-gather and all-to-all result
+    in, what reduce-scatter starts from.
     """
 
-    kind: str
-    array_bytes: int
-    group: tuple[int, ...]
-    times: int = 1
-    beside: bool = False
+    kind: str  # one of `COLLECTIVES`
+    array_bytes: int  # of the whole
+    group: tuple[int, ...]  # the devices of the first group, by number; all groups are alike
+    times: int = 1  # how often a step runs it
+    beside: bool = False  # whether other operations run beside it, until one needs its result
 
     @property
     def sent_bytes(self) -> float:
@@ -60,24 +56,21 @@ class Collective:
         return self.times * turns * self.array_bytes * (1 - 1 / len(self.group))
 
 
-@dataclasses.dataclass(frozen=True)
-class Computing:
+class Computing(NamedTuple):
     """An operation of so many cycles, which holds a matrix product or does not."""
 
     cycles: int
     product: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Sending:
+class Sending(NamedTuple):
     """A collective begins; if it is `beside`, it goes on until its key is awaited."""
 
     key: str
     collective: Collective
 
 
-@dataclasses.dataclass(frozen=True)
-class Awaiting:
+class Awaiting(NamedTuple):
     """The collective of a key has to have ended."""
 
     key: str
@@ -87,23 +80,18 @@ Event = Computing | Sending | Awaiting
 
 
 def events(module: hlo.Module, devices: int, name: str = "") -> Iterator[Event]:
-    """What one step does, in the order in which the text has it; loops turn by turn.
+    """What one step, or a named computation, does, in the text's order; loops turn by turn.
 
-    With 0 devices, whatever their number, without what they send; with a computation's name, that
-    in place of the entry.
-
-    Raises:
-      ValueError: a loop turns as often as its data say.
+    Raises ValueError if a loop turns as often as its data say.
     """
     name = name or module.entry
     block = module.computations[name]
     custom = "".join(one.attributes for one in block if one.opcode == "custom-call")
     for one in block:
-        kind = re.sub("-(start|done)$", "", one.opcode)
         if estimate := _CYCLES.search(one.attributes):
             yield Computing(int(estimate[1]), _multiplies(module, one))
-        if kind in COLLECTIVES:
-            yield from _sending(one, kind, devices, name, custom) if devices else ()
+        if re.sub("-(start|done)$", "", one.opcode) in COLLECTIVES:
+            yield from _sending(one, devices, name, custom)
             continue
         # The estimate of what calls a computation is that of all that stands in it.
         inside = [
@@ -113,15 +101,12 @@ def events(module: hlo.Module, devices: int, name: str = "") -> Iterator[Event]:
             if not (estimate and isinstance(event, Computing))
         ]
         turns = module.turns(one) if one.opcode == "while" and inside else 1
-        for _ in range(turns):
-            yield from inside
+        yield from turns * inside
 
 
-def _sending(
-    one: hlo.Instruction, kind: str, devices: int, name: str, custom: str
-) -> Iterator[Event]:
+def _sending(one: hlo.Instruction, devices: int, name: str, custom: str) -> Iterator[Event]:
     """What a collective does, in a computation of a name and with such calls of the library's."""
-    if one.opcode == f"{kind}-done":
+    if one.opcode.endswith("-done"):
         yield Awaiting(one.operands[0])
     elif _BESIDE in one.attributes:
         channel = _CHANNEL.findall(one.attributes)[0]

@@ -11,19 +11,12 @@ RATIO = "{:.2f} ({:.2f}–{:.2f})"
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column.
-
-    Attributes:
-      head: above it.
-      key: the record's, of a text, a number or several; a record that has none has an empty cell.
-      form: how it is written.
-      scale: by which numbers are multiplied.
-    """
+    """One column, whose cell is empty where a record has nothing of its key."""
 
     head: str
-    key: str
-    form: str = "{}"
-    scale: float = 1
+    key: str  # of a text, a number or several
+    form: str = "{}"  # how it is written
+    scale: float = 1  # by which numbers are multiplied
 
     def cell(self, record: Mapping[str, Any]) -> str:
         """What a record has in this column."""

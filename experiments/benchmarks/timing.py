@@ -21,21 +21,13 @@ Record = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class TimedRow:
-    """What is to be timed.
+    """What is to be timed."""
 
-    Attributes:
-      name: as tables show it.
-      where: the function that makes its contender, as `worker.Worker` takes it.
-      options: its arguments.
-      says: what the contender cannot say of itself.
-      needs: a package that may be absent.
-    """
-
-    name: str
-    where: str
-    options: Mapping[str, Any]
-    says: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    needs: str = "jax"
+    name: str  # as tables show it
+    where: str  # the function that makes its contender, as `worker.Worker` takes it
+    options: Mapping[str, Any]  # its arguments
+    says: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what that cannot say itself
+    needs: str = "jax"  # a package that may be absent
 
 
 def measure(

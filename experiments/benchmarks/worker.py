@@ -79,8 +79,7 @@ class Worker:
     def run(self, steps: int) -> tuple[float, int]:
         """Seconds that so many steps took, and the most bytes in use so far."""
         self._pipe.send(steps)
-        answer = self._answer()
-        return answer["seconds"], answer["peak_bytes"]
+        return self._answer()
 
     def close(self) -> None:
         """Ends the process."""
@@ -88,18 +87,18 @@ class Worker:
         self._process.join()
         self._pipe.close()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> Any:
         try:
             answer = self._pipe.recv()
         except (EOFError, ConnectionError) as error:
             raise errors.RunError(f"{self._name} ended without an answer: see above") from error
-        if "error" in answer:
-            raise errors.RunError(f"{self._name}: {answer['error']}")
+        if isinstance(answer, str):
+            raise errors.RunError(f"{self._name}: {answer}")
         return answer
 
 
 def _serve(pipe: connection.Connection, where: str, options: Mapping[str, Any]) -> None:
-    """Answers each number of steps with seconds and the most memory in use so far."""
+    """Answers each number of steps with seconds and the most memory in use so far, or an error."""
     os.dup2(2, 1)  # what libraries print goes to stderr; standard output is for tables alone
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     memory.keep_freed_memory()
@@ -115,8 +114,7 @@ def _serve(pipe: connection.Connection, where: str, options: Mapping[str, Any]) 
                 start = time.perf_counter()
                 made.run(steps)
                 seconds = time.perf_counter() - start
-                peak = made.peak_bytes() or measuring.peak_resident_bytes()
-                pipe.send({"seconds": seconds, "peak_bytes": peak})
+                pipe.send((seconds, made.peak_bytes() or measuring.peak_resident_bytes()))
     except Exception as error:
-        pipe.send({"error": f"{type(error).__name__}: {error}"})
+        pipe.send(f"{type(error).__name__}: {error}")
         raise

@@ -42,13 +42,10 @@ def config(name: str, kind: str = "packed", dtype: str = "float32") -> config_li
 
 
 def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
-    """The corpus that batches are drawn from.
+    """The corpus that batches are drawn from, of pairs that fit into a padded row.
 
     It is that of two path prefixes, or the embedded one, which has fewer words, where these are
-    empty. Once encoded it is kept in `cache_dir`.
-
-    Raises:
-      UserError: only one of the two is given.
+    empty. Once encoded it is kept in `cache_dir`. Raises UserError if one prefix alone is given.
     """
     if bool(train) != bool(dev):
         raise errors.UserError("--train and --dev go together: give both, or neither")
@@ -56,46 +53,37 @@ def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
     if train:
         text = {"corpus": "text", "train": train, "dev": dev, "vocab_size": VOCABULARY}
         found = config_lib.replace(found, {f"data.{name}": it for name, it in text.items()})
-    return dataset_lib.load(found.data, pathlib.Path(cache_dir))
+    return fitting(dataset_lib.load(found.data, pathlib.Path(cache_dir)))
+
+
+def fitting(dataset: dataset_lib.Dataset) -> dataset_lib.Dataset:
+    """A corpus without the pairs that do not fit into a padded row."""
+    longest = np.maximum(dataset.source.lengths, dataset.target.lengths)[dataset.usable]
+    return dataclasses.replace(dataset, usable=dataset.usable[longest < PADDED_LENGTH])
 
 
 def packed(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.TrainingBatches:
-    """Training's batches, of the pairs that fit into a padded row."""
-    fitting = dataclasses.replace(dataset, usable=_fitting(dataset))
-    mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-    return loop.make_batches(fitting, config, mesh)
-
-
-def _fitting(dataset: dataset_lib.Dataset) -> np.ndarray:
-    """The usable pairs that fit into a padded row."""
-    longest = np.maximum(dataset.source.lengths, dataset.target.lengths)[dataset.usable]
-    return dataset.usable[longest < PADDED_LENGTH]
+    """Training's batches."""
+    return loop.make_batches(dataset, config, sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1)))
 
 
 def write(path: pathlib.Path, dataset: dataset_lib.Dataset, name: str) -> None:
     """Writes `BATCHES` padded batches of a workload and as many packed ones to a file.
 
     Padded batches hold one pair to a row, in random order; packed ones several of the same pairs.
-
-    Raises:
-      UserError: the corpus has too few of them.
+    Raises UserError if the corpus has too few of them.
     """
-    fitting = _fitting(dataset)
-    needed = BATCHES * SENTENCES[name]
-    if len(fitting) < needed:
+    needed, number = BATCHES * SENTENCES[name], len(dataset.usable)
+    if number < needed:
         raise errors.UserError(
             f"the benchmark draws {needed:,} pairs shorter than {PADDED_LENGTH} tokens, but this "
-            f"corpus has {len(fitting):,}: give it a larger one"
+            f"corpus has {number:,}: give it a larger one"
         )
-    order = np.random.default_rng(0).permutation(fitting)[:needed].reshape(BATCHES, -1)
-    rows = packed(dataset, config(name))
+    order = np.random.default_rng(0).permutation(dataset.usable)[:needed].reshape(BATCHES, -1)
+    rows, room = packed(dataset, config(name)), (PADDED_LENGTH, PADDED_LENGTH)
     kinds = {
         "padded": [
-            batching.fill(
-                [[(dataset.source[pair], dataset.target[pair])] for pair in pairs],
-                PADDED_LENGTH,
-                PADDED_LENGTH,
-            )
+            batching.fill([[(dataset.source[i], dataset.target[i])] for i in pairs], *room)
             for pairs in order.tolist()
         ],
         "packed": [rows[k] for k in range(BATCHES)],

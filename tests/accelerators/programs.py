@@ -74,7 +74,7 @@ def total_bytes(found: Sequence[partitioned.Collective], kind: str) -> int:
 
 def cycles(module: hlo.Module) -> int:
     """A TPU compiler's estimate of a step, which has none for collectives, scatters and sorts."""
-    events = partitioned.events(module, 0)
+    events = partitioned.events(module, 8)
     return sum(event.cycles for event in events if isinstance(event, partitioned.Computing))
 
 
