@@ -21,36 +21,22 @@ class EngineError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command, which ends with 0 when all is done, and with RUN_AGAIN if it is to go on later.
+    """A command, which ends with 0 when all is done, and with RUN_AGAIN if it is to go on later."""
 
-    Attributes:
-      name: for people: progress and errors.
-      label: for engines: small letters, digits and dashes, at most 40, its own.
-      command: program and arguments; for a machine elsewhere, to be run in the checkout.
-      log: file beside its results that takes what it prints, where it shares this disk.
-    """
-
-    name: str
-    label: str
-    command: Sequence[str]
-    log: pathlib.Path
+    name: str  # for people: progress and errors
+    label: str  # for engines: small letters, digits and dashes, at most 40, its own
+    command: Sequence[str]  # for a machine elsewhere, to be run in the checkout
+    log: pathlib.Path  # beside its results, takes what it prints, where it shares this disk
 
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """Jobs that are handed over together.
+    """Jobs that are handed over together."""
 
-    Attributes:
-      name: small letters, digits and dashes.
-      jobs: in the order in which they should begin.
-      folder: where what is handed over is written down, to be read and run by hand as well.
-      report: the command that runs here when all have ended, if the engine can wait for that.
-    """
-
-    name: str
-    jobs: Sequence[Job]
-    folder: pathlib.Path
-    report: Sequence[str]
+    name: str  # small letters, digits and dashes
+    jobs: Sequence[Job]  # in the order in which they should begin
+    folder: pathlib.Path  # takes what is handed over, to be read and run by hand as well
+    report: Sequence[str]  # runs here when all have ended, if the engine can wait for that
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +55,7 @@ class Settings:
     def options(self) -> list[str]:
         """--launcher_options as arguments: "--zone z -t 60" as ["--zone=z", "-t60"].
 
-        Raises:
-          EngineError: a quotation does not end.
+        Raises EngineError if a quotation does not end.
         """
         found: list[str] = []
         try:
@@ -85,21 +70,15 @@ class Settings:
 
 
 class Engine:
-    """Runs jobs.
+    """Runs jobs."""
 
-    Attributes:
-      name: its value of --launcher.
-      takes: the settings that it has a use for.
-      programs: that it needs here, and what to do without them.
-      location: how those of its options begin that say where it is.
-      shares_disk: whether its machines read and write this one's disk; else they have a copy of the
-        checkout, and leave what they make in a bucket.
-    """
-
-    name: ClassVar[str]
-    takes: ClassVar[frozenset[str]]
-    programs: ClassVar[Mapping[str, str]] = {}
-    location: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str]  # its value of --launcher
+    takes: ClassVar[frozenset[str]]  # the settings that it has a use for
+    programs: ClassVar[tuple[str, ...]] = ()  # that it needs here
+    remedy: ClassVar[str] = ""  # what to do without them
+    location: ClassVar[tuple[str, ...]] = ()  # how options begin that say where it is
+    # Whether its machines read and write this one's disk; else they have a copy of the checkout,
+    # and leave what they make in a bucket.
     shares_disk: ClassVar[bool] = False
 
     def __init__(self, settings: Settings) -> None:
@@ -111,10 +90,11 @@ class Engine:
             given = getattr(self.settings, field.name) != field.default
             if given and field.name not in self.takes:
                 raise EngineError(f"--{field.name} is not for --launcher={self.name}")
-        for program, remedy in self.programs.items():
+        for program in self.programs:
             if not shutil.which(program):
                 raise EngineError(
-                    f"--launcher={self.name} needs {program}, which is not installed here: {remedy}"
+                    f"--launcher={self.name} needs {program}, which is not installed here: "
+                    f"{self.remedy}"
                 )
 
     @property
@@ -130,27 +110,16 @@ class Queue(Engine, abc.ABC):
     def queue(self, names: Sequence[str]) -> dict[str, str] | None:
         """Those of some jobs, by the engine's names, that have not ended, and their states.
 
-        None if nobody can be asked.
-
-        Raises:
-          EngineError: it does not answer.
+        None if nobody can be asked; raises EngineError if it does not answer.
         """
 
     @abc.abstractmethod
     def submit(self, submission: Submission, remember: Remember) -> str:
-        """Hands jobs over, all or none.
+        """Hands jobs over, all or none; returns what was done, in one line.
 
-        Args:
-          submission: the jobs.
-          remember: is called with the engine's own names of all of them before one can begin, and
-            with none if they were taken back.
-
-        Returns:
-          What was done, in one line.
-
-        Raises:
-          EngineError: the engine refuses one; what it has taken by then is cancelled, as it is when
-            this is interrupted.
+        `remember` is called with the engine's own names of all of them before one can begin, and
+        with none if they were taken back. Raises EngineError if the engine refuses one; what it has
+        taken by then is cancelled, as it is when this is interrupted.
         """
 
     @abc.abstractmethod
@@ -179,8 +148,7 @@ def label(text: str, kind: str) -> str:
 def environment(extra: str) -> str:
     """A shell command that makes PYTHON in a copy of the checkout, with the versions of this one.
 
-    Args:
-      extra: of setup.py, for the devices: "tpu" or "cuda".
+    The extra of setup.py is that of the devices: "tpu" or "cuda".
     """
     return (
         "python3 -m pip install --quiet uv && python3 -m uv venv --quiet --clear --python 3.12 "
@@ -190,16 +158,10 @@ def environment(extra: str) -> str:
 
 
 def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 600) -> str:
-    """What a command of an engine prints.
+    """What a command of an engine prints, which has so many seconds for its answer.
 
-    Args:
-      command: program and arguments.
-      what: it is, for the error.
-      whole: whether all that it says of an error is to be repeated, or the last line.
-      seconds: it has for its answer.
-
-    Raises:
-      EngineError: it fails, or does not end.
+    Raises EngineError if it fails or does not end, which says `what` it is and the whole of its own
+    words, or their last line.
     """
     try:
         done = subprocess.run(

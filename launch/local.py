@@ -19,19 +19,12 @@ CHIPS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """This machine's devices, shared out among jobs that run at a time.
+    """This machine's devices, shared out among jobs that run at a time."""
 
-    Attributes:
-      kind: as JAX names it: "cpu", "gpu" or "tpu".
-      names: of all devices, for the variables that show a process some of them.
-      parallel: jobs at a time.
-      model: what such a device is called; "" for the CPU.
-    """
-
-    kind: str
-    names: Sequence[str]
-    parallel: int
-    model: str = ""
+    kind: str  # as JAX names it: "cpu", "gpu" or "tpu"
+    names: Sequence[str]  # of all devices, for the variables that show a process some of them
+    parallel: int  # jobs at a time
+    model: str = ""  # what such a device is called, where it is no CPU
 
     @property
     def for_each(self) -> int:
@@ -72,10 +65,8 @@ class Local(engine.Engine):
     def devices(self) -> Devices:
         """The devices that jobs will find here, shared out among --parallel at a time.
 
-        JAX is asked in a process of its own, so that this one claims no device.
-
-        Raises:
-          EngineError: JAX has none, or they cannot be shared out among so many.
+        JAX is asked in a process of its own, so that this one claims no device. Raises EngineError
+        if it has none, or they cannot be shared out among so many.
         """
         question = (
             "import jax; d = jax.devices(); print(jax.default_backend(), len(d), d[0].device_kind)"
@@ -88,14 +79,10 @@ class Local(engine.Engine):
 
 
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
-    """Shares out devices.
+    """Shares out so many devices of a kind among jobs that run at a time.
 
-    Args:
-      kind: of the devices.
-      count: how many there are.
-      parallel: jobs at a time; 0: one for each CPU core that this process may use, or one in all
-        on an accelerator.
-      visible: names of GPUs where not all are to be used, as in CUDA_VISIBLE_DEVICES.
+    0 jobs stand for one for each CPU core that this process may use, or one in all on an
+    accelerator. `visible` names GPUs where not all are to be used, as CUDA_VISIBLE_DEVICES does.
     """
     if kind == "cpu":
         return Devices(kind, [str(i) for i in range(count)], parallel or len(_cores()))
@@ -117,15 +104,9 @@ def run(
 ) -> None:
     """Runs jobs in their order, some at a time, each on its own share of cores and devices.
 
-    One that ends with RUN_AGAIN is started again.
-
-    Interrupted or terminated, it stops the running jobs before it raises.
-
-    Args:
-      jobs: what to run.
-      devices: what each has, and how many run at a time.
-      on_end: called with a job that has ended and its exit code.
-      on_tick: called twice a second with the running jobs.
+    One that ends with RUN_AGAIN is started again; when another has ended, `on_end` is called with
+    it and its exit code. `on_tick` is called twice a second with the running jobs. Interrupted or
+    terminated, this stops those before it raises.
     """
     waiting = list(jobs)
     # One that is ignored, as SIGHUP under nohup, stays so.

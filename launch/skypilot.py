@@ -10,15 +10,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import final
 
 from launch import engine
 
-REMEDY = (
-    "install SkyPilot with its clouds in an environment of its own, as in: uv tool install "
-    "'skypilot[gcp]'"
-)
 NO_JOBS = "No in-progress managed jobs"
 _TASK = """\
 # The sweep {name}: sky jobs launch --env CELL=0 {file} runs its first cell.
@@ -58,8 +53,11 @@ class SkyPilot(engine.Queue):
 
     name = "skypilot"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
-
-    programs = MappingProxyType({"sky": REMEDY})
+    programs = ("sky",)
+    remedy = (
+        "install SkyPilot with its clouds in an environment of its own, as in: uv tool install "
+        "'skypilot[gcp]'"
+    )
 
     def task(self, submission: engine.Submission, path: pathlib.Path) -> str:
         """The task for a file; raises EngineError if a command cannot be written into it."""

@@ -9,12 +9,10 @@ import pathlib
 import shlex
 import shutil
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import final
 
 from launch import engine
 
-REMEDY = "start the sweep on a machine from which jobs are submitted"
 SCRIPT = pathlib.Path(__file__).with_name("slurm.sh")
 # What this module sets itself, or cannot work with.
 OWN_OPTIONS = {
@@ -24,8 +22,7 @@ OWN_OPTIONS = {
 # Options that the report's job shares with the cells'; it needs no device and no second node.
 SHARED_OPTIONS = ("--partition", "-p", "--account", "-A", "--qos", "-q", "--time", "-t")
 
-_CELL = """#!/bin/bash
-# {name}
+_CELL = """# {name}
 log={log}
 if [ "$1" = died ]; then  # with exit code $2; one that was refused (2) has said so itself
   [ "$2" = 2 ] && exit
@@ -46,7 +43,8 @@ class Slurm(engine.Queue):
 
     name = "slurm"
     takes = frozenset({"parallel", "nodes", "launcher_options", "slurm_script"})
-    programs = MappingProxyType(dict.fromkeys(("sbatch", "squeue", "scancel", "scontrol"), REMEDY))
+    programs = ("sbatch", "squeue", "scancel", "scontrol")
+    remedy = "start the sweep on a machine from which jobs are submitted"
     shares_disk = True
 
     @property
@@ -70,9 +68,12 @@ class Slurm(engine.Queue):
     ) -> tuple[list[str], list[str]]:
         """Writes what is to be submitted into a new folder.
 
-        Returns:
-          The command that submits the array, and the report's without its dependency.
+        Returns the command that submits the array, and the report's without its dependency.
         """
+
+        def write(name: str, text: str) -> None:
+            (folder / name).write_text(f"#!/bin/bash\n{text}", encoding="utf-8")
+
         folder = folder.absolute()
         folder.mkdir(parents=True)
         checkout = shlex.quote(str(pathlib.Path.cwd()))
@@ -85,11 +86,8 @@ class Slurm(engine.Queue):
                 checkout=checkout,
                 command=shlex.join([*job.command, *together]),
             )
-            (folder / f"{index}.sh").write_text(text, encoding="utf-8")
-        (folder / "report.sh").write_text(
-            f"#!/bin/bash\ncd {checkout} && exec {shlex.join(submission.report)}\n",
-            encoding="utf-8",
-        )
+            write(f"{index}.sh", text)
+        write("report.sh", f"cd {checkout} && exec {shlex.join(submission.report)}\n")
         limit = f"%{self.settings.parallel}" if self.settings.parallel else ""
         array = [
             *("sbatch", "--parsable", f"--job-name={submission.name}"),
@@ -103,11 +101,9 @@ class Slurm(engine.Queue):
             *(each for each in self.settings.options if _name(each) in SHARED_OPTIONS),
             f"{folder}/report.sh",
         ]
-        (folder / "submit.sh").write_text(
-            f"#!/bin/bash\narray=$({shlex.join(array)})\n"
-            f'{after[0]} "--dependency=afterany:${{array%%;*}}" {shlex.join(after[1:])}\n',
-            encoding="utf-8",
-        )
+        dependency = '"--dependency=afterany:${array%%;*}"'
+        submit = f"{after[0]} {dependency} {shlex.join(after[1:])}"
+        write("submit.sh", f"array=$({shlex.join(array)})\n{submit}\n")
         return array, after
 
     def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:

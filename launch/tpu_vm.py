@@ -26,7 +26,7 @@ git ls-files -z --cached --others --exclude-standard \\
 
 # 2. Ask for the slice, and wait until it is there: minutes, or hours.
 gcloud compute tpus queued-resources create "$slice" --node-id="$slice" "${{where[@]}}" \\
-  --accelerator-type={accelerator}{options}
+  {created}
 # However this ends, the slice goes back: it costs money until then.
 trap {trap} EXIT
 state=
@@ -83,16 +83,14 @@ class TpuVm(engine.Queue):
             for job in submission.jobs
         )
         others = [option for option in self.settings.options if option not in self.where]
+        made = [f"--accelerator-type={self.settings.accelerator}", *others]
         delete = shlex.join(self.cancelling(submission.name))
         return _SCRIPT.format(
             delete=delete,
             trap=shlex.quote(delete),
             name=shlex.quote(submission.name),
             where=shlex.join(self.where),
-            accelerator=shlex.quote(self.settings.accelerator),
-            options="".join(
-                f" {shlex.quote(option)}" for option in [*others, *["--spot"] * self.settings.spot]
-            ),
+            created=shlex.join([*made, *["--spot"] * self.settings.spot]),
             install=shlex.quote(f"{unpack} && {engine.environment('tpu')}"),
             cells=cells,
         )

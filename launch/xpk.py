@@ -3,12 +3,10 @@
 import pathlib
 import shlex
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import final
 
 from launch import engine
 
-REMEDY = "install it in an environment of its own, as in: uv tool install xpk"
 MAX_RESTARTS = 100  # xpk starts a workload again that ends with 42, or with 127 and above
 
 
@@ -19,7 +17,8 @@ class Xpk(engine.Queue):
     name = "xpk"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
     location = ("--cluster", "--project", "--zone", "--namespace")
-    programs = MappingProxyType({"xpk": REMEDY})
+    programs = ("xpk",)
+    remedy = "install it in an environment of its own, as in: uv tool install xpk"
 
     def creation(self, job: engine.Job) -> list[str]:
         """The command that creates a cell's workload."""
