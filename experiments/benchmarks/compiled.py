@@ -61,8 +61,7 @@ class Program:
 def chips(kind: str, number: int) -> Sequence[Any]:
     """Descriptions of the chips of a slice, for a mesh.
 
-    Raises:
-      UserError: there is no compiler for the kind, no such slice, or libtpu is not installed.
+    Raises UserError if there is no compiler for the kind, no such slice, or no libtpu installed.
     """
     compilers = network.read_data()["compilers"]
     if kind not in compilers:

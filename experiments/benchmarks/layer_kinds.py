@@ -42,8 +42,7 @@ class Sizes:
 
 def self_attention(queries: Inputs, keys: Inputs, values: Inputs) -> Inputs:
     """softmax(Q Kᵀ / sqrt(d)) V, every position seeing all."""
-    everything = jnp.ones((1, 1, 1, keys.shape[1]), bool)
-    return _attend(queries, keys, values, everything)
+    return _attend(queries, keys, values, jnp.ones((1, 1, 1, keys.shape[1]), bool))
 
 
 def projected_self_attention(

@@ -26,8 +26,8 @@ class Torus:
 
     def seconds(self, one: partitioned.Collective) -> float:
         """What a collective takes, run once."""
-        sent = one.sent_bytes / one.times
-        return sent / self.rate(one.group) + self.latency(one.kind, one.group)
+        sending = one.sent_bytes / one.times / self.rate(one.group)
+        return sending + self.latency(one.kind, one.group)
 
     def rate(self, group: Sequence[int]) -> float:
         """Bytes a second that each chip of a group sends, all groups sending at once."""

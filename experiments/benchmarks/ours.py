@@ -34,30 +34,32 @@ def training(workload: str, batches: str, kind: str, dtype: str) -> worker.Conte
     """Steps of a workload, over the batches of a kind in a file."""
     config = workloads.config(workload, kind, dtype)
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
-    contender, _ = steps(config, mesh, workloads.read(batches, kind))
-    return contender
+    return steps(config, mesh, workloads.read(batches, kind))[0]
 
 
 def steps(
     config: config_lib.Config, mesh: jax.sharding.Mesh, batches: Sequence[sequences.Batch]
 ) -> tuple[worker.Contender, int]:
-    """Training steps over NumPy's batches in turn, each in as few parts as fit into memory.
+    """Training steps over NumPy's batches in turn, and in how many parts: as few as memory allows.
 
-    Returns:
-      The steps, and the number of parts.
-
-    Raises:
-      UserError: not in `PARTS[-1]` parts either.
+    Raises UserError if a step does not fit in `PARTS[-1]` parts either.
     """
-    start = time.perf_counter()
-    config, program = _fitting(config, mesh)
+    start, there = time.perf_counter(), memory.of_device(mesh)
+    model = models.build(config.model, config.data.vocab_size)
+    for parts in PARTS:
+        config = config_lib.replace(config, {"train.accumulation_steps": parts})
+        program = step_lib.compile_step(model, config, mesh)
+        needed = memory.of_program(program) or 0
+        if there is None or needed <= there:
+            break
+    else:
+        raise errors.UserError(f"a step does not fit into {there:,} bytes in {PARTS[-1]} parts")
     seconds = time.perf_counter() - start
-    needed = memory.of_program(program) or 0
     # A device's peak is of arrays, of which there are none yet; a process's is of all it has.
     before = measuring.peak_resident_bytes() if measuring.peak_device_bytes() is None else 0
     step = stepping(config, mesh, program, batches)
     said = {"compile_seconds": seconds, "program_bytes": needed, "predicted_bytes": before + needed}
-    return worker.Contender(step, said), config.train.accumulation_steps
+    return worker.Contender(step, said), parts
 
 
 def stepping(
@@ -78,21 +80,6 @@ def stepping(
         return state
 
     return step
-
-
-def _fitting(
-    config: config_lib.Config, mesh: jax.sharding.Mesh
-) -> tuple[config_lib.Config, jax.stages.Compiled]:
-    """The config, its batch in as few parts as fit, and its step."""
-    model = models.build(config.model, config.data.vocab_size)
-    there = memory.of_device(mesh)
-    for parts in PARTS:
-        changed = config_lib.replace(config, {"train.accumulation_steps": parts})
-        program = step_lib.compile_step(model, changed, mesh)
-        needed = memory.of_program(program)
-        if needed is None or there is None or needed <= there:
-            return changed, program
-    raise errors.UserError(f"a step does not fit into {there:,} bytes in {PARTS[-1]} parts")
 
 
 def reading(workload: str, **corpus: str) -> worker.Contender:

@@ -22,20 +22,16 @@ from transformer_jax.distributed import memory
 class Contender:
     """What a row times, as its process makes it: steps that can be taken one after another.
 
-    Attributes:
-      step: takes one; what it gives back need not be there yet.
-      says: what goes into the row's record besides times. Of a step's work: flops, of matrix
-        products, padding included; positions, of the target, that it trains on; tokens, real ones
-        among them; sentences, that it translates. And compile_seconds; predicted_bytes, the memory
-        that should be in use, known before the first step; translations, as token lists; others.
-      wait: until what a step has given back is there.
-      peak_bytes: most memory in use on the accelerator so far; None on a CPU.
+    It says what goes into the row's record besides times. Of a step's work: flops, of matrix
+    products, padding included; positions, of the target, that it trains on; tokens, real ones among
+    them; sentences, that it translates. And compile_seconds; predicted_bytes, the memory that
+    should be in use, known before the first step; translations, as token lists; others.
     """
 
-    step: Callable[[], Any]
+    step: Callable[[], Any]  # takes one; what it gives back need not be there yet
     says: Mapping[str, Any]
-    wait: Callable[[Any], object] = jax.block_until_ready
-    peak_bytes: Callable[[], int | None] = measuring.peak_device_bytes
+    wait: Callable[[Any], object] = jax.block_until_ready  # until what a step gave back is there
+    peak_bytes: Callable[[], int | None] = measuring.peak_device_bytes  # in use so far at most
 
     def run(self, steps: int) -> None:
         """Takes so many steps, until the last one's result is there."""
@@ -49,18 +45,15 @@ class Contender:
 class Worker:
     """The process, seen from outside.
 
-    Attributes:
-      ready: what its contender says, its machine, and first_step_seconds, from the start of the
-        process to the end of the first step.
+    It is `ready` with what its contender says, its machine, and first_step_seconds, from the start
+    of the process to the end of the first step.
     """
 
     def __init__(self, where: str, options: Mapping[str, Any]) -> None:
         """Starts it and waits for its first step.
 
         Its contender is made by a function of this room, "ours:training" for one, of such options.
-
-        Raises:
-          RunError: the process ended; what it said is on stderr.
+        Raises RunError if the process ended; what it said is on stderr.
         """
         self._name = f"{where} of the benchmark"
         start = time.perf_counter()
