@@ -222,7 +222,7 @@ def test_a_half_of_one_sentence_says_nothing_of_a_tuned_row(tmp_path, sentences)
     rows, tune = {"base": {}, "E": sweeps.some_rows()["E"]}, {"train.learning_rate_scale": [2.0]}
     variants = {}
     for name, changes in rows.items():
-        variants |= {name: changes, **results.tuned(name, changes, sweeps.base(), tune)}
+        variants |= results.tuned(name, changes, sweeps.base(), tune)
     sweeps.make(tmp_path, sweeps.Made(variants, sentences=sentences))
     sweeps.set_record(tmp_path, rows=rows, tune=tune)
     document.write(tmp_path)

@@ -25,12 +25,9 @@ def made(workdir, values=(0.25, 1.0), table="mine", seeds=2):
     base = sweeps.base()
     own = {"base": {}, "A h=1": {"model.num_heads": 1}}
     tune = {FIELD: list(values)}
-    variants = {name: results.tuned(name, changes, base, tune) for name, changes in own.items()}
-    planned = {
-        each: changes
-        for name in own
-        for each, changes in {name: own[name], **variants[name]}.items()
-    }
+    planned = {}
+    for name, changes in own.items():
+        planned |= results.tuned(name, changes, base, tune)
     sweeps.make(workdir, sweeps.Made(planned, seeds, sentences=41, table=table))
     sweeps.set_record(workdir, rows=own, tune=tune)
     for folder in workdir.glob("*/seed*"):

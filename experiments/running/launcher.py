@@ -1,13 +1,11 @@
 """What --launcher names, which runs the cells of a sweep or is handed them, and its flags."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from absl import flags
 
-from experiments.running import handing_over, here
-from experiments.sweep import cells as cells_lib
+from experiments.running import handing_over
 from launch import engine, local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
@@ -39,17 +37,13 @@ for _name, _help in _HELP.items():
     else:
         flags.DEFINE_string(_name, _default, _help)
 Launcher = local.Local | engine.Queue
-LAUNCHERS: dict[str, type[local.Local] | type[engine.Queue]] = {
-    local.Local.name: local.Local,
-    **handing_over.QUEUES,
-}
+LAUNCHERS: dict[str, type[Launcher]] = {local.Local.name: local.Local, **handing_over.QUEUES}
 
 
 def chosen() -> Launcher:
     """The engine that --launcher names, as the flags say; raises UserError if there is none."""
-    fields.require_known("--launcher", LAUNCHER.value, LAUNCHERS)
-    values: dict[str, Any] = flags.FLAGS.flag_values_dict()
-    return LAUNCHERS[LAUNCHER.value](engine.Settings(**{name: values[name] for name in _HELP}))
+    kind = fields.lookup("--launcher", LAUNCHER.value, LAUNCHERS)
+    return kind(engine.Settings(**{name: getattr(flags.FLAGS, name) for name in _HELP}))
 
 
 def check(launcher: Launcher, base: config_lib.Config) -> None:
@@ -64,9 +58,7 @@ def check(launcher: Launcher, base: config_lib.Config) -> None:
 def devices_here(launcher: Launcher, base: config_lib.Config) -> local.Devices:
     """How this machine's devices are shared out among cells.
 
-    Raises:
-      EngineError: there are too few for so many.
-      UserError: cells do not run on this machine, or there are too few for the mesh.
+    Raises UserError or EngineError if cells run elsewhere, or there are too few devices for them.
     """
     if not isinstance(launcher, local.Local):
         raise errors.UserError(
@@ -76,18 +68,6 @@ def devices_here(launcher: Launcher, base: config_lib.Config) -> local.Devices:
         )
     sharding.mesh_sizes(base.mesh, launcher.devices.for_each)
     return launcher.devices
-
-
-def start(launcher: Launcher, work: cells_lib.Work, more: Sequence[str]) -> list[str] | None:
-    """Runs cells to their end, or hands them over, with more flags for each.
-
-    Returns:
-      A line for each that failed; None if they have only been handed over.
-    """
-    if isinstance(launcher, engine.Queue):
-        return handing_over.start(work, launcher, more)
-    handing_over.forget(work.workdir, work.cells)
-    return here.run(work, launcher.devices, more)
 
 
 @contextlib.contextmanager

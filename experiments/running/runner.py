@@ -6,7 +6,6 @@ import logging
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 from absl import flags
@@ -14,7 +13,7 @@ from absl import flags
 from experiments.analysis import comparison, plan
 from experiments.benchmarks import compiled
 from experiments.reporting import document
-from experiments.running import handing_over
+from experiments.running import handing_over, here
 from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import expectations, progress, results
@@ -78,9 +77,7 @@ _RETRY_FAILED = flags.DEFINE_boolean(
 )
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Print the rows and what they cost; run nothing.")
 _DEVICE = flags.DEFINE_string(
-    "device",
-    "",
-    "With --dry_run: what to plan hours, memory and dollars for, v5e-8 or H100-1.",
+    "device", "", "With --dry_run: what to plan hours, memory and dollars for, v5e-8 or H100-1."
 )
 _UTILISATION = flags.DEFINE_float(
     "utilisation",
@@ -96,16 +93,10 @@ _COMPILE = flags.DEFINE_boolean(
     "With --device: plan by what the device's own compiler makes of each row, in minutes a row.",
 )
 
-Rows = Mapping[str, Mapping[str, Any]]
-
 
 @launcher_lib.as_user_errors()
 def main(table: table_lib.Table) -> int:
-    """Runs a table as the flags say, and reports.
-
-    Returns:
-      Exit code: 1 if a run failed.
-    """
+    """Runs a table as the flags say, and reports; returns the exit code, 1 if a run failed."""
     jax.config.update("jax_platforms", "cpu")  # this process only counts; runs take the devices
     workdir = files.local_path(_WORKDIR.value)
     if _STATUS.value:
@@ -123,7 +114,9 @@ def main(table: table_lib.Table) -> int:
         measure = functools.partial(_measured_seconds, base, table.name, launcher)
         rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
     tune = rows_lib.parse_tune(_TUNE.value, base)
-    planned, seeds = _planned(table, base, rows, chosen, tune)
+    variants = {row: results.tuned(row, rows[row], base, tune) for row in chosen}
+    planned = {name: changes for tried in variants.values() for name, changes in tried.items()}
+    seeds = _seeds(table, base, rows, variants)
     results.require_folders(planned)
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
     if _DRY_RUN.value:
@@ -140,7 +133,7 @@ def main(table: table_lib.Table) -> int:
     folders = [workdir, *([files.local_path(_REUSE.value)] if _REUSE.value else [])]
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
     cells = _cells(base, planned, seeds)
-    _require_alike(table, base, rows, chosen, tune, cells)
+    _require_alike(table, variants, cells)
     missing = _missing(cells, launcher)
     files.write_json(
         workdir / "sweep.json",
@@ -159,30 +152,26 @@ def main(table: table_lib.Table) -> int:
     return _run(table, cells, missing, launcher)
 
 
-def _planned(
+def _seeds(
     table: table_lib.Table,
     base: config_lib.Config,
-    rows: Rows,
-    chosen: Sequence[str],
-    tune: Mapping[str, Sequence[Any]],
-) -> tuple[dict[str, Mapping[str, Any]], dict[str, int]]:
-    """The chosen rows, each with every value of the tuned field, and how many seeds each has."""
-    planned: dict[str, Mapping[str, Any]] = {}
+    rows: plan.Rows,
+    variants: Mapping[str, plan.Rows],
+) -> dict[str, int]:
+    """How many seeds each chosen row has, and each of its variants in the tuned field."""
     seeds: dict[str, int] = {}
-    for row in chosen:
-        tuned = {row: rows[row], **results.tuned(row, rows[row], base, tune)}
+    for row, tried in variants.items():
         if _MATCH.value:
-            rows_lib.require_within(base, row, tuned, _MATCH.value)
-        planned |= tuned
-        seeds |= dict.fromkeys(tuned, max(_SEEDS.value, table.least_seeds(row)))
+            rows_lib.require_within(base, row, tried, _MATCH.value)
+        seeds |= dict.fromkeys(tried, max(_SEEDS.value, table.least_seeds(row)))
     if _NOISE_FLOOR.value:
-        base_row = rows_lib.floor_row(table, rows, chosen, _NOISE_FLOOR.value)
+        base_row = rows_lib.floor_row(table, rows, variants, _NOISE_FLOOR.value)
         seeds[base_row] = max(seeds[base_row], _NOISE_FLOOR.value)
-    return planned, seeds
+    return seeds
 
 
 def _show_plan(
-    table: table_lib.Table, base: config_lib.Config, planned: Rows, seeds: Mapping[str, int]
+    table: table_lib.Table, base: config_lib.Config, planned: plan.Rows, seeds: Mapping[str, int]
 ) -> None:
     """Prints the rows and, with --device, what they cost there."""
     devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
@@ -201,7 +190,7 @@ def _show_plan(
 
 
 def _cells(
-    base: config_lib.Config, planned: Rows, seeds: Mapping[str, int]
+    base: config_lib.Config, planned: plan.Rows, seeds: Mapping[str, int]
 ) -> list[cells_lib.Cell]:
     """All cells of the sweep; raises UserError, which names its row, if one cannot be run."""
     workdir = files.local_path(_WORKDIR.value)
@@ -218,26 +207,17 @@ def _cells(
 
 
 def _require_alike(
-    table: table_lib.Table,
-    base: config_lib.Config,
-    rows: Rows,
-    chosen: Sequence[str],
-    tune: Mapping[str, Sequence[Any]],
-    cells: Sequence[cells_lib.Cell],
+    table: table_lib.Table, variants: Mapping[str, plan.Rows], cells: Sequence[cells_lib.Cell]
 ) -> None:
     """Raises UserError if the results that cells will have could not stand in one table."""
-    found: dict[str, dict[int, Any]] = {}
-    for cell in cells:
-        result = {"bleu": {}, "bleu_by_length": [], **cell.measured_on}
-        found.setdefault(cell.row, {})[cell.seed] = result
-
-    def row(name: str, overrides: Mapping[str, Any]) -> results.Row:
-        tuned = results.tuned(name, overrides, base, tune if name in chosen else {})
-        tried = {each: row(each, changes) for each, changes in tuned.items()}
-        return results.Row(name, overrides, found[name], {}, [], tried)
-
+    said = {cell.row: {"bleu": {}, "bleu_by_length": [], **cell.measured_on} for cell in cells}
+    corpora: dict[str, list[results.Row]] = {}
+    for row, tried in variants.items():
+        corpora.setdefault(table.corpus(row), []).extend(
+            results.Row(name, changes, {0: said[name]}, {}, []) for name, changes in tried.items()
+        )
     try:
-        for alike in comparison.by_corpus([row(name, rows[name]) for name in chosen], table):
+        for alike in corpora.values():
             comparison.require_alike(alike)
     except errors.UserError as error:
         raise errors.UserError(f"nothing was run: {error}") from error
@@ -268,7 +248,7 @@ def _run(
 ) -> int:
     """Runs what is missing, or hands it over, and reports what is done; returns the exit code."""
     workdir = files.local_path(_WORKDIR.value)
-    done = len(cells) - len(missing)
+    done, handed_over = len(cells) - len(missing), False
     failed = []
     if not _RETRY_FAILED.value:
         before = [(cell, cells_lib.failed_before(cell)) for cell in missing]
@@ -276,26 +256,27 @@ def _run(
         left = "(left as it is; --retry_failed runs it again)"
         failed = [f"{cell.name}: {error} {left}" for cell, error in before if error]
     _log.info("%d of %d runs are done; %d to go", done, len(cells), len(missing))
-    handed_over = False
     if missing:
         cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
         work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
-        now_failed = launcher_lib.start(launcher, work, more)
-        handed_over = now_failed is None
-        failed += now_failed or []
+        if isinstance(launcher, local.Local):
+            handing_over.forget(workdir, missing)
+            failed += here.run(work, launcher.devices, more)
+        else:
+            handing_over.start(work, launcher, more)
+            handed_over = True
     for line in failed:
         print(f"failed: {line}", file=sys.stderr)
-    if handed_over and not done:  # there is nothing to report yet
-        return 1 if failed else 0
-    document.write(workdir, table=table)
-    _log.info("the table lies in %s", workdir / f"{table.name}.md")
+    if done or not handed_over:  # else there is nothing to report yet
+        document.write(workdir, table=table)
+        _log.info("the table lies in %s", workdir / f"{table.name}.md")
     return 1 if failed else 0
 
 
 def _measured_seconds(
-    base: config_lib.Config, table: str, launcher: launcher_lib.Launcher, rows: Rows
+    base: config_lib.Config, table: str, launcher: launcher_lib.Launcher, rows: plan.Rows
 ) -> Mapping[str, float]:
     """What a step of each row takes; see `seconds_lib.measured`."""
     workdir = files.local_path(_WORKDIR.value)
@@ -314,12 +295,12 @@ def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> N
         record = files.read_json(workdir / "sweep.json", {"table": str}, "")
     except errors.UserError:  # none, or a damaged one, which is written anew
         return
-    for name, here, there in (
+    for name, ours, theirs in (
         ("sweep", table, record["table"]),
         ("sweep with --match", match, record.get("match", "")),
     ):
-        if here not in (there, None):
+        if ours not in (theirs, None):
             raise errors.UserError(
-                f"{workdir} holds the {name} {there!r}, not {here!r}: choose another --workdir; "
+                f"{workdir} holds the {name} {theirs!r}, not {ours!r}: choose another --workdir; "
                 f"with --reuse={workdir} its finished runs are not run again"
             )

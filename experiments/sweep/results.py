@@ -29,12 +29,7 @@ _SHAPE = {
     "said": files.Maybe({str: dict.fromkeys(("why", "expect", "date", "when"), str)}),
 }
 TAKEN = ("table1", "scores", "examples")  # what experiments.table1 and experiments.publish write
-# What all rows can have as much of as base, and the field that is set for it.
-BUDGETS = {
-    "parameters": "model.d_ff",
-    "flops": "train.num_steps",
-    "seconds": "train.num_steps",
-}
+BUDGETS = ("parameters", "flops", "seconds")  # what all rows can have as much of as base
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
@@ -142,9 +137,9 @@ def cell_folder(workdir: pathlib.Path, row: str, seed: int) -> pathlib.Path:
 
 def tuned(
     row: str, overrides: Mapping[str, Any], base: config_lib.Config, tune: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """A row with each value of the tuned field that it does not have anyway, by name."""
-    return {
+) -> dict[str, Mapping[str, Any]]:
+    """A row as it is, and with each value of the tuned field that it does not have, by name."""
+    return {row: overrides} | {
         f"{row} {field.split('.')[-1]}={value}": {**overrides, field: value}
         for field, values in tune.items()
         for value in values
@@ -169,12 +164,9 @@ def reference(row: Row, sweep: Sweep) -> Row:
 
 
 def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, np.ndarray]:
-    """What a measure sums, for each run of a row, by seed; empty unless all have left it.
+    """What a measure sums on the "dev" or "test" set, by seed; empty unless all runs have left it.
 
-    It is of the development set or, "test", of the test set.
-
-    Raises:
-      UserError: a file is damaged, or its sums do not give the score of the run's result.json.
+    Raises UserError if a file is damaged, or does not give the score of the run's result.json.
     """
     measure = measures.MEASURES[variant]
     name = {"dev": "", "test": "test_"}[of] + measure.file
@@ -184,13 +176,11 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
         if not path.exists():
             return {}
         sentences = files.read_json(path, {variant: [[int]]}, ANEW)[variant]
-        width = measure.width
-        if (
-            any(len(s) != width or min(s) < 0 or max(s) >= 2**31 for s in sentences)
-            or not sentences
+        if not sentences or any(
+            len(s) != measure.width or min(s) < 0 or max(s) >= 2**31 for s in sentences
         ):
             raise errors.UserError(
-                f"{path} is damaged (a sentence has {width} counts, none below 0): {ANEW}"
+                f"{path} is damaged (a sentence has {measure.width} counts, none below 0): {ANEW}"
             )
         found[seed] = np.array(sentences, np.int32)
         if measure.in_results:
@@ -228,8 +218,7 @@ def described(
 ) -> tuple[dict[str, Any], config_lib.Config, dict[str, dict[str, Mapping[str, Any]]]]:
     """What sweep.json says, its base, and what each row and its tuned variants change, by names.
 
-    Raises:
-      UserError: there is none, or no table, row or configuration can be as it says.
+    Raises UserError if there is none, or no table, row or configuration can be as it says.
     """
     record = read_record(workdir)
     try:
@@ -243,10 +232,7 @@ def described(
         if match := record.get("match", ""):
             fields.require_known("match", match, BUDGETS)
         base = config_lib.from_record(record["base"])
-        rows = {
-            row: {row: overrides, **tuned(row, overrides, base, tune)}
-            for row, overrides in record["rows"].items()
-        }
+        rows = {row: tuned(row, own, base, tune) for row, own in record["rows"].items()}
         for variants in rows.values():
             for changes in variants.values():
                 config_lib.replace(base, changes)
@@ -282,12 +268,7 @@ def read(workdir: pathlib.Path) -> Sweep:
     tune, rows = record["tune"], []
     for variants in described_rows.values():
         row, *others = (_read_row(workdir, base, *variant) for variant in variants.items())
-        tried = {
-            other.overrides[field]: other
-            for other in others
-            for field in tune
-            if field in other.overrides
-        }
+        tried = {other.overrides[field]: other for field in tune for other in others}
         rows.append(dataclasses.replace(row, tuned=tried))
     more = record.get("match", ""), record.get("noise_floor", 0), record.get("said", {})
     return Sweep(record["table"], base, rows, workdir, tune, *more)

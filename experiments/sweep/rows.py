@@ -39,15 +39,10 @@ def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[
             raise errors.UserError(f"{field} needs a list of values, not {values!r}")
     last = [field.split(".")[-1] for field in fields]
     short = last if len(set(last)) == len(last) else list(fields)
-    pairs = [
-        (
-            " ".join(f"{name}={value}" for name, value in zip(short, values, strict=True)),
-            dict(zip(fields, values, strict=True)),
-        )
-        for values in combinations
-    ]
-    _require_names_once([row for row, _ in pairs])
-    return dict(pairs)
+    rows = [dict(zip(fields, values, strict=True)) for values in combinations]
+    names = [" ".join(map("{}={}".format, short, row.values())) for row in rows]
+    _require_names_once(names)
+    return dict(zip(names, rows, strict=True))
 
 
 @contextlib.contextmanager
@@ -204,11 +199,15 @@ def _at_equal_seconds(
     return max(round(base.train.num_steps / ratio), 1)
 
 
-# The value of the field of `results.BUDGETS` that gives a row as much as base.
-_FITS = {
-    "parameters": _at_equal_parameters,
-    "flops": _at_equal_flops,
-    "seconds": _at_equal_seconds,
+# By budget: the field that is set, to what value, and what of the budget a configuration takes.
+_BUDGETS = {
+    "parameters": ("model.d_ff", _at_equal_parameters, cost.parameters),
+    "flops": ("train.num_steps", _at_equal_flops, cost.training_flops),
+    "seconds": (
+        "train.num_steps",
+        _at_equal_seconds,
+        lambda config: (seconds.key(config), config.train.num_steps),
+    ),
 }
 
 
@@ -229,11 +228,7 @@ def floor_row(
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
-    """The field and its values that --tune names; nothing for "".
-
-    Raises:
-      UserError: it names no field, or values that the field cannot have.
-    """
+    """The field and values that --tune names, if any; raises UserError if it cannot have them."""
     if not text:
         return {}
     field, _, values = text.partition(":")
@@ -257,21 +252,14 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
     return {field: found}
 
 
-# What of a budget a configuration takes.
-_TAKEN: dict[str, Callable[[config_lib.Config], Any]] = {
-    "parameters": cost.parameters,
-    "flops": cost.training_flops,
-    "seconds": lambda config: (seconds.key(config), config.train.num_steps),
-}
-
-
 def require_within(
     base: config_lib.Config, row: str, variants: Mapping[str, Mapping[str, Any]], budget: str
 ) -> None:
     """Raises UserError unless all variants of a matched row, itself among them, take as much."""
-    taken = _TAKEN[budget](config_lib.replace(base, variants[row]))
+    *_, taken = _BUDGETS[budget]
+    its = taken(config_lib.replace(base, variants[row]))
     for name, overrides in variants.items():
-        if _TAKEN[budget](config_lib.replace(base, overrides)) != taken:
+        if taken(config_lib.replace(base, overrides)) != its:
             raise errors.UserError(
                 f"--tune: {name!r} would leave the {budget} of --match: tune what costs nothing, "
                 "such as train.learning_rate_scale, or leave --match out"
@@ -287,14 +275,10 @@ def matched(
 ) -> Rows:
     """The rows at base's budget; one that cannot have it stays as it is, unless it is chosen.
 
-    Args:
-      rows: what each changes.
-      chosen: those that will be run; UserError names one that cannot, or sets the field itself.
-      base: what they are compared with.
-      budget: of `results.BUDGETS`.
-      measure: called with the chosen rows where what they cost has to be measured.
+    UserError names a chosen one that cannot, or sets the field itself. What those take is measured,
+    by `measure`, where it has to be.
     """
-    field, fit = results.BUDGETS[budget], _FITS[budget]
+    field, fit, _ = _BUDGETS[budget]
     base = config_lib.replace(base, rows.get(BASE, {}))  # where a table has a recipe of its own
     own = config_lib.get(base, field)
     for name in chosen:
