@@ -16,8 +16,8 @@ FIRST, LATER = datetime.date(2026, 1, 2), datetime.date(2026, 3, 4)
 def test_a_sweeps_file_says_why_and_what_is_expected(tmp_path):
     path = tmp_path / "sweep.py"
     path.write_text('ROWS = {"slow": {}}\nWHY = {"slow": "w"}\nEXPECT = {"slow": "e"}\n')
-    assert expectations.read(path, rows.run(path)).of("slow") == {"why": "w", "expect": "e"}
-    assert expectations.read(path, rows.run(path)).of("base") == {"why": "", "expect": ""}
+    texts = expectations.read(path, rows.run(path))
+    assert texts == expectations.Texts({"slow": "w"}, {"slow": "e"})
     path.write_text('EXPECT = {"slow": 3}\n')
     with pytest.raises(errors.UserError, match="EXPECT should have names of rows and texts"):
         expectations.read(path, rows.run(path))

@@ -146,8 +146,7 @@ def require_no_other(
 ) -> None:
     """Raises UserError if an engine on this disk has a cell with another configuration than this.
 
-    Raises:
-      EngineError: it does not answer.
+    Or EngineError, if it does not answer.
     """
     if not isinstance(launcher, engine.Queue) or not launcher.shares_disk:
         return
@@ -168,8 +167,7 @@ def require_no_other(
 def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> None:
     """Hands over all cells that no engine has already, and a report that waits for them.
 
-    Raises:
-      EngineError: it refuses, or does not answer; then it has none of them.
+    Raises EngineError if it refuses, or does not answer; then it has none of them.
     """
     if more and not queue.shares_disk:
         raise errors.UserError("--wandb is for --launcher=local and slurm")
@@ -254,8 +252,7 @@ def fetch(cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: engi
 def _fetch(cell: Given, workdir: pathlib.Path) -> None:
     """Copies what a run has left in the bucket, checkpoints aside, into the sweep's folder.
 
-    Raises:
-      UserError: a run there is not of the configuration that it was handed over with.
+    Raises UserError if a run there is not of the configuration that it was handed over with.
     """
     here, there = results.cell_folder(workdir, cell.row, cell.seed), files.path(cell.there)
     if not cell.there or (here / "result.json").exists():
@@ -280,8 +277,7 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
 
     See `progress.read`. A cell that one of them has is not lost because another has it no more.
     """
-    has_sweep = (workdir / "sweep.json").exists()
-    digests = results.read_record(workdir).get("digests", []) if has_sweep else []
+    digests = results.read_record(workdir).get("digests", [])
     found: dict[tuple[str, int], str] = {}
     for queue, cells in _by_place(each for each in remembered(workdir) if each.digest in digests):
         queued = None

@@ -64,16 +64,11 @@ class Cell:
         row = engine.label(self.row, "row")[:20].strip("-")
         return f"{row}-s{self.seed}-{self.digest[:8]}"
 
-    def job(self, python: str, workdir: str, cache_dir: str, *more: str) -> engine.Job:
+    def job(self, python: str, workdir: object, cache_dir: object, *more: str) -> engine.Job:
         """The process that runs it: its Python and its folders, wherever, and more flags."""
         command = [python, "-m", "transformer_jax.train", *config_arguments(self.overrides)]
-        folders = [f"--workdir={workdir}", f"--cache_dir={cache_dir}"]
-        return engine.Job(
-            self.name,
-            self.label,
-            [*command, f"--row={self.row}", *folders, *more],
-            self.folder / "log.txt",
-        )
+        command += [f"--row={self.row}", f"--workdir={workdir}", f"--cache_dir={cache_dir}", *more]
+        return engine.Job(self.name, self.label, command, self.folder / "log.txt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +103,8 @@ class Work:
 
     def jobs(self, *more: str) -> list[engine.Job]:
         """The processes that run the cells, in order, with more flags of transformer_jax.train."""
-        cache_dir = str(self.cache_dir)
-        return [
-            cell.job(sys.executable, str(cell.folder), cache_dir, *more) for cell in self.in_order()
-        ]
+        where = self.cache_dir
+        return [cell.job(sys.executable, cell.folder, where, *more) for cell in self.in_order()]
 
 
 def config_arguments(overrides: Mapping[str, Any]) -> list[str]:
@@ -187,18 +180,17 @@ def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
         _aside(cell.folder, cell.digest).rename(cell.folder)
         _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
     if not (cell.folder / "result.json").exists() and cell.digest in reusable:
-        about = {"row": cell.row, "overrides": dict(cell.overrides)}
         _log.info("%s: taken over from %s", cell.name, reusable[cell.digest])
-        _take(reusable[cell.digest], cell.folder, about)
+        _take(reusable[cell.digest], cell)
     return (cell.folder / "result.json").exists()
 
 
-def _take(found: pathlib.Path, folder: pathlib.Path, about: Mapping[str, Any]) -> None:
-    """Copies a finished run in place of one that has not ended.
+def _take(found: pathlib.Path, cell: Cell) -> None:
+    """Copies a finished run in place of one that has not ended, under the row's name here.
 
-    Its result says what `about` does, the row's name and overrides here. Checkpoints, which nobody
-    changes, are linked where that can be done.
+    Checkpoints, which nobody changes, are linked where that can be done.
     """
+    folder, about = cell.folder, {"row": cell.row, "overrides": dict(cell.overrides)}
     folder.mkdir(parents=True, exist_ok=True)
     with run_folder.only_run_in(folder):
         copy = folder.with_name(f".{folder.name}.copy")

@@ -21,17 +21,9 @@ class Texts:
     why: Mapping[str, str] = dataclasses.field(default_factory=dict)
     expect: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def of(self, row: str) -> dict[str, str]:
-        """Both, as they are recorded; "" where nothing is said."""
-        return {"why": self.why.get(row, ""), "expect": self.expect.get(row, "")}
-
 
 def read(path: pathlib.Path, described: Mapping[str, Any]) -> Texts:
-    """The WHY and EXPECT that a sweep's file defines, names of rows and texts; it may have neither.
-
-    Raises:
-      UserError: one of them is no mapping of texts.
-    """
+    """What a sweep's file says in WHY and EXPECT; raises UserError unless they are texts by row."""
     found = {name: described.get(name, {}) for name in ("WHY", "EXPECT")}
     for name, texts in found.items():
         if not isinstance(texts, Mapping) or not all(
@@ -44,33 +36,27 @@ def read(path: pathlib.Path, described: Mapping[str, Any]) -> Texts:
 
 
 def recorded(
-    texts: Texts,
-    rows: Collection[str],
-    folders: Sequence[pathlib.Path],
-    today: datetime.date,
+    texts: Texts, rows: Collection[str], folders: Sequence[pathlib.Path], today: datetime.date
 ) -> dict[str, dict[str, str]]:
     """What sweep.json says of each row that something is said of, with the day and the order.
 
     A text that stands there already keeps its day; one that is new or has changed, or whose
     sweep.json is damaged, says whether the row had been run by then, in one of the folders: the
-    sweep's own, and that of which it takes runs over.
-
-    Raises:
-      UserError: something is said of a row that is not there.
+    sweep's own, and that of which it takes runs over. Raises UserError if one is of no row.
     """
     for name in {**texts.why, **texts.expect}:
         if name not in rows:
             raise errors.UserError(
                 f"WHY or EXPECT names the row {name!r}; there are {', '.join(map(repr, rows))}"
             )
-    known = [_said(folder) for folder in folders]
+    known = {folder: _said(folder) for folder in folders}
     found: dict[str, dict[str, str]] = {}
     for row in rows:
-        own = texts.of(row)
+        own = {"why": texts.why.get(row, ""), "expect": texts.expect.get(row, "")}
         if not any(own.values()):
             continue
         found[row] = {**own, "date": today.isoformat(), "when": BEFORE}
-        for folder, said in zip(folders, known, strict=True):
+        for folder, said in known.items():
             if own.items() <= said.get(row, {}).items():
                 found[row] = dict(said[row])
                 break
@@ -83,7 +69,6 @@ def recorded(
 
 
 def _said(folder: pathlib.Path) -> Mapping[str, Mapping[str, str]]:
-    if (folder / "sweep.json").exists():
-        with contextlib.suppress(errors.UserError):  # a damaged one is written anew
-            return results.read_record(folder).get("said", {})
+    with contextlib.suppress(errors.UserError):  # none, or a damaged one, which is written anew
+        return results.read_record(folder).get("said", {})
     return {}

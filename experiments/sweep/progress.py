@@ -64,39 +64,33 @@ def read(
 ) -> list[Standing]:
     """Where all runs of a sweep are, in the order of its table.
 
-    Args:
-      workdir: the sweep's folder.
-      engine: what the queue of an engine says of runs, by row and seed: a state, or a state and why
-        ("lost: the node is down"). It holds for those that have no result and no failure.
-
-    Raises:
-      UserError: the folder holds no sweep, or a damaged one.
+    An engine's queue says of runs, by row and seed, a state, or a state and why ("lost: the node is
+    down"): it holds for those that have no result and no failure. Raises UserError if the folder
+    holds no sweep, or a damaged one.
     """
-    locked = _locked()
+    locked, engine = _locked(), engine or {}
     record, base, rows = results.described(workdir)
     measure = table_lib.find(record["table"]).compared_by
-    expected: list[tuple[str, int, int]] = []
+    cells: list[Standing] = []
     for row, changes in [each for variants in rows.values() for each in variants.items()]:
         if "seeds" in record:
             seeds = range(record["seeds"].get(row, 0))
         else:  # of an earlier version: those that have begun
             seeds = [seed for seed, _ in results.seed_folders(workdir, row)]
         steps = config_lib.replace(base, changes).train.num_steps
-        expected += [(row, seed, steps) for seed in seeds]
-    cells: list[Standing] = []
-    for row, seed, steps in expected:
-        folder = results.cell_folder(workdir, row, seed)
-        try:
-            state = _state(folder, locked)
-            known = _known(folder, state, steps, measure)
-            cell = Standing(row, seed, state, steps, scored_by=measure.name, **known)
-        except errors.UserError as error:  # of one run, which is its own to end with
-            cell = Standing(row, seed, FAILED, steps, str(error))
-        if cell.state not in (DONE, FAILED) and (row, seed) in (engine or {}):
-            state, _, reason = (engine or {})[row, seed].partition(": ")
-            if (cell.state, state) != (RUNNING, LOST):  # what runs here is not lost
-                cell = dataclasses.replace(cell, state=state, reason=reason)
-        cells.append(cell)
+        for seed in seeds:
+            folder = results.cell_folder(workdir, row, seed)
+            try:
+                state = _state(folder, locked)
+                known = _known(folder, state, steps, measure)
+                cell = Standing(row, seed, state, steps, scored_by=measure.name, **known)
+            except errors.UserError as error:  # of one run, which is its own to end with
+                cell = Standing(row, seed, FAILED, steps, str(error))
+            if cell.state not in (DONE, FAILED) and (row, seed) in engine:
+                state, _, reason = engine[row, seed].partition(": ")
+                if (cell.state, state) != (RUNNING, LOST):  # what runs here is not lost
+                    cell = dataclasses.replace(cell, state=state, reason=reason)
+            cells.append(cell)
     return cells
 
 

@@ -105,14 +105,8 @@ def measured(
     """As `read`, once what is missing of some rows has been measured.
 
     A sweep's own process keeps off the devices; the one that measures has those, and the cores, of
-    one of the sweep's runs.
-
-    Args:
-      base: what they are compared with.
-      rows: what each changes; UserError names one that cannot be measured, or not here.
-      workdir: the sweep's folder.
-      cache_dir: where compiled programs are kept.
-      devices_here: how this machine's devices are shared out among the sweep's runs.
+    one of the sweep's runs, as `devices_here` shares them out. UserError names a row that cannot be
+    measured, or not here.
     """
     known = read(workdir, base)
     missing = {
@@ -124,26 +118,21 @@ def measured(
         return known
     share = devices_here()
     print(f"measuring the seconds a step of {', '.join(missing)}", file=sys.stderr, flush=True)
-    where = [f"--workdir={workdir}", f"--cache_dir={cache_dir}", f"--devices={share.described}"]
     command = [sys.executable, "-m", "experiments.sweep.seconds", f"--rows={json.dumps(missing)}"]
-    command += [*cells.config_arguments(flags_lib.overrides()), *where]
+    command += [f"--workdir={workdir}", f"--cache_dir={cache_dir}", f"--devices={share.described}"]
+    command += cells.config_arguments(flags_lib.overrides())
     job = engine.Job("step_time", "step-time", command, workdir / "seconds.log")
     job.log.unlink(missing_ok=True)
     codes: list[int] = []
     local.run([job], share, lambda _, code: codes.append(code), lambda _: None)
-    lines = job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if codes != [0]:
-        said = lines[-1].removeprefix("error: ") if lines else "no output"
+        said = cells.last_line(job.log).removeprefix("error: ")
         raise errors.UserError(f"--match=seconds: {said} (see {job.log})")
     return read(workdir, base)
 
 
 def _training(config: config_lib.Config) -> Callable[[], object]:
-    """Steps of a configuration, on random words that fill all rows; a call is one, to its end.
-
-    Raises:
-      UserError: there can be no such model, or batch.
-    """
+    """Steps of a configuration, on random words that fill all rows; a call is one, to its end."""
     mesh, data = sharding.make_mesh(config.mesh), config.data
     model = models.build(config.model, vocabulary.size(config))
     program = step_lib.compile_step(model, config, mesh)

@@ -98,10 +98,9 @@ def scaled(row: str, field: str, value: int, base: int, papers: int) -> int:
 
 def names() -> list[str]:
     """The modules on experiments' floor that define a TABLE, as their text says; none is run."""
-    floor = sys.modules["experiments"].__path__
     return sorted(
         path.stem
-        for folder in floor
+        for folder in sys.modules["experiments"].__path__
         for path in pathlib.Path(folder).glob("*.py")
         if re.search(r"^TABLE = ", path.read_text(encoding="utf-8"), re.MULTILINE)
     )
