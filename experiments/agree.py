@@ -10,8 +10,7 @@ import pathlib
 
 from absl import flags
 
-from experiments.analysis import agreement as agreement_lib
-from experiments.analysis import comparison
+from experiments.analysis import comparison, ranks
 from experiments.benchmarks import cost
 from experiments.sweep import results
 from transformer_jax import errors, files
@@ -63,8 +62,8 @@ def _cells(name: str, ours: comparison.Comparison, theirs: comparison.Comparison
     first, second = ours.gaps[name], theirs.gaps[name]
     product = first.mean * second.mean
     said = TURNED if product < 0 else SAME if product > 0 or first.mean == second.mean else EVEN
-    is_sure = _is_sure(name, ours, theirs)
-    return [first.written, second.written, said if is_sure else f"{said}, {PERHAPS}"]
+    perhaps = "" if _is_sure(name, ours, theirs) else f", {PERHAPS}"
+    return [first.written, second.written, said + perhaps]
 
 
 def _is_sure(name: str, *sides: comparison.Comparison) -> bool:
@@ -75,13 +74,10 @@ def _is_sure(name: str, *sides: comparison.Comparison) -> bool:
 def _notes(
     ours: comparison.Comparison, theirs: comparison.Comparison, names: list[str]
 ) -> list[str]:
-    references = {
-        row.name: results.reference(row, ours.sweep).name
-        for row in ours.sweep.rows
-        if row.name in names
-    }
+    rows = [row for row in ours.sweep.rows if row.name in names]
+    references = {row.name: results.reference(row, ours.sweep).name for row in rows}
     shared = list(dict.fromkeys([*references.values(), *names]))
-    found = agreement_lib.agreement(
+    found = ranks.agreement(
         [{name: side.counts[name] for name in shared} for side in (ours, theirs)],
         references,
         (ours.table.measure, theirs.table.measure),

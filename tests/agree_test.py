@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from experiments import agree, compare, table3
-from experiments.analysis import agreement, noise_floor
+from experiments.analysis import noise_floor, ranks
 from experiments.sweep import results
 from tests import sweeps
 from transformer_jax import errors
@@ -40,7 +40,7 @@ def test_orders_are_compared_as_scipy_and_hand_counts_do():
     shares = {"base": (0.6, 0.7), "a": (0.5, 0.75), "b": (0.55, 0.5), "c": (0.8, 0.9)}
     sides = [{name: counted(each[i]) for name, each in shares.items()} for i in (0, 1)]
     references = dict.fromkeys("abc", "base")
-    found = agreement.agreement(sides, references, (bleu.MAIN, bleu.MAIN))
+    found = ranks.agreement(sides, references, (bleu.MAIN, bleu.MAIN))
     ours, theirs = ([mean_score(runs) for runs in side.values()] for side in sides)
     assert found.tau.value == pytest.approx(scipy.stats.kendalltau(ours, theirs)[0])
     pairs = [(i, j) for i, j in itertools.combinations(range(4), 2)]
@@ -57,7 +57,7 @@ def test_noise_widens_the_interval():
         shares = {"x": 0.5, "y": 0.55, "z": 0.6}
         side = {name: counted(share, 2, sentences) for name, share in shares.items()}
         references = {"y": "x", "z": "x"}
-        return agreement.agreement([side, side], references, (bleu.MAIN, bleu.MAIN)).tau
+        return ranks.agreement([side, side], references, (bleu.MAIN, bleu.MAIN)).tau
 
     few, many = tau(10), tau(2000)
     assert (many.low, many.value, many.high) == (1, 1, 1)
@@ -73,7 +73,7 @@ def test_a_noise_floor_stands_for_the_seeds_of_single_runs():
     def sign_of_y(deviation):
         spread = noise_floor.Spread(deviation**2, 1000)
         floor = noise_floor.Floor(spread, ["x"], deviation, {}, {})
-        return agreement.agreement(
+        return ranks.agreement(
             [side, side], {"y": "x"}, (bleu.MAIN, bleu.MAIN), (floor, None)
         ).signs
 

@@ -1,14 +1,51 @@
-"""Whether rows stand in the paper's order: Kendall's tau-b, over sentences and seeds."""
+"""Orders of rows: Kendall's tau-b with the paper's, and how far two sweeps have the same one.
 
+Intervals are a bootstrap's over sentences, the same for all rows, and over each row's seeds or,
+with a noise floor, normal draws of a deviation that is itself drawn from what so few runs leave
+possible.
+"""
+
+import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from experiments.analysis import noise_floor, significance
 
 APART = 0.5  # rows that the paper separates by as much are to be ranked
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A number with the ends of its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def written(self, form: str) -> str:
+        """As a line shows it."""
+        return f"{self.value:{form}} (95%: {self.low:{form}} to {self.high:{form}})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How far two sweeps say the same.
+
+    Attributes:
+      signs: share of rows whose difference from base has the same sign in both.
+      pairs: share of all pairs of rows, base among them, that both order alike. This is the
+        decision accuracy of Magnusson et al. 2025 (DataDecide).
+      tau: Kendall's tau-b between both orders.
+      num_pairs: of rows.
+    """
+
+    signs: Estimate
+    pairs: Estimate
+    tau: Estimate
+    num_pairs: int
 
 
 def tau(
@@ -20,50 +57,82 @@ def tau(
     """Kendall's tau-b between ours and the paper's order of rows that the paper keeps apart.
 
     Returns:
-      tau-b, both ends of its 95% interval, a bootstrap's over sentences, the same for all rows, and
-      over each row's seeds or, with a noise floor, normal draws of a deviation that is itself drawn
-      from what so few runs leave possible, and the number of pairs of rows; None if there is none.
+      tau-b, both ends of its 95% interval, and the number of pairs of rows; None if there is none.
     """
-    names = [name for name in rows if rows[name]]
+    rows = {name: runs for name, runs in rows.items() if runs}
+    scores = np.array([paper[name] for name in rows])
     apart = [
         (i, j)
-        for i, j in itertools.combinations(range(len(names)), 2)
-        if round(abs(paper[names[i]] - paper[names[j]]), 6) >= APART
+        for i, j in itertools.combinations(range(len(rows)), 2)
+        if round(abs(scores[i] - scores[j]), 6) >= APART
     ]
     if not apart:
         return None
-    weights = significance.samples(len(next(iter(rows[names[0]].values()))))
-    random = np.random.default_rng(2)
-    deviations = floor.deviations(names, random, len(weights)) if floor else {}
-    means = np.transpose([
-        resampled(rows[name], variant, weights, random, deviations.get(name)) for name in names
-    ])  # fmt: skip
     first, second = np.transpose(apart)
-    theirs = np.sign([[paper[names[i]] - paper[names[j]] for i, j in apart]])
-    taus = tau_b(np.sign(means[:, first] - means[:, second]), theirs)
-    low, high = np.quantile(taus[1:], [0.025, 0.975])
-    return float(taus[0]), float(low), float(high), len(apart)
+    means = _resampled(rows, variant, floor, seed=2)
+    ours, theirs = (np.sign(each[..., first] - each[..., second]) for each in (means, scores))
+    found = _estimate(tau_b(ours, theirs[None]))
+    return found.value, found.low, found.high, len(apart)
 
 
-def resampled(
-    runs: significance.Runs,
+def agreement(
+    sides: Sequence[Mapping[str, significance.Runs]],
+    references: Mapping[str, str],
+    variants: Sequence[str],
+    floors: Sequence[noise_floor.Floor | None] = (None, None),
+) -> Agreement:
+    """Compares the orders of the rows that two sweeps share.
+
+    Drawing adds noise to what is noisy already, so that intervals lean towards no agreement.
+
+    Args:
+      sides: what the runs of the same rows sum.
+      references: for each row but base, the one that its difference is taken from.
+      variants: how each side's runs are scored, a key of `measures.MEASURES`.
+      floors: what seeds do to each side's scores, where that is known.
+    """
+    names = list(sides[0])
+    place = {name: number for number, name in enumerate(names)}
+    of_base = [(place[row], place[other]) for row, other in references.items()]
+    apart = list(itertools.combinations(range(len(names)), 2))
+    both = [
+        _resampled({name: side[name] for name in names}, variant, floor, seed=3 + number)
+        for number, (side, variant, floor) in enumerate(zip(sides, variants, floors, strict=True))
+    ]
+    signs, ordered = ([_signs(means, pairs) for means in both] for pairs in (of_base, apart))
+    return Agreement(
+        _estimate((signs[0] == signs[1]).mean(1)),
+        _estimate((ordered[0] == ordered[1]).mean(1)),
+        _estimate(tau_b(*ordered)),
+        len(apart),
+    )
+
+
+def _resampled(
+    rows: Mapping[str, significance.Runs],
     variant: str,
-    weights: Int[np.ndarray, "samples sentences"],
-    random: np.random.Generator,
-    deviations: Float[np.ndarray, "samples"] | None = None,
-) -> Float[np.ndarray, "samples"]:
-    """A row's mean score on each sample: over runs drawn anew, or moved by their known deviation.
+    floor: noise_floor.Floor | None,
+    seed: int,
+) -> Float[np.ndarray, "samples rows"]:
+    """Each row's mean score on each sample: over runs drawn anew, or moved as the floor says.
 
     The first sample is what was measured.
     """
-    found = np.array([significance.scores(run, variant, weights) for run in runs.values()])
-    if deviations is not None:
-        moved = random.normal(size=found.shape[1]) * deviations / len(found) ** 0.5
-        moved[0] = 0
-        return found.mean(0) + moved
-    chosen = random.integers(len(found), size=found.shape)
-    chosen[:, 0] = np.arange(len(found))
-    return np.take_along_axis(found, chosen, 0).mean(0)
+    (first, *_), random = rows.values(), np.random.default_rng(seed)
+    weights = significance.samples(len(next(iter(first.values()))))
+    deviations = floor.deviations(rows, random, len(weights)) if floor else {}
+    means = []
+    for name, runs in rows.items():
+        found = np.array([significance.scores(run, variant, weights) for run in runs.values()])
+        if floor:
+            moved = random.normal(size=len(weights)) * deviations[name] / len(found) ** 0.5
+            moved[0] = 0
+            means.append(found.mean(0) + moved)
+        else:
+            chosen = random.integers(len(found), size=found.shape)
+            chosen[:, 0] = np.arange(len(found))
+            means.append(np.take_along_axis(found, chosen, 0).mean(0))
+    return np.transpose(means)
 
 
 def tau_b(
@@ -76,3 +145,16 @@ def tau_b(
     """
     untied = np.abs(ours).sum(1) * np.abs(theirs).sum(1)
     return (ours * theirs).sum(1) / np.sqrt(np.maximum(untied, 1))
+
+
+def _signs(
+    means: Float[np.ndarray, "samples rows"], pairs: Sequence[tuple[int, int]]
+) -> Float[np.ndarray, "samples pairs"]:
+    """Whether the first of each pair of rows is above the second (1), level (0) or below (-1)."""
+    first, second = np.transpose(pairs)
+    return np.sign(np.round(means[:, first] - means[:, second], 9))
+
+
+def _estimate(samples: Float[np.ndarray, "samples"]) -> Estimate:
+    low, high = np.quantile(samples[1:], [0.025, 0.975])
+    return Estimate(float(samples[0]), float(low), float(high))
