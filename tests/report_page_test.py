@@ -110,8 +110,8 @@ def test_the_summary_names_the_row_that_hurts_most(made):
     assert worst["gap"]["mean"] >= 0 or re.search(expected, found["summary"])
     assert found["summary"].startswith("3 of 4 rows, 2 seeds")
     sweep = results.read(made)
-    gap = significance.Difference(-5.0, 1.0, 0.01, 2)
-    near, far = (significance.Difference(mean, 1.0, 0.01, 2) for mean in (-3.5, -2.5))
+    gap = significance.Difference(-5.0, 1.0, 0.01, (2, 2))
+    near, far = (significance.Difference(mean, 1.0, 0.01, (2, 2)) for mean in (-3.5, -2.5))
     gaps = {"A h=1": gap, "D P_drop=0.0": near, "E": far}
     compared = comparison.Comparison(sweep, table3.TABLE, {}, gaps, (-0.5, -1, 0, 3))
     said = headline.summary(compared)

@@ -79,7 +79,7 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
     several = significance.difference(ours, theirs, bleu.MAIN)
     alike = [dict(enumerate([runs[share, 0][1]] * 3)) for share in (0.2, 0.1)]
     same = significance.difference(alike[0], alike[1], bleu.MAIN)
-    assert (one.seeds, several.seeds) == (1, 3)
+    assert (one.runs, several.runs) == ((1, 1), (3, 3))
     assert same.half == pytest.approx(one.half)  # seeds that do not differ add nothing
     scores = [
         [bleu.from_counts(run.sum(0), bleu.MAIN) for run in side.values()]
@@ -89,7 +89,7 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
     # Without sentences it is Welch's; with them, their variance is added, known exactly.
     welch: Any = scipy.stats.ttest_ind(*scores, equal_var=False)
     over_seeds = (several.mean / welch.statistic) ** 2
-    weights = significance.draws(300)
+    weights = significance.samples(300)[1:]
     samples = [
         np.mean([significance.scores(run, bleu.MAIN, weights) for run in side.values()], axis=0)
         for side in (ours, theirs)
@@ -120,7 +120,7 @@ def test_more_seeds_leave_of_sentences_what_they_were_said_to_leave(runs):
 
 @pytest.mark.parametrize(("half", "written"), [(0.404, "-1.23 ± 0.40 *"), (1.5, "-1.23 ± 1.50")])
 def test_a_star_says_that_the_interval_excludes_0(half, written):
-    assert significance.Difference(-1.234, half, p=0.5, seeds=1).written == written
+    assert significance.Difference(-1.234, half, p=0.5, runs=(1, 1)).written == written
 
 
 @pytest.mark.slow
@@ -159,14 +159,14 @@ def test_the_bootstraps_interval_covers_the_truth_as_often_as_it_says():
     ],
 )
 def test_verdicts(mean, half, seeds, paper, expected):
-    difference = significance.Difference(mean, half, 0.01, seeds)
+    difference = significance.Difference(mean, half, 0.01, (seeds, seeds))
     found = significance.verdicts({"row": difference}, {"row": paper})
     assert found["row"].word == expected
 
 
 def test_verdicts_of_many_rows_ask_more_of_each():
-    surely, barely = (significance.Difference(-1.0, half, 0.01, 3) for half in (0.4, 0.9))
-    tie = significance.Difference(0.1, 0.39, 0.01, 3)
+    surely, barely = (significance.Difference(-1.0, half, 0.01, (3, 3)) for half in (0.4, 0.9))
+    tie = significance.Difference(0.1, 0.39, 0.01, (3, 3))
     for row, paper, word in ((barely, -0.9, "reproduced"), (tie, 0.0, "tie as in the paper")):
         alone = significance.verdicts({"row": row}, {"row": paper})
         assert (alone["row"].word, alone["row"].level) == (word, 0.05)
@@ -175,7 +175,7 @@ def test_verdicts_of_many_rows_ask_more_of_each():
         assert among["row"].level == 0.025
         assert among["row"].tie_level == (0.05 if row is barely else 0.025)
     # What is surely there leaves its share to the others, and one seed takes none.
-    one = dataclasses.replace(surely, seeds=1)
+    one = dataclasses.replace(surely, runs=(1, 1))
     rows = {"surely": surely, "barely": barely, "one": one}
     found = significance.verdicts(rows, dict.fromkeys(rows, -0.9))
     assert [each.word for each in found.values()] == ["reproduced", "reproduced", "undecided"]
@@ -186,7 +186,7 @@ def test_verdicts_of_many_rows_ask_more_of_each():
 def test_a_difference_that_could_be_shown_mostly_is(freedom):
     """As in an experiment that draws the difference and its standard error again and again."""
     half = float(scipy.stats.t.ppf(0.975, freedom))  # of a standard error of 1
-    truth = significance.Difference(0.0, half, 1.0, 3, freedom).shows()
+    truth = significance.Difference(0.0, half, 1.0, (3, 3), freedom).shows()
     random = np.random.default_rng(0)
     estimates = random.normal(truth, 1, 100_000)
     errors = 1.0

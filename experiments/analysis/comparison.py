@@ -151,7 +151,7 @@ def paper_gap(row: results.Row, compared: Comparison) -> float | None:
 def scores(row: results.Row, measure: str = bleu.MAIN) -> list[float]:
     """A row's scores by seed: BLEU in the variant that tables show, or by another measure.
 
-    None if the row writes no sentences.
+    Empty if the row writes no sentences.
     """
     scored = [result for result in row.results.values() if result["bleu"]]
     return [*map(measures.MEASURES[measure].of_result, scored)]

@@ -29,10 +29,7 @@ class Driver:
 
 
 def drivers(
-    ours: significance.Runs,
-    theirs: significance.Runs,
-    variant: str,
-    most: int = MOST,
+    ours: significance.Runs, theirs: significance.Runs, variant: str
 ) -> tuple[list[Driver], float]:
     """The sentences whose removal changes a difference most, and the difference without them all.
 
@@ -40,14 +37,12 @@ def drivers(
     """
     pushes = [np.array([_pushes(run, variant) for run in side.values()]) for side in (ours, theirs)]
     total = pushes[0].mean(0) - pushes[1].mean(0)
-    chosen = np.argsort(-np.abs(total), kind="stable")[:most]
-    found = []
-    for sentence in chosen.tolist():
-        direction = np.sign(total[sentence])
-        places = [int(np.argmax(s * direction * side[:, sentence])) for s, side in
-                  zip((1, -1), pushes, strict=True)]  # fmt: skip
-        seeds = [list(side)[place] for side, place in zip((ours, theirs), places, strict=True)]
-        found.append(Driver(sentence, float(total[sentence]), *seeds))
+    chosen = np.argsort(-np.abs(total), kind="stable")[:MOST]
+    towards = np.sign(total)
+    first, second = (towards * pushes[0]).argmax(0), (-towards * pushes[1]).argmax(0)
+    found = [
+        Driver(n, float(total[n]), [*ours][first[n]], [*theirs][second[n]]) for n in chosen.tolist()
+    ]
     kept = np.setdiff1d(np.arange(len(total)), chosen)
     score = measures.MEASURES[variant].from_counts
     means = [np.mean([score(run[kept].sum(0)) for run in side.values()]) for side in (ours, theirs)]

@@ -57,12 +57,11 @@ class Difference:
       mean: difference of the means over seeds.
       half: half of its 95% interval over sentences, and over seeds where their spread is known.
       p: of approximate randomisation, over sentences.
-      seeds: runs of the row with fewer.
+      runs: of the row, and of base.
       freedom: degrees of freedom, on which the interval rests.
       sentences: the variance that is due to sentences.
       of_run: a single run's part in it, by which other sentences move that run against others of
         its row; 0 where neither has several.
-      runs: of the row, and of base.
       spreads: the estimates of the variance over seeds of each; None if one has a single run and
         there is no noise floor.
     """
@@ -70,17 +69,16 @@ class Difference:
     mean: float
     half: float
     p: float
-    seeds: int
+    runs: tuple[int, int]
     freedom: float = np.inf
     sentences: float = 0.0
     of_run: float = 0.0
-    runs: tuple[int, int] = (1, 1)
     spreads: Spreads | None = None
 
     @property
     def over_seeds(self) -> bool:
         """Whether the interval knows of other seeds."""
-        return self.seeds > 1 or self.spreads is not None
+        return min(self.runs) > 1 or self.spreads is not None
 
     @property
     def excludes_0(self) -> bool:
@@ -171,14 +169,11 @@ def _reach(freedom: float, level: float, often: float = OFTEN) -> float:
     return float(scipy.special.nctdtrinc(freedom, 1 - often, asked))
 
 
-def draws(sentences: int) -> Int[np.ndarray, "draws sentences"]:
-    """How often each sentence is drawn, for `DRAWS` bootstrap samples."""
-    return np.random.default_rng(0).multinomial(sentences, np.full(sentences, 1 / sentences), DRAWS)
-
-
-def samples(sentences: int) -> Int[np.ndarray, "_ sentences"]:
-    """`draws` after a first sample that has each sentence once: what was measured."""
-    return np.concatenate([np.ones((1, sentences), np.int64), draws(sentences)])
+def samples(sentences: int) -> Int[np.ndarray, "samples sentences"]:
+    """How often each is drawn: once in the first sample, as measured, then `DRAWS` bootstraps."""
+    shares = np.full(sentences, 1 / sentences)
+    drawn = np.random.default_rng(0).multinomial(sentences, shares, DRAWS)
+    return np.concatenate([np.ones((1, sentences), np.int64), drawn])
 
 
 def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentences"]) -> np.ndarray:
@@ -240,8 +235,7 @@ def estimated(
     parts = noise_floor.parts(spreads, (ours, theirs)) if spreads else []
     variance, freedom = intervals.satterthwaite(sentences, parts)
     half = _quantile(0.975, freedom) * variance**0.5
-    runs = ours, theirs
-    return Difference(mean, half, p, min(runs), freedom, sentences, of_run, runs, spreads)
+    return Difference(mean, half, p, (ours, theirs), freedom, sentences, of_run, spreads)
 
 
 def _randomised(ours: Runs, theirs: Runs, variant: str) -> float:

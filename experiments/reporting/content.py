@@ -90,10 +90,16 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
 
 def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row's difference on one of the sets, what it rests on, and what it says of the paper's."""
-    gap, shown = compared.gaps.get(row.name), ("mean", "half", "seeds", "over_seeds")
+    gap = compared.gaps.get(row.name)
     return {
         "is_sure": comparison.is_sure(row.name, compared),
-        "gap": gap and {name: getattr(gap, name) for name in shown},
+        "gap": gap
+        and {
+            "mean": gap.mean,
+            "half": gap.half,
+            "seeds": min(gap.runs),
+            "over_seeds": gap.over_seeds,
+        },
         "driving": _driving(row, compared) if gap else None,
         "verdict": comparison.verdict(row, compared),
     }

@@ -42,16 +42,6 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             "MOST_SEEDS is even",
         ),
         Equivalent(
-            "runs: tuple[int, int] = (1, 1)",
-            "runs: tuple[int, int] = ( 2, 1)",
-            "of runs it is base's number alone that is read",
-        ),
-        Equivalent(
-            "runs: tuple[int, int] = (1, 1)",
-            "runs: tuple[int, int] = (1, 2)",
-            "without spreads, which come with runs, neither is read",
-        ),
-        Equivalent(
             "return float(scipy.special.nctdtrinc(freedom, 1 - often, asked))",
             "return float(scipy.special.nctdtrinc(freedom, 1 % often, asked))",
             "of 0.8 and 0.9 the remainder of 1 is the difference",
