@@ -13,16 +13,16 @@ from configs import base
 def get_config() -> ml_collections.ConfigDict:
     """Returns the paper's base configuration for English–French."""
     config = base.get_config()
-    to_french(config)
-    config.checkpoint.every = 1500
-    config.checkpoint.keep = 5
-    config.evaluation.average_checkpoints = 5
+    to_french(config, averaged=5, every=1500)
     return config
 
 
-def to_french(config: ml_collections.ConfigDict) -> None:
-    """Changes a configuration's corpus."""
+def to_french(config: ml_collections.ConfigDict, averaged: int, every: int) -> None:
+    """Changes a configuration's corpus, and averages checkpoints that are so many steps apart."""
     config.data.tfds_name = "wmt14_translate/fr-en"
     config.data.target_language = "fr"
     config.data.vocab_size = 32_000
+    config.checkpoint.every = every
+    config.checkpoint.keep = averaged
+    config.evaluation.average_checkpoints = averaged
     config.evaluation.score_test = True

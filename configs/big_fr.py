@@ -13,9 +13,6 @@ from configs import base_fr, big
 def get_config() -> ml_collections.ConfigDict:
     """Returns the paper's big configuration for English–French."""
     config = big.get_config()
-    base_fr.to_french(config)
+    base_fr.to_french(config, averaged=20, every=600)
     config.model.dropout_rate = 0.1
-    config.checkpoint.every = 600
-    config.checkpoint.keep = 20
-    config.evaluation.average_checkpoints = 20
     return config

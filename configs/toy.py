@@ -43,7 +43,6 @@ def get_config() -> ml_collections.ConfigDict:
     config.decode.extra_tokens = 15
 
     config.checkpoint.every = 1400
-    config.log.every = 100
     config.log.dev_every = 700
     config.log.bucket_tokens = 6
     return config

@@ -26,11 +26,9 @@ def get_config() -> ml_collections.ConfigDict:
     config.data.corpus = "toy_parsing"
     config.data.target_language = "trees"
     config.data.toy_pairs = 100_000
-    config.data.vocab_size = 1000
     config.data.source_length = 80
     config.data.target_length = 150
 
-    config.decode.beam_size = 4
     config.decode.alpha = 0.3
     config.decode.extra_tokens = 60
 

@@ -16,14 +16,14 @@ from typing import Any
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
+from transformer_jax import paper
 
 PAPER_WARMUP = 4000
-_PAPER_D_MODEL = 512
 
 
 def _scale_for(peak: float, warmup: int) -> float:
     """The factor on the paper's schedule that peaks at a learning rate, at the paper's width."""
-    return peak * math.sqrt(_PAPER_D_MODEL * warmup)
+    return peak * math.sqrt(paper.BASE_SIZES["model.d_model"] * warmup)
 
 
 _V2: dict[str, Any] = {

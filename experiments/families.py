@@ -15,7 +15,6 @@ model.
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -77,18 +76,17 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
             )
     factors = TOY if base.data.corpus == "toy" else {}
     recipe = {field: round(by * config_lib.get(base, field)) for field, by in factors.items()}
-    steps = recipe.get("train.num_steps", base.train.num_steps) // PART
+    own = config_lib.replace(base, recipe)
     objectives = {
-        row: {"train.objective": kind, "train.objective_steps": steps}
+        row: {"train.objective": kind, "train.objective_steps": own.train.num_steps // PART}
         for row, kind in OBJECTIVES.items()
     }
-    multilingually = multilingual.rows_for(config_lib.replace(base, recipe))
     rows = {
         "base": {},
-        **_stacks(base.model.num_layers),
+        **_stacks(own.model.num_layers),
         **objectives,
-        **_encoders(base, recipe),
-        **multilingually,
+        **_encoders(own),
+        **multilingual.rows_for(own),
     }
     return {row: {**recipe, **changes} for row, changes in rows.items()}
 
@@ -108,25 +106,24 @@ def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def _encoders(base: config_lib.Config, recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     """Rows E; what reads two sentences has rows for both, and as many fewer of them."""
-    steps = recipe.get("train.num_steps", base.train.num_steps)
-    warmup = recipe.get("train.warmup_steps", base.train.warmup_steps)
-    both = {"data.target_length": base.data.source_length + base.data.target_length}
-    rows = {
-        name: {**changes, "train.objective_steps": steps, **both}
-        for name, changes in ENCODERS.items()
+    train, layers = base.train, base.model.num_layers
+    whole = {
+        "train.objective_steps": train.num_steps,
+        "data.target_length": base.data.source_length + base.data.target_length,
     }
+    rows = {name: {**changes, **whole} for name, changes in ENCODERS.items()}
+    batch = HIDDEN * train.batch_tokens
     for name in ("E BERT", "E RoBERTa", "E DistilBERT"):
-        rows[name]["train.batch_tokens"] = HIDDEN * base.train.batch_tokens
-        rows[name]["train.learning_rate_scale"] = HIDDEN_RATE * base.train.learning_rate_scale
-    rows["E RoBERTa"] |= {
-        "train.num_steps": steps // LARGER,
-        "train.objective_steps": steps // LARGER,
-        "train.warmup_steps": warmup // LARGER,
-        "train.batch_tokens": LARGER * HIDDEN * base.train.batch_tokens,
+        rows[name]["train.batch_tokens"] = batch
+        rows[name]["train.learning_rate_scale"] = HIDDEN_RATE * train.learning_rate_scale
+    fewer_steps = {
+        "train.num_steps": train.num_steps // LARGER,
+        "train.objective_steps": train.num_steps // LARGER,
+        "train.warmup_steps": train.warmup_steps // LARGER,
     }
-    layers = base.model.num_layers
+    rows["E RoBERTa"] |= {**fewer_steps, "train.batch_tokens": LARGER * batch}
     half = max(number for number in range(1, layers // 2 + 1) if not layers % number)
     rows["E DistilBERT"] |= {
         "model.num_layers": half,
@@ -134,12 +131,10 @@ def _encoders(base: config_lib.Config, recipe: Mapping[str, Any]) -> dict[str, d
         "train.teacher_layers": layers,
     }
     matching = {
+        **fewer_steps,
         "train.objective": "matching",
-        "train.objective_steps": steps // LARGER,
-        "train.num_steps": steps // LARGER,
-        "train.warmup_steps": warmup // LARGER,
-        "train.batch_tokens": HIDDEN * base.train.batch_tokens,
-        "train.learning_rate_scale": MATCHING_RATE * base.train.learning_rate_scale,
+        "train.batch_tokens": batch,
+        "train.learning_rate_scale": MATCHING_RATE * train.learning_rate_scale,
         "train.teacher_layers": 0,
     }
     begun = {name: (changes, _weights(name)) for name, changes in rows.items()}

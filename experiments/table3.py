@@ -7,7 +7,6 @@
 runs what has no result yet, then prints the table.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from experiments.reporting import latex
@@ -65,11 +64,8 @@ WHY, EXPECT = (
 )
 
 
-def scaled(base: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     """The rows for a base of any size: sizes and steps in the paper's ratio to its base.
-
-    Args:
-      base: the base's values of `paper.BASE_SIZES`, by dotted name.
 
     Raises:
       UserError: a scaled value is not a whole number of at least 1.
@@ -78,13 +74,9 @@ def scaled(base: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for row, overrides in rows.items():
         for field, value in overrides.items():
             if papers := paper.BASE_SIZES.get(field):
-                overrides[field] = table.scaled(row, field, value, base[field], papers)
+                own = config_lib.get(base, field)
+                overrides[field] = table.scaled(row, field, value, own, papers)
     return rows
-
-
-def rows_for(config: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The rows for a configuration taken as base."""
-    return scaled({field: config_lib.get(config, field) for field in paper.BASE_SIZES})
 
 
 TABLE = table.Table(

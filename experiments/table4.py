@@ -45,14 +45,16 @@ def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, A
             "such as configs/toy_parsing.py"
         )
     rows = {row: dict(changes) for row, changes in ROWS.items()}
+    if parsed:
+        rows["semi-supervised"] = {"data.parsed": parsed}
     for row, changes in rows.items():
         if "model.architecture" in changes and base.model.attention_dropout_rate:
             changes["model.attention_dropout_rate"] = 0.0  # recurrent models have none
         if depth := changes.get("model.num_layers"):
-            own, papers = base.model.num_layers, paper.PARSING_LAYERS
-            scaled = table.scaled(row, "model.num_layers", depth, own, papers)
-            changes["model.num_layers"] = scaled
-    return {**rows, **({"semi-supervised": {"data.parsed": parsed}} if parsed else {})}
+            changes["model.num_layers"] = table.scaled(
+                row, "model.num_layers", depth, base.model.num_layers, paper.PARSING_LAYERS
+            )
+    return rows
 
 
 TABLE = table.Table(
