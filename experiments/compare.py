@@ -46,16 +46,11 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, 
             f"rows of {first} are compared by {score}, those of {second} by {other}: name two "
             "sweeps of one kind"
         )
-    names = [*by_name[0], *(name for name in by_name[1] if name not in by_name[0])]
     sides = [_side(sweep, rows, measure) for sweep, rows in zip(sweeps, by_name, strict=True)]
-    lines = [
-        [
-            name,
-            *_scores(name, by_name, measure),
-            *(_difference(name, by_name, sides, measure) if name in shared else [""] * 3),
-        ]
-        for name in names
-    ]
+    lines = []
+    for name in dict.fromkeys([*by_name[0], *by_name[1]]):
+        rest = _difference(name, by_name, sides, measure) if name in shared else [""] * 3
+        lines.append([name, *_scores(name, by_name, measure), *rest])
     heads = ["row", f"{score}: {first}", f"{score}: {second}", "difference", "p", "params"]
     return tables.Printed(heads, lines), [*_notes(sweeps), *_lacking(shared, sides)]
 

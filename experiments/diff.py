@@ -8,7 +8,6 @@ Nothing is run: shapes are those of the model that each row's configuration desc
 import math
 import pathlib
 import re
-from collections.abc import Mapping
 
 import flax.linen as nn
 import jax
@@ -20,7 +19,6 @@ from transformer_jax import flags as flags_lib
 from transformer_jax.data import vocabulary
 from transformer_jax.drawing import tables
 
-Shapes = Mapping[str, tuple[int, ...]]  # by path: encoder_0/attention/key/kernel
 _LAYER = re.compile(r"_(\d+)$")  # of a path's part
 
 
@@ -63,8 +61,8 @@ def _row(sweep: results.Sweep, name: str) -> results.Row:
     return known[name]
 
 
-def shapes(config: config_lib.Config) -> Shapes:
-    """The shape of each parameter array by its path, without making any."""
+def shapes(config: config_lib.Config) -> dict[str, tuple[int, ...]]:
+    """Of each parameter array, by its path, encoder_0/attention/key/kernel; none is made."""
     model = models.build(config.model, vocabulary.size(config), "cpu")
     params = jax.eval_shape(lambda: nn.unbox(models.init(model, jax.random.key(0))))
     leaves = jax.tree.leaves_with_path(params)

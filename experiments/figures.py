@@ -13,7 +13,6 @@ import io
 import pathlib
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,13 +65,13 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
     bias = applied("alibi", "bias", places, places)[0, HEAD]
     # Products of the same vector, turned as the query and the key of each two positions are.
     turned = applied("rotary", "rotate", same, places)[0, 0]
-    drawn: list[tuple[str, Any, dict[str, str]]] = [
+    shown = (
         ("sinusoidal: added to embeddings", embedded, of_embedding),
         (f"alibi: added to logits, head {HEAD + 1}", bias, of_pair),
         ("rotary: cosine of equal vectors", turned @ turned.T, of_pair),
-    ]
-    figure = figure_lib.Figure(figsize=(4.2 * len(drawn), 3.9), layout="constrained")
-    for panel, (title, values, labels) in zip(figure.subplots(1, 3), drawn, strict=True):
+    )
+    figure = figure_lib.Figure(figsize=(4.2 * len(shown), 3.9), layout="constrained")
+    for panel, (title, values, labels) in zip(figure.subplots(1, len(shown)), shown, strict=True):
         image = panel.imshow(values, cmap="viridis", aspect="auto")
         panel.set(title=title, **labels)
         figure.colorbar(image, ax=panel, shrink=0.9)
@@ -116,10 +115,12 @@ def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: st
     raise errors.UserError(f"no row of the training set holds {sentence!r}")
 
 
-def of_masks(
-    batch: sequences.Batch, pieces: Callable[[Sequence[int]], list[str]]
-) -> figure_lib.Figure:
-    """The three masks of a batch's first row, each of its sentences in a colour of its own."""
+def of_masks() -> figure_lib.Figure:
+    """The three masks of the row of the toy in which the sentence stands, each pair in a colour."""
+    config = config_lib.from_mapping(toy_config.get_config().to_dict())
+    with tempfile.TemporaryDirectory() as cache:
+        dataset = dataset_lib.load(config.data, pathlib.Path(cache))
+        batch = planned(dataset, config)[row_of(dataset, config, SENTENCE)]
     source = (_first_row(batch.source), "the source")
     target = (_first_row(batch.target), "the decoder's input")
     sides = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
@@ -132,7 +133,7 @@ def of_masks(
         panel.imshow(image, cmap=palette, vmin=0, vmax=len(COLOURS))
         panel.set(title=kind, ylabel=f"from: {of_rows}", xlabel=f"to: {of_columns}")
         words = (  # without the space that most of the toy's begin with
-            [piece.replace("\u2581", "") for piece in pieces(side.tokens[0])]
+            [piece.replace("\u2581", "") for piece in dataset.tokenizer.pieces(side.tokens[0])]
             for side in (rows, columns)
         )
         _label(panel, *words)
@@ -182,22 +183,19 @@ def of_curves(sweep: results.Sweep) -> figure_lib.Figure:
     return figure
 
 
-def of_attention(workdir: pathlib.Path, sentence: str) -> figure_lib.Figure:
+def of_attention(workdir: pathlib.Path) -> figure_lib.Figure:
     """Where a trained run attends as it writes: the last layer's heads, and their mean."""
-    maps = attention_weights.collect(run_folder.load(workdir), sentence)[-1]
+    maps = attention_weights.collect(run_folder.load(workdir), SENTENCE)[-1]
     heads = maps.weights[-1]
     surest = int(heads.max(axis=-1).mean(axis=-1).argmax())
     shown = {f"head {surest + 1}, the surest": heads[surest], "mean of all heads": heads.mean(0)}
     figure = figure_lib.Figure(figsize=(8.4, 4.2), layout="constrained")
     panels = figure.subplots(1, len(shown))
-    images = [
+    for panel, (title, weights) in zip(panels, shown.items(), strict=True):
         panel.imshow(weights, cmap="Blues", vmin=0, vmax=1)
-        for panel, weights in zip(panels, shown.values(), strict=True)
-    ]
-    for panel, title in zip(panels, shown, strict=True):
         panel.set(title=title, ylabel="the token being written", xlabel="the source token read")
         _label(panel, *([t.replace("_", "") for t in side] for side in (maps.rows, maps.columns)))
-    figure.colorbar(images[0], ax=panels, shrink=0.8, label="attention weight")
+    figure.colorbar(panels[0].images[0], ax=panels, shrink=0.8, label="attention weight")
     return figure
 
 
@@ -208,39 +206,26 @@ def _label(panel: axes_lib.Axes, rows: Sequence[str], columns: Sequence[str]) ->
     panel.tick_params(length=0)
 
 
-def drawn(workdir: pathlib.Path | None = None) -> dict[str, Callable[[], figure_lib.Figure]]:
-    """What draws each picture, by the name of its file; of a finished sweep, if there is one."""
+def main() -> None:
+    """Prints one path a line."""
+    output = files.local_path(_OUTPUT.value)
     base = config_lib.from_mapping(base_config.get_config().to_dict())
     narrow = config_lib.replace(base, {"model.d_model": base.model.d_k})  # few enough to be seen
-    found: dict[str, Callable[[], figure_lib.Figure]] = {
+    drawn: dict[str, Callable[[], figure_lib.Figure]] = {
         "positions.png": lambda: of_positions(narrow.model),
-        "masks.png": _of_toy_masks,
+        "masks.png": of_masks,
         "learning_rate.png": of_learning_rate,
     }
-    if workdir is not None:
+    if _WORKDIR.value:
+        workdir = files.local_path(_WORKDIR.value)
         sweep = results.read(workdir)
         first = sweep.rows[0]
         if not first.results:
             raise errors.UserError(f"{workdir} has no result of {first.name} yet: run it first")
         run = results.cell_folder(workdir, first.name, min(first.results))
-        found["curves.png"] = lambda: of_curves(sweep)
-        found["attention.png"] = lambda: of_attention(run, SENTENCE)
-    return found
-
-
-def _of_toy_masks() -> figure_lib.Figure:
-    config = config_lib.from_mapping(toy_config.get_config().to_dict())
-    with tempfile.TemporaryDirectory() as cache:
-        dataset = dataset_lib.load(config.data, pathlib.Path(cache))
-        batch = planned(dataset, config)[row_of(dataset, config, SENTENCE)]
-    return of_masks(batch, dataset.tokenizer.pieces)
-
-
-def main() -> None:
-    """Prints one path a line."""
-    output = files.local_path(_OUTPUT.value)
-    workdir = files.local_path(_WORKDIR.value) if _WORKDIR.value else None
-    for name, draw in drawn(workdir).items():
+        drawn["curves.png"] = lambda: of_curves(sweep)
+        drawn["attention.png"] = lambda: of_attention(run)
+    for name, draw in drawn.items():
         content = io.BytesIO()
         draw().savefig(content, format="png", dpi=DPI)
         files.write(output / name, content.getvalue())

@@ -139,12 +139,12 @@ class OutOfTimeError(BaseException):
 
 def measure_all(pieces: Mapping[str, Piece], workdir: pathlib.Path, seconds: float) -> int:
     """Measures for so many seconds what is not on record yet; returns the exit code."""
-    deadline, known = time.monotonic() + seconds, read(workdir)
+    deadline, minutes, known = time.monotonic() + seconds, seconds / 60, read(workdir)
     is_first = True
     for name, piece in pieces.items():
         before = known.get(name, {"asked": None})
         # A call that has more time tries again what has taken too long.
-        is_longer = seconds / 60 > before.get("minutes", math.inf)
+        is_longer = minutes > before.get("minutes", math.inf)
         asked = json.loads(json.dumps(piece.asked))  # as JSON has it: lists, not tuples
         if before["asked"] == asked and not is_longer:
             continue
@@ -155,7 +155,6 @@ def measure_all(pieces: Mapping[str, Piece], workdir: pathlib.Path, seconds: flo
         except OutOfTimeError:
             if not is_first:
                 return hosts.RUN_AGAIN
-            minutes = seconds / 60
             error = f"it takes more than the {minutes:g} minutes of --minutes"
             found = {"error": error, "minutes": minutes}
         except Exception as error:

@@ -90,8 +90,7 @@ def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> dict[st
     cache_dir = workdir / f"cache-{pairs}"
     if cache_dir.exists():
         shutil.rmtree(cache_dir)  # what is there already would cost nothing
-    fields = {**flags_lib.overrides(), "data.train": prefix}
-    common = cells.config_arguments(fields)
+    common = cells.config_arguments({**flags_lib.overrides(), "data.train": prefix})
     _log.info("%s pairs: preparing", f"{pairs:,}")
     seconds, peak = _in_a_process(["transformer_jax.prepare", *common, f"--cache_dir={cache_dir}"])
     _log.info("%s pairs: prepared in %.0f s; reading", f"{pairs:,}", seconds)

@@ -77,17 +77,15 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
             f"({', '.join(sorted(lost))}): start the sweep again, which writes it anew and runs "
             "nothing twice"
         )
-    corpora = by_corpus(sweep.rows, table)
+    measure, corpora = table.measure, by_corpus(sweep.rows, table)
     for rows in corpora:
         require_alike(rows)
     results.require_fields(sweep, table.reads)
-    measure = table.measure
     counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
     variants = [each for row in sweep.rows for each in row.tuned.values()]
     tried = {each.name: results.counts(sweep, each, measure) for each in variants}
-    if (
-        len(corpora) > 1 or require_same_sentences({**tried, **counts}, measure) == 1
-    ):  # one sentence says nothing of others
+    # One sentence says nothing of others.
+    if len(corpora) > 1 or require_same_sentences({**tried, **counts}, measure) == 1:
         return Comparison(sweep, table, counts, {}, None)
     floor = floor_of(sweep, counts, measure)
     gaps = {
@@ -216,10 +214,8 @@ def require_alike(rows: Sequence[results.Row]) -> None:
     """Raises UserError, saying what differs, unless all results were measured alike."""
     found: dict[str, dict[str, str]] = {}  # a row of each value
     for row in [each for own in rows for each in (own, *own.tuned.values())]:
-        varied = {
-            *row.overrides,
-            *(n for field in row.overrides for n in DIFFER_TOO.get(field, ())),
-        }
+        too = (name for field in row.overrides for name in DIFFER_TOO.get(field, ()))
+        varied = {*row.overrides, *too}
         for result in row.results.values():
             for name, value in _measured_by(result).items():
                 if name not in varied:  # what a row is there to vary may differ
@@ -236,11 +232,10 @@ def require_alike(rows: Sequence[results.Row]) -> None:
 
 def _measured_by(result: Mapping[str, Any]) -> dict[str, str]:
     """What has to be the same in all results of a table, by its name."""
-    signatures = {variant: score["signature"] for variant, score in result["bleu"].items()}
     buckets = [bucket["tokens"] for bucket in result["bleu_by_length"]]
     words = [bucket["words"] for bucket in result.get("parses", {}).get("by_length", [])]
     return {
-        **{f"BLEU signature of {variant}": value for variant, value in signatures.items()},
+        **{f"BLEU signature of {name}": each["signature"] for name, each in result["bleu"].items()},
         "corpus": result["data_sha256"],
         "test set": result["test_sha256"] or "not scored",
         "tokenizer": result["tokenizer_sha256"],

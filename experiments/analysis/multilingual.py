@@ -24,6 +24,14 @@ LENGTHS = (  # in tokens
     "log.bucket_tokens",
 )
 VARIED = ("data.vocabulary", "data.directions")
+COLUMNS: Mapping[str, tuple[int, Callable[[Mapping[str, Any]], float]]] = {  # digits, and what
+    "BLEU": (2, lambda run: run["bleu"][bleu.MAIN]["score"]),
+    "source tokens": (1, lambda run: run["tokens_per_sentence"]["source"]),
+    "target tokens": (1, lambda run: run["tokens_per_sentence"]["target"]),
+    "nats a sentence": (2, lambda run: run["tokens_per_sentence"]["target"] * math.log(run["ppl"])),
+    "target tokens/s": (0, lambda run: run["tokens_per_second"]),
+    "sentences/s": (0, lambda run: run["sentences_per_second"]),
+}
 NOTE = (
     "Tokens a sentence: on the development set, end and tags included. PPL counts tokens, so that "
     "between vocabularies only nats a sentence compare: tokens × ln PPL. Both speeds are of "
@@ -50,16 +58,16 @@ def section(sweep: results.Sweep) -> table_lib.Section:
     ]
     if not any(field in row.overrides for row in shown for field in VARIED):
         return table_lib.Section([])
-    lines = [[row.name, *_cells(row), _directions(row)] for row in shown]
+    lines = []
+    for row in shown:
+        runs = row.results.values()
+        cells = [
+            tables.mean_and_deviation([*map(measure, runs)], digits)
+            for digits, measure in COLUMNS.values()
+        ]
+        lines.append([row.name, *cells, _directions(row)])
     heads = ["row", *COLUMNS, "BLEU of other directions"]
     return table_lib.Section([tables.Printed(heads, lines)], [NOTE])
-
-
-def _cells(row: results.Row) -> list[str]:
-    return [
-        tables.mean_and_deviation([*map(measure, row.results.values())], digits)
-        for digits, measure in COLUMNS.values()
-    ]
 
 
 def _directions(row: results.Row) -> str:
@@ -69,16 +77,3 @@ def _directions(row: results.Row) -> str:
         for name, scores in result.get("directions", {}).items():
             found.setdefault(name, []).append(scores["bleu"][bleu.MAIN]["score"])
     return ", ".join(f"{tables.mean_and_deviation(v, 2)} ({name})" for name, v in found.items())
-
-
-COLUMNS: Mapping[str, tuple[int, Callable[[Mapping[str, Any]], float]]] = {
-    "BLEU": (2, lambda result: result["bleu"][bleu.MAIN]["score"]),
-    "source tokens": (1, lambda result: result["tokens_per_sentence"]["source"]),
-    "target tokens": (1, lambda result: result["tokens_per_sentence"]["target"]),
-    "nats a sentence": (
-        2,
-        lambda result: result["tokens_per_sentence"]["target"] * math.log(result["ppl"]),
-    ),
-    "target tokens/s": (0, lambda result: result["tokens_per_second"]),
-    "sentences/s": (0, lambda result: result["sentences_per_second"]),
-}

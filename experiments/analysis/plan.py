@@ -174,8 +174,7 @@ def _fits(config: config_lib.Config, needed: float, devices: Chips) -> str:
         return f"yes, of {devices.memory_gb:g}"
     rows, parts = config.train.batch_tokens // config.data.target_length, 2
     while rows // parts >= devices.chips:
-        train = dataclasses.replace(config.train, accumulation_steps=parts)
-        changed = dataclasses.replace(config, train=train)
+        changed = config_lib.replace(config, {"train.accumulation_steps": parts})
         if cost.memory_bytes(changed, devices.chips) / 1e9 <= devices.memory_gb:
             return f"with train.accumulation_steps={parts}"
         parts *= 2

@@ -58,7 +58,7 @@ class Tuned:
 
     tried: Sequence[Tried]
     missing: Sequence[Any]
-    is_at_edge: bool
+    is_at_edge: bool = False
     add: Any = None
 
     @property
@@ -75,26 +75,23 @@ class Tuned:
 def tune(sweep: results.Sweep, measure: str = bleu.MAIN) -> dict[str, Tuned]:
     """Each row over the tuned field; without those of which no run has left its sentences."""
     found: dict[str, Tuned] = {}
-    for field in sweep.tune:
-        for row in sweep.rows:
-            own = config_lib.get(sweep.config(row), field)
-            variants = {own: row, **row.tuned}
-            tried = [_tried(sweep, measure, *pair) for pair in variants.items()]
-            known = [each for each in tried if each]
-            scored = {each.value for each in known}
-            missing = [v for v, row in variants.items() if v not in scored and not row.failures]
-            if known:
-                whole = Tuned(known, missing, False)
-                values, best = [*variants], whole.best
-                is_at_edge = (
-                    best.chosen_by > whole.worst.chosen_by
-                    and not any(isinstance(each, str) for each in values)  # names have no order
-                    and best.value in (min(values), max(values))
-                )
-                add = beyond(values, best.value) if is_at_edge else None
-                if add is not None and not _is_allowed(sweep.config(row), field, add):
-                    add = None
-                found[row.name] = dataclasses.replace(whole, is_at_edge=is_at_edge, add=add)
+    for field, row in itertools.product(sweep.tune, sweep.rows):
+        config = sweep.config(row)
+        variants = {config_lib.get(config, field): row, **row.tuned}
+        tried = [each for pair in variants.items() if (each := _tried(sweep, measure, *pair))]
+        scored = {each.value for each in tried}
+        missing = [v for v, each in variants.items() if v not in scored and not each.failures]
+        if tried:
+            found[row.name] = whole = Tuned(tried, missing)
+            values, best = [*variants], whole.best
+            if (
+                best.chosen_by > whole.worst.chosen_by
+                and not any(isinstance(each, str) for each in values)  # names have no order
+                and best.value in (min(values), max(values))
+            ):
+                add = beyond(values, best.value)
+                allowed = add if _is_allowed(config, field, add) else None
+                found[row.name] = dataclasses.replace(whole, is_at_edge=True, add=allowed)
     return found
 
 
@@ -130,7 +127,6 @@ def beyond(values: Sequence[float], edge: float) -> float:
 
 
 def _is_allowed(config: config_lib.Config, field: str, value: Any) -> bool:
-    """Whether the field can have the value."""
     try:
         config_lib.replace(config, {field: value})
     except errors.UserError:
