@@ -93,14 +93,19 @@ def test_rows_of_whole_texts_say_as_many_words_as_base_and_start_from_one_anothe
     assert teacher.model.num_layers % student.model.num_layers == 0
 
 
-def test_a_row_that_starts_from_another_comes_after_it(tmp_path):
+def in_order(rows, folder):
     base = base_of(toy_config)
     made = [
-        cells.Cell(row, 0, config_lib.replace(base, changes), changes, folder, "")
-        for row, changes in reversed(families.rows_for(base).items())
-        for folder in [results.cell_folder(tmp_path, row, 0)]
+        cells.Cell(row, 0, config_lib.replace(base, changes), changes, own, "")
+        for row, changes in rows.items()
+        for own in [results.cell_folder(folder, row, 0)]
     ]
-    order = [cell.row for cell in cells.Work("families", made, 0, tmp_path, tmp_path).in_order()]
+    return [cell.row for cell in cells.Work("families", made, 0, folder, folder).in_order()]
+
+
+def test_a_row_that_starts_from_another_comes_after_it(tmp_path):
+    base = base_of(toy_config)
+    order = in_order(dict(reversed(families.rows_for(base).items())), tmp_path)
     assert sorted(order) == sorted(families.rows_for(base))
     for first, then in (
         ("E BERT", "E DistilBERT"),
@@ -109,6 +114,14 @@ def test_a_row_that_starts_from_another_comes_after_it(tmp_path):
         ("E RoBERTa", "E RoBERTa translator"),
     ):
         assert order.index(first) < order.index(then)
+
+
+@pytest.mark.parametrize("rows", ["a", "ab", "abc"])
+def test_rows_that_start_from_one_another_in_a_circle_are_refused(rows, tmp_path):
+    following = zip(rows, rows[1:] + rows[0], strict=True)
+    circle = {row: {"train.start_from": f"../../{other}/seed{{seed}}"} for row, other in following}
+    with pytest.raises(errors.UserError, match="starts from weights that start from its own"):
+        in_order({"base": {}, **circle}, tmp_path)
 
 
 def test_answers_of_all_seeds_have_one_interval():

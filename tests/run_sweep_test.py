@@ -70,6 +70,8 @@ def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
         ("rows_ = {}", "it has no rows: give it ROWS, GRID, ZIP or rows(base)"),
         ("GRID = {'train.warmup_steps': []}", "train.warmup_steps needs a list of values"),
         ("GRID = {'model.position': 'alibi'}", "model.position needs a list of values, not 'alibi"),
+        ("GRID = {'model.d_k': 16}", "model.d_k needs a list of values, not 16"),
+        ("ZIP = {'model.d_k': 16}", "model.d_k needs a list of values, not 16"),
         ("GRID = {'model.d_k': [1, 1]}", "two rows of one name, 'd_k=1'"),
         ("ROWS = {1: {}}", "1 is no row's name: give text"),
         ("ROWS = {'a': {3: 5}}", "row 'a': 3 is no field: give text"),

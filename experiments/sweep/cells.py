@@ -89,12 +89,17 @@ class Work:
         first = self.cells[0].row  # the dearest come next, lest one runs alone in the end
         by_folder = {cell.folder.resolve(): cell for cell in self.cells}
 
-        def after(cell: Cell) -> int:
+        def after(cell: Cell, *rows: str) -> int:
+            if cell.row in rows:
+                raise errors.UserError(
+                    f"row {cell.row!r} starts from weights that start from its own "
+                    "(train.start_from); let it, or one between, start from others"
+                )
             if not cell.config.train.start_from:
                 return 0
             other = starting_weights.folder_of(cell.config, cell.folder.resolve())
             before = by_folder.get(pathlib.Path(os.path.normpath(other)))
-            return 1 + (after(before) if before and before is not cell else 0)
+            return 1 + (after(before, *rows, cell.row) if before else 0)
 
         def key(cell: Cell) -> tuple[int, bool, int, float]:
             return cell.seed, cell.row != first, after(cell), -cost.training_flops(cell.config)

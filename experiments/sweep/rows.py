@@ -22,21 +22,26 @@ BASE = "base"
 
 def grid(fields: Mapping[str, Sequence[Any]]) -> Rows:
     """A row for each combination of values: "warmup_steps=100 label_smoothing=0.1", …, by field."""
+    _require_lists(fields)
     return _named(fields, itertools.product(*fields.values()))
 
 
 def zipped(fields: Mapping[str, Sequence[Any]]) -> Rows:
     """A row for the first values of all fields, one for the second, and so on to the last."""
+    _require_lists(fields)
     if len({len(values) for values in fields.values()}) > 1:
         counted = ", ".join(f"{name} has {len(values)}" for name, values in fields.items())
         raise errors.UserError(f"fields that are zipped need equally many values: {counted}")
     return _named(fields, zip(*fields.values(), strict=True))
 
 
-def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[Any]]) -> Rows:
+def _require_lists(fields: Mapping[str, Sequence[Any]]) -> None:
     for field, values in fields.items():
         if not isinstance(values, list | tuple) or not values:
             raise errors.UserError(f"{field} needs a list of values, not {values!r}")
+
+
+def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[Any]]) -> Rows:
     last = [field.split(".")[-1] for field in fields]
     short = last if len(set(last)) == len(last) else list(fields)
     rows = [dict(zip(fields, values, strict=True)) for values in combinations]
