@@ -60,7 +60,7 @@ VERBS = {
     for verbs in (grammar.TRANSITIVE, grammar.DITRANSITIVE, grammar.INTRANSITIVE)
     for verb in verbs
 }
-PERFECT = 3
+PERFECT = grammar.AUXILIARIES[3]
 
 
 def phrase(noun, determiner="the", **options):
@@ -120,7 +120,7 @@ CASES = [
             VERBS["wait"],
             phrase("bear"),
             place=("behind", phrase("door", modifier="garden", adjective="heavy")),
-            auxiliary=0,
+            auxiliary=grammar.AUXILIARIES[0],
         ),
         "last",
         "the bear will wait behind the heavy garden door",

@@ -97,7 +97,7 @@ def test_lines_are_read_as_tfds_reads_them_whole(tmp_path, end):
         pathlib.Path(name).write_bytes(content)
     theirs = list(tfds_wmt._parse_parallel_sentences(*names))
     assert theirs.pop()[1] == {"de": "", "en": ""}  # after the last line's end
-    assert list(wmt._parse(*names)) == theirs
+    assert list(wmt._parse_line_by_line(*names)) == theirs
 
 
 @pytest.mark.slow

@@ -228,8 +228,8 @@ FAULTS: dict[str, list[Fault]] = {
     "transformer_jax/data/dataset.py": [
         Fault(
             "an objective reads what is said of the direction",
-            "for i in once.values()], [[]] * len(once))",
-            "for i in once.values()], [loaded[i].tag for i in once.values()])",
+            "for i in once], [[]] * len(once))",
+            "for i in once], [tags[i] for i in once])",
             _DIRECTIONS + "a_tag_is_all_that_differs_from_the_plain_corpus",
         ),
         Fault(
@@ -312,8 +312,8 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "parts of speech do not identify a corpus",
-            "gold = [trees.bracketed(tree) for tree in found]",
-            'gold = [trees.linearised(tree, "xx") for tree in found]',
+            "[trees.bracketed(tree) for tree in found],",
+            '[trees.linearised(tree, "xx") for tree in found],',
             _TREES + "a_corpus_pairs_sentences_with_their_trees",
         ),
     ],

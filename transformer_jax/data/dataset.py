@@ -15,7 +15,7 @@ from transformer_jax import errors, fields
 from transformer_jax.data import checks, directions, text, token_cache, treebank
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
-from transformer_jax.data.toy import generator, parsing
+from transformer_jax.data.toy import generator
 
 _log = logging.getLogger(__name__)
 
@@ -82,19 +82,8 @@ CORPORA: dict[str, Callable[[config_lib.DataConfig, pathlib.Path], corpus_lib.Co
     "text": lambda config, _: text.load(config),
     "tfds": _load_tfds,
     "trees": lambda config, _: treebank.load(config),
-    "toy_parsing": lambda config, _: parsing.load(config),
+    "toy_parsing": lambda config, _: treebank.load_toy(config),
 }
-
-
-class _Loaded(NamedTuple):
-    """A direction's corpus, read."""
-
-    config: config_lib.DataConfig
-    corpus: corpus_lib.Corpus
-    pairs: TokenPairs
-    tag: list[int]
-    direction: Direction
-    provenance: Mapping[str, Any]
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
@@ -104,37 +93,35 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
       UserError: as directions, corpus and tokenizer do, or no training pair is usable.
     """
     read = fields.lookup("data.corpus", config.corpus, CORPORA)
-    parts = [(part, read(part, cache_dir)) for part in directions.of(config)]
-    once: dict[frozenset[str], int] = {}  # the first part between each two languages
-    for number, (part, _) in enumerate(parts):
-        once.setdefault(frozenset((part.source_language, part.target_language)), number)
-    tokenizer = _tokenizer(config, [parts[number][1] for number in once.values()], cache_dir)
-    tags, loaded = directions.tags(config), []
-    for part, corpus in parts:
-        tag = [tags[part.target_language]] if tags else []
-        loaded.append(_load_direction(part, corpus, tokenizer, tag, cache_dir))
-    main, *others = loaded
-    digests = {
-        "corpus": main.corpus.digest,
-        "tokenizer": tokenizer.digest,
-        "test": main.corpus.test_digest,
-    }
-    provenance = dict(main.provenance)
-    if tags:
+    configs = directions.of(config)
+    names = [directions.name(each) for each in configs]
+    corpora = [read(each, cache_dir) for each in configs]
+    sides = [{each.source_language, each.target_language} for each in configs]
+    once = [i for i, both in enumerate(sides) if sides.index(both) == i]  # of en-de and de-en one
+    tokenizer = _tokenizer(config, [corpora[i] for i in once], cache_dir)
+    known = directions.tags(config)
+    tags = [[known[each.target_language]] if known else [] for each in configs]
+    several = zip(configs, corpora, tags, strict=True)
+    loaded = [_load_direction(*each, tokenizer, cache_dir) for each in several]
+    pairs, held_out, provenances = zip(*loaded, strict=True)
+    main, *others = corpora
+    digests = {"corpus": main.digest, "tokenizer": tokenizer.digest, "test": main.test_digest}
+    provenance = provenances[0]
+    if known:
         read_besides = [
-            f"{directions.name(each.config)} {each.corpus.digest} {each.corpus.test_digest}\n"
-            for each in others
+            f"{name} {corpus.digest} {corpus.test_digest}\n"
+            for name, corpus in zip(names[1:], others, strict=True)
         ]
         digests["directions"] = hashlib.sha256("".join(read_besides).encode()).hexdigest()
-        provenance["directions"] = {directions.name(o.config): dict(o.provenance) for o in others}
+        provenance["directions"] = dict(zip(names[1:], provenances[1:], strict=True))
     return Dataset(
         tokenizer,
-        *_joined([each.pairs for each in loaded], [each.tag for each in loaded]),
-        texts=_joined([loaded[i].pairs for i in once.values()], [[]] * len(once)),
-        tag_tokens=len(main.tag),
-        dev=main.direction.dev,
-        test=main.direction.test,
-        directions={directions.name(other.config): other.direction for other in others},
+        *_joined(pairs, tags),
+        texts=_joined([pairs[i] for i in once], [[]] * len(once)),
+        tag_tokens=len(tags[0]),
+        dev=held_out[0].dev,
+        test=held_out[0].test,
+        directions=dict(zip(names[1:], held_out[1:], strict=True)),
         digests=digests,
         provenance=provenance,
     )
@@ -160,11 +147,11 @@ def _tokenizer(
 def _load_direction(
     config: config_lib.DataConfig,
     corpus: corpus_lib.Corpus,
-    tokenizer: tokenizer_lib.Tokenizer,
     tag: list[int],
+    tokenizer: tokenizer_lib.Tokenizer,
     cache_dir: pathlib.Path,
-) -> _Loaded:
-    """Encodes a direction's corpus, its training set from the cache, and checks it."""
+) -> tuple[TokenPairs, Direction, dict[str, Any]]:
+    """A direction's training pairs, from the cache, its held-out ones, and where both come from."""
     key = hashlib.sha256(f"{corpus.train_digest} {tokenizer.digest}".encode()).hexdigest()[:16]
     source, target = token_cache.encoded(corpus.train, tokenizer, cache_dir / f"tokens-{key}")
     found = checks.run(corpus, config.source_language, config.target_language, cache_dir)
@@ -175,13 +162,9 @@ def _load_direction(
         targets = tokenizer.encode(pairs.target)
         return HeldOut(pairs.source, pairs.target, sources, targets, pairs.trees)
 
-    dev, test = held_out(corpus.dev), held_out(corpus.test)
-    return _Loaded(
-        config,
-        corpus,
+    return (
         TokenPairs(source, target, usable),
-        tag,
-        Direction(config.target_language, dev, test),
+        Direction(config.target_language, held_out(corpus.dev), held_out(corpus.test)),
         {
             **corpus.provenance,
             "languages": [config.source_language, config.target_language],

@@ -5,6 +5,7 @@ source language for one, of which each line is a target whose source is blank. L
 nowhere else: `str.splitlines` would also break at U+0085, which real news contains.
 """
 
+import collections
 import dataclasses
 import gzip
 import hashlib
@@ -67,7 +68,7 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     digests: dict[str, str] = {}
     for name in corpus_lib.SETS:
         pairs: list[tuple[_File | None, _File]] = []
-        for prefix in filter(None, (part.strip() for part in getattr(config, name).split(","))):
+        for prefix in filter(None, map(str.strip, getattr(config, name).split(","))):
             found = [_find(prefix, end) for end in ends]
             source, target = found[0] if len(found) == 2 else None, found[-1]
             if source and source.lines != target.lines:
@@ -160,14 +161,12 @@ def _find(prefix: str, language: str) -> _File:
 
 def _count(path: pathlib.Path) -> int:
     """Lines of a file that has some; warns of what is kept, though hardly meant to be there."""
-    count = 0
-    odd = dict.fromkeys(("end with a carriage return", "hold a NUL", "begin with a BOM"), 0)
+    count, odd = 0, collections.Counter()
     for line in lines(path):
         count += 1
-        for what, is_so in zip(
-            odd, (line.endswith("\r"), "\0" in line, line.startswith("\ufeff")), strict=True
-        ):
-            odd[what] += is_so
+        odd["end with a carriage return"] += line.endswith("\r")
+        odd["hold a NUL"] += "\0" in line
+        odd["begin with a BOM"] += line.startswith("\ufeff")
     if not count:
         raise errors.UserError(f"{path} is empty: it has 0 lines")
     for what, number in odd.items():

@@ -24,13 +24,14 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text, trees
+from transformer_jax.data.toy import generator
 
 CORPORA = ("trees", "toy_parsing")  # the values of data.corpus whose targets are trees
 _EMPTY = "-NONE-"  # the tag of what is not said
@@ -134,26 +135,39 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     further, found = read(config.parsed, "data.parsed")
     sets["train"] += further
     records += [{"set": "train", **record} for record in found]
-    return as_corpus(sets, config.tree_terminals, {"corpus": "trees", "files": records})
+    return _corpus(sets, config.tree_terminals, {"corpus": "trees", "files": records})
 
 
-def as_corpus(
-    sets: dict[str, list[trees.Tree]], terminals: str, provenance: dict[str, Any]
-) -> corpus_lib.Corpus:
-    """A corpus of a training, a development and a test set.
+def load_toy(config: config_lib.DataConfig) -> corpus_lib.Corpus:
+    """The toy grammar's English sentences, in its order and its sets, with their trees.
+
+    A mark stands apart from the word before it, as treebanks have it. The trees of data.parsed are
+    trained on too.
 
     Raises:
-      UserError: nothing is known to stand for words in this way.
+      UserError: as `generator.sets` and `read`, or nothing is known to stand for words in this way.
     """
+    drawn = generator.sets(config)
+    sets = {name: [sentence.tree for sentence in part] for name, part in drawn.items()}
+    further, records = read(config.parsed, "data.parsed")
+    sets["train"] += further
+    lengths = {name: len(part) for name, part in sets.items()}
+    about = {"corpus": "toy_parsing", "pairs": lengths, "files": records}
+    return _corpus(sets, config.tree_terminals, about)
+
+
+def _corpus(
+    sets: dict[str, list[trees.Tree]], terminals: str, provenance: dict[str, Any]
+) -> corpus_lib.Corpus:
     fields.require_known("data.tree_terminals", terminals, trees.TERMINALS)
-    pairs: dict[str, corpus_lib.Pairs] = {}
-    for name, found in sets.items():
-        gold = [trees.bracketed(tree) for tree in found]
-        pairs[name] = corpus_lib.Pairs(
+    pairs = {
+        name: corpus_lib.Pairs(
             [" ".join(tree.words) for tree in found],
             [trees.linearised(tree, terminals) for tree in found],
-            gold,
+            [trees.bracketed(tree) for tree in found],
         )
+        for name, found in sets.items()
+    }
     symbols = trees.symbols(sets["train"], terminals)
     return corpus_lib.in_memory(pairs, provenance, terminals=terminals, symbols=symbols)
 
@@ -197,13 +211,14 @@ def _parts(part: str) -> tuple[str, slice, bool]:
     return match[1], slice(*(int(end) if end else None for end in ends.groups())), bool(match[2])
 
 
-def _files(pattern: str, what: str) -> Sequence[pathlib.Path]:
+def _files(pattern: str, what: str) -> list[pathlib.Path]:
     """The files of a path or pattern, by name."""
     is_one = os.path.exists(pattern)  # though its name may look like a pattern
-    found = [pattern] if is_one else sorted(glob.glob(pattern, recursive=True))
+    names = [pattern] if is_one else sorted(glob.glob(pattern, recursive=True))
+    found = [*map(pathlib.Path, names)]
     if not found:
         raise errors.UserError(f"{what}: there is no file {pattern}")
-    for path in map(pathlib.Path, found):
+    for path in found:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise errors.UserError(f"{path} is a pipe: give a file, which is read more than once")
-    return [*map(pathlib.Path, found)]
+    return found

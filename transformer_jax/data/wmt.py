@@ -5,6 +5,7 @@ two is translated from is the config's to say. Its validation split is newstest2
 newstest2014.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -40,23 +41,22 @@ BLOCK = 1024  # pairs read together
 
 
 @final
+@dataclasses.dataclass(frozen=True)
 class Split(corpus_lib.PairSource):
     """A split of a prepared dataset, read block by block."""
 
-    def __init__(self, examples: Any, languages: tuple[str, str]) -> None:
-        """Wraps a TFDS data source; the languages are source and target."""
-        self._examples = examples
-        self._languages = languages
+    examples: Any  # TFDS's data source
+    source_language: str
+    target_language: str
 
     def __len__(self) -> int:
-        return len(self._examples)
+        return len(self.examples)
 
     def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
-        source, target = self._languages
         indices = range(start, len(self), every)
         for first in range(0, len(indices), BLOCK):
-            for example in self._examples.__getitems__(list(indices[first : first + BLOCK])):
-                yield example[source].decode(), example[target].decode()
+            for pair in self.examples.__getitems__(list(indices[first : first + BLOCK])):
+                yield pair[self.source_language].decode(), pair[self.target_language].decode()
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
@@ -81,18 +81,18 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
     fields.require_known(f"data.tfds_name={kind}/…", pair, pairs)
     folder = config.tfds_dir or None
     builder = make(config=pair, data_dir=folder, file_format="array_record")
-    languages = source_language, target_language = (config.source_language, config.target_language)
+    languages = (config.source_language, config.target_language)
     known = sorted(pair.split("-"))
     if sorted(languages) != known:
         raise errors.UserError(
-            f"{name} is in {known[0]} and {known[1]}, not in {source_language} and "
-            f"{target_language}: set data.source_language and data.target_language"
+            f"{name} is in {' and '.join(known)}, not in {' and '.join(languages)}: set "
+            "data.source_language and data.target_language"
         )
     _prepare(builder, name)
     open_split: Any = builder.as_data_source  # which TFDS's decorator leaves without a signature
-    splits = {ours: Split(open_split(split=theirs), languages) for ours, theirs in SPLITS.items()}
+    splits = {ours: Split(open_split(split=theirs), *languages) for ours, theirs in SPLITS.items()}
     digests = _digests(builder, cache_dir)
-    digest = hashlib.sha256(f"train {digests['train']} {source_language}\n".encode())
+    digest = hashlib.sha256(f"train {digests['train']} {config.source_language}\n".encode())
     train_digest = digest.hexdigest()
     digest.update(f"dev {digests['dev']}\n".encode())
     provenance = {
@@ -154,21 +154,21 @@ _THEIRS = tfds_wmt._parse_parallel_sentences
 
 
 def _parse_line_by_line(first: str, second: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """TFDS reads a file whole, which for English–French would take tens of gigabytes."""
-    is_text = not first.endswith(".sgm") and "*" not in first
-    yield from (_parse if is_text else _THEIRS)(first, second)
+    """What TFDS makes of two aligned files, with its keys; plain text a line at a time.
 
-
-def _parse(*names: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """What TFDS makes of two aligned text files, with its keys, a line at a time."""
-    paths = [pathlib.Path(name) for name in names]
+    It would read that whole, which for English–French would take tens of gigabytes.
+    """
+    if first.endswith(".sgm") or "*" in first:
+        yield from _THEIRS(first, second)
+        return
+    names = (first, second)
     languages = [name.removesuffix(".gz").rpartition(".")[2] for name in names]
-    both = itertools.zip_longest(*map(text.lines, paths))
+    both = itertools.zip_longest(*(text.lines(pathlib.Path(name)) for name in names))
     for number, sides in enumerate(both):
         if None in sides:
             raise errors.UserError(
-                f"{paths[0]} and {paths[1]} differ in their number of lines: delete their folder "
-                "and start again"
+                f"{first} and {second} differ in their number of lines: delete their folder and "
+                "start again"
             )
         yield f"0/{number}", dict(zip(languages, sides, strict=True))
 

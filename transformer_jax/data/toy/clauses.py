@@ -19,11 +19,9 @@ class Pronoun:
 
     def english(self) -> trees.Tree:
         """he, she, it or they."""
-        noun = self.antecedent.noun
-        if self.plural:
-            word = "they"
-        else:
-            word = {"m": "he", "f": "she"}[noun.gender] if noun.kind == "person" else "it"
+        is_neuter = self.antecedent.noun.kind != "person" and not self.plural
+        form = "n" if is_neuter else self.antecedent.agreement
+        word = {"m": "he", "f": "she", "n": "it", "pl": "they"}[form]
         return trees.join("NP", trees.leaf("PRP", word))
 
     def german(self, case: grammar.Case) -> str:
@@ -44,7 +42,7 @@ class Clause:
     direct: grammar.NounPhrase | None = None
     place: tuple[str, grammar.NounPhrase] | None = None
     time: str = ""
-    auxiliary: int | None = None  # index into grammar.AUXILIARIES
+    auxiliary: tuple[str, ...] | None = None  # of grammar.AUXILIARIES
     plural: bool = False  # of an absent subject
 
     def english(
@@ -57,8 +55,7 @@ class Clause:
 
         A relative clause stands after the subject, and what is then said after all the rest.
         """
-        plural = self.subject.plural if self.subject else self.plural
-        auxiliary, verb = self._english_verb(plural)
+        auxiliary, verb = self._english_verb()
         predicate = self._english_predicate(verb, time_first, then)
         if auxiliary.words:
             predicate = trees.join("VP", auxiliary, predicate)
@@ -71,12 +68,11 @@ class Clause:
     def english_question(self) -> trees.Tree:
         """Does the man see the dog; will the man see the dog."""
         assert self.subject is not None
-        plural = self.subject.plural
-        start, verb = self._english_verb(plural)
+        start, verb = self._english_verb()
         if not start.words:
-            start = trees.leaf(*(("VBP", "do") if plural else ("VBZ", "does")))
+            start = trees.leaf(*(("VBP", "do") if self.subject.plural else ("VBZ", "does")))
             verb = trees.leaf("VB", self.verb.en)
-        predicate = self._english_predicate(verb, False, trees.ABSENT)
+        predicate = self._english_predicate(verb)
         return trees.join("SQ", start, self.subject.english(), predicate)
 
     def german(self, order: str) -> str:
@@ -98,8 +94,12 @@ class Clause:
         }
         return " ".join(words[order])
 
+    @property
+    def _is_plural(self) -> bool:
+        return self.subject.plural if self.subject else self.plural
+
     def _english_predicate(
-        self, verb: trees.Tree, time_first: bool, then: trees.Tree
+        self, verb: trees.Tree, time_first: bool = False, then: trees.Tree = trees.ABSENT
     ) -> trees.Tree:
         return trees.join(
             "VP",
@@ -111,26 +111,25 @@ class Clause:
             then,
         )
 
-    def _english_verb(self, plural: bool) -> tuple[trees.Tree, trees.Tree]:
+    def _english_verb(self) -> tuple[trees.Tree, trees.Tree]:
         """The auxiliary, which may be absent, and the form of the verb beside it."""
         if self.auxiliary is None:
-            finite = ("VBP", self.verb.en) if plural else ("VBZ", self.verb.en_third)
+            finite = ("VBP", self.verb.en) if self._is_plural else ("VBZ", self.verb.en_third)
             return trees.ABSENT, trees.leaf(*finite)
-        auxiliary = grammar.AUXILIARIES[self.auxiliary]
-        word = auxiliary[int(plural)]
-        participle = auxiliary[4] == "participle"
+        singular, plural, *_, governed = self.auxiliary
+        word = plural if self._is_plural else singular
+        participle = governed == "participle"
         form = ("VBN", self.verb.en_participle) if participle else ("VB", self.verb.en)
         return trees.leaf({"has": "VBZ", "have": "VBP"}.get(word, "MD"), word), trees.leaf(*form)
 
     def _german_verb(self, last: bool) -> tuple[str, list[str]]:
         """The finite verb, and what stands at the end of the clause."""
-        plural = self.subject.plural if self.subject else self.plural
         if self.auxiliary is not None:
-            auxiliary = grammar.AUXILIARIES[self.auxiliary]
-            participle = auxiliary[4] == "participle"
+            *_, singular, plural, governed = self.auxiliary
+            participle = governed == "participle"
             nonfinite = self.verb.de_participle if participle else self.verb.de_infinitive
-            return auxiliary[3 if plural else 2], [nonfinite]
-        finite = self.verb.de_plural if plural else self.verb.de_third
+            return plural if self._is_plural else singular, [nonfinite]
+        finite = self.verb.de_plural if self._is_plural else self.verb.de_third
         if last:
             return self.verb.prefix + finite, []
         return finite, [self.verb.prefix] if self.verb.prefix else []

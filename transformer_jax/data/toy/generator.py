@@ -30,7 +30,7 @@ Ten pairs of the training set in `configs/toy.py`:
 The development and test sets hold out combinations, not only strings: one in eight of all
 verb–object, adjective–noun and compound combinations occurs in no training sentence, and every
 development and test sentence has at least one of them. English sentences are derived as trees with
-the Penn Treebank's labels; see `parsing`.
+the Penn Treebank's labels; see `treebank.load_toy`.
 """
 
 import dataclasses
@@ -121,8 +121,7 @@ class _Writer:
             first = self._clause(subject=subject)
             second = self._clause(subject=clauses.Pronoun(subject), short=True)
             subjunction = self._random.choice(list(grammar.SUBJUNCTIONS))
-            english = _subordinated(subjunction, second.english())
-            german = f"{grammar.SUBJUNCTIONS[subjunction]} {second.german('last')}"
+            english, german = _subordinated(subjunction, second.english(), second.german("last"))
         return first.english(then=english), f"{first.german('second')}, {german}"
 
     def _distant_reason(self) -> tuple[trees.Tree, str]:
@@ -191,12 +190,9 @@ class _Writer:
         verb = trees.leaf(*(("VBP", "are") if pronoun.plural else ("VBZ", "is")))
         old = trees.join("ADJP", trees.leaf("JJ", adjective))
         english = trees.join("S", pronoun.english(), trees.join("VP", verb, old))
-        german = f"{grammar.SUBJUNCTIONS[subjunction]} {pronoun.german('nominative')}"
-        predicate = grammar.PREDICATES[adjective]
-        return (
-            _subordinated(subjunction, english),
-            f"{german} {predicate} {'sind' if pronoun.plural else 'ist'}",
-        )
+        german = [pronoun.german("nominative"), grammar.PREDICATES[adjective]]
+        german.append("sind" if pronoun.plural else "ist")
+        return _subordinated(subjunction, english, " ".join(german))
 
     def _clause(
         self,
@@ -259,18 +255,18 @@ class _Writer:
             self._combinations.add((modifier, noun.en))
         return grammar.NounPhrase(noun, plural, determiner, adjective, modifier, count)
 
-    def _auxiliary(self) -> int | None:
-        return self._random.randrange(len(grammar.AUXILIARIES)) if self._chance(0.4) else None
+    def _auxiliary(self) -> tuple[str, ...] | None:
+        return self._random.choice(grammar.AUXILIARIES) if self._chance(0.4) else None
 
     def _chance(self, probability: float) -> bool:
         return self._random.random() < probability
 
 
-def _subordinated(subjunction: str, clause: trees.Tree) -> trees.Tree:
+def _subordinated(subjunction: str, english: trees.Tree, german: str) -> tuple[trees.Tree, str]:
     first = trees.leaf("WRB" if subjunction == "when" else "IN", subjunction)
     if subjunction == "when":
         first = trees.join("WHADVP", first)
-    return trees.join("SBAR", first, clause)
+    return trees.join("SBAR", first, english), f"{grammar.SUBJUNCTIONS[subjunction]} {german}"
 
 
 def is_held_out(combination: Combination, seed: int) -> bool:

@@ -1,7 +1,7 @@
 """Words and inflection for the toy corpus: nouns, adjectives, verbs, numbers, noun phrases."""
 
 import dataclasses
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from transformer_jax.data import trees
 
@@ -13,12 +13,12 @@ Kind = Literal["person", "animal", "thing"]
 class Noun:
     """A noun in both languages; `oblique` is the accusative and dative of weak masculines."""
 
+    kind: Kind
     en: str
     en_plural: str
     de: str
     gender: str  # m, f or n
     de_plural: str
-    kind: Kind
     oblique: str = ""
 
 
@@ -44,9 +44,9 @@ class Verb:
         return self.prefix + self.de_plural
 
 
-def _nouns(kind: Kind, table: str) -> list[Noun]:
-    forms = (entry.split() for entry in table.split(";"))
-    return [Noun(f[0], f[1], f[2], f[3], f[4], kind, *f[5:]) for f in forms]
+def _nouns(table: str) -> list[Noun]:
+    kind, entries = table.split(":")
+    return [Noun(cast(Kind, kind), *entry.split()) for entry in entries.split(";")]
 
 
 def _words(table: str) -> dict[str, str]:
@@ -57,53 +57,38 @@ def _verbs(table: str) -> list[Verb]:
     return [Verb(*entry.split()) for entry in table.split(";")]
 
 
-PERSONS = _nouns(
-    "person",
-    """
+PERSONS = _nouns("""person:
 man men Mann m Männer; boy boys Junge m Jungen Jungen; doctor doctors Ärztin f Ärztinnen;
 queen queens Königin f Königinnen; uncle uncles Onkel m Onkel;
 neighbour neighbours Nachbar m Nachbarn Nachbarn; judge judges Richter m Richter
-""",
-)
+""")
 # The same word in both languages: what a model learns to copy first.
 NAMES = [
-    Noun(name, "", name, gender, "", "person")
+    Noun("person", name, "", name, gender, "")
     for gender, names in (
         ("m", "Peter Thomas Martin Felix Paul David"),
         ("f", "Anna Julia Laura Sofia Clara Greta"),
     )
     for name in names.split()
 ]
-ANIMALS = _nouns(
-    "animal",
-    """
+ANIMALS = _nouns("""animal:
 dog dogs Hund m Hunde; horse horses Pferd n Pferde; cow cows Kuh f Kühe;
 bear bears Bär m Bären Bären; calf calves Kalb n Kälber
-""",
-)
-FURNITURE = _nouns(
-    "thing",
-    """
+""")
+FURNITURE = _nouns("""thing:
 table tables Tisch m Tische; picture pictures Bild n Bilder; clock clocks Uhr f Uhren;
 door doors Tür f Türen; cupboard cupboards Schrank m Schränke
-""",
-)
-GOODS = _nouns(
-    "thing",
-    """
+""")
+GOODS = _nouns("""thing:
 letter letters Brief m Briefe; book books Buch n Bücher; flower flowers Blume f Blumen;
 hat hats Hut m Hüte; car cars Auto n Autos; bag bags Tasche f Taschen;
 coat coats Mantel m Mäntel
-""",
-)
-PLACES = _nouns(
-    "thing",
-    """
+""")
+PLACES = _nouns("""thing:
 garden gardens Garten m Gärten; city cities Stadt f Städte; village villages Dorf n Dörfer;
 forest forests Wald m Wälder; school schools Schule f Schulen; hotel hotels Hotel n Hotels;
 kitchen kitchens Küche f Küchen; castle castles Schloss n Schlösser
-""",
-)
+""")
 # English modifier → first part of a German compound.
 COMPOUNDS = _words(
     "kitchen:Küchen garden:Garten city:Stadt school:Schul summer:Sommer winter:Winter "
@@ -118,11 +103,9 @@ ADJECTIVES_OF: dict[Kind, list[str]] = {
     "animal": [en for en in ADJECTIVES if en not in ("new", "green")],
     "thing": [en for en in ADJECTIVES if en not in ("young", "tired")],
 }
-KINDS: tuple[Kind, ...] = ("person", "animal", "thing")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 NOUNS: dict[Kind, list[Noun]] = {"person": PERSONS, "animal": ANIMALS, "thing": FURNITURE + GOODS}
-PREDICATES = {  # adjectives as they stand after "to be"
-    en: {"müd": "müde"}.get(de, de) for en, de in ADJECTIVES.items()
-}
+PREDICATES = {**ADJECTIVES, "tired": "müde"}  # as they stand after "to be"
 TRANSITIVE = _verbs("""
 see sees seen sieht sehen gesehen; find finds found findet finden gefunden;
 seek seeks sought sucht suchen gesucht; carry carries carried trägt tragen getragen;
@@ -170,11 +153,10 @@ AUXILIARIES = (
 
 def _by_case(table: str) -> dict[Case, dict[str, str]]:
     """Nominative, accusative and dative, each for m, f, n and pl; - is no ending."""
-    cases: tuple[Case, ...] = ("nominative", "accusative", "dative")
     rows = [[form.strip("-") for form in row.split()] for row in table.split(";")]
     return {
         case: dict(zip(("m", "f", "n", "pl"), row, strict=True))
-        for case, row in zip(cases, rows, strict=True)
+        for case, row in zip(get_args(Case), rows, strict=True)
     }
 
 
@@ -224,17 +206,11 @@ class NounPhrase:
         """The phrase in English."""
         noun = self.noun.en_plural if self.plural else self.noun.en
         tag = "NNS" if self.plural else "NNP" if self.noun in NAMES else "NN"
-        words = trees.beside(
-            (
-                trees.leaf("CD", number(self.count)[0] if self.count else ""),
-                trees.leaf("JJ", self.adjective),
-                trees.leaf("NN", self.modifier),
-                trees.leaf(tag, noun),
-            )
-        )
-        determiner = self.determiner
-        if determiner == "a":
-            determiner = "an" if words.words[0][0] in "aeiou" else "a"
+        count = number(self.count)[0] if self.count else ""
+        parts = (("CD", count), ("JJ", self.adjective), ("NN", self.modifier), (tag, noun))
+        words = trees.beside(trees.leaf(*part) for part in parts)
+        before_vowel = words.words[0][0] in "aeiou"
+        determiner = "an" if self.determiner == "a" and before_vowel else self.determiner
         possessive = determiner in ("his", "her")
         return trees.join("NP", trees.leaf("PRP$" if possessive else "DT", determiner), words)
 
