@@ -98,12 +98,8 @@ def _first_row(side: sequences.Sequences) -> sequences.Sequences:
 
 def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.PackedBatches:
     """The rows of a run's training, one to a batch."""
-    data, train = config.data, config.train
-    return batching.PackedBatches(
-        examples_lib.TranslationExamples(dataset), batch_rows=1,
-        source_length=data.source_length, target_length=data.target_length,
-        window=data.packing_window, seed=train.seed, num_steps=train.num_steps,
-    )  # fmt: skip
+    pairs = examples_lib.TranslationExamples(dataset)
+    return batching.PackedBatches(pairs, config, batch_rows=1, num_steps=config.train.num_steps)
 
 
 def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: str) -> int:

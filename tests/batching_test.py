@@ -19,17 +19,10 @@ def test_rows_hold_pairs_one_after_another():
 
 
 def packed(make_config, cache_dir, **changes):
-    config = make_config()
-    options = {
-        "batch_rows": 8,
-        "source_length": 64,
-        "target_length": 64,
-        "window": 100,
-        "seed": 3,
-        "num_steps": 40,
-    }
+    config = make_config({"data.packing_window": 100, "train.seed": 3})
+    options = {"batch_rows": 8, "num_steps": 40, **changes}
     pairs = examples_lib.TranslationExamples(dataset.load(config.data, cache_dir))
-    return batching.PackedBatches(pairs, **{**options, **changes})
+    return batching.PackedBatches(pairs, config, **options)
 
 
 def make_batches(*arguments, **changes):

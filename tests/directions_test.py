@@ -61,15 +61,8 @@ def examples(batches, steps):
 
 
 def make_batches(config, data):
-    return batching.PackedBatches(
-        examples_lib.TranslationExamples(data),
-        batch_rows=1,
-        source_length=config.data.source_length,
-        target_length=config.data.target_length,
-        window=100,
-        seed=3,
-        num_steps=10_000,
-    )
+    pairs = examples_lib.TranslationExamples(data)
+    return batching.PackedBatches(pairs, config, batch_rows=1, num_steps=10_000)
 
 
 def test_an_epoch_reads_each_pair_once_in_each_direction(make_config, cache_dir):

@@ -297,6 +297,6 @@ def test_bytes_lose_nothing_and_any_of_them_are_decoded(sentences, content):
 
 @FIXED
 @hypothesis.given(content=st.binary(max_size=200))
-def test_any_bytes_are_a_tokenizer_or_refused(content):
+def test_any_bytes_are_a_sentencepiece_model_or_refused(content):
     with pytest.raises(errors.UserError, match="not a SentencePiece model"):
-        tokenizer.of_model(content)
+        tokenizer.PieceTokenizer(content)

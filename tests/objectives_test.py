@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -114,9 +113,7 @@ def test_each_epoch_corrupts_both_sides_of_the_training_pairs_anew(small):
         for pair in data.usable.tolist()
         if data_side.lengths[pair] > 2
     )
-    batches = batching.PackedBatches(
-        texts, batch_rows=1, source_length=64, target_length=64, window=100, seed=3, num_steps=1
-    )
+    batches = batching.PackedBatches(texts, config, batch_rows=1, num_steps=1)
     epochs = []
     mask = config.data.vocab_size
     for epoch in range(2):
@@ -155,19 +152,11 @@ def test_batches_of_both_parts_go_on_from_any_step(small):
 
 def test_hosts_read_each_row_of_an_objective_once(small):
     config, data = small()
-    options: Any = {
-        "source_length": 64,
-        "target_length": 64,
-        "window": 100,
-        "seed": 3,
-        "num_steps": 9,
-    }
     texts = examples_lib.training(data, config)
-    whole = batching.PackedBatches(texts, batch_rows=8, **options)
-    hosts = [
-        batching.PackedBatches(texts, batch_rows=8, rows_here=here, **options)
-        for here in ([0, 1, 2], [3, 4, 5, 6, 7])
-    ]
+    whole, *hosts = (
+        batching.PackedBatches(texts, config, batch_rows=8, num_steps=9, rows_here=here)
+        for here in (None, [0, 1, 2], [3, 4, 5, 6, 7])
+    )
     for step in (0, 8):
         joined = jax.tree.map(lambda *rows: np.concatenate(rows), *(host[step] for host in hosts))
         jax.tree.map(np.testing.assert_array_equal, whole[step], joined)

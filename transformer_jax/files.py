@@ -107,9 +107,7 @@ def write(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a JSON object atomically."""
-    write(
-        path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    )
+    write_lines(path, [json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)])
 
 
 def write_lines(path: Path, lines: list[str]) -> None:

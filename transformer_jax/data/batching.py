@@ -9,6 +9,7 @@ from typing import final
 import grain
 import numpy as np
 
+from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.data import examples as examples_lib
 from transformer_jax.data import objectives, packing
@@ -58,27 +59,23 @@ class PackedBatches:
     def __init__(
         self,
         examples: examples_lib.Examples,
+        config: config_lib.Config,
         *,
         batch_rows: int,
-        source_length: int,
-        target_length: int,
-        window: int,
-        seed: int,
         num_steps: int,
         rows_here: Sequence[int] | None = None,
     ) -> None:
-        """Plans so many batches, as `packing.Plan` does.
+        """Plans so many batches, of rows as long as the config says.
 
         A host reads the rows of each batch that `rows_here` names, ascending; None: all.
         """
         self._examples = examples
-        self._lengths = (source_length, target_length)
+        self._lengths = (config.data.source_length, config.data.target_length)
         self.batch_rows = batch_rows
         self._num_steps = num_steps
         self._rows_here = range(batch_rows) if rows_here is None else rows_here
-        self.plan = packing.Plan(
-            len(examples), examples.lengths, source_length, target_length, window, seed
-        )
+        shuffle = (config.data.packing_window, config.train.seed)
+        self.plan = packing.Plan(len(examples), examples.lengths, *self._lengths, *shuffle)
 
     def __len__(self) -> int:
         return self._num_steps
@@ -96,12 +93,11 @@ class PackedBatches:
         """Shares of source and target positions that hold tokens, over the first windows."""
         rows = self.plan.epoch_end(0, MEASURED_WINDOWS)
         chosen = np.array([each for row in self.plan.rows(0, rows) for each in row], np.int32)
-        source, target = self._examples.lengths(0, chosen)
-        source_length, target_length = self._lengths
-        return (
-            float(source.sum() / (rows * source_length)),
-            float(target.sum() / (rows * target_length)),
+        source, target = (
+            float(taken.sum() / (rows * length))
+            for taken, length in zip(self._examples.lengths(0, chosen), self._lengths, strict=True)
         )
+        return source, target
 
 
 @final
@@ -111,22 +107,19 @@ class TrainingBatches:
     def __init__(self, parts: Sequence[PackedBatches]) -> None:
         """Takes its parts, of which one at least has batches."""
         self._parts = [part for part in parts if len(part)]
-        self._ends = list(itertools.accumulate(map(len, self._parts)))
+        *self._starts, self._length = itertools.accumulate(map(len, self._parts), initial=0)
         self.batch_rows = parts[0].batch_rows
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return self._length
 
     def __getitem__(self, index: int) -> sequences.Batch:
-        part = self._number(index)
-        return self._parts[part][index - (self._ends[part] - len(self._parts[part]))]
+        number = bisect.bisect_right(self._starts, index) - 1
+        return self._parts[number][index - self._starts[number]]
 
     def part(self, index: int) -> PackedBatches:
         """The part that a batch is of; of the batch after the last, the last."""
-        return self._parts[min(self._number(index), len(self._parts) - 1)]
-
-    def _number(self, index: int) -> int:
-        return bisect.bisect_right(self._ends, index)
+        return self._parts[bisect.bisect_right(self._starts, index) - 1]
 
     def from_step(self, step: int) -> Iterator[sequences.Batch]:
         """Batches step, step + 1, …, read ahead by Grain's threads."""

@@ -39,11 +39,8 @@ def random_spans(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]
     # Between spans stands a token at least; before the first and after the last there may be none.
     gaps = _composition(length - chosen + 2, spans + 1, rng)
     gaps[[0, -1]] -= 1
-    starts = np.cumsum(gaps[:-1]) + np.cumsum(sizes) - sizes
-    mask = np.zeros(length, bool)
-    for start, size in zip(starts, sizes, strict=True):
-        mask[start : start + size] = True
-    return mask
+    runs = np.insert(gaps, np.arange(1, spans + 1), sizes)  # of kept and chosen tokens in turn
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs)
 
 
 def _composition(number: int, parts: int, rng: np.random.Generator) -> Int[np.ndarray, "parts"]:
@@ -62,10 +59,8 @@ def random_words(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]
 def half_a_text(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
     """MASS's span: half of the tokens, side by side."""
     size = number_chosen(length, 0.5)
-    start = rng.integers(length - size + 1)
-    mask = np.zeros(length, bool)
-    mask[start : start + size] = True
-    return mask
+    places = np.arange(length) - rng.integers(length - size + 1)
+    return (places >= 0) & (places < size)
 
 
 def with_sentinels(text: Text, spans: Bool[np.ndarray, "n"], first: int) -> tuple[Tokens, Tokens]:

@@ -81,10 +81,7 @@ class CorruptedExamples(Examples):
         """What says which texts there are: of which pairs one has the source and the target."""
 
     def _fits(self, pairs: Pairs, longest: int) -> bool:
-        both = zip(self._sides, pairs, strict=True)
-        lengths = [len(side[pair]) for side, pair in both if pair is not None]
-        # Between two, as `_text` joins them, stands an EOS.
-        return corruption.SHORTEST <= sum(lengths) + (lengths[0] > 0) * len(lengths[1:]) <= longest
+        return corruption.SHORTEST <= len(self._text(pairs)) <= longest
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -105,12 +102,11 @@ class CorruptedExamples(Examples):
 
     def _text(self, pairs: Pairs) -> Int[np.ndarray, "n"]:
         """One pair's source, EOS and a pair's target; alone what comes without the other."""
-        source, target = pairs
-        first = [] if source is None else list(self._sides[0][source])
-        if target is None:
-            return np.array(first, np.int32)
-        second = list(self._sides[1][target])
-        return np.array([*first, tokenizer_lib.EOS, *second] if first else second, np.int32)
+        both = zip(self._sides, pairs, strict=True)
+        parts: list[Any] = [side[pair] for side, pair in both if pair is not None]
+        if len(parts) > 1 and len(parts[0]):
+            parts.insert(1, [tokenizer_lib.EOS])
+        return np.concatenate(parts).astype(np.int32)
 
 
 @final

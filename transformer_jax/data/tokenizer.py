@@ -51,7 +51,7 @@ class Tokenizer(abc.ABC):
     """Turns sentences into vocabulary ids and back; its digest is the SHA-256 of its model."""
 
     def __init__(self, model: bytes) -> None:
-        self.model = model  # all that has to be kept of it (`of_model`)
+        self.model = model  # all that has to be kept of it (`read`)
         self.digest = hashlib.sha256(model).hexdigest()
 
     @property
@@ -125,15 +125,6 @@ class ByteTokenizer(Tokenizer):
         first, end = len(SPECIAL), self.vocab_size
         rows = (bytes(token - first for token in row if first <= token < end) for row in ids)
         return [row.decode(errors="replace") for row in rows]
-
-
-def of_model(model: bytes) -> Tokenizer:
-    """The tokenizer whose model was kept.
-
-    Raises:
-      UserError: it is none.
-    """
-    return ByteTokenizer() if model == ByteTokenizer.MODEL else PieceTokenizer(model)
 
 
 def train(sentences: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> bytes:
@@ -219,7 +210,8 @@ def read(path: files.Path, remedy: str) -> Tokenizer:
       UserError: it cannot be read or is damaged; the message ends with the remedy.
     """
     try:
-        return of_model(path.read_bytes())
+        model = path.read_bytes()
+        return ByteTokenizer() if model == ByteTokenizer.MODEL else PieceTokenizer(model)
     except (OSError, errors.UserError) as error:
         raise errors.UserError(f"cannot read {path} ({error}): {remedy}") from error
 

@@ -251,11 +251,8 @@ def make_batches(
     rows, train = step_lib.rows_of(config, mesh), config.train
     packed = functools.partial(
         batching.PackedBatches,
+        config=config,
         batch_rows=rows,
-        source_length=config.data.source_length,
-        target_length=config.data.target_length,
-        window=config.data.packing_window,
-        seed=train.seed,
         rows_here=sharding.rows_here(rows, mesh),
     )
     parts = []
