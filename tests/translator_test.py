@@ -41,7 +41,7 @@ def test_a_translation_depends_on_its_sentence_alone(trained, sentences, beam_si
     how = {"decode.beam_size": beam_size, "decode.batch_sentences": 32}
     rows, batches = [], batching.padded_batches
     monkeypatch.setattr(
-        batching, "padded_batches", lambda *given: rows.append(given[2]) or batches(*given)
+        batching, "padded_batches", lambda *given: rows.append(given[1]) or batches(*given)
     )
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     alone, expected = translate(trained, sentences, 1, how)

@@ -102,7 +102,7 @@ def search(config: Mapping[str, Any], dtype: str, sentences: int) -> worker.Cont
     searching = beam_search.BeamSearch(ours.endless(model), found.decode, mesh)
     rng = np.random.default_rng(0)
     sources = [words(rng, PIECES, vocab_size) for _ in range(sentences)]
-    (group,) = batching.padded_batches(sources, None, sentences, translator.ROW_MULTIPLE)
+    (group,) = batching.padded_batches(sources, sentences, translator.ROW_MULTIPLE)
     source = sharding.put(group.batch, mesh).source
     says = {
         "sentences": sentences,

@@ -102,7 +102,7 @@ def evaluation(workload: str, sentences: int, **corpus: str) -> worker.Contender
 
     def step() -> None:
         measure(params)
-        for group in batching.padded_batches(pairs.source_ids, None, len(pairs.source_ids), 16):
+        for group in batching.padded_batches(pairs.source_ids, len(pairs.source_ids), 16):
             jax.block_until_ready(search(params, group.batch.source))
 
     return worker.Contender(step, {"sentences": sentences})

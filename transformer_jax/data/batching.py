@@ -131,10 +131,10 @@ class TrainingBatches:
 
 @dataclasses.dataclass(frozen=True)
 class PaddedBatch:
-    """Pairs of similar length, one to a row, and their indices in the list they come from.
+    """Sentences of similar length, one to a row, and their indices in the list they come from.
 
-    Rows beyond len(indices) repeat the last pair, so that the number of rows is the same in all
-    batches; they do not count.
+    Rows beyond len(indices) repeat the last one, so that the number of rows is the same in all
+    batches; they do not count. Their translations are not known yet.
     """
 
     indices: list[int]
@@ -142,23 +142,16 @@ class PaddedBatch:
 
 
 def padded_batches(
-    source: Sequence[Tokens], target: Sequence[Tokens] | None, batch_rows: int, multiple: int
+    source: Sequence[Tokens], batch_rows: int, multiple: int
 ) -> Iterator[PaddedBatch]:
     """Groups all sentences, without BOS and EOS, by length, longest first; none is left out.
 
-    The target is None where there are no translations yet. Rows are as long as the longest
-    sentence, rounded up to a multiple, so that few shapes are compiled.
+    Rows are as long as the longest sentence, rounded up to a multiple, so that few shapes are
+    compiled.
     """
-    targets = [()] * len(source) if target is None else target
-    order = sorted(
-        range(len(source)), key=lambda i: (len(source[i]), len(targets[i])), reverse=True
-    )
+    order = sorted(range(len(source)), key=lambda i: len(source[i]), reverse=True)
     for start in range(0, len(order), batch_rows):
         indices = order[start : start + batch_rows]
         chosen = indices + indices[-1:] * (batch_rows - len(indices))
-        lengths = [
-            multiple * -(-max(len(side[i]) + 1 for i in chosen) // multiple)
-            for side in (source, targets)
-        ]
-        rows = [[(source[i], targets[i])] for i in chosen]
-        yield PaddedBatch(indices, fill(rows, *lengths))
+        length = multiple * -(-(len(source[chosen[0]]) + 1) // multiple)
+        yield PaddedBatch(indices, fill([[(source[i], ())] for i in chosen], length, 1))

@@ -30,17 +30,12 @@ def run(
       training set's, and how many with the same translation. `misdirected`: samples of sentences
       that read like another language, each one line.
     """
-    parts = [corpus.digest, corpus.test_digest, source_language, target_language]
-    key = hashlib.sha256(" ".join(parts).encode())
+    languages = (source_language, target_language)
+    key = hashlib.sha256(" ".join((corpus.digest, corpus.test_digest, *languages)).encode())
     path = cache_dir / f"checks-{key.hexdigest()[:16]}.json"
     if not path.exists():
-        found = {
-            "overlap": overlap(corpus),
-            "misdirected": []
-            if corpus.dev.trees  # in no language
-            else misdirected(corpus, source_language, target_language),
-        }
-        files.write_json(path, found)
+        lines = [] if corpus.dev.trees else misdirected(corpus, *languages)  # trees are in none
+        files.write_json(path, {"overlap": overlap(corpus), "misdirected": lines})
     counts = {"of": int, "sources": int, "pairs": int}
     shape = {"overlap": {str: counts}, "misdirected": [str]}
     found = files.read_json(path, shape, "delete it, and the corpus is checked again")

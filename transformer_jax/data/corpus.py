@@ -40,17 +40,17 @@ class Pairs(PairSource):
 
 
 @final
+@dataclasses.dataclass(frozen=True)
 class JoinedPairs(PairSource):
     """Several sources, one after another."""
 
-    def __init__(self, parts: Sequence[PairSource]) -> None:
-        self._parts = parts
+    parts: Sequence[PairSource]
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return sum(map(len, self.parts))
 
     def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
-        pairs = itertools.chain.from_iterable(part.read() for part in self._parts)
+        pairs = itertools.chain.from_iterable(part.read() for part in self.parts)
         return itertools.islice(pairs, start, None, every)
 
 

@@ -78,23 +78,17 @@ def masked(
     text: Text,
     chosen: Bool[np.ndarray, "n"],
     shares: tuple[float, float],
-    mask: int,
     vocab_size: int,
     rng: np.random.Generator,
 ) -> Text:
     """A text of which chosen tokens are hidden, each for itself.
 
-    Args:
-      text: its ids.
-      chosen: which may change.
-      shares: of the chosen, that become the mask, and that become any of the tokenizer's tokens;
-        the rest stays. BERT: 0.8 and 0.1; T5's "BERT-style": 0.9 and 0.1.
-      mask: the id that hides.
-      vocab_size: tokens that the tokenizer has; those that are special stand for no other.
-      rng: what draws.
+    The shares are of the chosen: of those that become the mask, the id after the tokenizer's, and
+    of those that become any of its tokens but special ones; the rest stays. BERT: 0.8 and 0.1; T5's
+    "BERT-style": 0.9 and 0.1.
     """
     draws = rng.random(len(text))
     others = rng.integers(tokenizer_lib.UNK + 1, vocab_size, len(text))
     hidden, replaced = draws < shares[0], draws < sum(shares)
-    found = np.where(hidden, mask, np.where(replaced, others, text))
+    found = np.where(hidden, vocab_size, np.where(replaced, others, text))
     return np.where(chosen, found, text)

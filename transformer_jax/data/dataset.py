@@ -140,8 +140,7 @@ def _tokenizer(
         raise errors.UserError("the training set is empty: all its lines are blank")
     vocabulary = fields.lookup("data.vocabulary", config.vocabulary, tokenizer_lib.VOCABULARIES)
     symbols = sorted({symbol for corpus in corpora for symbol in corpus.symbols})
-    size, most = config.vocab_size, config.tokenizer_pairs
-    return vocabulary(train, size, most, digest, cache_dir, symbols)
+    return vocabulary(train, config.vocab_size, config.tokenizer_pairs, digest, cache_dir, symbols)
 
 
 def _load_direction(

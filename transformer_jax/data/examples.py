@@ -4,6 +4,7 @@ The texts of an objective are both sides of the training pairs, and nothing else
 """
 
 import abc
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, final
 
@@ -40,23 +41,22 @@ class Examples(abc.ABC):
 
 
 @final
+@dataclasses.dataclass(frozen=True)
 class TranslationExamples(Examples):
     """The training pairs, alike in all epochs."""
 
-    def __init__(self, dataset: dataset_lib.Dataset) -> None:
-        self._source, self._target = dataset.source, dataset.target
-        self._usable = dataset.usable
+    dataset: dataset_lib.Dataset
 
     def __len__(self) -> int:
-        return len(self._usable)
+        return len(self.dataset.usable)
 
     def get(self, epoch: int, number: int) -> objectives.Example:
-        pair = int(self._usable[number])
-        return objectives.Example(self._source[pair], self._target[pair])
+        pair = int(self.dataset.usable[number])
+        return objectives.Example(self.dataset.source[pair], self.dataset.target[pair])
 
     def lengths(self, epoch: int, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        pairs = self._usable[numbers]
-        return self._source.lengths[pairs] + 1, self._target.lengths[pairs] + 1
+        pairs = self.dataset.usable[numbers]
+        return self.dataset.source.lengths[pairs] + 1, self.dataset.target.lengths[pairs] + 1
 
 
 class CorruptedExamples(Examples):

@@ -36,28 +36,19 @@ class Example(NamedTuple):
 @final
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """A kind of example that is made of a text.
+    """A kind of example that is made of a text."""
 
-    Attributes:
-      make: from a text, a generator and the tokenizer's number of tokens, after which extra ids
-        begin, to an example no side of which is longer than the text.
-      extra_ids: how many of those ids texts of so many tokens, or fewer, need.
-      in_place: whether labels are of what stands at a position, not of what follows: for
-        architectures that are no decoders, and see the whole target.
-      asks_few: whether most positions of a text have no label.
-      drawings: how many epochs have examples of their own, before the first one's come again; 0:
-        all have.
-      words: the kind by which held-out words are asked for; "" where none are.
-      reads: what a text is: a "sentence", a "pair" of them, or one of a "couple", where it is asked
-        whether one sentence is the other's translation.
-    """
-
+    # From a text, a generator and the number of ids before the extra ones, to an example no side
+    # of which is longer than the text.
     make: Callable[[corruption.Text, np.random.Generator, int], Example]
-    extra_ids: Callable[[int], int] = lambda longest: 0
+    extra_ids: Callable[[int], int] = lambda longest: 0  # that texts of so many tokens need
+    # Whether labels are of what stands at a position, not of what follows: for architectures that
+    # are no decoders, and see the whole target.
     in_place: bool = False
-    asks_few: bool = False
-    drawings: int = 0
-    words: str = "bert_words"
+    asks_few: bool = False  # whether most positions of a text have no label
+    drawings: int = 0  # epochs before the first one's examples come again; 0: they never do
+    words: str = "bert_words"  # the kind by which held-out words are asked for; "": none are
+    # What a text is; of a couple it is asked whether one sentence is the other's translation.
     reads: Literal["sentence", "pair", "couple"] = "sentence"
 
 
@@ -76,7 +67,7 @@ def _prefix(text: corruption.Text, rng: np.random.Generator, vocab_size: int) ->
 def _bert_style(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
     """BERT's masking, whose target is the whole text (ibid., section 3.3.1)."""
     chosen = corruption.random_words(len(text), rng)
-    hidden = corruption.masked(text, chosen, (0.9, 0.1), vocab_size, vocab_size, rng)
+    hidden = corruption.masked(text, chosen, (0.9, 0.1), vocab_size, rng)
     return Example(hidden, text)
 
 
@@ -90,7 +81,7 @@ def _masked_words(text: corruption.Text, rng: np.random.Generator, vocab_size: i
     """BERT's: of the tokens chosen, 80% are hidden and 10% replaced (Devlin et al. 2019, 3.1)."""
     chosen = corruption.random_words(len(text), rng)
     chosen &= text != tokenizer_lib.EOS  # between two sentences
-    hidden = corruption.masked(text, chosen, (0.8, 0.1), vocab_size, vocab_size, rng)
+    hidden = corruption.masked(text, chosen, (0.8, 0.1), vocab_size, rng)
     return Example((), hidden, [tokenizer_lib.PAD, *np.where(chosen, text, tokenizer_lib.PAD)])
 
 

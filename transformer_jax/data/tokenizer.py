@@ -216,11 +216,8 @@ def read(path: files.Path, remedy: str) -> Tokenizer:
         raise errors.UserError(f"cannot read {path} ({error}): {remedy}") from error
 
 
-# From a training set, data.vocab_size, data.tokenizer_pairs, the set's digest, the cache, and words
-# that are to be one token each.
-VOCABULARIES: dict[
-    str, Callable[[corpus_lib.PairSource, int, int, str, pathlib.Path, Sequence[str]], Tokenizer]
-] = {
+# Each is called as `cached` is.
+VOCABULARIES: dict[str, Callable[..., Tokenizer]] = {
     "bpe": cached,
     "bytes": lambda *_: ByteTokenizer(),
 }

@@ -125,7 +125,7 @@ class Translator:
                 chosen = [index for index in indices if (len(sources[index]) > LONG) == is_long]
                 groups = list(
                     batching.padded_batches(
-                        [sources[index] for index in chosen], None, rows_together, ROW_MULTIPLE
+                        [sources[index] for index in chosen], rows_together, ROW_MULTIPLE
                     )
                 )
                 if is_long and groups:  # the first is the longest

@@ -127,7 +127,8 @@ class Clause:
         if self.auxiliary is not None:
             *_, singular, plural, governed = self.auxiliary
             participle = governed == "participle"
-            nonfinite = self.verb.de_participle if participle else self.verb.de_infinitive
+            infinitive = self.verb.prefix + self.verb.de_plural
+            nonfinite = self.verb.de_participle if participle else infinitive
             return plural if self._is_plural else singular, [nonfinite]
         finite = self.verb.de_plural if self._is_plural else self.verb.de_third
         if last:

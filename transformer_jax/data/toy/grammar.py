@@ -27,7 +27,7 @@ class Verb:
     """A verb in both languages.
 
     A separable verb (abholen) is given without its prefix: `de_third` holt, `de_plural` holen,
-    `prefix` ab, but `de_participle` abgeholt.
+    `prefix` ab, but `de_participle` abgeholt. The infinitive is prefix and finite plural.
     """
 
     en: str
@@ -37,11 +37,6 @@ class Verb:
     de_plural: str
     de_participle: str
     prefix: str = ""
-
-    @property
-    def de_infinitive(self) -> str:
-        """The infinitive, which is prefix and finite plural."""
-        return self.prefix + self.de_plural
 
 
 def _nouns(table: str) -> list[Noun]:
@@ -65,11 +60,10 @@ neighbour neighbours Nachbar m Nachbarn Nachbarn; judge judges Richter m Richter
 # The same word in both languages: what a model learns to copy first.
 NAMES = [
     Noun("person", name, "", name, gender, "")
-    for gender, names in (
-        ("m", "Peter Thomas Martin Felix Paul David"),
-        ("f", "Anna Julia Laura Sofia Clara Greta"),
-    )
-    for name in names.split()
+    for name, gender in _words(
+        "Peter:m Thomas:m Martin:m Felix:m Paul:m David:m "
+        "Anna:f Julia:f Laura:f Sofia:f Clara:f Greta:f"
+    ).items()
 ]
 ANIMALS = _nouns("""animal:
 dog dogs Hund m Hunde; horse horses Pferd n Pferde; cow cows Kuh f Kühe;
