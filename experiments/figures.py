@@ -35,6 +35,7 @@ from transformer_jax.data import examples as examples_lib
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.models import masks, positions
 from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
 from transformer_jax.training import step as step_lib
 
 SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
@@ -158,7 +159,7 @@ def of_curves(sweep: results.Sweep) -> figure_lib.Figure:
     for row in sweep.rows:
         if row.results:
             folder = results.cell_folder(sweep.workdir, row.name, min(row.results))
-            records = [each for each in run_folder.read_metrics(folder) if "dev_ppl" in each]
+            records = [each for each in metrics.read(folder) if "dev_ppl" in each]
             curves[row.name] = [(each["step"], each["dev_ppl"]) for each in records]
     if not all(curves.values()):
         raise errors.UserError("there are no learning curves: --config.log.dev_every was 0")

@@ -24,7 +24,7 @@ from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu, measures
-from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
 
 EXAMPLES = 10
 # What a measure sums, one variant a file.
@@ -53,7 +53,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
     tried = [each for row in sweep.rows for each in (row, *row.tuned.values())]
     for row, seed in [(each, seed) for each in tried for seed in each.results]:
         folder, there = (results.cell_folder(place, row.name, seed) for place in (workdir, output))
-        run_folder.read_metrics(folder)
+        metrics.read(folder)
         for name in ("result.json", "run.json", "metrics.jsonl"):
             _copy(folder / name, there)
         for prefix, (key, measure) in itertools.product(("", "test_"), COUNTED.items()):

@@ -13,7 +13,6 @@ from experiments.reporting import comparison_table, headline
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
-from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
 MOST_POINTS = 200  # of a learning curve: more than a screen tells apart
@@ -122,7 +121,7 @@ def _curve(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, Any]:
 
     And what a step takes: target tokens, operations, and seconds, evaluation not included.
     """
-    records = run_folder.read_metrics(results.cell_folder(sweep.workdir, row.name, seed))
+    records = metrics.read(results.cell_folder(sweep.workdir, row.name, seed))
     config = sweep.config(row)
     speeds = [each["seconds_per_step"] for each in records if "seconds_per_step" in each]
     counted = [(each["tokens"], each["step"]) for each in records if "tokens" in each]

@@ -100,7 +100,7 @@ def _result(cell: cells_lib.Cell, measure: measures.Measure) -> str:
 def _state(cell: cells_lib.Cell) -> str:
     steps = cell.config.train.num_steps
     try:
-        records = run_folder.read_metrics(cell.folder)
+        records = metrics.read(cell.folder)
     except errors.UserError as error:  # which the run itself ends with; the others go on
         return str(error)
     last = next((record for record in reversed(records) if "loss" in record), None)

@@ -17,7 +17,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures
-from transformer_jax.runs import run_folder, shapes
+from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
 LOCKS = pathlib.Path("/proc/locks")  # Linux's list of all that are held
@@ -203,7 +203,7 @@ def _last_records(path: pathlib.Path) -> dict[str, Any]:
         if "loss" in found and b'"dev_ppl"' not in line:
             continue
         try:
-            record = files.parse_json(line, shapes.METRICS)
+            record = files.parse_json(line, metrics.RECORD)
         except ValueError as error:
             raise errors.UserError(f"{path} is damaged ({error})") from error
         found = {**record, **found}

@@ -80,27 +80,6 @@ def read_result(workdir: files.Path) -> dict[str, Any]:
     return found
 
 
-def read_metrics(workdir: files.Path) -> list[dict[str, Any]]:
-    """As `metrics.read`, where all records are such as a run writes, of one step after another.
-
-    Raises:
-      UserError: a line is damaged; the message has its number.
-    """
-    records, before = metrics.read(workdir), 0
-    for number, record in enumerate(records, start=1):
-        try:
-            files.require(record, shapes.METRICS)
-            if record["step"] <= before:
-                raise ValueError(f"step {record['step']:,} comes after step {before:,}")
-        except ValueError as error:
-            raise errors.UserError(
-                f"{workdir / 'metrics.jsonl'}: line {number:,} is damaged ({error}): delete that "
-                "line"
-            ) from error
-        before = record["step"]
-    return records
-
-
 def read_error(workdir: files.Path) -> str:
     """What failure.json says went wrong, as one line.
 

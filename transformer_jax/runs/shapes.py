@@ -1,4 +1,4 @@
-"""What a run's result.json and metrics.jsonl have to hold, as `files.read_json` is told."""
+"""What a run's result.json has to hold, as `files.read_json` is told."""
 
 from typing import Any
 
@@ -31,12 +31,6 @@ RESULT: dict[str, Any] = {  # whatever the model and its text
     "sentences_per_second": files.Maybe(fields.NotNegative),
     "tokens_per_sentence": files.Maybe(dict.fromkeys(("source", "target"), fields.NotNegative)),
     "accuracy": files.Maybe({"share": fields.Share, "answers": fields.Positive}),
-}
-METRICS: dict[Any, Any] = {  # each line
-    str: float,
-    "step": fields.Positive,
-    **dict.fromkeys(("ppl", "dev_ppl"), files.Maybe(fields.Above0)),
-    **dict.fromkeys(("tokens", "seconds_per_step"), files.Maybe(fields.NotNegative)),
 }
 
 

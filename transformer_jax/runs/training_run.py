@@ -72,7 +72,7 @@ def run(
             lock.enter_context(run_folder.only_run_in(workdir))
             digest = run_folder.claim(workdir, config, dataset)
             if not result.exists():
-                run_folder.read_metrics(workdir)  # a damaged one is refused before all else
+                metrics.read(workdir)  # a damaged one is refused before all else
                 (workdir / "failure.json").unlink(missing_ok=True)
             return digest, result.exists()
 

@@ -11,10 +11,17 @@ from typing import Any, final
 from etils import epath
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, fields, files
 from transformer_jax.training import tensorboard, tracking
 
 _log = logging.getLogger(__name__)
+
+RECORD: dict[Any, Any] = {  # a line of metrics.jsonl, as `files.read_json` is told
+    str: float,
+    "step": fields.Positive,
+    **dict.fromkeys(("ppl", "dev_ppl"), files.Maybe(fields.Above0)),
+    **dict.fromkeys(("tokens", "seconds_per_step"), files.Maybe(fields.NotNegative)),
+}
 
 
 @final
@@ -68,22 +75,29 @@ class MetricsLog:
 
 
 def read(workdir: files.Path) -> list[dict[str, Any]]:
-    """The records of `metrics.jsonl`; a last line that a kill cut short does not count.
+    """The records of `metrics.jsonl`, of one step after another.
+
+    A last line that a kill cut short does not count.
 
     Raises:
       UserError: a line before the last is damaged; the message has its number.
     """
-    path = workdir / "metrics.jsonl"
+    path, before = workdir / "metrics.jsonl", 0
     if not path.exists():
         return []
     records = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            records.append(files.parse_json(line, {"step": int}))
+            record = files.parse_json(line, {"step": int})
+            files.require(record, RECORD)
+            if record["step"] <= before:
+                raise ValueError(f"step {record['step']:,} comes after step {before:,}")
         except ValueError as error:
             raise errors.UserError(
                 f"{path}: line {number:,} is damaged ({error}): delete that line"
             ) from error
+        records.append(record)
+        before = record["step"]
     return records
 
 
