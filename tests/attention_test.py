@@ -216,7 +216,7 @@ def test_an_interleaved_stack_without_both_kinds_of_layer_is_refused(make_config
         | changes
     )
     with pytest.raises(errors.UserError, match=r"attention_pattern=interleaved needs"):
-        step_lib.state_shapes_and_shardings(
+        step_lib.state_shapes(
             models.build(config.model, 9), config, sharding.make_mesh(config.mesh)
         )
 

@@ -36,13 +36,13 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(make_config, one_device
         checkpoints.save(first._replace(step=jnp.int32(step), params=params[step]), 0.0)
     checkpoints.close()
     assert sorted(os.listdir(tmp_path)) == ["4", "6", "8"]
-    shapes = step_lib.state_shapes_and_shardings(model, config, one_device)
+    shapes = step_lib.state_shapes(model, config, one_device)
 
     def averaged(last):
         changes = {"evaluation.average_checkpoints": last}
         opened = checkpoint.Checkpoints(tmp_path, make_config({**every_two, **changes}), "digest")
         try:
-            return opened.averaged(*shapes)
+            return opened.averaged(shapes)
         finally:
             opened.close()
 

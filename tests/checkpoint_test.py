@@ -53,19 +53,17 @@ def test_the_newest_and_those_to_be_averaged_are_in_use(make_config, tmp_path, a
 
 def test_what_cannot_be_restored_is_named(opened, tmp_path):
     checkpoints, state = opened
-    one_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    arguments = state, jax.tree.map(lambda _: one_device, state)
     with_another = checkpoint.Checkpoints(tmp_path, checkpoints._config, "0123456789abcdefghi")
     with pytest.raises(errors.UserError, match="the tokenizer digest…, not with 0123456789abcdef…"):
-        with_another.restore(*arguments)
+        with_another.restore(state)
     with_another.close()
     faults.DAMAGES["a flipped bit"](tmp_path / "8")
     checkpoints._verified.clear()
     with pytest.raises(errors.UserError, match=f"checkpoint {tmp_path / '8'} cannot be read: "):
-        checkpoints.restore(*arguments)
+        checkpoints.restore(state)
     (tmp_path / "8" / manifest.NAME).unlink()
     with pytest.raises(errors.UserError, match=r"cannot be read: .*manifest"):
-        checkpoints.restore(*arguments)
+        checkpoints.restore(state)
 
 
 def test_half_of_an_old_checkpoint_condemns_no_other(opened, tmp_path):

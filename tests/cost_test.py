@@ -29,7 +29,7 @@ def test_operations_are_those_of_the_compiled_forward_pass(make_config, override
     )  # fmt: skip
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, config.data.vocab_size)
-    shapes, _ = step_lib.state_shapes_and_shardings(model, config, mesh)
+    shapes = step_lib.state_shapes(model, config, mesh)
     batch = batching.fill([[]] * 8, 48, 64)
     program = jax.jit(models.logits, static_argnums=0).lower(model, shapes.params, batch)
     analysis = program.cost_analysis()
@@ -69,7 +69,7 @@ def test_five_layers_are_counted_as_if_all_were_traced(make_config, overrides):
     assert cost._counted(config) == whole
     mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
     model = models.build(config.model, config.data.vocab_size)
-    shapes, _ = step_lib.state_shapes_and_shardings(model, config, mesh)
+    shapes = step_lib.state_shapes(model, config, mesh)
     assert cost.parameters(config) == sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
 
 

@@ -41,7 +41,7 @@ def sent_by(make_config, overrides):
     config = make_config({"model.num_layers": 1, **overrides})
     mesh = sharding.make_mesh(config.mesh)
     model = models.build(config.model, config.data.vocab_size)
-    shapes, _ = step_lib.state_shapes_and_shardings(model, config, mesh)
+    shapes = step_lib.state_shapes(model, config, mesh)
     text = step_lib.compile_step(model, config, mesh).as_text()
     found = partitioned.collectives(hlo.read(text or ""), 8)
     return config, sum(leaf.size for leaf in jax.tree.leaves(shapes.params)), found

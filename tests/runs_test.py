@@ -33,9 +33,8 @@ def parameters(workdir):
     digest = json.loads((workdir / "run.json").read_text())["digests"]["tokenizer"]
     model = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
-    shapes, shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, digest)
-    state = checkpoints.restore(shapes, shardings).state
+    state = checkpoints.restore(step_lib.state_shapes(model, config, mesh)).state
     checkpoints.close()
     return jax.tree.map(np.asarray, state)
 
@@ -206,7 +205,7 @@ def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
     mesh = sharding.make_mesh(config.mesh)
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, "another digest")
     with pytest.raises(errors.UserError, match="was written with the tokenizer"):
-        checkpoints.restore(*step_lib.state_shapes_and_shardings(model, config, mesh))
+        checkpoints.restore(step_lib.state_shapes(model, config, mesh))
     checkpoints.close()
 
 

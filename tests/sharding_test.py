@@ -190,9 +190,10 @@ def test_one_size_may_be_the_rest(make_config):
 
 
 def test_a_budget_that_cannot_be_shared_out_says_which_can(make_config):
-    one = sharding.make_mesh(make_config().mesh, jax.devices()[:1])
-    eight = sharding.make_mesh(make_config().mesh)
-    assert sharding.rows_for_budget(1000, 64, 1, one) == 15
+    small, large = (make_config({"train.batch_tokens": tokens}) for tokens in (512, 1000))
+    one = sharding.make_mesh(large.mesh, jax.devices()[:1])
+    eight = sharding.make_mesh(large.mesh)
+    assert sharding.rows_of(large, one) == 15
     with pytest.raises(errors.UserError, match=r"try train\.batch_tokens=512"):
-        sharding.rows_for_budget(1000, 64, 1, eight)
-    assert sharding.rows_for_budget(512, 64, 1, eight) == 8
+        sharding.rows_of(large, eight)
+    assert sharding.rows_of(small, eight) == 8

@@ -54,8 +54,7 @@ class Layout:
         config = config_lib.from_mapping(MODELS[self.model]().to_dict())
         found = config_lib.replace(config, {**changes, "model.compute_dtype": "bfloat16"})
         mesh = jax.sharding.AbstractMesh(tuple(sizes.values()), tuple(sizes))
-        train = found.train
-        sharding.rows_for_budget(train.batch_tokens, self.row, train.accumulation_steps, mesh)
+        sharding.rows_of(found, mesh)
         return found
 
 

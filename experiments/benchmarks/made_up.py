@@ -77,7 +77,7 @@ def _one_device() -> jax.sharding.Mesh:
 def training(config: Mapping[str, Any], dtype: str, kernel: str) -> worker.Contender:
     """Steps of a config, as `config_lib.from_mapping` reads it, with a kernel of attention."""
     found, mesh = _configured(config, dtype, "model.attention_kernel", kernel), _one_device()
-    made = batches(found, step_lib.rows_of(found, mesh), workloads.BATCHES)
+    made = batches(found, sharding.rows_of(found, mesh), workloads.BATCHES)
     contender, parts = ours.steps(found, mesh, made)
     # Of plain attention whatever the kernel, whose own products no trace shows.
     plain = config_lib.replace(found, {"model.attention_kernel": kernels.PLAIN})

@@ -136,7 +136,7 @@ def _training(config: config_lib.Config) -> Callable[[], object]:
     mesh, data = sharding.make_mesh(config.mesh), config.data
     model = models.build(config.model, vocabulary.size(config))
     program = step_lib.compile_step(model, config, mesh)
-    rows, random = step_lib.rows_of(config, mesh), np.random.default_rng(0)
+    rows, random = sharding.rows_of(config, mesh), np.random.default_rng(0)
     source, target = (
         sequences.Sequences(  # rows of one sentence each
             random.integers(0, data.vocab_size, (rows, length), np.int32),

@@ -103,26 +103,21 @@ def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     return shardings
 
 
-def rows_for_budget(
-    batch_tokens: int,
-    row_length: int,
-    accumulation_steps: int,
-    mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh,
-) -> int:
+def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
     """Rows of the global batch: as many as the budget of target positions holds.
 
     Raises:
       UserError: none, or they cannot be sharded over devices and accumulation steps.
     """
-    rows = batch_tokens // row_length
-    shares = batch_shards(mesh) * accumulation_steps
+    train, length = config.train, config.data.target_length
+    rows = train.batch_tokens // length
+    shares = batch_shards(mesh) * train.accumulation_steps
     if not rows or rows % shares:
-        remedy = max(rows - rows % shares, shares) * row_length
         raise errors.UserError(
-            f"train.batch_tokens={batch_tokens} holds {rows} rows of "
-            f"data.target_length={row_length}, which {batch_shards(mesh)} devices × "
-            f"{accumulation_steps} accumulation steps cannot share out: "
-            f"try train.batch_tokens={remedy}"
+            f"train.batch_tokens={train.batch_tokens} holds {rows} rows of "
+            f"data.target_length={length}, which {batch_shards(mesh)} devices × "
+            f"{train.accumulation_steps} accumulation steps cannot share out: "
+            f"try train.batch_tokens={max(rows - rows % shares, shares) * length}"
         )
     return rows
 

@@ -279,4 +279,4 @@ def restore_params(
     model = models.build(config.model, vocabulary.size(config))
     checkpoints = checkpoint.Checkpoints(workdir / "checkpoints", config, tokenizer.digest)
     with contextlib.closing(checkpoints):
-        return checkpoints.averaged(*step_lib.state_shapes_and_shardings(model, config, mesh))
+        return checkpoints.averaged(step_lib.state_shapes(model, config, mesh))

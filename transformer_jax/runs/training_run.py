@@ -273,8 +273,8 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
             f"train.source_loss={config.train.source_loss} needs a model that reads the source "
             "token by token: set model.architecture=decoder and model.source_attention=causal"
         )
-    step_lib.rows_of(config, mesh)
-    step_lib.state_shapes_and_shardings(model, config, mesh)
+    sharding.rows_of(config, mesh)
+    step_lib.state_shapes(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
         source, target = dataset_lib.longest(dataset)
         data = config.data

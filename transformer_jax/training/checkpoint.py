@@ -1,5 +1,6 @@
 """Checkpoints: state and input position together, written in the background by Orbax."""
 
+import functools
 import itertools
 import logging
 import pathlib
@@ -162,10 +163,8 @@ class Checkpoints:
             failure, self._failure = self._failure, None
             raise failure
 
-    def restore(
-        self, shapes: step_lib.TrainState, shardings: step_lib.TrainState, step: int | None = None
-    ) -> Restored:
-        """Reads a checkpoint, by default the newest, onto the devices of `shardings`.
+    def restore(self, shapes: step_lib.TrainState, step: int | None = None) -> Restored:
+        """Reads a checkpoint, by default the newest, to where `step.state_shapes` says.
 
         Raises:
           UserError: there is no checkpoint, it is not as it was written, or it was written with
@@ -176,20 +175,15 @@ class Checkpoints:
             raise errors.UserError(f"there is no checkpoint in {self._folder}")
         hosts.from_first(lambda: self._demand_verified(step))
         folder = self._folder / str(step)
-        abstract = jax.tree.map(
-            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-            shapes,
-            shardings,
-        )
-        read = self._orbax.restore(folder, args=ocp.args.Composite(record=ocp.args.JsonRestore()))
-        record = read["record"]
+        only = ocp.args.Composite(record=ocp.args.JsonRestore())
+        record = self._orbax.restore(folder, args=only)["record"]
         if record["tokenizer_sha256"] != self._tokenizer_digest:
             raise errors.UserError(
                 f"the checkpoint {folder} was written with the tokenizer "
                 f"{record['tokenizer_sha256'][:16]}…, not with {self._tokenizer_digest[:16]}…"
             )
         restored: Any = self._orbax.restore(
-            folder, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+            folder, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
         )
         return Restored(
             step_lib.TrainState(*restored["state"]),
@@ -197,7 +191,7 @@ class Checkpoints:
             record["window_starts"],
         )
 
-    def averaged(self, shapes: step_lib.TrainState, shardings: step_lib.TrainState) -> Any:
+    def averaged(self, shapes: step_lib.TrainState) -> Any:
         """The mean of the parameters of the last checkpoints, as in section 6.1 of the paper.
 
         So many of the regular ones as config.evaluation.average_checkpoints says; if that is 1, the
@@ -208,17 +202,15 @@ class Checkpoints:
         """
         last = self._config.evaluation.average_checkpoints
         if last == 1:
-            return self.restore(shapes, shardings).state.params
+            return self.restore(shapes).state.params
         self.wait()
         steps = hosts.from_first(self._regular)[-last:]
         if len(steps) < last:
             raise errors.UserError(
                 f"evaluation.average_checkpoints={last}, but {self._folder} has {len(steps)}"
             )
-        total = self.restore(shapes, shardings, steps[0]).state.params
-        for step in steps[1:]:
-            more = self.restore(shapes, shardings, step).state.params
-            total = jax.tree.map(jnp.add, total, more)
+        parts = (self.restore(shapes, step).state.params for step in steps)
+        total = functools.reduce(functools.partial(jax.tree.map, jnp.add), parts)
         return jax.tree.map(lambda leaf: leaf / last, total)
 
     def close(self) -> None:

@@ -112,8 +112,8 @@ def _start_or_resume(
     if step is None:
         return start(step_lib.init_state(model, config, mesh)), 0.0
     _log.info("going on from the checkpoint of step %s", f"{step:,}")
-    shapes_and_shardings = step_lib.state_shapes_and_shardings(model, config, mesh)
-    state, spent, window_starts = checkpoints.restore(*shapes_and_shardings)
+    shapes = step_lib.state_shapes(model, config, mesh)
+    state, spent, window_starts = checkpoints.restore(shapes)
     batches.part(step).plan.remember(window_starts)
     return state, spent
 
@@ -248,7 +248,7 @@ def make_batches(
     Raises:
       UserError: the batch cannot be sharded over the mesh, or no text is left for the objective.
     """
-    rows, train = step_lib.rows_of(config, mesh), config.train
+    rows, train = sharding.rows_of(config, mesh), config.train
     packed = functools.partial(
         batching.PackedBatches,
         config=config,

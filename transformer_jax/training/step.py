@@ -107,35 +107,36 @@ def hyperparameters(config: config_lib.Config, taught_by: Any = None) -> Hyperpa
     return Hyperparameters(
         rates,
         jnp.float32(config.train.label_smoothing),
+def _boxed_state(
+    model: interface.Architecture, config: config_lib.Config, key: PRNGKeyArray
+) -> TrainState:
+    params = models.init(model, key)
+    moments = optimizer(config.train, config.model.d_model).init(params)
+    return TrainState(jnp.zeros((), jnp.int32), params, moments)
+
+
         jnp.float32(sampling) if sampling else None,
         taught_by,
     )
 
 
 @functools.lru_cache(maxsize=8)
-def state_shapes_and_shardings(
+def state_shapes(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
-) -> tuple[TrainState, TrainState]:
-    """What a state looks like and where it lives, without making one."""
-    boxed = jax.eval_shape(_initialiser(model, config), jax.random.key(0))
-    return nn.unbox(boxed), sharding.parameter_shardings(boxed, mesh)
+) -> TrainState:
+    """What a state looks like and where it lives (each leaf's sharding), without making one."""
+    boxed = jax.eval_shape(lambda: _boxed_state(model, config, jax.random.key(0)))
+    shardings = sharding.parameter_shardings(boxed, mesh)
+    return jax.tree.map(lambda leaf, where: leaf.update(sharding=where), nn.unbox(boxed), shardings)
 
 
 def init_state(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> TrainState:
     """The state before the first step, drawn from train.seed."""
-    _, shardings = state_shapes_and_shardings(model, config, mesh)
-    init = _initialiser(model, config)
-    return jax.jit(lambda key: nn.unbox(init(key)), out_shardings=shardings)(
-        jax.random.key(config.train.seed)
-    )
-
-
-def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh) -> int:
-    """Rows of a batch; see `sharding.rows_for_budget`."""
-    train, length = config.train, config.data.target_length
-    return sharding.rows_for_budget(train.batch_tokens, length, train.accumulation_steps, mesh)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, config, mesh))
+    init = jax.jit(lambda key: nn.unbox(_boxed_state(model, config, key)), out_shardings=shardings)
+    return init(jax.random.key(config.train.seed))
 
 
 class _Sums(NamedTuple):
@@ -149,7 +150,7 @@ def _gradient(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> Callable[..., tuple[Any, _Sums]]:
     """The gradient of a batch's summed loss, and the sums, as a function of the parameters."""
-    shard_rows = rows_of(config, mesh) // sharding.batch_shards(mesh)
+    shard_rows = sharding.rows_of(config, mesh) // sharding.batch_shards(mesh)
     shard_rows //= config.train.accumulation_steps
     platform = mesh.devices.flat[0].platform
     weight = config.train.source_loss
@@ -226,7 +227,7 @@ def make_step(
     The loss is the mean over all real target tokens of the global batch, and the source's where
     train.source_loss gives them weight, however many devices and accumulation steps compute it.
     """
-    _, shardings = state_shapes_and_shardings(model, config, mesh)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, config, mesh))
     transformation = optimizer(config.train, config.model.d_model)
     gradient = _accumulated(_gradient(model, config, mesh), config.train.accumulation_steps)
 
@@ -262,20 +263,13 @@ def compile_step(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Compiled:
     """`make_step`'s step, compiled for the run's batches before there are any; see there."""
-    shapes, shardings = state_shapes_and_shardings(model, config, mesh)
-    lengths = (config.data.source_length, config.data.target_length)
-    rows = rows_of(config, mesh)
-
-    def shaped(leaf: Any, where: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
-
-    state = jax.tree.map(shaped, shapes, shardings)
-    source, target = (jax.ShapeDtypeStruct((rows, length), jnp.int32) for length in lengths)
-    batch = jax.tree.map(
-        lambda leaf: shaped(leaf, sharding.batch_sharding(mesh)),
-        sequences.Batch(
-            sequences.Sequences(*[source] * 3), sequences.Sequences(*[target] * 3), target
-        ),
+    rows, where = sharding.rows_of(config, mesh), sharding.batch_sharding(mesh)
+    source, target = (
+        jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=where)
+        for length in (config.data.source_length, config.data.target_length)
+    )
+    batch = sequences.Batch(
+        sequences.Sequences(*[source] * 3), sequences.Sequences(*[target] * 3), target
     )
     # Shapes, not arrays: what will run elsewhere takes none of this process's devices.
     hyper, key = jax.eval_shape(lambda: (hyperparameters(config), jax.random.key(0)))
@@ -283,17 +277,5 @@ def compile_step(
         shapes = jax.eval_shape(functools.partial(models.init, taught_by), jax.random.key(0))
         hyper = hyper._replace(teacher=nn.unbox(shapes))
     step: Any = make_step(model, config, mesh)
-    kind = mesh.devices.flat[0].device_kind
+    kind, state = mesh.devices.flat[0].device_kind, state_shapes(model, config, mesh)
     return step.lower(state, batch, hyper, key).compile(compiler_options=COMPILER_OPTIONS.get(kind))
-
-
-def _initialiser(
-    model: interface.Architecture, config: config_lib.Config
-) -> Callable[[PRNGKeyArray], TrainState]:
-    transformation = optimizer(config.train, config.model.d_model)
-
-    def init(key: PRNGKeyArray) -> TrainState:
-        params = models.init(model, key)
-        return TrainState(jnp.zeros((), jnp.int32), params, transformation.init(params))
-
-    return init
