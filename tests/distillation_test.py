@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax import errors, models
 from transformer_jax.runs import starting_weights
-from transformer_jax.training import distillation
+from transformer_jax.training import losses
 
 
 def softmax(z):
@@ -32,11 +32,12 @@ def test_is_distilberts_loss():
     # As HF's script: 5 soft + 2 of hidden words + 1 cosine, each a mean; here times 3 hidden words.
     expected = 3 * (5 * np.mean(soft) + 2 * (1.7 / 3) + np.mean(cosine))
     hard, counted = jnp.float32(1.7), jnp.float32(3)
-    found = distillation.total(
-        *(hard, counted, jnp.float32(ours), jnp.float32(matrix)),
-        *(jnp.float32(theirs), jnp.float32(other), jnp.asarray(segments)),
+    found = losses.distilled(
+        losses.Losses(hard, jnp.float32(1.6), counted),
+        *(jnp.float32(ours), jnp.float32(matrix), jnp.float32(theirs), jnp.float32(other)),
+        jnp.asarray(segments),
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, np.array([expected, 1.6, 3]), rtol=1e-5)
 
 
 def parameters(make_config, seed, vocab_size=20, **changes: Any):

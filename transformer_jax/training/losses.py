@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import sequences
 from transformer_jax.data import tokenizer
+from transformer_jax.models import embedding as embedding_lib
 from transformer_jax.models import products
 
 # Bytes of float32 logits at a time. On a CPU they stay in its cache; elsewhere they keep the device
@@ -22,6 +23,8 @@ LARGE_CHUNK_BYTES = 2**30
 # Where few positions of a row have a label, one of so many at a time at most. Several devices add
 # up the embedding's gradient each time: elsewhere than on a CPU once is mostly enough.
 FEW, LARGE_FEW = {"cpu": 16}, 4
+TEMPERATURE = 2.0  # by which logits are divided, so that what is unlikely counts too
+SOFT, HARD, COSINE = 5.0, 2.0, 1.0  # weights in DistilBERT's code
 
 
 class Losses(NamedTuple):
@@ -76,11 +79,9 @@ def cross_entropy(
       chunks: logits are computed for one of so many chunks of the rows at a time; a divisor of B,
         and of the rows of each device.
     """
-    sharded = products.is_sharded()
-    eps = jnp.asarray(smoothing, jnp.float32)
-    real = _is_asked(labels, segments)
-    sums: Any = _cross_entropy(sharded, chunks, False, outputs, embedding, labels, real, eps)
-    return Losses(*sums)
+    real, eps = _is_asked(labels, segments), jnp.asarray(smoothing, jnp.float32)
+    whole = outputs, embedding, labels, real, eps
+    return _cross_entropy(products.is_sharded(), chunks, False, *whole)
 
 
 def cross_entropy_of_few(
@@ -109,9 +110,43 @@ def cross_entropy_of_few(
         return x.reshape(chunks, columns, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
 
     eps = jnp.asarray(smoothing, jnp.float32)
-    few = first(outputs), embedding, first(labels), first(real)
-    sums: Any = _cross_entropy(products.is_sharded(), chunks, True, *few, eps)
-    return Losses(*sums)
+    few = first(outputs), embedding, first(labels), first(real), eps
+    return _cross_entropy(products.is_sharded(), chunks, True, *few)
+
+
+def distilled(
+    hidden: Losses,
+    outputs: Float[Array, "B T D"],
+    matrix: Float[Array, "V D"],
+    taught: Float[Array, "B T D"],
+    taught_matrix: Float[Array, "V D"],
+    segments: Int[Array, "B T"],
+) -> Losses:
+    """A small model learns from a large one what it says (Hinton et al. 2015; Sanh et al. 2019).
+
+    HARD loss + SOFT T² KL(teacher ‖ student, both at temperature T) + COSINE (1 - cos of both).
+    Soft targets and cosine, of the vectors that logits are made of, are means over all real
+    positions; the sum is as if each counted as often as hidden words do.
+
+    Args:
+      hidden: the loss of hidden words, of which the smoothed one becomes that sum.
+      outputs: the student's.
+      matrix: that makes them logits.
+      taught: the teacher's outputs, for the same texts without dropout.
+      taught_matrix: the teacher's.
+      segments: 0 marks padding.
+    """
+    real = segments > 0
+    ours, theirs = (
+        jax.nn.log_softmax(embedding_lib.logits(each, x) / TEMPERATURE)
+        for each, x in ((matrix, outputs), (taught_matrix, taught))
+    )
+    soft = TEMPERATURE**2 * jnp.sum(jnp.exp(theirs) * (theirs - ours), axis=-1)
+    one, other = (x.astype(jnp.float32) for x in (outputs, taught))
+    lengths = jnp.linalg.norm(one, axis=-1) * jnp.linalg.norm(other, axis=-1)
+    apart = 1 - jnp.sum(one * other, axis=-1) / jnp.maximum(lengths, 1e-8)
+    each = jnp.sum(SOFT * soft + COSINE * apart, where=real) / jnp.maximum(real.sum(), 1)
+    return hidden._replace(smoothed=HARD * hidden.smoothed + hidden.tokens * each)
 
 
 def _is_asked(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
@@ -126,43 +161,30 @@ def following(rows: sequences.Sequences) -> tuple[Int[Array, "B S"], Int[Array, 
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _cross_entropy(
-    sharded: bool, chunks: int, skips: bool, *arguments: Any
-) -> tuple[Any, Any, Any]:
-    return _in_chunks(sharded, chunks, skips, False, *arguments)[0]
-
-
-def _forward(
-    sharded: bool, chunks: int, skips: bool, *arguments: Any
-) -> tuple[tuple[Any, Any, Any], Any]:
-    """The gradient of the smoothed loss is found with it; its factor is known only later."""
-    return _in_chunks(sharded, chunks, skips, True, *arguments)
+def _cross_entropy(sharded: bool, chunks: int, skips: bool, *arguments: Any) -> Losses:
+    return _in_chunks(False, sharded, chunks, skips, *arguments)[0]
 
 
 def _backward(
-    sharded: bool, chunks: int, skips: bool, gradients: Any, factors: Any
+    sharded: bool, chunks: int, skips: bool, gradients: Any, factors: Losses
 ) -> tuple[Any, ...]:
     del sharded, chunks, skips
-    factor, _, _ = factors
-    d_outputs, d_matrix = gradients
+    factor, (d_outputs, d_matrix) = factors.smoothed, gradients
     return (factor * d_outputs).astype(d_outputs.dtype), factor * d_matrix.T, None, None, None
 
 
-_cross_entropy.defvjp(_forward, _backward)
-
-
 def _in_chunks(
+    differentiate: bool,
     sharded: bool,
     chunks: int,
     skips: bool,
-    differentiate: bool,
     outputs: Any,
     embedding: Any,
     labels: Any,
     real: Any,
     eps: Any,
-) -> tuple[tuple[Any, Any, Any], Any]:
-    """The three sums and, if asked for, the first's gradients for outputs and (D V) embedding.
+) -> tuple[Losses, Any]:
+    """The sums and, if asked for, the first's gradients for outputs and (D V) embedding.
 
     A chunk without labels may be skipped.
     """
@@ -185,7 +207,7 @@ def _in_chunks(
         return jax.lax.cond(rows[2].any(), one, none, carry, rows)
 
     # The embedding's gradient is summed transposed: then no logits are.
-    zero = (jnp.zeros(()),) * 3, jnp.zeros(embedding.shape[::-1]) if differentiate else None
+    zero = Losses(*[jnp.zeros(())] * 3), jnp.zeros(embedding.shape[::-1]) if differentiate else None
     if chunks == 1:
         (sums, d_matrix), d_outputs = one(zero, (outputs, labels, real))
         return sums, (d_outputs, d_matrix)
@@ -197,10 +219,14 @@ def _in_chunks(
     return sums, (d_outputs, d_matrix)
 
 
+# The gradient of the smoothed loss is found with it; its factor is known only later.
+_cross_entropy.defvjp(functools.partial(_in_chunks, True), _backward)
+
+
 def _of_rows(
     sharded: bool, differentiate: bool, matrix: Any, rows: tuple[Any, Any, Any], eps: Any
-) -> tuple[tuple[Any, Any, Any], Any]:
-    """The three sums over some rows, and the gradient of the first for their logits."""
+) -> tuple[Losses, Any]:
+    """The sums over some rows, and the gradient of the first for their logits."""
     outputs, labels, real = rows
     logits = products.multiply("BTD,VD->BTV", outputs, matrix, sharded)
     highest = logits.max(axis=-1, keepdims=True)
@@ -212,7 +238,7 @@ def _of_rows(
     true = (jnp.log(total) + highest)[..., 0] - label
     smoothed = true + eps * (label - logits.mean(axis=-1))
     tokens = jnp.sum(real, dtype=jnp.float32)
-    sums = (jnp.sum(smoothed, where=real), jnp.sum(true, where=real), tokens)
+    sums = Losses(jnp.sum(smoothed, where=real), jnp.sum(true, where=real), tokens)
     if not differentiate:
         return sums, None
     d_logits = exponentials / total - jnp.where(is_label, 1 - eps, 0) - eps / logits.shape[-1]

@@ -16,7 +16,7 @@ from transformer_jax import models, sequences
 from transformer_jax.data import objectives, vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding, interface
-from transformer_jax.training import distillation, losses
+from transformer_jax.training import losses
 
 # By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
 # larger tiles, base's step takes 6% fewer cycles by the compiler's estimate.
@@ -176,11 +176,8 @@ def _gradient(
                 total = loss_of(params, outputs, said, segments, hyper.label_smoothing)
                 if taught_by is not None:
                     taught = models.outputs(taught_by, hyper.teacher, batch)
-                    loss = distillation.total(
-                        *(total.smoothed, total.tokens, outputs, embedding.of(params), taught),
-                        *(embedding.of(hyper.teacher), segments),
-                    )
-                    total = total._replace(smoothed=loss)
+                    said = outputs, embedding.of(params), taught, embedding.of(hyper.teacher)
+                    total = losses.distilled(total, *said, segments)
                 return total.smoothed, _Sums(total, total.tokens)
             of_source, outputs = models.outputs_of_both(model, params, *rest)
             total = loss_of(params, outputs, *labels, hyper.label_smoothing)
