@@ -4,8 +4,8 @@ import functools
 import itertools
 import logging
 import pathlib
-import threading
 from collections.abc import Sequence
+from concurrent import futures
 from typing import Any, NamedTuple, final
 
 import jax
@@ -56,8 +56,8 @@ class Checkpoints:
                 state=ocp.StandardCheckpointHandler(), record=ocp.JsonCheckpointHandler()
             )
         )
-        self._finalizing: threading.Thread | None = None
-        self._failure: errors.RunError | None = None
+        self._pool = futures.ThreadPoolExecutor(max_workers=1)
+        self._finalizing: futures.Future[None] | None = None
         self._verified: set[int] = set()  # steps of those that were compared with their manifests
 
     def recover(self) -> None:
@@ -123,8 +123,7 @@ class Checkpoints:
                 raise
             hosts.await_peer_failure(error)
             raise _unwritten(step, error) from error
-        self._finalizing = threading.Thread(target=self._finalize, args=(step,))
-        self._finalizing.start()
+        self._finalizing = self._pool.submit(self._finalize, step)
 
     def _finalize(self, step: int) -> None:
         """Waits until a checkpoint is written, and adds its manifest; then older ones may go."""
@@ -133,9 +132,9 @@ class Checkpoints:
             if hosts.is_first():
                 manifest.write(self._folder / str(step))
                 self._remove_superseded()
-        except Exception as error:  # of another thread: `wait` raises it
+        except Exception as error:  # `wait` raises it
             hosts.await_peer_failure(error)
-            self._failure = _unwritten(step, error)
+            raise _unwritten(step, error) from error
 
     def _remove_superseded(self) -> None:
         for old in self._superseded():
@@ -153,15 +152,10 @@ class Checkpoints:
           RunError: it could not be written.
         """
         if self._finalizing:
-            self._finalizing.join()
-            self._finalizing = None
-            hosts.from_first(self._raise_failure)  # nobody reads before the first has finalized
-            self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        if self._failure:
-            failure, self._failure = self._failure, None
-            raise failure
+            futures.wait([self._finalizing])
+            finished, self._finalizing = self._finalizing, None
+            hosts.from_first(finished.result)  # nobody reads before the first has finalized
+            finished.result()
 
     def restore(self, shapes: step_lib.TrainState, step: int | None = None) -> Restored:
         """Reads a checkpoint, by default the newest, to where `step.state_shapes` says.
@@ -218,8 +212,7 @@ class Checkpoints:
 
         Unlike `wait` it asks no other process, which may never come here.
         """
-        if self._finalizing:
-            self._finalizing.join()
+        self._pool.shutdown()
         self._orbax.close()
 
     def _steps(self) -> list[int]:
