@@ -1,6 +1,5 @@
 """One way to start a command: flag and config errors are one line on stderr and exit code 2."""
 
-import functools
 import logging
 import os
 import pathlib
@@ -164,21 +163,15 @@ def _show_log() -> None:
             or not any(name in record.pathname for name in ("orbax", "gcsfs"))
         )
     )
-    sys.unraisablehook = functools.partial(_say_unless_loop_is_closed, sys.unraisablehook)
+    # Once a write has failed, Orbax closes its loop, and TensorStore's threads all stumble on it.
+    # The failure itself is raised; these would bury what we say of it.
+    say = sys.unraisablehook
+    sys.unraisablehook = lambda error: (
+        None if str(error.exc_value) == "Event loop is closed" else say(error)
+    )
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("transformer_jax")
     log.setLevel(logging.INFO)
     log.addHandler(handler)
     log.propagate = False
-
-
-def _say_unless_loop_is_closed(
-    say: Callable[["sys.UnraisableHookArgs"], object], error: "sys.UnraisableHookArgs"
-) -> None:
-    """Once a write has failed, Orbax closes its loop, and TensorStore's threads all stumble on it.
-
-    The failure itself is raised; these would bury what we say of it.
-    """
-    if str(error.exc_value) != "Event loop is closed":
-        say(error)

@@ -172,7 +172,21 @@ def from_first(find: Callable[[], T]) -> T:
     Raises:
       UserError: as the first did; so RunError.
     """
-    return find() if _peers is None else _peers.from_first(find)
+    if _peers is None:
+        return find()
+    if not is_first():
+        received = json.loads(_peers.told(""))
+        if "error" in received:
+            raise (errors.UserError if received["user"] else errors.RunError)(received["error"])
+        return received["found"]
+    try:
+        found = find()
+    except (errors.UserError, errors.RunError) as error:
+        message = {"error": str(error), "user": isinstance(error, errors.UserError)}
+        _peers.told(json.dumps(message))
+        raise
+    _peers.told(json.dumps({"found": found}))
+    return found
 
 
 @contextlib.contextmanager
@@ -218,22 +232,7 @@ class _Peers:
         self._leaving = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def from_first(self, find: Callable[[], T]) -> T:
-        if not is_first():
-            received = json.loads(self._from_first(""))
-            if "error" in received:
-                raise (errors.UserError if received["user"] else errors.RunError)(received["error"])
-            return received["found"]
-        try:
-            found = find()
-        except (errors.UserError, errors.RunError) as error:
-            message = {"error": str(error), "user": isinstance(error, errors.UserError)}
-            self._from_first(json.dumps(message))
-            raise
-        self._from_first(json.dumps({"found": found}))
-        return found
-
-    def _from_first(self, message: str) -> bytes:
+    def told(self, message: str) -> bytes:
         """The first process's message, which is ASCII, and blanks after it."""
         self.meet()  # devices do not wait for each other as long as processes
         length = multihost_utils.broadcast_one_to_all(np.int32(len(message) // BYTES + 1)) * BYTES

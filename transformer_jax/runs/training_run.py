@@ -80,8 +80,9 @@ def run(
         if done:
             _log.info("%s is there already: nothing is left to do", result)
         else:
+            model = models.build(config.model, vocabulary.size(config))
             about = {"row": table_row, "overrides": dict(overrides or {}), "config_hash": digest}
-            _Run(config, mesh, dataset, workdir).train_and_evaluate(about, project, profile)
+            _Run(config, mesh, model, dataset, workdir).train_and_evaluate(about, project, profile)
         hosts.from_first(lambda: None)  # the first has written the result
     return run_folder.read_result(workdir)
 
@@ -104,12 +105,9 @@ class _Run:
 
     config: config_lib.Config
     mesh: jax.sharding.Mesh
+    model: interface.Architecture
     dataset: dataset_lib.Dataset
     workdir: files.Path
-
-    @functools.cached_property
-    def _model(self) -> interface.Architecture:
-        return models.build(self.config.model, vocabulary.size(self.config))
 
     def train_and_evaluate(
         self, about: Mapping[str, Any], project: tracking.Project, profile: bool
@@ -122,7 +120,7 @@ class _Run:
         for line in paper.deviations(config):
             _log.info("not the paper's: %s", line)
         if config.model.attention_kernel != kernels.PLAIN:
-            _log.info("attention kernels: %s", kernels.describe(config, self._model.one_sequence))
+            _log.info("attention kernels: %s", kernels.describe(config, self.model.one_sequence))
         dev_perplexity = self._perplexity(self.dataset.dev)
         other = functools.partial(
             starting_weights.read, config, mesh, workdir, self.dataset.tokenizer
@@ -133,7 +131,7 @@ class _Run:
             tracker = tracking.Tracker(project, name, workdir, config, about["config_hash"])
         try:
             state, wall_seconds = loop.train(
-                *(self._model, self.dataset, config, mesh, workdir, dev_perplexity, tracker),
+                *(self.model, self.dataset, config, mesh, workdir, dev_perplexity, tracker),
                 profile,
                 lambda state: starting_weights.start(state, config, other),
                 starting_weights.teacher(config, mesh, other),
@@ -147,8 +145,7 @@ class _Run:
         except preemption.PreemptedError:
             raise
         except Exception as error:
-            if not isinstance(error, loop.DivergedError):  # which all processes meet alike
-                hosts.await_peer_failure(error)
+            hosts.await_peer_failure(error)
             if hosts.is_first():
                 try:
                     run_folder.record_failure(workdir, error)
@@ -162,15 +159,15 @@ class _Run:
 
     def _perplexity(self, pairs: dataset_lib.HeldOut) -> Callable[[Any], float]:
         """Of translations or, where a model writes none, of words that are hidden from it."""
-        if isinstance(self._model, interface.Decoder):
-            return evaluators.perplexity(self._model, pairs, self.config.data, self.mesh)
-        return whole_texts.perplexity(self._model, pairs, self.config, self.mesh)
+        if isinstance(self.model, interface.Decoder):
+            return evaluators.perplexity(self.model, pairs, self.config.data, self.mesh)
+        return whole_texts.perplexity(self.model, pairs, self.config, self.mesh)
 
     def _evaluate(
         self, params: Any, wall_seconds: float, dev_perplexity: Callable[[Any], float]
     ) -> dict[str, Any]:
         """What the result says of trained parameters, in the first process."""
-        config, dataset, model = self.config, self.dataset, self._model
+        config, dataset, model = self.config, self.dataset, self.model
         if config.evaluation.average_checkpoints > 1:
             params = run_folder.restore_params(config, self.mesh, self.workdir, dataset.tokenizer)
         sets = evaluators.held_out(dataset, config)

@@ -54,11 +54,6 @@ class Metrics(NamedTuple):
     gradient_norm: Float[Array, ""]
 
 
-Step = Callable[
-    [TrainState, sequences.Batch, Hyperparameters, PRNGKeyArray], tuple[TrainState, Metrics]
-]
-
-
 def learning_rate(
     step: jax.typing.ArrayLike, config: config_lib.TrainConfig, d_model: int
 ) -> Float[Array, ""]:
@@ -107,17 +102,17 @@ def hyperparameters(config: config_lib.Config, taught_by: Any = None) -> Hyperpa
     return Hyperparameters(
         rates,
         jnp.float32(config.train.label_smoothing),
+        jnp.float32(sampling) if sampling else None,
+        taught_by,
+    )
+
+
 def _boxed_state(
     model: interface.Architecture, config: config_lib.Config, key: PRNGKeyArray
 ) -> TrainState:
     params = models.init(model, key)
     moments = optimizer(config.train, config.model.d_model).init(params)
     return TrainState(jnp.zeros((), jnp.int32), params, moments)
-
-
-        jnp.float32(sampling) if sampling else None,
-        taught_by,
-    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -207,10 +202,8 @@ def _accumulated(
             more = gradient(params, rows, hyper, jax.random.fold_in(key, index))
             return jax.tree.map(jnp.add, total, more), None
 
-        zero = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype),
-            jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], split), hyper, key),
-        )
+        part = jax.tree.map(lambda x: x[0], split)
+        zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, part, hyper, key))
         return jax.lax.scan(add, zero, (split, jnp.arange(parts)))[0]
 
     return summed
@@ -218,7 +211,7 @@ def _accumulated(
 
 def make_step(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
-) -> Step:
+) -> jax.stages.Wrapped:
     """Compiles, at its first call, one optimiser step; it consumes the state it is given.
 
     The loss is the mean over all real target tokens of the global batch, and the source's where

@@ -11,7 +11,6 @@ from transformer_jax import config as config_lib
 from transformer_jax import files
 
 FOLDER = "tensorboard"  # in a run's
-RESULTS = ("result/ppl", "result/bleu")  # tags of what a run has come to on the development set
 
 
 @final
@@ -45,12 +44,10 @@ class Events:
             self._add(step, _library().summary.scalar(name, value))
         self._file.flush()
 
-    def end(self) -> None:
-        """Says that the run is done."""
-        self._add(0, self._end)
-
-    def close(self) -> None:
-        """Writes everything out."""
+    def close(self, is_done: bool = False) -> None:
+        """Writes everything out, at the end also that the run is done."""
+        if is_done:
+            self._add(0, self._end)
         self._file.close()
 
     def _add(self, step: int, content: Any) -> None:
@@ -85,10 +82,8 @@ def write_result(
     with tempfile.TemporaryDirectory(prefix="events-") as name:
         here = pathlib.Path(name)
         events = Events(here, "result", config)
-        found = dict(zip(RESULTS, (ppl, bleu), strict=True))
-        told = {name: value for name, value in found.items() if value is not None}
-        events.write(config.train.num_steps, told)
-        events.end()
-        events.close()
+        score = {} if bleu is None else {"result/bleu": bleu}
+        events.write(config.train.num_steps, {"result/ppl": ppl, **score})
+        events.close(is_done=True)
         for file in files.below(here):
             files.write(workdir / FOLDER / file, (here / file).read_bytes())
