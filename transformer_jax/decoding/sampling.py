@@ -56,11 +56,6 @@ def log_probabilities(logits: Float[Array, "*B V"], settings: Drawing) -> Float[
     return jax.nn.log_softmax(jnp.where(kept, logits, -jnp.inf))
 
 
-def draw(key: PRNGKeyArray, logits: Float[Array, "*B V"], settings: Drawing) -> Int[Array, "*B"]:
-    """A token by each row of logits."""
-    return jax.random.categorical(key, log_probabilities(logits, settings))
-
-
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5, 7))
 def continuations(
     model: interface.Decoder,
@@ -85,7 +80,8 @@ def continuations(
         tokens, ended, state = carry
         index, given = step
         logits, state = model.apply(params, tokens[:, None], index, state, method="decode_step")
-        drawn = draw(jax.random.fold_in(key, index), logits[:, 0, :vocab_size], settings)
+        likely = log_probabilities(logits[:, 0, :vocab_size], settings)
+        drawn = jax.random.categorical(jax.random.fold_in(key, index), likely)
         tokens = jnp.where(index < len(prompt), given, drawn)
         tokens = jnp.where(ended, tokenizer_lib.PAD, tokens)
         return (tokens, ended | (tokens == tokenizer_lib.EOS), state), tokens

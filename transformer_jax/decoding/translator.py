@@ -98,8 +98,11 @@ class Translator:
         texts = [""] * len(sources)
         done = 0
         for found in self.search(sources):
-            for index, text in zip(found, self._decode(list(found.values())), strict=True):
-                texts[index] = text
+            decoded = self.tokenizer.decode(list(found.values()))
+            for index, text in zip(found, decoded, strict=True):
+                texts[index] = text.replace(
+                    "\n", " "
+                )  # a line break would shift all lines after it
             done += len(found)
             progress(done)
         return texts
@@ -165,10 +168,6 @@ class Translator:
                 f"sentence {index + 1} has about {length:,} tokens, which take "
                 f"{needed / 2**30:.1f} GiB of memory where there are {there / 2**30:.1f}: split it"
             )
-
-    def _decode(self, ids: list[list[int]]) -> list[str]:
-        # A line break in a translation would shift all lines after it.
-        return [text.replace("\n", " ") for text in self.tokenizer.decode(ids)]
 
     def _check_lengths(self, sources: Sequence[Sequence[int]]) -> None:
         model = self.config.model
