@@ -53,7 +53,8 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
     """
     places = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
     nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
-    same = np.full((1, 1, SHOWN_POSITIONS, config.d_k), config.d_k**-0.5, np.float32)
+    heads = (1, config.num_heads, SHOWN_POSITIONS, config.d_k)
+    same = np.full(heads, config.d_k**-0.5, np.float32)
     of_embedding = {"xlabel": "feature", "ylabel": "position"}
     of_pair = {"xlabel": "key's position", "ylabel": "query's position"}
 
@@ -63,7 +64,7 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
         return np.asarray(hooked(*arguments))
 
     embedded = applied("sinusoidal", "embed", nothing, places)[0]
-    bias = applied("alibi", "bias", places, places)[0, HEAD]
+    bias = applied("alibi", "bias", same, places[:, None] - places[..., None])[0, HEAD]
     # Products of the same vector, turned as the query and the key of each two positions are.
     turned = applied("rotary", "rotate", same, places)[0, 0]
     shown = (

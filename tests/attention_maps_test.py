@@ -7,7 +7,7 @@ import math
 import re
 import subprocess
 import sys
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -27,7 +27,7 @@ from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
-from transformer_jax.models import dropout
+from transformer_jax.models import dropout, interface
 from transformer_jax.training import checkpoint
 from transformer_jax.training import step as step_lib
 
@@ -145,18 +145,10 @@ class Attention(nn.Module):
         self.sow("intermediates", "logits", jnp.zeros((1, 1, *shape)))
 
 
-class Other(nn.Module):
+class Other(interface.Architecture):
     """An architecture of which nothing is known but that some modules sow their weights."""
 
     layers: int
-
-    reads: ClassVar[frozenset[str]] = frozenset()
-    needs_source: ClassVar[bool] = False
-    one_sequence: ClassVar[bool] = False
-
-    @staticmethod
-    def check(config):
-        del config
 
     @nn.compact
     def __call__(self, source, target, rates=dropout.NONE):
@@ -168,13 +160,13 @@ class Other(nn.Module):
 
 
 def test_any_architecture_that_sows_its_weights_is_shown_in_the_order_of_its_layers(translator):
-    translator.model = Other(12)
+    config = translator.config.model
+    translator.model = Other(config, 5, 12)
     (maps,) = attention_weights.collect(translator, SOURCE, TARGET)
     assert maps.kind == "cross"
     np.testing.assert_array_equal(maps.weights[:, 0, 0, 0], range(12))
     batch = batching.fill([[([5], [6, 7])]], 2, 3)
-    other: Any = Other(2)
-    sown = attention_weights.sown(other, translator.params, batch)
+    sown = attention_weights.sown(Other(config, 5, 2), translator.params, batch)
     assert list(sown) == ["block_0/0", "block_1/0"]
 
 
@@ -189,7 +181,7 @@ def test_what_cannot_be_shown_is_named(translator):
     assert complaint(SOURCE, "") == "the target sentence is empty"
     translator.translate = lambda sentences: [""]
     assert complaint(SOURCE, None).endswith("to nothing: give a target")
-    translator.model = Other(0)
+    translator.model = Other(translator.config.model, 5, 0)
     assert complaint(SOURCE, TARGET) == "model.architecture=transformer has no attention to show"
     translator.config = config_lib.replace(
         translator.config, {"model.position": "learned", "model.max_positions": 30}

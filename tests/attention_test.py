@@ -9,7 +9,7 @@ import pytest
 
 from transformer_jax import errors, models
 from transformer_jax.distributed import sharding
-from transformer_jax.models import attention, kernels, masks, positions
+from transformer_jax.models import attention, kernels, masks
 from transformer_jax.training import step as step_lib
 
 
@@ -58,48 +58,6 @@ def test_equals_loops(heads, kv_heads, d_k, d_v, window):
     found = attend(arrays, mask, window)
     expected = attend_in_loops(arrays, mask, window)
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
-
-
-def distances(query_positions, key_positions):
-    far = query_positions[:, :, None] - key_positions[:, None, :]
-    return -0.3 * far[:, None]
-
-
-class Nearer(positions.Position):
-    """Keys count by their distance, and by what the query says."""
-
-    def bias(self, query_positions, key_positions):
-        far = distances(query_positions, key_positions)
-        return jnp.repeat(far, self.config.num_heads, axis=1)
-
-    def relate_keys(self, queries, query_positions, key_positions):
-        return queries.sum(axis=-1, keepdims=True) * key_positions[:, None, None, :]
-
-
-class NearerAtOnce(positions.Position):
-    """The same by one hook."""
-
-    def relate_keys(self, queries, query_positions, key_positions):
-        said = queries.sum(axis=-1, keepdims=True) * key_positions[:, None, None, :]
-        return said + distances(query_positions, key_positions)
-
-
-def test_what_two_hooks_add_to_the_logits_is_added_up(make_config):
-    config = make_config().model
-    x, places = jax.random.normal(jax.random.key(0), (2, 5, config.d_model)), jnp.arange(5)[None]
-    mask = jnp.ones((1, 1, 5, 5), bool)
-
-    def output(kind):
-        module = attention.MultiHeadAttention(config, kind(config))
-
-        def call(self, x):
-            return self(x, self.keys_values(x, places), mask, places, places)
-
-        return module.init_with_output(jax.random.key(1), x, method=call)[0]
-
-    both = output(Nearer)
-    np.testing.assert_allclose(both, output(NearerAtOnce), rtol=1e-5)
-    assert np.abs(both - output(positions.NoPosition)).max() > 0.01
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (4, 1)])

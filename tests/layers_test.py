@@ -24,7 +24,7 @@ class Around(nn.Module):
     placement: layers.Residual
 
     def __call__(self, x):
-        return self.placement.after(x, 3 * self.placement.before(x) - 1, None)
+        return self.placement.add(x, 3 * self.placement.before(x) - 1, None)
 
 
 @pytest.mark.parametrize(

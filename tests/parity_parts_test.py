@@ -80,7 +80,8 @@ class SelfAttention(nn.Module):
         places = jnp.arange(x.shape[1])[None]
         everywhere = masks.within_window(places, places, 0)
         mask = masks.causal(places, places) if self.causal else everywhere
-        return attend(x, attend.keys_values(x, places), mask, places, places)
+        read = attention.Attended(attend.keys_values(x, places), mask, places)
+        return attend(x, places, read)
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])

@@ -73,7 +73,8 @@ def test_alibi_slopes_are_the_published_ones():
 
 def test_alibi_subtracts_slope_times_distance():
     places = jnp.array([[0, 1, 5]])
-    found = positions.Alibi(sizes(num_heads=8)).bias(places, places)
+    kind, queries = positions.Alibi(sizes(num_heads=8)), jnp.ones((1, 8, 3, 4))
+    found = kind.bias(queries, places[:, None] - places[..., None])
     for h in range(8):
         for t, query in enumerate((0, 1, 5)):
             for s, key in enumerate((0, 1, 5)):
@@ -83,9 +84,9 @@ def test_alibi_subtracts_slope_times_distance():
 def t5_bucket(offset, causal):
     """The bucket of a key that stands `offset` after its query."""
     table = jnp.tile(jnp.arange(32.0)[:, None], (1, 4))
-    query, key = (jnp.array([[place]]) for place in (max(-offset, 0), max(offset, 0)))
     kind = positions.T5Bias(sizes(), causal=causal)
-    found = np.asarray(kind.apply({"params": {"table": table}}, query, key, method="bias"))
+    arguments = jnp.ones((1, 4, 1, 4)), jnp.array([[[offset]]])
+    found = np.asarray(kind.apply({"params": {"table": table}}, *arguments, method="bias"))
     return int(found[0, 0, 0, 0])
 
 
@@ -150,8 +151,8 @@ def test_relative_positions_are_shaws_equations(causal):
     module = attention.MultiHeadAttention(config, positions.Relative(config, causal=causal))
 
     def attend(module, x):
-        keys_values = module.keys_values(x, row)
-        return module(x, keys_values, jnp.asarray(seen)[None, None], row, row)
+        keys_values, mask = module.keys_values(x, row), jnp.asarray(seen)[None, None]
+        return module(x, row, attention.Attended(keys_values, mask, row))
 
     blank = jax.eval_shape(lambda: nn.unbox(module.init(jax.random.key(0), x, method=attend)))
     params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), blank)
@@ -163,10 +164,8 @@ def test_relative_positions_are_shaws_equations(causal):
 def test_relative_positions_begin_glorot_uniform():
     """As tensor2tensor's, by the shape of the whole table: within sqrt(6 / (rows + columns))."""
     kind = positions.Relative(sizes(num_heads=8, d_k=64))
-    places = jnp.array([[0, 1]])
-    queries = jnp.zeros((1, 8, 2, 64))
-    arguments = (queries, places, places)
-    variables = kind.init(jax.random.key(0), *arguments, method="relate_keys")
+    arguments = (jnp.zeros((1, 8, 2, 64)), jnp.array([[[0, 1], [-1, 0]]]))
+    variables = kind.init(jax.random.key(0), *arguments, method="bias")
     (table,) = map(np.asarray, jax.tree.leaves(variables))
     limit = math.sqrt(6 / (33 + 512))
     assert table.shape == (33, 512)
@@ -177,11 +176,11 @@ def test_relative_positions_begin_glorot_uniform():
 @pytest.mark.parametrize("kind", [positions.T5Bias, positions.Learned])
 def test_tables_begin_as_draws_of_the_embeddings_size(kind):
     """Their standard deviation is 1 / sqrt(d_model): 0.125, of 2,048 draws or more."""
-    module, places = kind(sizes(d_model=64, num_heads=64, max_positions=64)), jnp.array([[0, 1]])
+    module = kind(sizes(d_model=64, num_heads=64, max_positions=64))
     method, arguments = (
-        ("bias", (places, places))
+        ("bias", (jnp.zeros((1, 64, 1, 4)), jnp.array([[[0, 1]]])))
         if kind is positions.T5Bias
-        else ("embed", (jnp.zeros((1, 2, 64)), places))
+        else ("embed", (jnp.zeros((1, 2, 64)), jnp.array([[0, 1]])))
     )
     variables = module.init(jax.random.key(0), *arguments, method=method)
     (table,) = jax.tree.leaves(variables)
@@ -195,8 +194,7 @@ def test_no_position_changes_nothing():
     x = jnp.ones((1, 2, 4))
     places = jnp.array([[0, 1]])
     assert kind.embed(x, places) is x
-    assert kind.bias(places, places) is None
-    heads = jnp.ones((1, 1, 2, 2))
+    heads, offset = jnp.ones((1, 1, 2, 2)), places[:, None] - places[..., None]
     assert kind.rotate(heads, places) is heads
-    assert kind.relate_keys(heads, places, places) is None
-    assert kind.relate_values(heads, places, places) is None
+    assert kind.bias(heads, offset) is None
+    assert kind.relate_values(heads, offset) is None

@@ -86,12 +86,6 @@ FAULTS: dict[str, list[Fault]] = {
             "source.segments >= 0",
             GREEDY,
         ),
-        Fault(
-            "T5 bias per layer instead of shared",
-            "(layers.EncoderLayer)(config, self.position)",
-            "(layers.EncoderLayer)(config, positions_lib.KINDS[config.position](config))",
-            TABLES,
-        ),
     ],
     "transformer_jax/models/hypotheses.py": [
         Fault(
@@ -136,9 +130,15 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "decoded token's position off by one",
-            "cache, mask, positions, slots)",
-            "cache, mask, positions + 1, slots)",
+            "self._whole(x, y, positions, own, source, dropout.NONE)",
+            "self._whole(x, y, positions + 1, own, source, dropout.NONE)",
             CACHE + "[{'model.position': 't5'}]",
+        ),
+        Fault(
+            "T5 bias per layer instead of shared",
+            "layer(config, position, ",
+            "layer(config, positions_lib.KINDS[config.position](config), ",
+            TABLES,
         ),
     ],
     "transformer_jax/models/positions.py": [

@@ -144,7 +144,7 @@ class BeamSearch:
         width, length = self._config.beam_size, source_length + self._config.extra_tokens
         with sharding.activation_rules(self._mesh):
             room = self._room(source)
-            state = self._model.apply(params, source, width, room, method="prefill")
+            state: Any = self._model.apply(params, source, width, room, method="prefill")
         return _Beam(
             jnp.zeros((), jnp.int32),
             (source.segments > 0).sum(axis=1) + self._config.extra_tokens,
@@ -188,9 +188,10 @@ class BeamSearch:
         width = beam.scores.shape[1]
         last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.BOS)
         with sharding.activation_rules(self._mesh):
-            logits, model_state = self._model.apply(
+            found: Any = self._model.apply(
                 params, last, beam.step, beam.model_state, method="decode_step"
             )
+        logits, model_state = found
         # Of 2W continuations at most W end here, so W stay open.
         top_scores, parents, tokens = _continuations(
             beam.scores, logits[..., : self._vocab_size], self._continuations

@@ -138,22 +138,18 @@ def outputs(
 
 
 def outputs_of_both(
-    model: interface.Architecture,
-    params: Any,
-    batch: sequences.Batch,
-    rates: dropout.Rates = dropout.NONE,
-    key: PRNGKeyArray | None = None,
+    model: interface.Architecture, params: Any, batch: sequences.Batch, *rest: Any
 ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
-    """The outputs of an `interface.SourceWriter` at every source and target position."""
-    return _applied(model, params, batch, rates, key, method="both")
+    """Those of an `interface.SourceWriter` at every source and target position; see `outputs`."""
+    return _applied(model, params, batch, *rest, method="both")
 
 
 def _applied(
     model: interface.Architecture,
     params: Any,
     batch: sequences.Batch,
-    rates: dropout.Rates,
-    key: PRNGKeyArray | None,
+    rates: dropout.Rates = dropout.NONE,
+    key: PRNGKeyArray | None = None,
     **options: Any,
 ) -> Any:
     rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}

@@ -41,7 +41,7 @@ class KeysValues(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values in the order in which `MultiHeadAttention.step` multiplies.
+    """Keys and values in the order in which the few queries of a decoding step multiply them.
 
     Read in another order, they would be copied into this one at every step.
     """
@@ -72,17 +72,27 @@ class Cache(NamedTuple):
         )
 
 
+class Attended(NamedTuple):
+    """What attention reads, and where it may."""
+
+    keys_values: KeysValues | Cache
+    mask: Bool[Array, "#B #1 #T S"]  # true where a position may look
+    positions: Int[Array, "#B S"]  # of the keys
+
+
 def attention_weights(
     queries: Float[Array, "B H T d_k"],
-    keys: Float[Array, "B K S d_k"],
+    keys_values: KeysValues | Cache,
     mask: Bool[Array, "#B #1 #T S"],
-    bias: Float[Array, "#B H T S"] | None = None,
+    bias: Float[Array, "#B H T S"] | None,
 ) -> Float[Array, "B H T S"]:
     """softmax(Q Kᵀ / sqrt(d_k) + bias) over the keys that the mask allows, in float32.
 
     Query head h reads key–value head h // G. Every query must be allowed at least one key.
     """
-    logits = products.einsum("BKNC,BKSC->BKNS", _grouped(queries, keys.shape[1]), keys, jnp.float32)
+    spec = "BKNC,BKCS->BKNS" if isinstance(keys_values, Cache) else "BKNC,BKSC->BKNS"
+    grouped = _grouped(queries, keys_values.keys.shape[1])
+    logits = products.einsum(spec, grouped, keys_values.keys, jnp.float32)
     return jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias))
 
 
@@ -112,18 +122,6 @@ def attend(
     sharded = products.is_sharded()
     mixed: Any = _attend(sharded, heads, grouped, *keys_values, mask, bias)
     return mixed.reshape(batch, heads, length, -1)
-
-
-def cached_weights(
-    queries: Float[Array, "B H W d_k"],
-    cache: Cache,
-    mask: Bool[Array, "#B #1 #W S"],
-    bias: Float[Array, "#B H W S"] | None = None,
-) -> Float[Array, "B H W S"]:
-    """As `attention_weights`, for the few queries of a decoding step."""
-    grouped = _grouped(queries, cache.keys.shape[1])
-    logits = products.einsum("BKNC,BKCS->BKNS", grouped, cache.keys, jnp.float32)
-    return jax.nn.softmax(_masked(logits, queries.shape[1], mask, bias))
 
 
 def _grouped(queries: Float[Array, "B H T d_k"], kv_heads: int) -> Float[Array, "B K N d_k"]:
@@ -245,60 +243,24 @@ class MultiHeadAttention(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        keys_values: KeysValues,
-        mask: Bool[Array, "#B #1 #T S"],
-        query_positions: Int[Array, "#B T"],
-        key_positions: Int[Array, "#B S"],
+        positions: Int[Array, "#B T"],
+        read: Attended,
         rate: dropout.Rate = None,
     ) -> Float[Array, "B T D"]:
         """Attends from each position of x, as the mask allows; `rate` drops weights."""
-        queries = self.own_position.rotate(self.query(x), query_positions)
-        bias = self._bias(queries, query_positions, key_positions)
+        keys_values, mask, key_positions = read
+        queries = self.own_position.rotate(self.query(x), positions)
+        offset = key_positions[:, None, :] - positions[:, :, None]
+        bias = self.own_position.bias(queries, offset)
         wanted = self.is_mutable_collection("intermediates")  # the weights; never in training
-        if wanted or rate is not None or self.own_position.reads_weights():
-            weights = attention_weights(queries, keys_values.keys, mask, bias)
-            self.sow("intermediates", "weights", weights)
-            weights = dropout.drop(weights, rate, self)
-            return self._read(weights, keys_values.values, query_positions, key_positions)
-        if kernels.takes(self.config, x.shape[1], mask.shape[-1]):
-            return self.output(kernels.fused(queries, *keys_values, mask, bias))
-        return self.output(attend(queries, keys_values, mask, bias))
-
-    def step(
-        self,
-        x: Float[Array, "B W D"],
-        cache: Cache,
-        mask: Bool[Array, "#B 1 #W S"],
-        query_positions: Int[Array, "#B W"],
-        key_positions: Int[Array, "#B S"],
-    ) -> Float[Array, "B W D"]:
-        """As `__call__`, from one position of each hypothesis."""
-        queries = self.own_position.rotate(self.query(x), query_positions)
-        bias = self._bias(queries, query_positions, key_positions)
-        weights = cached_weights(queries, cache, mask, bias)
-        return self._read(weights, cache.values, query_positions, key_positions)
-
-    def _bias(
-        self,
-        queries: Float[Array, "B H T d_k"],
-        query_positions: Int[Array, "#B T"],
-        key_positions: Int[Array, "#B S"],
-    ) -> Float[Array, "#B H T S"] | None:
-        """What positions add to the logits."""
-        bias = self.own_position.bias(query_positions, key_positions)
-        related = self.own_position.relate_keys(queries, query_positions, key_positions)
-        if bias is None or related is None:
-            return related if bias is None else bias
-        return bias + related
-
-    def _read(
-        self,
-        weights: Float[Array, "B H T S"],
-        values: Float[Array, "B K S d_v"],
-        query_positions: Int[Array, "#B T"],
-        key_positions: Int[Array, "#B S"],
-    ) -> Float[Array, "B T D"]:
-        """The output from weights, with what positions add to the values."""
-        mixed = weighted_values(weights, values)
-        related = self.own_position.relate_values(weights, query_positions, key_positions)
+        few = isinstance(keys_values, Cache)  # queries, those of a decoding step
+        if not (few or wanted or rate is not None or self.own_position.reads_weights()):
+            if kernels.takes(self.config, x.shape[1], mask.shape[-1]):
+                return self.output(kernels.fused(queries, *keys_values, mask, bias))
+            return self.output(attend(queries, keys_values, mask, bias))
+        weights = attention_weights(queries, keys_values, mask, bias)
+        self.sow("intermediates", "weights", weights)
+        weights = dropout.drop(weights, rate, self)
+        mixed = weighted_values(weights, keys_values.values)
+        related = self.own_position.relate_values(weights, offset)
         return self.output(mixed if related is None else mixed + related)

@@ -65,18 +65,13 @@ class StepAttention(nn.Module):
 
 
 @final
-class Convolutional(nn.Module):
+class Convolutional(interface.Decoder):
     """An encoder–decoder of gated convolutions; its positions act on embeddings."""
-
-    config: config_lib.ModelConfig
-    vocab_size: int
 
     reads: ClassVar[frozenset[str]] = frozenset(
         "architecture num_layers d_model dropout_rate position max_positions kernel_size "
         "compute_dtype".split()
     )
-    needs_source: ClassVar[bool] = True
-    one_sequence: ClassVar[bool] = False
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:

@@ -3,13 +3,20 @@
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, final
 
-import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import fields, sequences
-from transformer_jax.models import attention, dropout, embedding, hypotheses, layers, masks
+from transformer_jax.models import (
+    attention,
+    dropout,
+    embedding,
+    hypotheses,
+    interface,
+    layers,
+    masks,
+)
 from transformer_jax.models import positions as positions_lib
 
 
@@ -30,18 +37,14 @@ SOURCE_ATTENTIONS: dict[str, SourceAttention] = {
 
 
 @final
-class DecoderOnly(nn.Module):
+class DecoderOnly(interface.SourceWriter):
     """One stack for source and target, the target's positions following the source's.
 
     The source's EOS and the target's BOS stand between the two. Each segment's sequence is the
     source's segment and then the target's, which stand in rows of their own.
     """
 
-    config: config_lib.ModelConfig
-    vocab_size: int
-
     reads: ClassVar[frozenset[str]] = layers.READ | {"source_attention"}
-    needs_source: ClassVar[bool] = True
     one_sequence: ClassVar[bool] = True
 
     @staticmethod
@@ -56,10 +59,8 @@ class DecoderOnly(nn.Module):
         self.position = positions_lib.KINDS[config.position](
             config, causal=self.source_attention.causal
         )
-        layer = nn.remat(layers.DecoderLayer) if config.rematerialise else layers.DecoderLayer
-        self.decoder = [layer(config, self.position, None) for _ in range(config.num_layers)]
-        make_final_norm = layers.NORM_PLACEMENTS[config.norm_placement].make_final_norm
-        self.decoder_final_norm = make_final_norm(config, "decoder_end")
+        self.decoder = layers.make_stack(config, self.position, "self_attention")
+        self.decoder_final_norm = layers.make_final_norm(config, "decoder_end")
 
     def __call__(
         self,
@@ -83,40 +84,18 @@ class DecoderOnly(nn.Module):
         )
         after = target.positions + ours.sum(axis=-1)
         order = self.source_attention.order(source.positions)
-        tokens, segments, places, order = (
-            jnp.concatenate(sides, axis=1)
-            for sides in (
-                (source.tokens, target.tokens),
-                (source.segments, target.segments),
-                (source.positions, after),
-                (order, after),
-            )
-        )
+        tokens = jnp.concatenate([source.tokens, target.tokens], axis=1)
+        segments = jnp.concatenate([source.segments, target.segments], axis=1)
+        places = jnp.concatenate([source.positions, after], axis=1)
+        order = jnp.concatenate([order, after], axis=1)
         same = masks.same_segment(segments, segments) & masks.causal(order, order)
         x = self._embed(tokens, places, rates)
-        for layer, pattern in zip(
-            self.decoder, masks.by_layer(self.config, places, places), strict=True
-        ):
+        patterns = masks.by_layer(self.config, places, places)
+        for layer, pattern in zip(self.decoder, patterns, strict=True):
             x = layer(x, same & pattern, places, rates)
         x = self.decoder_final_norm(x)
         length = source.tokens.shape[1]
         return x[:, :length], x[:, length:]
-
-    def encode(
-        self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
-    ) -> tuple[attention.KeysValues, ...]:
-        """What each layer's attention reads of the source."""
-        order = self.source_attention.order(source.positions)
-        same = masks.same_segment(source.segments, source.segments) & masks.causal(order, order)
-        x, found = self._embed(source.tokens, source.positions, rates), []
-        for layer, pattern in zip(
-            self.decoder,
-            masks.by_layer(self.config, source.positions, source.positions),
-            strict=True,
-        ):
-            found.append(layer.keys_values(x, source.positions))
-            x = layer(x, same & pattern, source.positions, rates)
-        return tuple(found)
 
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
@@ -124,8 +103,16 @@ class DecoderOnly(nn.Module):
         """Reads the source, whose keys and values all hypotheses share: caches begin with them."""
         batch, length = source.tokens.shape
         slots = length + max_length * width
+        order = self.source_attention.order(source.positions)
+        same = masks.same_segment(source.segments, source.segments) & masks.causal(order, order)
+        patterns = masks.by_layer(self.config, source.positions, source.positions)
+        x, caches = self._embed(source.tokens, source.positions, dropout.NONE), []
+        for layer, pattern in zip(self.decoder, patterns, strict=True):
+            cache = attention.Cache.of(layer.keys_values(x, source.positions))
+            caches.append(cache.lengthened(slots))
+            x = layer(x, same & pattern, source.positions, dropout.NONE)
         return hypotheses.Hypotheses(
-            tuple(attention.Cache.of(each).lengthened(slots) for each in self.encode(source)),
+            tuple(caches),
             jnp.zeros((batch, width, max_length), jnp.int32),
             (),
             (source.segments > 0)[:, None, None, :],
@@ -144,10 +131,9 @@ class DecoderOnly(nn.Module):
         whole = jnp.broadcast_to(state.source_mask, (batch, 1, width, length))
         seen = jnp.concatenate([whole, own], axis=-1)
         x, caches = self._embed(tokens, here, dropout.NONE), []
-        for layer, pattern, cache in zip(
-            self.decoder, masks.by_layer(self.config, here, slots), state.caches, strict=True
-        ):
-            first = length + index * width
+        patterns = masks.by_layer(self.config, here, slots)
+        first = length + index * width
+        for layer, pattern, cache in zip(self.decoder, patterns, state.caches, strict=True):
             x, cache = layer.step(x, here, slots, cache, first, seen & pattern)
             caches.append(cache)
         logits = embedding.logits(self.embedding, self.decoder_final_norm(x))

@@ -11,32 +11,20 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from transformer_jax import config as config_lib
-from transformer_jax import errors, sequences
-from transformer_jax.models import dropout, embedding, masks, products, recurrent_cells
+from transformer_jax import sequences
+from transformer_jax.models import dropout, embedding, interface, masks, products, recurrent_cells
 
 
 @final
-class Elmo(nn.Module):
+class Elmo(interface.Architecture):
     """Both language models; layers beyond the first add their input to their output."""
-
-    config: config_lib.ModelConfig
-    vocab_size: int
 
     reads: ClassVar[frozenset[str]] = frozenset(
         "architecture num_layers d_model dropout_rate compute_dtype".split()
     )
     needs_source: ClassVar[bool] = False
-    one_sequence: ClassVar[bool] = False
 
-    @staticmethod
-    def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError unless d_model can be halved."""
-        if config.d_model % 2:
-            raise errors.UserError(
-                "model.architecture=elmo needs an even d_model, one half for each direction, but "
-                f"model.d_model={config.d_model}"
-            )
+    check = staticmethod(recurrent_cells.require_halves)
 
     def setup(self) -> None:
         config, half = self.config, self.config.d_model // 2
@@ -83,16 +71,9 @@ class Elmo(nn.Module):
     def _text(
         self, layers: list[Float[Array, "B T D"]], target: sequences.Sequences
     ) -> Float[Array, "B T D"]:
-        """tanh(W scale Σ softmax(mixture)_j h_j + b), of the states that have read the whole text.
-
-        That is the last position's forwards, and the first position's backwards.
-        """
+        """tanh(W scale Σ softmax(mixture)_j h_j + b), of states that have read the whole text."""
         weights = self.scale * nn.softmax(self.mixture)
         mixed = jnp.tensordot(weights, jnp.stack(layers), axes=1)
         same = masks.same_segment(target.segments, target.segments)[:, 0]
-        first, last = masks.ends(same)
-        half = self.config.d_model // 2
-        forwards = jnp.take_along_axis(mixed[..., :half], last[..., None], axis=1)
-        backwards = jnp.take_along_axis(mixed[..., half:], first[..., None], axis=1)
-        x = jnp.concatenate([forwards, backwards], axis=-1).astype(self.config.dtype)
+        x = recurrent_cells.at_ends(mixed, *masks.ends(same)).astype(self.config.dtype)
         return jnp.tanh(self.text(x))

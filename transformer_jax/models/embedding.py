@@ -12,11 +12,20 @@ from transformer_jax import config as config_lib
 from transformer_jax.models import products
 
 
-def make(module: nn.Module, config: config_lib.ModelConfig, vocab_size: int) -> Float[Array, "V D"]:
-    """Declares a module's parameter "embedding", from N(0, 1 / d_model) as the paper's code."""
+def make(
+    module: nn.Module,
+    config: config_lib.ModelConfig,
+    number: int,
+    name: str = "embedding",
+    axis: str | None = "vocab",
+) -> Float[Array, "V D"]:
+    """Declares so many vectors, a module's parameter, from N(0, 1 / d_model) as the paper's code.
+
+    The axis that counts them has a logical name.
+    """
     initialiser = nn.initializers.normal(1 / math.sqrt(config.d_model))
-    initialiser = nn.with_logical_partitioning(initialiser, ("vocab", "embed"))
-    return jnp.asarray(module.param("embedding", initialiser, (vocab_size, config.d_model)))
+    initialiser = nn.with_logical_partitioning(initialiser, (axis, "embed"))
+    return jnp.asarray(module.param(name, initialiser, (number, config.d_model)))
 
 
 def of(params: Any) -> Float[Array, "V D"]:

@@ -6,7 +6,6 @@ whole. A text may be two sentences with an EOS between them, BERT's [SEP]; each 
 own, BERT's segment embeddings.
 """
 
-import math
 from typing import ClassVar, final
 
 import flax.linen as nn
@@ -17,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.data import tokenizer as tokenizer_lib
-from transformer_jax.models import dropout, embedding, layers, masks, products
+from transformer_jax.models import dropout, embedding, interface, layers, masks, products
 from transformer_jax.models import positions as positions_lib
 
 
@@ -41,50 +40,30 @@ class Head(nn.Module):
         return layers.shard_batch(jnp.where(positions[..., None] == 0, text, words))
 
     def _square(self, name: str) -> products.Dense:
-        return products.Dense(
-            self.config.d_model,
-            name=name,
-            dtype=self.config.dtype,
-            kernel_init=nn.with_logical_partitioning(
-                nn.initializers.glorot_uniform(), ("embed", None)
-            ),
-        )
+        sizes = self.config
+        return products.Dense(sizes.d_model, name=name, dtype=sizes.dtype, axes=("embed", None))
 
 
 @final
-class EncoderOnly(nn.Module):
+class EncoderOnly(interface.Architecture):
     """Devlin et al. 2019, in layers that are the Transformer's own.
 
     With model.embedding_norm, norm_placement=post, position=learned and feed_forward=gelu it is
     BERT, but for the biases of its projections for attention and of its logits.
     """
 
-    config: config_lib.ModelConfig
-    vocab_size: int
-
     reads: ClassVar[frozenset[str]] = layers.READ | {"embedding_norm"}
     needs_source: ClassVar[bool] = False
-    one_sequence: ClassVar[bool] = False
-
-    @staticmethod
-    def check(config: config_lib.ModelConfig) -> None:
-        """Nothing: `masks` and `positions` refuse what does not suit them."""
 
     def setup(self) -> None:
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
-        initialiser = nn.initializers.normal(1 / math.sqrt(config.d_model))
-        initialiser = nn.with_logical_partitioning(initialiser, (None, "embed"))
-        self.sentences = self.param("sentences", initialiser, (2, config.d_model))
+        self.sentences = embedding.make(self, config, 2, "sentences", None)
         self.position = positions_lib.KINDS[config.position](config)
         if config.embedding_norm:
             self.embedding_norm = layers.make_norm(config)
-        again = nn.remat if config.rematerialise else lambda layer: layer
-        self.encoder = [
-            again(layers.EncoderLayer)(config, self.position) for _ in range(config.num_layers)
-        ]
-        make_final_norm = layers.NORM_PLACEMENTS[config.norm_placement].make_final_norm
-        self.encoder_final_norm = make_final_norm(config, "encoder_end")
+        self.encoder = layers.make_stack(config, self.position, "attention")
+        self.encoder_final_norm = layers.make_final_norm(config, "encoder_end")
         self.head = Head(config)
 
     def __call__(
@@ -104,7 +83,7 @@ class EncoderOnly(nn.Module):
 
     def _embed(self, target: sequences.Sequences, rates: dropout.Rates) -> Float[Array, "B T D"]:
         x = layers.shard_batch(embedding.embed(self.embedding, target.tokens, self.config.dtype))
-        vectors = jnp.asarray(self.sentences)[sentence_of(target)].astype(x.dtype)
+        vectors = self.sentences[sentence_of(target)].astype(x.dtype)
         x = self.position.embed(x + vectors, target.positions)
         if self.config.embedding_norm:
             x = self.embedding_norm(x)

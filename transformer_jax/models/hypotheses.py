@@ -9,7 +9,7 @@ from transformer_jax.models import attention, masks
 
 
 class Hypotheses(NamedTuple):
-    """What decoding one position needs of the positions before it and of the source.
+    """An `interface.DecodingState` of layers with attention.
 
     Hypotheses stay where they were written. What a hypothesis w has at position l stands in slot
     ancestors[w, l] of that position, so that keeping, dropping or doubling one moves no keys. A
@@ -22,12 +22,10 @@ class Hypotheses(NamedTuple):
     source_mask: Bool[Array, "B 1 1 S"]  # true at the source's real positions
 
     def select(self, parents: Int[Array, "B W"]) -> "Hypotheses":
-        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         ancestors = jnp.take_along_axis(self.ancestors, parents[:, :, None], axis=1)
         return self._replace(ancestors=ancestors)
 
     def lengthened(self, length: int) -> "Hypotheses":
-        """With room for so many positions."""
         _, width, before = self.ancestors.shape
         more = length - before
         return self._replace(

@@ -11,6 +11,7 @@ Letters of shapes are those of `attention`. To add an architecture, write its cl
 
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -56,60 +57,44 @@ class FixedSizeState(NamedTuple):
     source: Source
 
     def select(self, parents: Int[Array, "B W"]) -> "FixedSizeState":
-        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
         index = parents[:, :, None]
         return self._replace(
             caches=jax.tree.map(lambda x: jnp.take_along_axis(x, index, axis=1), self.caches)
         )
 
     def lengthened(self, length: int) -> "FixedSizeState":
-        """The same: it takes no room that grows."""
-        del length
+        del length  # it takes no room that grows
         return self
 
 
-@runtime_checkable
-class Architecture(Protocol):
-    """A Linen module that can be trained and measured.
+class Architecture(nn.Module):
+    """A module that can be trained and measured.
 
     It has its tokens' vectors as its parameter "embedding", V D (`embedding.make`), and sows what
     attention weights it has, as `evaluation.attention_weights` wants them.
 
     Attributes:
+      config: its sizes and kinds.
+      vocab_size: V.
       reads: the fields of `ModelConfig` that change its parameters or what it computes, in training
         or anywhere. One that none of them stands for is refused (`models.require_read`).
       needs_source: whether what it says of the target depends on the source sentence.
       one_sequence: whether the target's positions follow the source's, in place of beginning anew.
     """
 
-    reads: ClassVar[frozenset[str]]
-    needs_source: ClassVar[bool]
-    one_sequence: ClassVar[bool]
+    config: config_lib.ModelConfig
+    vocab_size: int
 
-    def __init__(self, config: config_lib.ModelConfig, vocab_size: int) -> None:
-        """Takes its sizes and kinds, and V."""
-        ...
+    reads: ClassVar[frozenset[str]]
+    needs_source: ClassVar[bool] = True
+    one_sequence: ClassVar[bool] = False
+
+    # Linen hashes each architecture by its fields; type checkers believe that nothing does.
+    __hash__ = object.__hash__
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
         """Raises UserError where the fields that it reads do not suit it, each being known."""
-        ...
-
-    def init(self, rngs: Any, *arguments: Any) -> Any:
-        """Linen's: parameters drawn with a key, boxed with their logical axes."""
-        ...
-
-    def apply(
-        self,
-        variables: Any,
-        *arguments: Any,
-        rngs: Any = None,
-        method: Any = None,
-        mutable: Any = False,
-        **options: Any,
-    ) -> Any:
-        """Linen's: calls a method, by default `__call__`, with parameters."""
-        ...
 
     def __call__(
         self,
@@ -125,37 +110,18 @@ class Architecture(Protocol):
         takes `sampling`; see there. A model may say each label more than once, as from one side and
         from the other: then the T positions are there so many times, one after another.
         """
-        ...
+        raise NotImplementedError
 
 
-@runtime_checkable
-class SourceWriter(Architecture, Protocol):
-    """An architecture that says what follows each source position too."""
-
-    def both(
-        self,
-        source: sequences.Sequences,
-        target: sequences.Sequences,
-        rates: dropout.Rates = dropout.NONE,
-    ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
-        """As `__call__`, of source positions and of target positions."""
-        ...
-
-
-@runtime_checkable
-class Decoder(Architecture, Protocol):
+class Decoder(Architecture):
     """An architecture that writes sentences, for several hypotheses of each at a time."""
-
-    def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Any:
-        """Reads the source, or a prompt, whole: what later positions look at, in its own form."""
-        ...
 
     def prefill(self, source: sequences.Sequences, width: int, max_length: int) -> DecodingState:
         """The state before the first target position, with room for max_length of them.
 
         The source has one sentence a row, and is to have `width` hypotheses.
         """
-        ...
+        raise NotImplementedError
 
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: Any
@@ -164,4 +130,17 @@ class Decoder(Architecture, Protocol):
 
         Each hypothesis's newest token stands at position `index`, counted from 0.
         """
-        ...
+        raise NotImplementedError
+
+
+class SourceWriter(Decoder):
+    """One that says what follows each source position too."""
+
+    def both(
+        self,
+        source: sequences.Sequences,
+        target: sequences.Sequences,
+        rates: dropout.Rates = dropout.NONE,
+    ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
+        """As `__call__`, of source positions and of target positions."""
+        raise NotImplementedError

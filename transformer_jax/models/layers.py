@@ -1,7 +1,7 @@
 """The parts of an encoder or decoder layer besides attention, and the layers themselves."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, final
 
 import flax.linen as nn
 from flax.linen import spmd
@@ -36,71 +36,52 @@ def shard_batch(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
     return spmd.with_logical_constraint(x, ("rows", None, None))
 
 
-@final
-class Identity(nn.Module):
-    """Where there is no final norm."""
-
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return x
-
-
 class Residual(nn.Module):
-    """Where normalisation stands around a sub-layer f: y = after(x, f(before(x)), rate)."""
+    """Where normalisation stands around a sub-layer f: after(x + dropout(f(before(x)))).
+
+    Each hook is the identity until overridden.
+    """
 
     config: config_lib.ModelConfig
+
+    ends_with_norm: ClassVar[bool]  # whether a norm stands after the last layer of a stack
 
     def setup(self) -> None:
         self.norm = make_norm(self.config)
 
     def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         """What the sub-layer sees."""
-        raise NotImplementedError
+        return x
 
-    def after(
+    def after(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """What is made of the sum."""
+        return x
+
+    def add(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
     ) -> Float[Array, "B T D"]:
         """Adds the sub-layer's output y, with dropout, to its input x."""
-        raise NotImplementedError
-
-    @staticmethod
-    def make_final_norm(config: config_lib.ModelConfig, name: str) -> nn.Module:
-        """What stands after the last layer of a stack."""
-        raise NotImplementedError
+        return shard_batch(self.after(x + dropout.drop(shard_batch(y), rate, self)))
 
 
 @final
 class PostNorm(Residual):
     """The paper's: norm(x + dropout(f(x)))."""
 
-    def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        return x
+    ends_with_norm: ClassVar[bool] = False
 
-    def after(
-        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
-    ) -> Float[Array, "B T D"]:
-        return shard_batch(self.norm(x + dropout.drop(shard_batch(y), rate, self)))
-
-    @staticmethod
-    def make_final_norm(config: config_lib.ModelConfig, name: str) -> nn.Module:
-        del config
-        return Identity(name=name)
+    def after(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return self.norm(x)
 
 
 @final
 class PreNorm(Residual):
     """x + dropout(f(norm(x))), the stack ending in a norm of its own (Xiong et al. 2020)."""
 
+    ends_with_norm: ClassVar[bool] = True
+
     def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         return self.norm(x)
-
-    def after(
-        self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
-    ) -> Float[Array, "B T D"]:
-        return shard_batch(x + dropout.drop(shard_batch(y), rate, self))
-
-    @staticmethod
-    def make_final_norm(config: config_lib.ModelConfig, name: str) -> nn.Module:
-        return make_norm(config, name)
 
 
 NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
@@ -116,21 +97,18 @@ class FeedForward(nn.Module):
         self, x: Float[Array, "B T D"], rate: dropout.Rate = None
     ) -> Float[Array, "B T D"]:
         inner = dropout.drop(self.inner(x), rate, self)
-        return self.projection(self.config.d_model, "outer", "mlp", "embed")(inner)
+        return self._projection(self.config.d_model, "outer", ("mlp", "embed"))(inner)
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
         """The d_ff features of each position."""
         raise NotImplementedError
 
-    def projection(self, features: int, name: str, *axes: str) -> products.Dense:
-        """X W + b, Glorot-uniform."""
-        return products.Dense(
-            features,
-            name=name,
-            dtype=self.config.dtype,
-            kernel_init=nn.with_logical_partitioning(nn.initializers.glorot_uniform(), axes),
-            bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), axes[1:]),
-        )
+    def widened(self, x: Float[Array, "B T D"], name: str = "inner") -> Float[Array, "B T F"]:
+        """X W + b."""
+        return self._projection(self.config.d_ff, name, ("embed", "mlp"))(x)
+
+    def _projection(self, features: int, name: str, axes: tuple[str, str]) -> products.Dense:
+        return products.Dense(features, name=name, dtype=self.config.dtype, axes=axes)
 
 
 @final
@@ -138,7 +116,7 @@ class Relu(FeedForward):
     """Equation 2 of the paper: FFN(x) = max(0, x W1 + b1) W2 + b2."""
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
-        return nn.relu(self.projection(self.config.d_ff, "inner", "embed", "mlp")(x))
+        return nn.relu(self.widened(x))
 
 
 @final
@@ -146,8 +124,7 @@ class Gelu(FeedForward):
     """GELU(z) = z Φ(z) in place of max(0, z), Φ the normal distribution (Hendrycks & Gimpel)."""
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
-        z = self.projection(self.config.d_ff, "inner", "embed", "mlp")(x)
-        return nn.gelu(z, approximate=False)
+        return nn.gelu(self.widened(x), approximate=False)
 
 
 @final
@@ -158,78 +135,37 @@ class SwiGlu(FeedForward):
     """
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
-        gate = self.projection(self.config.d_ff, "gate", "embed", "mlp")(x)
-        return nn.swish(gate) * self.projection(self.config.d_ff, "inner", "embed", "mlp")(x)
+        return nn.swish(self.widened(x, "gate")) * self.widened(x)
 
 
 FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swiglu": SwiGlu}
 
 
+@final
 class Layer(nn.Module):
-    """What layers of both stacks share."""
+    """Self-attention, attention to the encoder's output, feed-forward (section 3.1).
+
+    Without a position kind for it, or where no source is given, there is no attention to a source:
+    then it is an encoder's layer.
+    """
 
     config: config_lib.ModelConfig
     position: positions_lib.Position
-
-    def _residual(self) -> Residual:
-        return NORM_PLACEMENTS[self.config.norm_placement](self.config)
-
-    def _feed_forward(
-        self, x: Float[Array, "B T D"], rates: dropout.Rates
-    ) -> Float[Array, "B T D"]:
-        y = self.feed_forward(self.feed_forward_residual.before(x), rates.feed_forward)
-        return self.feed_forward_residual.after(x, y, rates.residual)
-
-
-@final
-class EncoderLayer(Layer):
-    """Self-attention, then feed-forward (section 3.1)."""
-
-    def setup(self) -> None:
-        self.attention = attention.MultiHeadAttention(self.config, self.position)
-        self.attention_residual = self._residual()
-        self.feed_forward = FEED_FORWARDS[self.config.feed_forward](self.config)
-        self.feed_forward_residual = self._residual()
-
-    def __call__(
-        self,
-        x: Float[Array, "B S D"],
-        mask: Bool[Array, "B 1 S S"],
-        positions: Int[Array, "B S"],
-        rates: dropout.Rates,
-    ) -> Float[Array, "B S D"]:
-        """One layer over a whole row."""
-        y = self.attention_residual.before(x)
-        keys_values = self.attention.keys_values(y, positions)
-        y = self.attention(y, keys_values, mask, positions, positions, rates.attention)
-        return self._feed_forward(self.attention_residual.after(x, y, rates.residual), rates)
-
-
-class Attended(NamedTuple):
-    """What a decoder layer reads besides its own sequence."""
-
-    keys_values: Any  # attention.KeysValues; in decoding, attention.Cache
-    mask: Bool[Array, "B 1 #T S"]  # true where a position may look
-    positions: Int[Array, "#B S"]
-
-
-@final
-class DecoderLayer(Layer):
-    """Masked self-attention, attention to the encoder's output, feed-forward (section 3.1).
-
-    Without a position kind for it, or where no source is given, there is no attention to a source.
-    """
-
     cross_position: positions_lib.Position | None
+    own_name: str  # of its self-attention, as checkpoints have it
 
     def setup(self) -> None:
-        self.self_attention = attention.MultiHeadAttention(self.config, self.position)
-        self.self_attention_residual = self._residual()
+        config = self.config
+        residual = NORM_PLACEMENTS[config.norm_placement]
+        self.self_attention = attention.MultiHeadAttention(
+            config, self.position, name=self.own_name
+        )
+        self.self_attention_residual = residual(config, name=f"{self.own_name}_residual")
         if self.cross_position is not None:
-            self.cross_attention = attention.MultiHeadAttention(self.config, self.cross_position)
-            self.cross_attention_residual = self._residual()
-        self.feed_forward = FEED_FORWARDS[self.config.feed_forward](self.config)
-        self.feed_forward_residual = self._residual()
+            self.cross_attention = attention.MultiHeadAttention(config, self.cross_position)
+            self.cross_attention_residual = residual(config)
+        self.feed_forward = FEED_FORWARDS[config.feed_forward](config)
+        self.feed_forward_residual = residual(config)
 
     def __call__(
         self,
@@ -237,20 +173,12 @@ class DecoderLayer(Layer):
         mask: Bool[Array, "B 1 T T"],
         positions: Int[Array, "B T"],
         rates: dropout.Rates,
-        source: Attended | None = None,
+        source: attention.Attended | None = None,
     ) -> Float[Array, "B T D"]:
-        """One layer over a whole row (teacher forcing)."""
+        """One layer over a whole row (in the decoder by teacher forcing)."""
         y = self.self_attention_residual.before(x)
-        keys_values = self.self_attention.keys_values(y, positions)
-        y = self.self_attention(y, keys_values, mask, positions, positions, rates.attention)
-        x = self.self_attention_residual.after(x, y, rates.residual)
-        if source is not None:
-            y = self.cross_attention_residual.before(x)
-            y = self.cross_attention(
-                y, source.keys_values, source.mask, positions, source.positions, rates.attention
-            )
-            x = self.cross_attention_residual.after(x, y, rates.residual)
-        return self._feed_forward(x, rates)
+        own = attention.Attended(self.self_attention.keys_values(y, positions), mask, positions)
+        return self._whole(x, y, positions, own, source, rates)
 
     def keys_values(
         self, x: Float[Array, "B T D"], positions: Int[Array, "B T"]
@@ -266,7 +194,7 @@ class DecoderLayer(Layer):
         cache: attention.Cache,
         first: Int[Array, ""],
         mask: Bool[Array, "B 1 W slots"],
-        source: Attended | None = None,
+        source: attention.Attended | None = None,
     ) -> tuple[Float[Array, "B W D"], attention.Cache]:
         """One layer for one token of each of W hypotheses per sentence.
 
@@ -287,12 +215,42 @@ class DecoderLayer(Layer):
         """
         y = self.self_attention_residual.before(x)
         cache = cache.write(self.self_attention.keys_values(y, positions), first)
-        y = self.self_attention.step(y, cache, mask, positions, slots)
-        x = self.self_attention_residual.after(x, y, None)
+        own = attention.Attended(cache, mask, slots)
+        return self._whole(x, y, positions, own, source, dropout.NONE), cache
+
+    def _whole(
+        self,
+        x: Float[Array, "B T D"],
+        y: Float[Array, "B T D"],
+        positions: Int[Array, "#B T"],
+        own: attention.Attended,
+        source: attention.Attended | None,
+        rates: dropout.Rates,
+    ) -> Float[Array, "B T D"]:
+        """All of a layer, given what its self-attention sees of x, and reads."""
+        y = self.self_attention(y, positions, own, rates.attention)
+        x = self.self_attention_residual.add(x, y, rates.residual)
         if source is not None:
             y = self.cross_attention_residual.before(x)
-            y = self.cross_attention.step(
-                y, source.keys_values, source.mask, positions, source.positions
-            )
-            x = self.cross_attention_residual.after(x, y, None)
-        return self._feed_forward(x, dropout.NONE), cache
+            y = self.cross_attention(y, positions, source, rates.attention)
+            x = self.cross_attention_residual.add(x, y, rates.residual)
+        y = self.feed_forward(self.feed_forward_residual.before(x), rates.feed_forward)
+        return self.feed_forward_residual.add(x, y, rates.residual)
+
+
+def make_stack(
+    config: config_lib.ModelConfig,
+    position: positions_lib.Position,
+    own_name: str,
+    cross_position: positions_lib.Position | None = None,
+) -> list[Any]:
+    """The `Layer`s of one stack, which share their position kinds."""
+    layer = nn.remat(Layer) if config.rematerialise else Layer
+    return [layer(config, position, cross_position, own_name) for _ in range(config.num_layers)]
+
+
+def make_final_norm(config: config_lib.ModelConfig, name: str) -> Callable[[Any], Any]:
+    """What stands after the last layer of a stack, its parameters under a name."""
+    if NORM_PLACEMENTS[config.norm_placement].ends_with_norm:
+        return make_norm(config, name)
+    return lambda x: x

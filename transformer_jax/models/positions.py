@@ -1,10 +1,9 @@
-"""Position kinds: one small class each, with five hooks that the model calls.
+"""Position kinds: one small class each, with four hooks that the model calls.
 
 A kind says where it acts by overriding hooks: `embed` (on the sum of embeddings), `rotate` (on
-queries and keys), `bias` (on attention logits), `relate_keys` (likewise, having read the queries)
-or `relate_values` (on what attention makes of values). The base class acts nowhere. One module
-serves all layers of a stack, so a kind with parameters has them once, unless it wants them
-`in_each_layer`; embeddings of both stacks share one.
+queries and keys), `bias` (on attention logits) or `relate_values` (on what attention makes of
+values). The base class acts nowhere. One module serves all layers of a stack, so a kind with
+parameters has them once, unless it wants them `in_each_layer`; embeddings of both stacks share one.
 
 To add a kind, write its class and its line in `KINDS`. Parameters are made in one `nn.compact`
 method that hooks call, not in `setup`: hooks that nobody calls then make none. A size that a row of
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import products
+from transformer_jax.models import embedding, products
 
 
 class Position(nn.Module):
@@ -48,39 +47,27 @@ class Position(nn.Module):
         return x
 
     def bias(
-        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+        self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"] | None:
-        """Added to the logits of a self-attention; None adds nothing."""
-        del query_positions, key_positions
-        return None
+        """Added to the logits of a self-attention, which are divided by sqrt(d_k) already.
 
-    def relate_keys(
-        self,
-        queries: Float[Array, "B H T d_k"],
-        query_positions: Int[Array, "#B T"],
-        key_positions: Int[Array, "#B S"],
-    ) -> Float[Array, "B H T S"] | None:
-        """As `bias`, having read the queries as `rotate` left them.
-
-        The other logits are divided by sqrt(d_k) already.
+        The queries are as `rotate` left them; the offset says how far each key stands after its
+        query. None adds nothing.
         """
-        del queries, query_positions, key_positions
+        del queries, offset
         return None
 
     def relate_values(
-        self,
-        weights: Float[Array, "B H T S"],
-        query_positions: Int[Array, "#B T"],
-        key_positions: Int[Array, "#B S"],
+        self, weights: Float[Array, "B H T S"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "B H T d_v"] | None:
         """Added to the weighted values of a self-attention; None adds nothing."""
-        del weights, query_positions, key_positions
+        del weights, offset
         return None
 
     @classmethod
     def acts_on_attention(cls) -> bool:
         """Whether it overrides a hook that attention calls."""
-        hooks = ("rotate", "bias", "relate_keys", "relate_values")
+        hooks = ("rotate", "bias", "relate_values")
         return any(getattr(cls, hook) is not getattr(Position, hook) for hook in hooks)
 
     @classmethod
@@ -116,15 +103,9 @@ class Learned(Position):
     def embed(
         self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
     ) -> Float[Array, "B T D"]:
-        table = self.param(
-            "table",
-            nn.with_logical_partitioning(
-                nn.initializers.normal(1 / math.sqrt(self.config.d_model)), (None, "embed")
-            ),
-            (self.config.max_positions, self.config.d_model),
-        )
+        table = embedding.make(self, self.config, self.config.max_positions, "table", None)
         # Beyond the table is a mistake of the caller's: NaN shows it, clamping would hide it.
-        vectors = jnp.take(jnp.asarray(table), positions, axis=0, mode="fill", fill_value=jnp.nan)
+        vectors = jnp.take(table, positions, axis=0, mode="fill", fill_value=jnp.nan)
         return x + vectors.astype(x.dtype)
 
 
@@ -157,8 +138,9 @@ class T5Bias(Position):
 
     @nn.compact
     def bias(
-        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+        self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"]:
+        del queries
         table = self.param(
             "table",
             nn.with_logical_partitioning(
@@ -166,9 +148,8 @@ class T5Bias(Position):
             ),
             (self.BUCKETS, self.config.num_heads),
         )
-        buckets = self._bucket(key_positions[:, None, :] - query_positions[:, :, None])
         # A product with one-hot vectors: its gradient is a product too, not a scatter.
-        chosen = jax.nn.one_hot(buckets, self.BUCKETS)
+        chosen = jax.nn.one_hot(self._bucket(offset), self.BUCKETS)
         return jnp.einsum("BTSU,UH->BHTS", chosen, jnp.asarray(table))
 
     def _bucket(self, offset: Int[Array, "#B T S"]) -> Int[Array, "#B T S"]:
@@ -192,11 +173,11 @@ class Alibi(Position):
     """
 
     def bias(
-        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
+        self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"]:
-        distance = jnp.abs(key_positions[:, None, :] - query_positions[:, :, None])
+        del queries
         slopes = jnp.array(alibi_slopes(self.config.num_heads))
-        return -slopes[:, None, None] * distance[:, None]
+        return -slopes[:, None, None] * jnp.abs(offset)[:, None]
 
 
 @final
@@ -213,33 +194,23 @@ class Relative(Position):
     in_each_layer: ClassVar[bool] = True
     FARTHEST: ClassVar[int] = 16  # k
 
-    def relate_keys(
-        self,
-        queries: Float[Array, "B H T d_k"],
-        query_positions: Int[Array, "#B T"],
-        key_positions: Int[Array, "#B S"],
+    def bias(
+        self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "B H T S"]:
         vectors = self._vectors("keys", self.config.d_k)
         met = products.einsum("BHTC,UHC->BHTU", queries / math.sqrt(self.config.d_k), vectors)
-        return products.pick(met, self._bucket(query_positions, key_positions))
+        return products.pick(met, self._bucket(offset))
 
     def relate_values(
-        self,
-        weights: Float[Array, "B H T S"],
-        query_positions: Int[Array, "#B T"],
-        key_positions: Int[Array, "#B S"],
+        self, weights: Float[Array, "B H T S"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "B H T d_v"]:
         vectors = self._vectors("values", self.config.d_v)
         weights = weights.astype(vectors.dtype)
-        buckets = self._bucket(query_positions, key_positions)
-        sums = products.collect(weights, buckets, len(vectors)).astype(vectors.dtype)
+        sums = products.collect(weights, self._bucket(offset), len(vectors)).astype(vectors.dtype)
         return products.einsum("BHTU,UHC->BHTC", sums, vectors)
 
-    def _bucket(
-        self, query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
-    ) -> Int[Array, "#B T S"]:
-        """The row of the tables for each query and key."""
-        offset = key_positions[:, None, :] - query_positions[:, :, None]
+    def _bucket(self, offset: Int[Array, "#B T S"]) -> Int[Array, "#B T S"]:
+        """The row of the tables."""
         return jnp.clip(offset, -self.FARTHEST, self.FARTHEST) + self.FARTHEST
 
     @nn.compact

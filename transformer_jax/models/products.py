@@ -52,10 +52,8 @@ def multiply(
     """
     if a.dtype != jnp.bfloat16 or sharded:
         return _plain(spec, dtype, a, b)
-    forms = {"cpu": _row_major, "default": _plain}
-    return jax.lax.platform_dependent(
-        a, b, **{name: functools.partial(form, spec, dtype) for name, form in forms.items()}
-    )
+    row_major, plain = (functools.partial(form, spec, dtype) for form in (_row_major, _plain))
+    return jax.lax.platform_dependent(a, b, cpu=row_major, default=plain)
 
 
 def pick(x: Float[Array, "B H T U"], buckets: Int[Array, "#B T S"]) -> Float[Array, "B H T S"]:
@@ -74,10 +72,8 @@ def collect(
 
     It is `pick` transposed.
     """
-    forms = {"tpu": _collect_by_product, "default": _scatter}
-    return jax.lax.platform_dependent(
-        x, buckets, **{name: functools.partial(form, number) for name, form in forms.items()}
-    )
+    product, scatter = (functools.partial(f, number) for f in (_collect_by_product, _scatter))
+    return jax.lax.platform_dependent(x, buckets, tpu=product, default=scatter)
 
 
 def _pick_by_product(x: Array, buckets: Array) -> Array:
@@ -173,22 +169,28 @@ def _written(x: Array) -> Array:
 
 @final
 class Dense(nn.Module):
-    """X W + b, with Linen's names and defaults; computed in dtype, its parameters float32."""
+    """X W + b, with Linen's names; computed in dtype, its parameters float32."""
 
     features: int  # O
     use_bias: bool = True
     dtype: Any = jnp.float32
     kernel_init: nn.initializers.Initializer = nn.initializers.glorot_uniform()
-    bias_init: nn.initializers.Initializer = nn.initializers.zeros_init()
+    axes: tuple[str | None, str | None] = (None, None)  # logical names of I and O
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
-        kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features))
+        kernel = self._param("kernel", self.kernel_init, (x.shape[-1], self.features), self.axes)
         leading = "ABCDE"[: x.ndim - 1]
         spec = f"{leading}I,IO->{leading}O"
         y = einsum(spec, x.astype(self.dtype), jnp.asarray(kernel, self.dtype))
         if not self.use_bias:
             return y
-        bias = jnp.asarray(self.param("bias", self.bias_init, (self.features,)))
+        zeros = nn.initializers.zeros_init()
+        bias = jnp.asarray(self._param("bias", zeros, (self.features,), self.axes[1:]))
         # Added in float32, so that its gradient is summed in float32.
         return (y + bias).astype(self.dtype)
+
+    def _param(self, name: str, initialiser: Any, shape: Any, axes: Any) -> Any:
+        if any(axes):
+            initialiser = nn.with_logical_partitioning(initialiser, axes)
+        return self.param(name, initialiser, shape)

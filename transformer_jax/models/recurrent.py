@@ -9,15 +9,14 @@ Rows hold several sentences: the encoder forgets all at each sentence's start (b
 the decoder begins each sentence from what the encoder knows at that sentence's ends.
 """
 
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, ClassVar, final
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer_jax import config as config_lib
-from transformer_jax import errors, sequences
+from transformer_jax import sequences
 from transformer_jax.models import (
     dropout,
     embedding,
@@ -29,38 +28,15 @@ from transformer_jax.models import (
 )
 
 
-class Encoded(NamedTuple):
-    """What the decoder gets of the source.
-
-    The states are the cells', both directions side by side: forwards of what has been read up to
-    each position, backwards of what follows from it on.
-    """
-
-    outputs: Float[Array, "B S D"]  # of the last layer
-    states: list[recurrent_cells.State]  # of each layer, after each position
-
-
 @final
-class Recurrent(nn.Module):
+class Recurrent(interface.Decoder):
     """An encoder–decoder of recurrent layers; `architecture` names the cell."""
-
-    config: config_lib.ModelConfig
-    vocab_size: int
 
     reads: ClassVar[frozenset[str]] = frozenset(
         "architecture num_layers d_model dropout_rate recurrent_attention compute_dtype".split()
     )
-    needs_source: ClassVar[bool] = True
-    one_sequence: ClassVar[bool] = False
 
-    @staticmethod
-    def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError unless d_model can be halved."""
-        if config.d_model % 2:
-            raise errors.UserError(
-                f"model.architecture={config.architecture} needs an even d_model, one half for "
-                f"each direction, but model.d_model={config.d_model}"
-            )
+    check = staticmethod(recurrent_cells.require_halves)
 
     def setup(self) -> None:
         config = self.config
@@ -92,8 +68,7 @@ class Recurrent(nn.Module):
         outputs, states = self.encode(source, rates)
         mask = masks.same_segment(target.segments, source.segments)[:, 0]
         attended = interface.Source(self.attention.keys(outputs), outputs, mask)
-        first, last = masks.ends(mask)
-        starts = [self._bridge(layer, state, first, last) for layer, state in enumerate(states)]
+        starts = self._starts(states, *masks.ends(mask))
 
         def read(module: "Recurrent", carry: Any, here: Any) -> tuple[Any, Float[Array, "B D"]]:
             state, predicted = carry
@@ -124,8 +99,14 @@ class Recurrent(nn.Module):
         (_, _), x = scan(self, (empty, target.tokens[:, 0]), (target.tokens, begins, starts, mask))
         return self.attention.after(x, attended)
 
-    def encode(self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE) -> Encoded:
-        """Reads the source in both directions."""
+    def encode(
+        self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
+    ) -> tuple[Float[Array, "B S D"], list[recurrent_cells.State]]:
+        """The last layer's outputs, and of each layer the states of its cells at each position.
+
+        Both directions stand side by side: forwards of what has been read up to the position,
+        backwards of what follows from it on.
+        """
         x = self._embed(source.tokens, rates)
         starts = source.positions == 0
         ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
@@ -137,7 +118,7 @@ class Recurrent(nn.Module):
             y = dropout.drop(state[0], rates.residual, self)
             x = x + y if states else y
             states.append(state)
-        return Encoded(x, states)
+        return x, states
 
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
@@ -146,10 +127,7 @@ class Recurrent(nn.Module):
         del max_length
         outputs, states = self.encode(source)
         last = (source.segments > 0).sum(axis=1, keepdims=True) - 1
-        starts = [
-            self._bridge(layer, state, jnp.zeros_like(last), last)
-            for layer, state in enumerate(states)
-        ]
+        starts = self._starts(states, jnp.zeros_like(last), last)
         caches = jax.tree.map(lambda x: jnp.repeat(x, width, axis=1), starts)
         keys, mask = self.attention.keys(outputs), (source.segments > 0)[:, None]
         return interface.FixedSizeState(caches, interface.Source(keys, outputs, mask))
@@ -181,21 +159,20 @@ class Recurrent(nn.Module):
             after.append(state)
         return x, after
 
-    def _bridge(
+    def _starts(
         self,
-        layer: int,
-        state: recurrent_cells.State,
+        states: list[recurrent_cells.State],
         first: Int[Array, "B T"],
         last: Int[Array, "B T"],
-    ) -> recurrent_cells.State:
-        """tanh(W [forwards at the sentence's end; backwards at its start] + b), for each part."""
-        half = self.config.d_model // 2
-        parts = []
-        for bridge, part in zip(self.bridges[layer], state, strict=True):
-            forwards = jnp.take_along_axis(part[..., :half], last[..., None], axis=1)
-            backwards = jnp.take_along_axis(part[..., half:], first[..., None], axis=1)
-            parts.append(jnp.tanh(bridge(jnp.concatenate([forwards, backwards], axis=-1))))
-        return tuple(parts)
+    ) -> list[recurrent_cells.State]:
+        """The decoder's first states, of each part tanh(W [forwards; backwards] + b)."""
+        return [
+            tuple(
+                jnp.tanh(bridge(recurrent_cells.at_ends(part, first, last)))
+                for bridge, part in zip(bridges, state, strict=True)
+            )
+            for bridges, state in zip(self.bridges, states, strict=True)
+        ]
 
     def _embed(self, tokens: Int[Array, "B T"], rates: dropout.Rates) -> Float[Array, "B T D"]:
         x = embedding.embed(self.embedding, tokens, self.config.dtype)

@@ -7,8 +7,10 @@ from typing import Any, ClassVar, final
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from transformer_jax import config as config_lib
+from transformer_jax import errors
 from transformer_jax.models import products
 
 State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
@@ -102,6 +104,28 @@ def run(
         reverse=reverse,
     )
     return scan(cell, empty, (cell.project(x), fresh))[1]
+
+
+def at_ends(
+    both: Float[Array, "B S D"], first: Int[Array, "B T"], last: Int[Array, "B T"]
+) -> Float[Array, "B T D"]:
+    """What has read the whole of a sentence, of two directions that stand side by side.
+
+    That is what is forwards at its last position, and backwards at its first.
+    """
+    half = both.shape[-1] // 2
+    forwards = jnp.take_along_axis(both[..., :half], last[..., None], axis=1)
+    backwards = jnp.take_along_axis(both[..., half:], first[..., None], axis=1)
+    return jnp.concatenate([forwards, backwards], axis=-1)
+
+
+def require_halves(config: config_lib.ModelConfig) -> None:
+    """Raises UserError unless d_model can be halved."""
+    if config.d_model % 2:
+        raise errors.UserError(
+            f"model.architecture={config.architecture} needs an even d_model, one half for "
+            f"each direction, but model.d_model={config.d_model}"
+        )
 
 
 CELLS: dict[str, type[RecurrentCell]] = {"rnn": Tanh, "lstm": Lstm, "gru": Gru}

@@ -2,30 +2,27 @@
 
 from typing import ClassVar, final
 
-import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer_jax import config as config_lib
 from transformer_jax import sequences
-from transformer_jax.models import attention, dropout, embedding, hypotheses, layers, masks
+from transformer_jax.models import (
+    attention,
+    dropout,
+    embedding,
+    hypotheses,
+    interface,
+    layers,
+    masks,
+)
 from transformer_jax.models import positions as positions_lib
 
 
 @final
-class Transformer(nn.Module):
+class Transformer(interface.Decoder):
     """Encoder and decoder with one embedding for source, target and output (section 3.4)."""
 
-    config: config_lib.ModelConfig
-    vocab_size: int
-
     reads: ClassVar[frozenset[str]] = layers.READ | {"embedding_norm", "share_stacks"}
-    needs_source: ClassVar[bool] = True
-    one_sequence: ClassVar[bool] = False
-
-    @staticmethod
-    def check(config: config_lib.ModelConfig) -> None:
-        """Nothing: `masks` and `positions` refuse what does not suit them."""
 
     def setup(self) -> None:
         config = self.config
@@ -37,20 +34,15 @@ class Transformer(nn.Module):
         cross_position = positions_lib.NoPosition(config)
         if config.embedding_norm:
             self.embedding_norm = layers.make_norm(config)
-        again = nn.remat if config.rematerialise else lambda layer: layer
-        self.decoder = [
-            again(layers.DecoderLayer)(config, self.decoder_position, cross_position)
-            for _ in range(config.num_layers)
-        ]
-        own_encoder = [
-            again(layers.EncoderLayer)(config, self.position) for _ in range(config.num_layers)
-        ]
+        self.decoder = layers.make_stack(
+            config, self.decoder_position, "self_attention", cross_position
+        )
+        own_encoder = layers.make_stack(config, self.position, "attention")
         # A decoder layer that is given no source does what an encoder layer does.
         self.encoder = self.decoder if config.share_stacks else own_encoder
-        make_final_norm = layers.NORM_PLACEMENTS[config.norm_placement].make_final_norm
         # Names that checkpoints have.
-        self.encoder_final_norm = make_final_norm(config, "encoder_end")
-        self.decoder_final_norm = make_final_norm(config, "decoder_end")
+        self.encoder_final_norm = layers.make_final_norm(config, "encoder_end")
+        self.decoder_final_norm = layers.make_final_norm(config, "decoder_end")
 
     def __call__(
         self,
@@ -67,7 +59,7 @@ class Transformer(nn.Module):
         x = self._embed(target.tokens, target.positions, rates)
         sources = self._sources(encoded, source.positions)
         for layer, pattern, keys_values in zip(self.decoder, patterns, sources, strict=True):
-            read = layers.Attended(keys_values, source_mask, source.positions)
+            read = attention.Attended(keys_values, source_mask, source.positions)
             x = layer(x, same & pattern, target.positions, rates, read)
         return self.decoder_final_norm(x)
 
@@ -114,7 +106,7 @@ class Transformer(nn.Module):
         for layer, pattern, cache, source in zip(
             self.decoder, patterns, state.caches, state.sources, strict=True
         ):
-            read = layers.Attended(source, state.source_mask, source_positions)
+            read = attention.Attended(source, state.source_mask, source_positions)
             x, cache = layer.step(x, here, slots, cache, index * width, seen & pattern, read)
             caches.append(cache)
         logits = embedding.logits(self.embedding, self.decoder_final_norm(x))
