@@ -9,6 +9,7 @@ Letters of shapes are those of `attention`. To add an architecture, write its cl
 `models.ARCHITECTURES`.
 """
 
+import abc
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import flax.linen as nn
@@ -67,7 +68,7 @@ class FixedSizeState(NamedTuple):
         return self
 
 
-class Architecture(nn.Module):
+class Architecture(nn.Module, abc.ABC):
     """A module that can be trained and measured.
 
     It has its tokens' vectors as its parameter "embedding", V D (`embedding.make`), and sows what
@@ -96,6 +97,7 @@ class Architecture(nn.Module):
     def check(config: config_lib.ModelConfig) -> None:
         """Raises UserError where the fields that it reads do not suit it, each being known."""
 
+    @abc.abstractmethod
     def __call__(
         self,
         source: sequences.Sequences,
@@ -110,19 +112,19 @@ class Architecture(nn.Module):
         takes `sampling`; see there. A model may say each label more than once, as from one side and
         from the other: then the T positions are there so many times, one after another.
         """
-        raise NotImplementedError
 
 
 class Decoder(Architecture):
     """An architecture that writes sentences, for several hypotheses of each at a time."""
 
+    @abc.abstractmethod
     def prefill(self, source: sequences.Sequences, width: int, max_length: int) -> DecodingState:
         """The state before the first target position, with room for max_length of them.
 
         The source has one sentence a row, and is to have `width` hypotheses.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: Any
     ) -> tuple[Float[Array, "B W V"], DecodingState]:
@@ -130,12 +132,12 @@ class Decoder(Architecture):
 
         Each hypothesis's newest token stands at position `index`, counted from 0.
         """
-        raise NotImplementedError
 
 
 class SourceWriter(Decoder):
     """One that says what follows each source position too."""
 
+    @abc.abstractmethod
     def both(
         self,
         source: sequences.Sequences,
@@ -143,4 +145,3 @@ class SourceWriter(Decoder):
         rates: dropout.Rates = dropout.NONE,
     ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
         """As `__call__`, of source positions and of target positions."""
-        raise NotImplementedError
