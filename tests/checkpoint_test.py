@@ -1,5 +1,6 @@
 """What is done to checkpoints that a kill or a fault has left half: none that is whole is lost."""
 
+import functools
 import pathlib
 import shutil
 
@@ -23,12 +24,17 @@ CHANGES = {
 }
 
 
+@functools.cache
+def first_state(config):
+    mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
+    return step_lib.init_state(models.build(config.model, config.data.vocab_size), config, mesh)
+
+
 @pytest.fixture
 def opened(make_config, tmp_path):
     """A folder of four sound checkpoints, and the three last of them in use."""
     config = make_config(CHANGES)
-    mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
-    state = step_lib.init_state(models.build(config.model, config.data.vocab_size), config, mesh)
+    state = first_state(config)
     found = checkpoint.Checkpoints(tmp_path, config, "digest")
     for step in STEPS:
         found.save(state._replace(step=jnp.int32(step)), 0.0)

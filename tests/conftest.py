@@ -1,5 +1,6 @@
 """What all tests share: eight virtual CPU devices, checked shapes, and one tiny configuration."""
 
+import functools
 import gc
 import os
 import pathlib
@@ -20,6 +21,7 @@ jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 from configs import toy  # noqa: E402  (the package must be imported under the hook)
 from tests import refusals, tiny, warm_commands  # noqa: E402
 from transformer_jax import config as config_lib  # noqa: E402
+from transformer_jax.data.toy import generator  # noqa: E402
 
 MakeConfig = Callable[..., config_lib.Config]
 
@@ -61,6 +63,24 @@ def compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp().parent / "compiled"
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def draw_once() -> Iterator[None]:
+    """The toy's sentences are drawn once, and unchecked: 3,000 take half a million calls."""
+    draw = generator.sentences
+
+    @functools.cache
+    def drawn(*arguments: int) -> tuple[list[generator.Sentence], list[generator.Sentence]]:
+        jaxtyping.config.update("jaxtyping_disable", True)
+        try:
+            return draw(*arguments)
+        finally:
+            jaxtyping.config.update("jaxtyping_disable", False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator, "sentences", drawn)
+        yield
 
 
 @pytest.fixture(scope="session")

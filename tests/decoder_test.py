@@ -1,14 +1,11 @@
 """The decoder alone, against equations of one sequence, and what its loss counts."""
 
-import functools
-
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import reference_test
+from tests import drawn, reference_test
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
@@ -27,18 +24,9 @@ def make_model(make_config):
     def make(changes):
         config = make_config({"model.num_layers": 2, "model.architecture": "decoder", **changes})
         model = models.build(config.model, VOCABULARY)
-        return model, parameters(model)
+        return model, drawn.parameters(model)
 
     return make
-
-
-@functools.cache
-def parameters(model):
-    init = jax.jit(lambda key: nn.unbox(models.init(model, key)))
-    noise = iter(jax.random.split(jax.random.key(2), 1000))
-    return jax.tree.map(
-        lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), init(jax.random.key(0))
-    )
 
 
 def batch_of(source, target):
@@ -169,8 +157,10 @@ def test_shared_stacks_are_stacks_with_equal_weights(make_config):
     shared = make_config({"model.share_stacks": True})
     apart = config_lib.replace(shared, {"model.share_stacks": False})
     model, other = (models.build(config.model, VOCABULARY) for config in (shared, apart))
-    params = parameters(model)["params"]
-    sizes = [sum(x.size for x in jax.tree.leaves(tree)) for tree in (params, parameters(other))]
+    params = drawn.parameters(model)["params"]
+    sizes = [
+        sum(x.size for x in jax.tree.leaves(tree)) for tree in (params, drawn.parameters(other))
+    ]
     copies = dict(params)
     for n in range(shared.model.num_layers):
         of_decoder = params[f"decoder_{n}"]

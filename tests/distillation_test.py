@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests import drawn
 from transformer_jax import errors, models
 from transformer_jax.runs import starting_weights
 from transformer_jax.training import losses
@@ -43,7 +43,7 @@ def test_is_distilberts_loss():
 def parameters(make_config, seed, vocab_size=20, **changes: Any):
     config = make_config({f"model.{name}": value for name, value in changes.items()})
     model = models.build(config.model, vocab_size)
-    return nn.unbox(jax.jit(models.init, static_argnums=0)(model, jax.random.key(seed)))
+    return drawn.parameters(model, seed)
 
 
 def test_a_student_begins_with_every_second_layer_of_its_teacher(make_config):

@@ -1,16 +1,15 @@
 """Laws of an encoder alone: it sees its whole text and nothing beyond, however that is packed."""
 
-import functools
 import inspect
 import types
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests import drawn
 from transformer_jax import models, sequences
 from transformer_jax.data import tokenizer
 from transformer_jax.evaluation import attention_weights
@@ -32,18 +31,11 @@ jitted_outputs = jax.jit(models.outputs, static_argnums=0)
 @pytest.fixture
 def make_model(make_config):
     def make(overrides):
-        config = make_config({"model.architecture": "encoder", **overrides})
-        model = models.build(config.model, VOCABULARY)
-        return model, parameters(model)
+        kind = {"model.architecture": "encoder", "model.num_layers": 1 if overrides else 2}
+        model = models.build(make_config({**kind, **overrides}).model, VOCABULARY)
+        return model, drawn.parameters(model)
 
     return make
-
-
-@functools.cache
-def parameters(model):
-    params = jax.jit(lambda key: nn.unbox(models.init(model, key)))(jax.random.key(1))
-    rng = np.random.default_rng(2)
-    return jax.tree.map(lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), params)
 
 
 def text(seed, length, second=0):
@@ -107,7 +99,7 @@ def test_packing_and_padding_change_no_texts_outputs(make_model, overrides):
 
 
 def test_a_window_limits_what_it_sees(make_model):
-    model, params = make_model({"model.window": 1, "model.num_layers": 1})
+    model, params = make_model({"model.window": 1})
     before, after = (outputs(model, params, [[[1, 5, 6, 7, 8, last]]]) for last in (9, 10))
     moved = np.abs(after - before)[0].max(axis=-1)
     assert not moved[:4].any()

@@ -4,15 +4,14 @@ import dataclasses
 import json
 import math
 
-import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
 
+from tests import drawn
 from transformer_jax import config as config_lib
-from transformer_jax import errors, models, sequences
+from transformer_jax import errors, models
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
@@ -101,8 +100,7 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
     rows = {"data.source_length": 8, "data.target_length": 8, "data.vocab_size": 50}
     config = make_config(rows)
     model = models.build(config.model, 50 + extra)
-    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))(jax.random.key(0))
+    params = drawn.parameters(model)
     rng = np.random.default_rng(0)
     # One pair is far longer than the rows of training.
     lengths = [(3, 4), (1, 1), (19, 23), (5, 2)]

@@ -3,12 +3,12 @@
 import dataclasses
 import functools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests import drawn
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.data import batching
@@ -79,19 +79,17 @@ def batch_of(source, target):
 
 @functools.cache
 def program(config):
-    """What training computes from which parameters, on a GPU, written down."""
+    """What training computes first, on a GPU, and what parameters it makes for it, written down."""
     model = models.build(config.model, VOCABULARY, "gpu")
-    params = nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
     batch = batch_of([5, 6, 7], [8, 9])
     rates = step_lib.hyperparameters(config).rates
 
-    def outputs(params, key):
-        return models.outputs(model, params, batch, rates, key)
+    def outputs(key):
+        keys = dict.fromkeys(("params", "dropout", "sampling"), key)
+        return model.init_with_output(keys, batch.source, batch.target, rates)
 
-    traced = jax.make_jaxpr(outputs)(params, jax.eval_shape(lambda: jax.random.key(0)))
-    constants = [np.asarray(x).tolist() for x in traced.consts]
-    shapes = jax.tree.map(lambda x: (x.shape, str(x.dtype)), params)
-    return str(shapes), str(traced), constants
+    traced = jax.make_jaxpr(outputs)(jax.random.key(0))
+    return str(traced), [np.asarray(x).tolist() for x in traced.consts]
 
 
 def build_as_set(config, names):
@@ -160,7 +158,7 @@ def test_fields_of_other_sections_are_not_the_models_to_refuse(make_config):
 @pytest.mark.parametrize("architecture", SETTINGS)
 def test_an_architecture_needs_the_source_if_it_says_so(make_config, architecture):
     model = models.build(make(make_config, architecture).model, VOCABULARY)
-    params = nn.unbox(jax.jit(models.init, static_argnums=0)(model, jax.random.key(0)))
+    params = drawn.parameters(model)
     one, other = (
         np.asarray(jax.jit(models.outputs, static_argnums=0)(model, params, batch_of(source, [8])))
         for source in ([5, 6], [7, 7])

@@ -200,6 +200,7 @@ def test_texts_of_one_token_are_named(small):
 def test_stopped_near_the_end_of_its_objective_a_run_ends_the_same(small, tmp_path, steps):
     """The checkpoint of step 4 is in the first part, between both, or in the second."""
     overrides = {"train.objective_steps": steps, "log.dev_every": 6, "train.num_steps": 8}
+    overrides["model.num_layers"] = 1
     config, data = small(**overrides)
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, vocabulary.size(config))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests import drawn
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.models import (
@@ -31,9 +32,7 @@ def sampled(make_config):
     """Logits of one sentence pair with a chance of own words, by target."""
     config = make_config({**LSTM, "model.recurrent_attention": "dot"}).model
     model = models.build(config, VOCABULARY)
-    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
-    params = jax.tree.map(lambda x: 3 * x, init(jax.random.key(0)))
+    params = jax.tree.map(lambda x: 3 * x, drawn.parameters(model))
     logits = jax.jit(models.logits, static_argnums=0)
 
     def run(target, chance, seed=0, before=()):
@@ -67,10 +66,12 @@ def test_a_sampled_word_stays_in_its_sentence(sampled):
 
 def randomly(module, *arguments, method: Any = "__call__"):
     """A module's result with parameters drawn for it, and those, as arrays by name."""
-    boxed = module.init(jax.random.key(0), *arguments, method=method)
+    init = functools.partial(module.init, method=method)
+    blank = nn.unbox(jax.eval_shape(init, jax.random.key(0), *arguments))
     rng = np.random.default_rng(1)
-    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), nn.unbox(boxed))
-    return np.asarray(module.apply(params, *arguments, method=method)), params["params"]
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), blank)
+    apply = jax.jit(functools.partial(module.apply, method=method))
+    return np.asarray(apply(params, *arguments)), params["params"]
 
 
 @pytest.fixture
@@ -224,7 +225,7 @@ def test_an_encoders_convolution_sees_what_xlas_does(make_config, size):
         jax.tree.map(jnp.asarray, batching.fill([[(ids, [])]], 8, 1).source)
         for ids in (tokens, [*tokens[:3], 11, *tokens[4:]])
     )
-    params = model.init(jax.random.key(0), one, one)
+    params = drawn.parameters(model)
     encode: Any = functools.partial(model.apply, params, method="encode")
     before, after = (encode(ids).keys for ids in (one, other))
     there = jnp.zeros(8).at[3].set(1)[None, None]
@@ -265,7 +266,7 @@ def test_a_convolutional_encoders_values_are_gehrings(make_config):
     model = models.build(make_config({"model.architecture": "conv"}).model, VOCABULARY)
     rows = jnp.array([[5, 6, 7, 0]]), jnp.array([[1, 1, 1, 0]]), jnp.array([[0, 1, 2, 0]])
     source = sequences.Sequences(*rows)
-    params = nn.unbox(jax.jit(lambda key: models.init(model, key))(jax.random.key(0)))
+    params = drawn.parameters(model)
     found: Any = model.apply(params, source, method="encode")
     read = model.apply(params, rows[0], rows[2], dropout.NONE, method="_embed")
     np.testing.assert_allclose(found.values, (found.keys + read) * np.sqrt(0.5), rtol=1e-5)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax import models, sequences
+from tests import drawn
+from transformer_jax import models
 from transformer_jax.data import batching
 from transformer_jax.models import dropout, embedding
 from transformer_jax.training import losses
@@ -122,12 +123,7 @@ def test_logits_and_gradients_are_the_papers_equations(make_config, monkeypatch,
     layers = {"model.num_layers": 1 if overrides else 2}
     config = make_config({**layers, **overrides}).model
     model = models.build(config, VOCABULARY)
-    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
-    noise = iter(jax.random.split(jax.random.key(2), 1000))
-    params = jax.tree.map(
-        lambda x: x + 0.2 * jax.random.normal(next(noise), x.shape), init(jax.random.key(0))
-    )
+    params = drawn.parameters(model)
     # Dropout replaced by a factor: where it acts then shows in the numbers.
     monkeypatch.setattr(dropout, "drop", lambda x, rate, module: (1 - rate) * x)
     batch = batching.fill([[(SOURCE, TARGET)]], len(SOURCE) + 1, len(TARGET) + 1)
@@ -170,10 +166,7 @@ def assert_close(found, expected):
 def test_weights_start_as_in_the_papers_code(make_config):
     config = make_config({"model.d_model": 256, "model.d_k": 48, "model.d_v": 40}).model
     model = models.build(config, 1000)
-    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    params = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))(jax.random.key(0))[
-        "params"
-    ]
+    params = jax.jit(lambda key: nn.unbox(models.init(model, key)))(jax.random.key(0))["params"]
     assert np.std(params["embedding"]) == pytest.approx(256**-0.5, rel=0.02)
     attention = params["decoder_1"]["cross_attention"]
     for name, shape in {

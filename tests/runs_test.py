@@ -24,7 +24,7 @@ from transformer_jax.runs import run_folder, training_run
 from transformer_jax.training import checkpoint, fitting, loop, metrics
 from transformer_jax.training import step as step_lib
 
-STEPS = 60  # long enough to be killed in the middle
+STEPS = 48  # long enough to be killed in the middle
 
 
 def parameters(workdir):
@@ -44,7 +44,8 @@ def assert_same(one, other):
 
 
 def command(workdir, cache_dir, **overrides):
-    values = {**tiny.OVERRIDES, "model.num_layers": 1, "train.num_steps": STEPS, **overrides}
+    of_runs = {"model.num_layers": 1, "train.num_steps": STEPS, "checkpoint.every": 8}
+    values = {**tiny.OVERRIDES, **of_runs, **overrides}
     return [
         "transformer_jax.train",
         "--config=configs/toy.py",
@@ -224,8 +225,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
         return poison
 
     monkeypatch.setattr(fitting, "compile_step", poisoned)
+    config = make_config({"model.num_layers": 1})
     with pytest.raises(loop.DivergedError, match=r"step 7: loss nan.*checkpoint is that of step 4"):
-        training_run.run(make_config(), tmp_path, cache_dir)
+        training_run.run(config, tmp_path, cache_dir)
     failure = json.loads((tmp_path / "failure.json").read_text())
     assert failure["error"].startswith("DivergedError: step 7")
     assert failure["step"] == 6

@@ -6,7 +6,6 @@ import math
 import types
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from scipy import stats
 
 from configs import toy
+from tests import drawn
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.data import batching, tokenizer
@@ -74,8 +74,7 @@ def model_and_params():
     changes = {f"model.{name}": size for name, size in sizes.items()}
     config = config_lib.replace(base, {**changes, "model.architecture": "decoder"})
     model = models.build(config.model, VOCABULARY)
-    params = jax.jit(lambda key: nn.unbox(models.init(model, key)))(jax.random.key(0))
-    return model, jax.tree.map(lambda x: 2 * x, params)
+    return model, drawn.parameters(model)
 
 
 def expected_texts(model, params, settings):

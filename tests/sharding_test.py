@@ -12,7 +12,8 @@ from transformer_jax.distributed import sharding
 from transformer_jax.training import loop
 from transformer_jax.training import step as step_lib
 
-STEPS = 50  # of a loss curve
+STEPS = 20  # of a loss curve
+WARMUP = 100  # at larger rates rounding errors grow into curves
 
 
 def losses_on(config, cache_dir, devices, steps=STEPS):
@@ -72,7 +73,7 @@ def test_every_mesh_gives_the_losses_of_one_device(
         "model.num_layers": 1,
         "model.num_heads": 8,
         "train.num_steps": STEPS,
-        "train.warmup_steps": 2 * STEPS,  # at larger rates rounding errors grow into curves
+        "train.warmup_steps": WARMUP,
     }
     config = make_config({**heads, "mesh.data": data, "mesh.fsdp": fsdp, "mesh.tensor": tensor})
     expected = on_one_device(make_config(heads))
@@ -99,7 +100,7 @@ def test_a_mesh_gives_an_encoder_alone_the_losses_of_one_device(make_config, cac
         "model.num_heads": 8,
         "train.num_steps": steps,
         "train.objective_steps": steps,
-        "train.warmup_steps": 2 * STEPS,
+        "train.warmup_steps": WARMUP,
         "data.target_length": 128,  # two sentences
         "train.batch_tokens": 1024,
         **ENCODERS[name],
@@ -116,7 +117,7 @@ def test_relative_positions_give_the_losses_of_one_device(make_config, cache_dir
         "model.num_layers": 1,
         "model.position": "relative",
         "train.num_steps": steps,
-        "train.warmup_steps": 2 * STEPS,
+        "train.warmup_steps": WARMUP,
     }
     expected = losses_on(make_config(changes), cache_dir, 1, steps)
     config = make_config({**changes, "mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2})
@@ -128,7 +129,7 @@ def test_an_objective_gives_the_losses_of_one_device_too(make_config, cache_dir)
     short = {
         "model.num_layers": 1,
         "train.num_steps": 12,
-        "train.warmup_steps": 2 * STEPS,
+        "train.warmup_steps": WARMUP,
         "train.objective": "span_corruption",
         "train.objective_steps": 6,
     }
@@ -143,7 +144,7 @@ def test_accumulation_changes_nothing_but_dropouts_draws(make_config, cache_dir,
         "model.num_layers": 1,
         "model.dropout_rate": 0.0,
         "train.num_steps": STEPS,
-        "train.warmup_steps": 2 * STEPS,
+        "train.warmup_steps": WARMUP,
     }
     expected = on_one_device(make_config(without_dropout))
     config = make_config({**without_dropout, "train.accumulation_steps": 4})

@@ -1,5 +1,7 @@
 """What one step draws: its dropout is no other step's, and no other part's of the same step."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,22 +16,29 @@ from transformer_jax.training import step as step_lib
 PAIR = ([5, 9, 7], [8, 6, 4, 9])
 
 
-@pytest.fixture
-def loss_of(make_config):
-    """A function from step, rows and dropout rate to the loss of a step of two parts."""
-    config = make_config({"model.num_layers": 1, "train.accumulation_steps": 2})
+@functools.cache
+def started(config):
+    """What a step measures, as a function of its number, rows and dropout rate."""
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, 20)
+    first = jax.device_get(step_lib.init_state(model, config, mesh))  # a step consumes its state
     advance = step_lib.make_step(model, config, mesh)
 
     def measure(step, rows, rate):
-        state = step_lib.init_state(model, config, mesh)._replace(step=jnp.int32(step))
         hyper = step_lib.hyperparameters(config)
         hyper = hyper._replace(rates=dropout.Rates(jnp.float32(rate)))
         batch = sharding.put(batching.fill(rows, 4, 5), mesh)
-        return float(advance(state, batch, hyper, jax.random.key(0))[1].smoothed_loss)
+        state = first._replace(step=np.int32(step))
+        return advance(state, batch, hyper, jax.random.key(0))[1]
 
     return measure
+
+
+@pytest.fixture
+def loss_of(make_config):
+    """The loss of a step of two parts."""
+    measure = started(make_config({"model.num_layers": 1, "train.accumulation_steps": 2}))
+    return lambda *arguments: float(measure(*arguments).smoothed_loss)
 
 
 def test_each_step_drops_other_elements(loss_of):
@@ -47,9 +56,7 @@ def test_each_part_of_a_step_drops_other_elements(loss_of):
 def test_scheduled_sampling_grows_evenly_from_none(make_config, monkeypatch):
     overrides = {"model.architecture": "lstm", "model.position": "none"}
     schedule = {"train.num_steps": 100, "train.scheduled_sampling": 0.8}
-    config = make_config({**overrides, **schedule})
-    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
-    model = models.build(config.model, 20)
+    measure = started(make_config({**overrides, **schedule}))
 
     def outputs(model, params, batch, rates, key, sampling):
         """Their logits are the chance itself for a token that is never the label, else 0."""
@@ -58,10 +65,6 @@ def test_scheduled_sampling_grows_evenly_from_none(make_config, monkeypatch):
 
     monkeypatch.setattr(models, "outputs", outputs)
     monkeypatch.setattr(embedding, "of", lambda params: jnp.zeros((20, 20)).at[0, 0].set(1))
-    advance = step_lib.make_step(model, config, mesh)
     for step in (0, 50, 99):
-        state = step_lib.init_state(model, config, mesh)._replace(step=jnp.int32(step))
-        batch = sharding.put(batching.fill([[PAIR]], 4, 5), mesh)
-        hyper = step_lib.hyperparameters(config)
-        loss = advance(state, batch, hyper, jax.random.key(0))[1].true_loss
+        loss = measure(step, [[PAIR]], 0.1).true_loss
         np.testing.assert_allclose(loss, np.log(19 + np.exp(0.8 * step / 100)), rtol=1e-6)

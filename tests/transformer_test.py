@@ -11,8 +11,9 @@ import pytest
 from configs import base as base_config
 from experiments import table3
 from experiments.benchmarks import cost
+from tests import drawn
 from transformer_jax import config as config_lib
-from transformer_jax import models, paper, sequences
+from transformer_jax import models, paper
 from transformer_jax.data import batching
 from transformer_jax.models import (
     decoder,
@@ -83,20 +84,9 @@ def make_model(make_config):
     def make(overrides):
         layers = {"model.num_layers": 2 if overrides in DEEP else 1}
         model = models.build(make_config({**layers, **overrides}).model, VOCABULARY)
-        return model, parameters(model)
+        return model, drawn.parameters(model)
 
     return make
-
-
-@functools.cache
-def parameters(model):
-    example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
-    init = jax.jit(lambda key: nn.unbox(model.init(key, example, example)))
-    # Normalisation starts as the identity, which could hide a mistake.
-    rng = np.random.default_rng(2)
-    return jax.tree.map(
-        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), init(jax.random.key(1))
-    )
 
 
 def sentence(seed, length):
@@ -106,9 +96,8 @@ def sentence(seed, length):
 PAIRS = [(sentence(0, 5), sentence(1, 7)), (sentence(2, 3), sentence(3, 4)), ([9], sentence(4, 2))]
 
 
-def logits(model, params, rows, source_length=24, target_length=24):
-    batch = batching.fill(rows, source_length, target_length)
-    return np.asarray(jitted_logits(model, params, batch))
+def logits(model, params, rows):
+    return np.asarray(jitted_logits(model, params, batching.fill(rows, 24, 24)))
 
 
 def test_every_kind_is_among_the_variants(make_config):
@@ -146,7 +135,7 @@ def test_packing_and_padding_change_no_sentences_logits(make_model, overrides):
     start = 0
     for source, target in PAIRS:
         length = len(target) + 1
-        alone = logits(model, params, [[(source, target)]], 9, 10)[0, :length]
+        alone = logits(model, params, [[(source, target)]])[0, :length]
         np.testing.assert_allclose(packed[start : start + length], alone, rtol=2e-4, atol=2e-5)
         start += length
 
@@ -156,7 +145,7 @@ def test_cached_decoding_equals_the_full_forward_pass(make_model, overrides):
     model, params = make_model(overrides)
     source, _ = PAIRS[0]
     targets = [sentence(5, 6), sentence(6, 6)]
-    full = np.stack([logits(model, params, [[(source, target)]], 9, 10)[0] for target in targets])
+    full = np.stack([logits(model, params, [[(source, target)]])[0] for target in targets])
     row = batching.fill([[(source, [])]], 9, 1).source
     state = jax.jit(lambda row: model.apply(params, row, 2, 7, method="prefill"))(row)
     decode_step = jax.jit(functools.partial(model.apply, method="decode_step"))
