@@ -201,41 +201,13 @@ SCORE = "transformer_jax.score"
         [TRAIN, *refusals.TOY, "--workdir=RUN", "--row=\udcff"],
         r"'--row=.udcff' is not UTF-8",
     ),
-    (
-        "no such row",
-        [*TOY, "--rows=Z"],
-        r"no row matches 'Z'; there are 'b",
-    ),
-    (
-        "no seed at all",
-        [*TOY, "--seeds=0"],
-        r"--seeds=0",
-    ),
-    (
-        "no field to tune",
-        [*TOY, "--tune=x"],
-        r"--tune=x: only fields of",
-    ),
-    (
-        "no value",
-        [*TOY, "--tune=model.d_k:"],
-        r"give a field and its valu",
-    ),
-    (
-        "no such device",
-        [*TOY, "--dry_run", "--device=a"],
-        r"known: v4, v5e",
-    ),
-    (
-        "device alone",
-        [*TOY, "--device=v4-8"],
-        r"give --dry_run with them",
-    ),
-    (
-        "compile for nothing",
-        [*TOY, "--dry_run", "--compile"],
-        r"give --device=v5e-8 with it",
-    ),
+    ("no such row", [*TOY, "--rows=Z"], r"no row matches 'Z'; there are 'b"),
+    ("no seed at all", [*TOY, "--seeds=0"], r"--seeds=0"),
+    ("no field to tune", [*TOY, "--tune=x"], r"--tune=x: only fields of"),
+    ("no value", [*TOY, "--tune=model.d_k:"], r"give a field and its valu"),
+    ("no such device", [*TOY, "--dry_run", "--device=a"], r"known: v4, v5e"),
+    ("device alone", [*TOY, "--device=v4-8"], r"give --dry_run with them"),
+    ("compile for nothing", [*TOY, "--dry_run", "--compile"], r"give --device=v5e-8 with it"),
     (
         "utilisation of nothing",
         [*TOY, "--dry_run", "--utilisation=0.5"],
@@ -252,11 +224,7 @@ SCORE = "transformer_jax.score"
         ],
         r"--utilisation is of --device without --compile",
     ),
-    (
-        "compile without a plan",
-        [*TOY, "--device=v5e-8", "--compile"],
-        r"give --dry_run with them",
-    ),
+    ("compile without a plan", [*TOY, "--device=v5e-8", "--compile"], r"give --dry_run with them"),
     (
         "sweep in a file",
         [SWEEP, "--config=configs/toy.py", "--workdir=FILE"],

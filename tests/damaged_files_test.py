@@ -245,12 +245,7 @@ BASE, COUNTS = "base/seed0/result.json", "E/seed0/bleu_counts.json"
         lambda b: b.replace(b'"ppl": ', b'"ppl": 1e999, "x": '),
         r"it\.ppl is Infinity",
     ),
-    (
-        "no parameters",
-        BASE,
-        refusals.changed("params", 0),
-        r"damaged \(a model without param",
-    ),
+    ("no parameters", BASE, refusals.changed("params", 0), r"damaged \(a model without param"),
     ("another corpus", BASE, refusals.changed("data_sha256", "0"), r"differ in corpus"),
     ("counts cut short", COUNTS, lambda b: b[:50], r"bleu_counts\.json is damaged"),
     (

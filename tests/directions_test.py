@@ -252,11 +252,7 @@ def test_corpora_of_several_languages_make_one_run(make_config, texts, tmp_path)
 
 @refusals.table(
     ("no pair", {"data.directions": "en"}, r"directions='en' should list directions, each once"),
-    (
-        "twice",
-        {"data.directions": "en-de,en-de"},
-        r"should list directions, each once",
-    ),
+    ("twice", {"data.directions": "en-de,en-de"}, r"should list directions, each once"),
     ("into itself", {"data.directions": "en-de,en-en"}, r"should list directions"),
     ("not the main one", {"data.directions": "de-en"}, r"=de-en lacks the main direction, en-de"),
     ("no corpus", {"data.directions": "en-de,en-fr"}, r"toy corpus is in en and de, not in en and"),
@@ -268,16 +264,8 @@ def test_directions_that_cannot_be_learnt_are_refused(make_config, cache_dir, ca
 
 
 @refusals.table(
-    (
-        "nothing reads it",
-        {"data.directions": "en-de"},
-        r"data\.train: .*two\.train:fr-en is of",
-    ),
-    (
-        "no such set",
-        {"data.directions": "en-de,en-fr,de-fr"},
-        r"no path prefix for the dir",
-    ),
+    ("nothing reads it", {"data.directions": "en-de"}, r"data\.train: .*two\.train:fr-en is of"),
+    ("no such set", {"data.directions": "en-de,en-fr,de-fr"}, r"no path prefix for the dir"),
     ("no such file", {"data.dev": "one.dev,two.dev:en-fr"}, r"there is no file one\.dev\.en"),
 )
 def test_path_prefixes_that_do_not_suit_directions_are_refused(make_config, texts, tmp_path, case):
