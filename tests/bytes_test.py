@@ -5,24 +5,14 @@ import json
 import pytest
 
 import transformer_jax
-from tests import refusals
 from transformer_jax.data import tokenizer
 from transformer_jax.data.toy import generator
 
 
 @pytest.fixture(scope="module")
-def workdir(server, commands_cache, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("bytes")
+def workdir(train):
     lengths = ("data.source_length=160", "data.target_length=160", "train.batch_tokens=1280")
-    arguments = [
-        *refusals.TOY,
-        *(f"--config.{change}" for change in ("data.vocabulary=bytes", *lengths)),
-        f"--workdir={workdir}",
-        f"--cache_dir={commands_cache}",
-    ]
-    done = server.run("transformer_jax.train", *arguments)
-    assert done.code == 0, done.stderr
-    return workdir
+    return train(*(f"--config.{change}" for change in ("data.vocabulary=bytes", *lengths)))
 
 
 def test_its_tokens_are_bytes_and_its_translations_are_text(server, workdir):

@@ -104,14 +104,24 @@ def commands_cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def trained(
+def train(
     server: warm_commands.Server,
     commands_cache: pathlib.Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> pathlib.Path:
+) -> Callable[..., pathlib.Path]:
+    """A function from more flags to the folder of a finished run."""
+
+    def train(*flags: str) -> pathlib.Path:
+        workdir = tmp_path_factory.mktemp("trained")
+        folders = (f"--workdir={workdir}", f"--cache_dir={commands_cache}")
+        done = server.run("transformer_jax.train", *refusals.TOY, *folders, *flags)
+        assert done.code == 0, done.stderr
+        return workdir
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def trained(train: Callable[..., pathlib.Path]) -> pathlib.Path:
     """The folder of a finished run, to be copied and not changed."""
-    workdir = tmp_path_factory.mktemp("trained")
-    arguments = [*refusals.TOY, f"--workdir={workdir}", f"--cache_dir={commands_cache}"]
-    done = server.run("transformer_jax.train", *arguments)
-    assert done.code == 0, done.stderr
-    return workdir
+    return train()

@@ -32,19 +32,10 @@ EOS = 2
 
 
 @pytest.fixture(scope="module")
-def workdir(server, commands_cache, tmp_path_factory):
+def workdir(train):
     """A finished run of both directions, to be read."""
-    workdir = tmp_path_factory.mktemp("both")
-    arguments = [
-        *refusals.TOY,
-        *(f"--config.{field}={value}" for field, value in BOTH.items()),
-        "--config.evaluation.score_test=True",
-        f"--workdir={workdir}",
-        f"--cache_dir={commands_cache}",
-    ]
-    done = server.run("transformer_jax.train", *arguments)
-    assert done.code == 0, done.stderr
-    return workdir
+    flags = {**BOTH, "evaluation.score_test": True}
+    return train(*(f"--config.{field}={value}" for field, value in flags.items()))
 
 
 def examples(batches, steps):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +81,7 @@ def batch_of(source, target):
 @functools.cache
 def program(config):
     """What training computes first, on a GPU, and what parameters it makes for it, written down."""
-    model = models.build(config.model, VOCABULARY, "gpu")
+    model: Any = models.build(config.model, VOCABULARY, "gpu")
     batch = batch_of([5, 6, 7], [8, 9])
     rates = step_lib.hyperparameters(config).rates
 

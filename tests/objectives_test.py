@@ -194,29 +194,34 @@ def test_texts_of_one_token_are_named(small):
         examples_lib.training(without, config)
 
 
-@pytest.mark.parametrize(
-    "steps", [4, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (3, 5))]
-)
-def test_stopped_near_the_end_of_its_objective_a_run_ends_the_same(small, tmp_path, steps):
-    """The checkpoint of step 4 is in the first part, between both, or in the second."""
-    overrides = {"train.objective_steps": steps, "log.dev_every": 6, "train.num_steps": 8}
-    overrides["model.num_layers"] = 1
-    config, data = small(**overrides)
+def assert_stopped_ends_the_same(config, data, folder, step):
+    """A run that a fault stops at a step, and one that nothing stops, are one to the bit."""
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, vocabulary.size(config))
 
     def train(name, measure):
-        return loop.train(model, data, config, mesh, tmp_path / name, measure)[0]
+        return loop.train(model, data, config, mesh, folder / name, measure)[0]
 
     def stop(params):
         raise errors.RunError("enough")
 
     for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
     whole = train("whole", lambda params: 1.0)
-    with pytest.raises(loop.DivergedError, match="step 6: enough"):
+    with pytest.raises(loop.DivergedError, match=f"step {step}: enough"):
         train("stopped", stop)
     jax.tree.map(np.testing.assert_array_equal, whole, train("stopped", lambda params: 1.0))
+
+
+@pytest.mark.parametrize(
+    "steps", [4, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (3, 5))]
+)
+def test_stopped_near_the_end_of_its_objective_a_run_ends_the_same(small, tmp_path, steps):
+    """The checkpoint of step 4 is in the first part, between both, or in the second."""
+    short = {"model.num_layers": 1, "train.num_steps": 8, "log.dev_every": 6}
+    overrides = {**short, "train.objective_steps": steps}
+    config, data = small(**overrides)
+    assert_stopped_ends_the_same(config, data, tmp_path, 6)
     logged = {
         name: {r["step"]: (r["loss"], r["objective"]) for r in metrics.read(tmp_path / name)}
         for name in ("whole", "stopped")

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests import drawn
+from tests import drawn, objectives_test
 from transformer_jax import errors, models
 from transformer_jax.data import batching, dataset, objectives, vocabulary
 from transformer_jax.data import examples as examples_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import attention_weights, whole_texts
 from transformer_jax.runs import run_folder, starting_weights, training_run
-from transformer_jax.training import loop
 from transformer_jax.training import step as step_lib
 
 ENCODER = {
@@ -101,21 +100,7 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog)
 def test_stopped_and_started_again_a_run_ends_the_same(small, tmp_path, objective):
     changes = {"train.objective": objective, "checkpoint.every": 2, "log.dev_every": 3}
     config, data = small(**changes)
-    mesh = one_device(config)
-    model = models.build(config.model, vocabulary.size(config))
-
-    def train(name, measure):
-        return loop.train(model, data, config, mesh, tmp_path / name, measure)[0]
-
-    def stop(params):
-        raise errors.RunError("enough")
-
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
-    whole = train("whole", lambda params: 1.0)
-    with pytest.raises(loop.DivergedError, match="step 3: enough"):
-        train("stopped", stop)
-    jax.tree.map(np.testing.assert_array_equal, whole, train("stopped", lambda params: 1.0))
+    objectives_test.assert_stopped_ends_the_same(config, data, tmp_path, 3)
 
 
 @pytest.mark.parametrize(
