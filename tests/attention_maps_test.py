@@ -45,7 +45,7 @@ def workdir(tmp_path_factory, cache_dir):
     tokenizer = dataset_lib.load(config.data, cache_dir).tokenizer
     model = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh)
-    shapes, _ = step_lib.state_shapes_and_shardings(model, config, mesh)
+    shapes = step_lib.state_shapes(model, config, mesh)
     state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     folder = tmp_path_factory.mktemp("run")
     checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config, tokenizer.digest)
