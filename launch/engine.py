@@ -160,8 +160,8 @@ def environment(extra: str) -> str:
 def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 600) -> str:
     """What a command of an engine prints, which has so many seconds for its answer.
 
-    Raises EngineError if it fails or does not end, which says `what` it is and the whole of its own
-    words, or their last line.
+    Raises EngineError if it fails or does not end, which says `what` it is and its own words:
+    the `whole` of them, or their last line.
     """
     try:
         done = subprocess.run(

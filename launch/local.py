@@ -104,9 +104,9 @@ def run(
 ) -> None:
     """Runs jobs in their order, some at a time, each on its own share of cores and devices.
 
-    One that ends with RUN_AGAIN is started again; when another has ended, `on_end` is called with
-    it and its exit code. `on_tick` is called twice a second with the running jobs. Interrupted or
-    terminated, this stops those before it raises.
+    One that ends with RUN_AGAIN is started again; when one has ended otherwise, `on_end` is called
+    with it and its exit code. `on_tick` is called twice a second with the running jobs. Interrupted
+    or terminated, this stops the running jobs before it raises.
     """
     waiting = list(jobs)
     # One that is ignored, as SIGHUP under nohup, stays so.

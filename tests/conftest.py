@@ -71,12 +71,14 @@ def draw_once() -> Iterator[None]:
     draw = generator.sentences
 
     @functools.cache
+    @functools.wraps(draw)
     def drawn(*arguments: int) -> tuple[list[generator.Sentence], list[generator.Sentence]]:
+        before = jaxtyping.config.jaxtyping_disable
         jaxtyping.config.update("jaxtyping_disable", True)
         try:
             return draw(*arguments)
         finally:
-            jaxtyping.config.update("jaxtyping_disable", False)
+            jaxtyping.config.update("jaxtyping_disable", before)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generator, "sentences", drawn)

@@ -38,7 +38,7 @@ def configs_of(module):
 def test_every_objective_has_a_row_within_bases_budget(module):
     base, rows = configs_of(module)
     for config in rows.values():
-        models.build(config.model, vocabulary.size(config))  # which refuses what suits no model
+        models.build(config.model, vocabulary.size(config))
     rows = {name: config for name, config in rows.items() if not name.startswith("E ")}
     found = {config.train.objective for config in rows.values()}
     in_place = {name for name, kind in objectives.KINDS.items() if kind.in_place}
@@ -57,7 +57,8 @@ def test_every_objective_has_a_row_within_bases_budget(module):
 
 def test_rows_have_bases_parameters_but_for_their_extra_ids():
     base, rows = configs_of(toy_config)
-    params = {row: cost.parameters(rows[row]) for row in ("base", *families.OBJECTIVES)}
+    counted = ("base", *families.OBJECTIVES, *families.ENCODERS)
+    params = {row: cost.parameters(rows[row]) for row in counted}
     extra = 8 * base.model.d_model
     for row in families.OBJECTIVES:
         more = 0 if row in ("O prefix", "O deshuffling") else extra

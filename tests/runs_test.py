@@ -24,7 +24,7 @@ from transformer_jax.runs import run_folder, training_run
 from transformer_jax.training import checkpoint, fitting, loop, metrics
 from transformer_jax.training import step as step_lib
 
-STEPS = 48  # long enough to be killed in the middle
+STEPS = 60  # long enough to be killed in the middle
 
 
 def parameters(workdir):
@@ -44,8 +44,7 @@ def assert_same(one, other):
 
 
 def command(workdir, cache_dir, **overrides):
-    of_runs = {"model.num_layers": 1, "train.num_steps": STEPS, "checkpoint.every": 8}
-    values = {**tiny.OVERRIDES, **of_runs, **overrides}
+    values = {**tiny.OVERRIDES, "model.num_layers": 1, "train.num_steps": STEPS, **overrides}
     return [
         "transformer_jax.train",
         "--config=configs/toy.py",

@@ -12,7 +12,7 @@ from transformer_jax.distributed import sharding
 from transformer_jax.training import loop
 from transformer_jax.training import step as step_lib
 
-STEPS = 20  # of a loss curve
+STEPS = 50  # of a loss curve
 WARMUP = 100  # at larger rates rounding errors grow into curves
 
 

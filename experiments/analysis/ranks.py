@@ -118,8 +118,9 @@ def _resampled(
 
     The first sample is what was measured.
     """
-    (first, *_), random = rows.values(), np.random.default_rng(seed)
-    weights = significance.samples(len(next(iter(first.values()))))
+    random = np.random.default_rng(seed)
+    a_run = next(iter(next(iter(rows.values())).values()))
+    weights = significance.samples(len(a_run))
     deviations = floor.deviations(rows, random, len(weights)) if floor else {}
     means = []
     for name, runs in rows.items():

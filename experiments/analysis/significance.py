@@ -76,9 +76,14 @@ class Difference:
     spreads: Spreads | None = None
 
     @property
+    def seeds(self) -> int:
+        """Runs of whichever has fewer."""
+        return min(self.runs)
+
+    @property
     def over_seeds(self) -> bool:
         """Whether the interval knows of other seeds."""
-        return min(self.runs) > 1 or self.spreads is not None
+        return self.seeds > 1 or self.spreads is not None
 
     @property
     def excludes_0(self) -> bool:

@@ -96,7 +96,7 @@ def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]
         and {
             "mean": gap.mean,
             "half": gap.half,
-            "seeds": min(gap.runs),
+            "seeds": gap.seeds,
             "over_seeds": gap.over_seeds,
         },
         "driving": _driving(row, compared) if gap else None,

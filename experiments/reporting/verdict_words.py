@@ -24,7 +24,7 @@ def judged(
     is_tie = abs(theirs) < significance.SMALL
     needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
     rest = f"needs {needed} seeds" if needed else "needs sentences"
-    if needed and needed <= min(gap.runs):
+    if needed and needed <= gap.seeds:
         rest = "and so would a tie" if is_tie else f"and so would {theirs:+.1f}"
     return f"{word} ({gap.shows(level):.1f} would show; {rest})"
 

@@ -276,6 +276,7 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     """What engines say of the cells that they were given, by row and seed, as far as they answer.
 
     See `progress.read`. A cell that one of them has is not lost because another has it no more.
+    Raises UserError if there is no sweep.json.
     """
     digests = results.read_record(workdir).get("digests", [])
     found: dict[tuple[str, int], str] = {}

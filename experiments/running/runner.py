@@ -134,6 +134,7 @@ def main(table: table_lib.Table) -> int:
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
     cells = _cells(base, planned, seeds)
     _require_alike(table, variants, cells)
+    cells_lib.starts(cells)  # which refuses a circle of them
     missing = _missing(cells, launcher)
     files.write_json(
         workdir / "sweep.json",

@@ -87,22 +87,13 @@ class Work:
         One that starts from another's weights comes after all that do not, or after that one.
         """
         first = self.cells[0].row  # the dearest come next, lest one runs alone in the end
-        by_folder = {cell.folder.resolve(): cell for cell in self.cells}
-
-        def after(cell: Cell, *rows: str) -> int:
-            if cell.row in rows:
-                raise errors.UserError(
-                    f"row {cell.row!r} starts from weights that start from its own "
-                    "(train.start_from); let it, or one between, start from others"
-                )
-            if not cell.config.train.start_from:
-                return 0
-            other = starting_weights.folder_of(cell.config, cell.folder.resolve())
-            before = by_folder.get(pathlib.Path(os.path.normpath(other)))
-            return 1 + (after(before, *rows, cell.row) if before else 0)
+        begun = starts(self.cells)
 
         def key(cell: Cell) -> tuple[int, bool, int, float]:
-            return cell.seed, cell.row != first, after(cell), -cost.training_flops(cell.config)
+            return (
+                *(cell.seed, cell.row != first, begun[cell.folder]),
+                -cost.training_flops(cell.config),
+            )
 
         return sorted(self.cells, key=key)
 
@@ -110,6 +101,32 @@ class Work:
         """The processes that run the cells, in order, with more flags of transformer_jax.train."""
         where = self.cache_dir
         return [cell.job(sys.executable, cell.folder, where, *more) for cell in self.in_order()]
+
+
+def starts(cells: Sequence[Cell]) -> dict[pathlib.Path, int]:
+    """Of how many runs' weights, one after another, those of each cell's folder are made.
+
+    Raises UserError, which names a row, if they are made of one another.
+    """
+    others = {
+        cell.folder.resolve(): pathlib.Path(
+            os.path.normpath(starting_weights.folder_of(cell.config, cell.folder.resolve()))
+        )
+        for cell in cells
+        if cell.config.train.start_from
+    }
+    found = {}
+    for cell in cells:
+        folder, number = cell.folder.resolve(), 0
+        while folder in others:
+            folder, number = others[folder], number + 1
+            if number > len(others):
+                raise errors.UserError(
+                    f"row {cell.row!r} starts from weights that start from its own, or from others "
+                    "that do (train.start_from); let one of them start from nothing"
+                )
+        found[cell.folder] = number
+    return found
 
 
 def config_arguments(overrides: Mapping[str, Any]) -> list[str]:

@@ -24,6 +24,8 @@ from tests.mutants import cover
 
 _ROOT = pathlib.Path.cwd()
 _WATCHED = frozenset(str(_ROOT / module) for module in cover.COVER)
+# Where tests keep what they have traced, besides their own modules; memory_test in the second.
+_KEEPING = ("tests.drawn", "transformer_jax.training.step")
 _STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
 Lines = dict[str, set[int]]
@@ -75,9 +77,10 @@ def pytest_runtest_protocol(item: Any) -> Iterator[None]:
     """Watches one test, its fixtures included."""
     global _now, _started
     jax.clear_caches()
-    for value in vars(item.module).values():
-        if callable(forget := getattr(value, "cache_clear", None)):
-            forget()
+    for module in (item.module, *(sys.modules.get(name) for name in _KEEPING)):
+        for value in vars(module).values() if module else ():
+            if callable(forget := getattr(value, "cache_clear", None)):
+                forget()
     before, _now, _started = _now, collections.defaultdict(set), False
     start = time.process_time()
     try:

@@ -114,6 +114,8 @@ class TrainingBatches:
         return self._length
 
     def __getitem__(self, index: int) -> sequences.Batch:
+        if index >= len(self):
+            raise IndexError(index)
         number = bisect.bisect_right(self._starts, index) - 1
         return self._parts[number][index - self._starts[number]]
 

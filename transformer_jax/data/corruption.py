@@ -83,8 +83,8 @@ def masked(
 ) -> Text:
     """A text of which chosen tokens are hidden, each for itself.
 
-    The shares are of the chosen: of those that become the mask, the id after the tokenizer's, and
-    of those that become any of its tokens but special ones; the rest stays. BERT: 0.8 and 0.1; T5's
+    The shares are of the chosen: of those that become the mask, the id `vocab_size`, and of those
+    that become any id below it but special ones; the rest stays. BERT: 0.8 and 0.1; T5's
     "BERT-style": 0.9 and 0.1.
     """
     draws = rng.random(len(text))

@@ -81,7 +81,10 @@ class CorruptedExamples(Examples):
         """What says which texts there are: of which pairs one has the source and the target."""
 
     def _fits(self, pairs: Pairs, longest: int) -> bool:
-        return corruption.SHORTEST <= len(self._text(pairs)) <= longest
+        both = zip(self._sides, pairs, strict=True)  # lengths alone: texts may lie on a disk
+        lengths = [len(side[pair]) for side, pair in both if pair is not None]
+        # Between two, as `_text` joins them, stands an EOS.
+        return corruption.SHORTEST <= sum(lengths) + (lengths[0] > 0) * len(lengths[1:]) <= longest
 
     def __len__(self) -> int:
         return len(self._chosen)

@@ -38,10 +38,10 @@ class Example(NamedTuple):
 class Objective:
     """A kind of example that is made of a text."""
 
-    # From a text, a generator and the number of ids before the extra ones, to an example no side
-    # of which is longer than the text.
+    # Takes a text, a generator and the number of ids before the extra ones, and returns an example
+    # no side of which is longer than the text.
     make: Callable[[corruption.Text, np.random.Generator, int], Example]
-    extra_ids: Callable[[int], int] = lambda longest: 0  # that texts of so many tokens need
+    extra_ids: Callable[[int], int] = lambda longest: 0  # for texts of at most so many tokens
     # Whether labels are of what stands at a position, not of what follows: for architectures that
     # are no decoders, and see the whole target.
     in_place: bool = False

@@ -100,9 +100,8 @@ class Translator:
         for found in self.search(sources):
             decoded = self.tokenizer.decode(list(found.values()))
             for index, text in zip(found, decoded, strict=True):
-                texts[index] = text.replace(
-                    "\n", " "
-                )  # a line break would shift all lines after it
+                # A line break would shift all lines after it.
+                texts[index] = text.replace("\n", " ")
             done += len(found)
             progress(done)
         return texts

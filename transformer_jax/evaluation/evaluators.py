@@ -182,8 +182,10 @@ def score_parses(
     """
     golds = list(treebank.parse(pairs.trees, "the references"))
     words = [gold.words for gold in golds]
-    parses, whole = zip(*map(trees.from_linearised, hypotheses, words), strict=True)
-    malformed = 100 * float(np.mean(np.logical_not(whole)))  # percent
+    both = zip(hypotheses, words, strict=True)
+    found = [trees.from_linearised(hypothesis, own) for hypothesis, own in both]
+    parses = [tree for tree, _ in found]
+    malformed = 100 * float(np.mean([not is_whole for _, is_whole in found]))  # percent
     counts = parseval.counts(golds, parses)
     for name, some in (("trees", golds), ("parses", parses)):
         files.write_lines(workdir / f"{prefix}{name}.mrg", [*map(trees.bracketed, some)])

@@ -146,13 +146,13 @@ class Layer(nn.Module):
     """Self-attention, attention to the encoder's output, feed-forward (section 3.1).
 
     Without a position kind for it, or where no source is given, there is no attention to a source:
-    then it is an encoder's layer.
+    so are an encoder's layers, and those of a decoder alone.
     """
 
     config: config_lib.ModelConfig
     position: positions_lib.Position
-    cross_position: positions_lib.Position | None
     own_name: str  # of its self-attention, as checkpoints have it
+    cross_position: positions_lib.Position | None
 
     def setup(self) -> None:
         config = self.config
@@ -246,7 +246,7 @@ def make_stack(
 ) -> list[Any]:
     """The `Layer`s of one stack, which share their position kinds."""
     layer = nn.remat(Layer) if config.rematerialise else Layer
-    return [layer(config, position, cross_position, own_name) for _ in range(config.num_layers)]
+    return [layer(config, position, own_name, cross_position) for _ in range(config.num_layers)]
 
 
 def make_final_norm(config: config_lib.ModelConfig, name: str) -> Callable[[Any], Any]:

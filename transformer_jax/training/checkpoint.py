@@ -208,7 +208,7 @@ class Checkpoints:
         return jax.tree.map(lambda leaf: leaf / last, total)
 
     def close(self) -> None:
-        """Ends Orbax's threads, once they have written what they are writing.
+        """Ends its threads, and Orbax's, once they have written what they are writing.
 
         Unlike `wait` it asks no other process, which may never come here.
         """

@@ -2,6 +2,7 @@
 
 Logits are the largest array of a training step. Here they live for a few rows at a time: their
 gradients are computed beside them, and nothing of the size of the vocabulary outlives its rows.
+What a teacher says (`distilled`) is not cut up: it is of all rows at once.
 """
 
 import functools
@@ -23,6 +24,7 @@ LARGE_CHUNK_BYTES = 2**30
 # Where few positions of a row have a label, one of so many at a time at most. Several devices add
 # up the embedding's gradient each time: elsewhere than on a CPU once is mostly enough.
 FEW, LARGE_FEW = {"cpu": 16}, 4
+# Of `distilled`.
 TEMPERATURE = 2.0  # by which logits are divided, so that what is unlikely counts too
 SOFT, HARD, COSINE = 5.0, 2.0, 1.0  # weights in DistilBERT's code
 
@@ -30,7 +32,8 @@ SOFT, HARD, COSINE = 5.0, 2.0, 1.0  # weights in DistilBERT's code
 class Losses(NamedTuple):
     """Sums over the labels of a batch but PAD, EOS included; cross-entropies in nats."""
 
-    smoothed: Float[Array, ""]  # with the smoothed labels; the only one that has a gradient
+    # What is trained on, and alone has a gradient: with the smoothed labels, or `distilled`.
+    smoothed: Float[Array, ""]
     true: Float[Array, ""]  # with the labels themselves: what perplexity counts
     tokens: Float[Array, ""]  # how many there are
 
