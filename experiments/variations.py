@@ -2,6 +2,8 @@
 
   python -m experiments.variations --config=configs/toy.py --workdir=runs/more
   python -m experiments.variations --config=configs/toy.py --workdir=runs/more --rows='base,F*'
+  python -m experiments.variations --config=configs/multi30k.py --workdir=runs/variations_multi30k \
+      --claim_seeds=3 --reuse=experiments/published/multi30k --config.data.train=PATH/train …
 
 runs what has no result yet, then prints the table, what papers claim beside what these runs say,
 and BLEU by length. Rows that those claims compare have at least --claim_seeds runs each.

@@ -18,7 +18,7 @@ from matplotlib import image as image_lib
 
 import transformer_jax
 from configs import toy
-from tests import decoder_test, drawn, reference_test, tiny
+from tests import decoder_test, random_parameters, reference_test, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
 from transformer_jax.data import batching
@@ -49,7 +49,7 @@ def workdir(tmp_path_factory, cache_dir):
     state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     folder = tmp_path_factory.mktemp("run")
     checkpoints = checkpoint.Checkpoints(folder / "checkpoints", config, tokenizer.digest)
-    checkpoints.save(state._replace(params=drawn.parameters(model)), 0.0)
+    checkpoints.save(state._replace(params=random_parameters.of(model)), 0.0)
     checkpoints.close()
     files.write(folder / "tokenizer.model", tokenizer.model)
     files.write_json(folder / "config.json", config_lib.to_dict(config))
@@ -103,7 +103,7 @@ def test_a_decoder_alone_has_one_map_of_both_sentences(translator, kind, target)
     config = config_lib.replace(translator.config, changes)
     model: Any = models.build(config.model, config.data.vocab_size)
     mesh = sharding.make_mesh(config.mesh)
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     alone = translator_lib.Translator(model, params, translator.tokenizer, config, mesh)
     exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
     reference = Recording(exact, config.model)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import toy
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching, tokenizer
@@ -47,7 +47,7 @@ def random_model(request):
     config = config_lib.replace(base, {**SIZES, **kind}).model
     model = models.build(config, VOCABULARY)
     # Larger weights make the model's opinions stronger and the search harder.
-    return model, jax.tree.map(lambda x: 2 * x, drawn.parameters(model, seed))
+    return model, jax.tree.map(lambda x: 2 * x, random_parameters.of(model, seed))
 
 
 one_model = pytest.mark.parametrize("random_model", MODELS[:1], indirect=True, ids=str)

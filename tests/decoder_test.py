@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import drawn, reference_test
+from tests import random_parameters, reference_test
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
@@ -24,7 +24,7 @@ def make_model(make_config):
     def make(changes):
         config = make_config({"model.num_layers": 2, "model.architecture": "decoder", **changes})
         model = models.build(config.model, VOCABULARY)
-        return model, drawn.parameters(model)
+        return model, random_parameters.of(model)
 
     return make
 
@@ -157,9 +157,9 @@ def test_shared_stacks_are_stacks_with_equal_weights(make_config):
     shared = make_config({"model.share_stacks": True})
     apart = config_lib.replace(shared, {"model.share_stacks": False})
     model, other = (models.build(config.model, VOCABULARY) for config in (shared, apart))
-    params = drawn.parameters(model)["params"]
+    params = random_parameters.of(model)["params"]
     sizes = [
-        sum(x.size for x in jax.tree.leaves(tree)) for tree in (params, drawn.parameters(other))
+        sum(x.size for x in jax.tree.leaves(tree)) for tree in (params, random_parameters.of(other))
     ]
     copies = dict(params)
     for n in range(shared.model.num_layers):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import errors, models
 from transformer_jax.runs import starting_weights
 from transformer_jax.training import losses
@@ -43,7 +43,7 @@ def test_is_distilberts_loss():
 def parameters(make_config, seed, vocab_size=20, **changes: Any):
     config = make_config({f"model.{name}": value for name, value in changes.items()})
     model = models.build(config.model, vocab_size)
-    return drawn.parameters(model, seed)
+    return random_parameters.of(model, seed)
 
 
 def test_a_student_begins_with_every_second_layer_of_its_teacher(make_config):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import drawn, encoder_test
+from tests import encoder_test, random_parameters
 from transformer_jax import models
 from transformer_jax.models import interface
 
@@ -19,7 +19,7 @@ def run(make_config):
     """Outputs of packed texts, read forwards and read backwards, and the parameters."""
     config = make_config({"model.architecture": "elmo", "model.position": "none"})
     model = models.build(config.model, encoder_test.VOCABULARY)
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     params["params"]["mixture"] = jnp.array([0.5, -0.3, 0.2])
     assert not isinstance(model, interface.Decoder)
     outputs = jax.jit(models.outputs, static_argnums=0)
@@ -77,7 +77,7 @@ def test_a_text_is_a_mixture_of_its_words_and_every_layer(make_config, layers):
 def test_scale_multiplies_the_mixture_of_a_text(make_config):
     config = make_config({"model.architecture": "elmo", "model.position": "none"})
     model = models.build(config.model, encoder_test.VOCABULARY)
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     batch = encoder_test.batch_of([TEXTS[:1]], LENGTH)
     outputs = jax.jit(models.outputs, static_argnums=0)
     said = []

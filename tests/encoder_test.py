@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import models, sequences
 from transformer_jax.data import tokenizer
 from transformer_jax.evaluation import attention_weights
@@ -33,7 +33,7 @@ def make_model(make_config):
     def make(overrides):
         kind = {"model.architecture": "encoder", "model.num_layers": 1 if overrides else 2}
         model = models.build(make_config({**kind, **overrides}).model, VOCABULARY)
-        return model, drawn.parameters(model)
+        return model, random_parameters.of(model)
 
     return make
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.data import batching
@@ -100,7 +100,7 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
     rows = {"data.source_length": 8, "data.target_length": 8, "data.vocab_size": 50}
     config = make_config(rows)
     model = models.build(config.model, 50 + extra)
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     rng = np.random.default_rng(0)
     # One pair is far longer than the rows of training.
     lengths = [(3, 4), (1, 1), (19, 23), (5, 2)]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.data import batching
@@ -159,7 +159,7 @@ def test_fields_of_other_sections_are_not_the_models_to_refuse(make_config):
 @pytest.mark.parametrize("architecture", SETTINGS)
 def test_an_architecture_needs_the_source_if_it_says_so(make_config, architecture):
     model = models.build(make(make_config, architecture).model, VOCABULARY)
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     one, other = (
         np.asarray(jax.jit(models.outputs, static_argnums=0)(model, params, batch_of(source, [8])))
         for source in ([5, 6], [7, 7])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.models import (
@@ -32,7 +32,7 @@ def sampled(make_config):
     """Logits of one sentence pair with a chance of own words, by target."""
     config = make_config({**LSTM, "model.recurrent_attention": "dot"}).model
     model = models.build(config, VOCABULARY)
-    params = jax.tree.map(lambda x: 3 * x, drawn.parameters(model))
+    params = jax.tree.map(lambda x: 3 * x, random_parameters.of(model))
     logits = jax.jit(models.logits, static_argnums=0)
 
     def run(target, chance, seed=0, before=()):
@@ -225,7 +225,7 @@ def test_an_encoders_convolution_sees_what_xlas_does(make_config, size):
         jax.tree.map(jnp.asarray, batching.fill([[(ids, [])]], 8, 1).source)
         for ids in (tokens, [*tokens[:3], 11, *tokens[4:]])
     )
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     encode: Any = functools.partial(model.apply, params, method="encode")
     before, after = (encode(ids).keys for ids in (one, other))
     there = jnp.zeros(8).at[3].set(1)[None, None]
@@ -266,7 +266,7 @@ def test_a_convolutional_encoders_values_are_gehrings(make_config):
     model = models.build(make_config({"model.architecture": "conv"}).model, VOCABULARY)
     rows = jnp.array([[5, 6, 7, 0]]), jnp.array([[1, 1, 1, 0]]), jnp.array([[0, 1, 2, 0]])
     source = sequences.Sequences(*rows)
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     found: Any = model.apply(params, source, method="encode")
     read = model.apply(params, rows[0], rows[2], dropout.NONE, method="_embed")
     np.testing.assert_allclose(found.values, (found.keys + read) * np.sqrt(0.5), rtol=1e-5)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import models
 from transformer_jax.data import batching
 from transformer_jax.models import dropout, embedding
@@ -123,7 +123,7 @@ def test_logits_and_gradients_are_the_papers_equations(make_config, monkeypatch,
     layers = {"model.num_layers": 1 if overrides else 2}
     config = make_config({**layers, **overrides}).model
     model = models.build(config, VOCABULARY)
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     # Dropout replaced by a factor: where it acts then shows in the numbers.
     monkeypatch.setattr(dropout, "drop", lambda x, rate, module: (1 - rate) * x)
     batch = batching.fill([[(SOURCE, TARGET)]], len(SOURCE) + 1, len(TARGET) + 1)

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from configs import toy
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.data import batching, tokenizer
@@ -74,7 +74,7 @@ def model_and_params():
     changes = {f"model.{name}": size for name, size in sizes.items()}
     config = config_lib.replace(base, {**changes, "model.architecture": "decoder"})
     model = models.build(config.model, VOCABULARY)
-    return model, drawn.parameters(model)
+    return model, random_parameters.of(model)
 
 
 def expected_texts(model, params, settings):

@@ -11,7 +11,7 @@ import pytest
 from configs import base as base_config
 from experiments import table3
 from experiments.benchmarks import cost
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import models, paper
 from transformer_jax.data import batching
@@ -84,7 +84,7 @@ def make_model(make_config):
     def make(overrides):
         layers = {"model.num_layers": 2 if overrides in DEEP else 1}
         model = models.build(make_config({**layers, **overrides}).model, VOCABULARY)
-        return model, drawn.parameters(model)
+        return model, random_parameters.of(model)
 
     return make
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import transformer_jax
-from tests import drawn
+from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
 from transformer_jax.data import batching
@@ -76,7 +76,7 @@ def test_weights_are_cast_once_and_change_no_translation(make_config, name):
     config = make_config({**overrides, "model.num_layers": 1, "model.compute_dtype": "bfloat16"})
     model: Any = models.build(config.model, 50)
     row = sequences.Sequences(*(jnp.array([x]) for x in ([5, 6, 7, 2], [1] * 4, [0, 1, 2, 3])))
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     weights = translator.cast(params, config.model.dtype)
     search: Any = beam_search.BeamSearch(model, config.decode)
     expected, found = search(params, row), search(weights, row)

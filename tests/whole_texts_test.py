@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests import drawn, objectives_test
+from tests import objectives_test, random_parameters
 from transformer_jax import errors, models
 from transformer_jax.data import batching, dataset, objectives, vocabulary
 from transformer_jax.data import examples as examples_lib
@@ -55,7 +55,7 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog)
     caplog.set_level(logging.INFO)
     judge = dataclasses.replace(config.train, objective="matching")
     model = models.build(config.model, vocabulary.size(config))
-    params = drawn.parameters(model)
+    params = random_parameters.of(model)
     pairs = data.dev
     logits = jax.jit(models.logits, static_argnums=0)
 

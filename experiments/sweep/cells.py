@@ -90,10 +90,8 @@ class Work:
         begun = starts(self.cells)
 
         def key(cell: Cell) -> tuple[int, bool, int, float]:
-            return (
-                *(cell.seed, cell.row != first, begun[cell.folder]),
-                -cost.training_flops(cell.config),
-            )
+            expense = cost.training_flops(cell.config)
+            return cell.seed, cell.row != first, begun[cell.folder], -expense
 
         return sorted(self.cells, key=key)
 

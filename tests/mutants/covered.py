@@ -25,7 +25,7 @@ from tests.mutants import cover
 _ROOT = pathlib.Path.cwd()
 _WATCHED = frozenset(str(_ROOT / module) for module in cover.COVER)
 # Where tests keep what they have traced, besides their own modules; memory_test in the second.
-_KEEPING = ("tests.drawn", "transformer_jax.training.step")
+_KEEPING = ("tests.random_parameters", "transformer_jax.training.step")
 _STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
 Lines = dict[str, set[int]]

@@ -88,8 +88,7 @@ def read(workdir: files.Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            record = files.parse_json(line, {"step": int})
-            files.require(record, RECORD)
+            record = files.parse_json(line, RECORD)
             if record["step"] <= before:
                 raise ValueError(f"step {record['step']:,} comes after step {before:,}")
         except ValueError as error:

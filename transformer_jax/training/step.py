@@ -171,8 +171,8 @@ def _gradient(
                 total = loss_of(params, outputs, said, segments, hyper.label_smoothing)
                 if taught_by is not None:
                     taught = models.outputs(taught_by, hyper.teacher, batch)
-                    said = outputs, embedding.of(params), taught, embedding.of(hyper.teacher)
-                    total = losses.distilled(total, *said, segments)
+                    both = outputs, embedding.of(params), taught, embedding.of(hyper.teacher)
+                    total = losses.distilled(total, *both, segments)
                 return total.smoothed, _Sums(total, total.tokens)
             of_source, outputs = models.outputs_of_both(model, params, *rest)
             total = loss_of(params, outputs, *labels, hyper.label_smoothing)

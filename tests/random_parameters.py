@@ -11,7 +11,7 @@ import numpy as np
 from transformer_jax import models
 
 
-def parameters(model: Any, seed: int = 0) -> Any:
+def of(model: Any, seed: int = 0) -> Any:
     """A model's parameters, of the sizes that they begin with; norms are no identity."""
     rng = np.random.default_rng(seed)
 
