@@ -11,6 +11,7 @@
 # make mutants: whether each of a list of faults fails some test, and most of 200 that are drawn.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
+KILLS ?= 50
 BIN := .venv/bin
 
 .PHONY: table3 test lint types tests slow parity bench faults browser slurm engines accelerators \
@@ -43,7 +44,7 @@ bench: .venv/.bench
 	$(BIN)/python -m experiments.benchmark --workdir=runs/bench
 
 faults: .venv/.installed
-	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tests.faults --kills=$(KILLS)
 
 # These skip, saying why, where Debian's packages are missing and cannot be installed.
 browser: .venv/.installed .venv-axe/.installed

@@ -139,6 +139,9 @@ def test_a_damaged_run_is_shown_as_such_and_the_others_too(sweep):
     begin(sweep, "base", 1, {"step": 2, **RECORD})
     assert "metrics.jsonl is damaged" in cell(sweep, "base", 0).reason
     assert cell(sweep, "base", 1).step == 2
+    record = json.loads((sweep / "sweep.json").read_text())
+    (sweep / "sweep.json").write_text(json.dumps({**record, "table": "table4"}))
+    assert {c.scored_by for c in progress.read(sweep)} == {"F1"}
 
 
 def test_where_there_is_no_room_the_done_go_first_then_the_waiting():

@@ -85,7 +85,7 @@ def read(
                 known = _known(folder, state, steps, measure)
                 cell = Standing(row, seed, state, steps, scored_by=measure.name, **known)
             except errors.UserError as error:  # of one run, which is its own to end with
-                cell = Standing(row, seed, FAILED, steps, str(error))
+                cell = Standing(row, seed, FAILED, steps, str(error), scored_by=measure.name)
             if cell.state not in (DONE, FAILED) and (row, seed) in engine:
                 state, _, reason = engine[row, seed].partition(": ")
                 if (cell.state, state) != (RUNNING, LOST):  # what runs here is not lost

@@ -13,11 +13,10 @@ import pytest
 from tests import tiny
 from tests.slurm import cluster as cluster_lib
 
-ROWS = ["base", "A h=1", "E"]
-FLAGS = ["--rows=base,A h=1,E", "--seeds=2"]
+FLAGS = ["--rows=base,E", "--seeds=2"]
 SETTINGS = {
     **tiny.OVERRIDES,
-    "model.num_layers": 3,
+    "model.num_layers": 3,  # of which table3 has a third
     "model.d_model": 64,
     "model.num_heads": 8,
     "model.d_k": 8,
@@ -26,7 +25,7 @@ SETTINGS = {
     "checkpoint.every": 100,
     "log.every": 20,
 }
-CELLS = [f"{row}/seed{seed}" for row in ("base", "A-h-1", "E") for seed in (0, 1)]
+CELLS = {(row, seed): f"{row}/seed{seed}" for row in ("base", "E") for seed in (0, 1)}
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +91,14 @@ def queued(cluster, workdir):
     return {cell: jobs[job] for job, cell in cells.items() if job in jobs}
 
 
-def running_cell(cluster, workdir, node, names):
+def running_cell(cluster, workdir, node):
     """The cell that is training on a node, once it has taken some steps."""
     found = []
 
     def is_training():
         for row_and_seed, job in queued(cluster, workdir).items():
             if job == ("RUNNING", node):
-                cell = names[row_and_seed]
+                cell = CELLS[row_and_seed]
                 if 100 <= steps(workdir, cell) < 600 and cell not in found:
                     found.append(cell)
         return bool(found)
@@ -110,12 +109,6 @@ def running_cell(cluster, workdir, node, names):
 
 def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
     workdir = here.with_name("slurm")
-    names = {
-        (row, seed): cell
-        for cell, (row, seed) in zip(
-            CELLS, [(row, seed) for row in ROWS for seed in (0, 1)], strict=True
-        )
-    }
     done = sweep(
         workdir,
         *FLAGS,
@@ -126,10 +119,10 @@ def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
     assert done.returncode == 0, done.stderr
     assert "submitted as array" in done.stderr
     again = sweep(workdir, *FLAGS, "--launcher=slurm", environment=cluster.environment)
-    assert "6 cells are in the engine's queue already" in again.stderr
-    assert len(queued(cluster, workdir)) == 6
+    assert "4 cells are in the engine's queue already" in again.stderr
+    assert len(queued(cluster, workdir)) == 4
 
-    preempted = running_cell(cluster, workdir, "n0", names)
+    preempted = running_cell(cluster, workdir, "n0")
     cluster.command(
         "sbatch",
         "--parsable",
@@ -141,7 +134,7 @@ def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
     log = workdir / preempted / "log.txt"
     cluster.wait(lambda: "stopped by SIGTERM" in log.read_text(), "the notice of preemption", 60)
 
-    killed = running_cell(cluster, workdir, "n1", names)
+    killed = running_cell(cluster, workdir, "n1")
     cluster.kill_node("n1")
     cluster.wait(lambda: cluster.states()["n1"].startswith("down"), "n1 is missed", 90)
     cluster.start_node("n1")
@@ -150,7 +143,7 @@ def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
     for cell in (preempted, killed):
         log = (workdir / cell / "log.txt").read_text()
         assert re.search("going on from the checkpoint of step [1-9]", log), cell
-    for cell in CELLS:
+    for cell in CELLS.values():
         for name in ("hypotheses.txt", "bleu_counts.json"):
             assert (workdir / cell / name).read_bytes() == (here / cell / name).read_bytes(), cell
         ours, theirs = (
