@@ -65,18 +65,8 @@ WHY, EXPECT = (
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The rows for a base of any size: sizes and steps in the paper's ratio to its base.
-
-    Raises:
-      UserError: a scaled value is not a whole number of at least 1.
-    """
-    rows = {row: dict(overrides) for row, overrides in ROWS.items()}
-    for row, overrides in rows.items():
-        for field, value in overrides.items():
-            if papers := paper.BASE_SIZES.get(field):
-                own = config_lib.get(base, field)
-                overrides[field] = table.scaled(row, field, value, own, papers)
-    return rows
+    """The rows for a base of any size."""
+    return table.scaled_rows(ROWS, base)
 
 
 TABLE = table.Table(

@@ -94,6 +94,9 @@ def test_help_describes_every_flag(server, module):
     for flag in ("--workdir", "--references"):
         described = flag in done.stdout.decode()
         assert described == ((flag == "--references") == module.endswith("score"))
+    # Those of all tables, which are the runner's, not the module's own.
+    runs_a_table = module.endswith(("table3", "variations", "families", "eras", "run_sweep"))
+    assert ("--[no]retry_failed:" in done.stdout.decode()) == runs_a_table
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """A table is one object: a new one is one file, and no other file knows its name."""
 
 import csv
+import dataclasses
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -45,6 +47,7 @@ if __name__ == "__main__":
 
     flags.run(lambda: runner.main(TABLE))
 '''
+NUMBERS = paper.Reported(4.0, 30.0)
 COMMAND = """
 import runpy, sys, experiments
 folder, sys.argv = sys.argv[1], sys.argv[2:]
@@ -86,7 +89,7 @@ def test_a_new_module_is_a_new_table_with_its_columns_title_seeds_and_sections(s
     assert "Counted by hand." in written["trial_table.md"]
     lines = {line["row"]: line for line in csv.DictReader(written["trial_table.csv"].splitlines())}
     assert list(lines) == ["base", "A h=1", "slow"]
-    assert lines["A h=1"]["paper_wmt14_bleu_minus_base"] == "-1.5"
+    assert lines["A h=1"]["paper_bleu_minus_base"] == "-1.5"
     assert [lines[row]["seeds"] for row in lines] == ["1", "1", "2"]
     for name in (*written, "report.html"):
         (workdir / name).unlink()
@@ -103,13 +106,15 @@ def test_an_object_is_enough_for_a_report(tmp_path, capsys):
         "trial_table",
         "Mine",
         lambda base: rows,
-        reported={"base": paper.Reported(4.0, 30.0)},
+        reported={"base": NUMBERS},
+        reported_on="Europarl",
         sections=[lambda sweep: shown],
         latex=lambda compared: f"{len(compared.gaps)} differences",
     )
     document.write(tmp_path, table=mine)
     markdown = (tmp_path / "trial_table.md").read_text()
     assert "paper: BLEU" in markdown
+    assert "The paper's columns: Europarl;" in markdown
     assert "| cell |" in markdown
     assert markdown.endswith("A note.\n")
     assert '"trial_table.tex":"2 differences"' in (tmp_path / "report.html").read_text()
@@ -117,6 +122,26 @@ def test_an_object_is_enough_for_a_report(tmp_path, capsys):
     lacks = table.Table("trial_table", "Mine", lambda base: rows, needed=["z"])
     with pytest.raises(errors.UserError, match=r"lacks rows that claims compare \(z\)"):
         document.write(tmp_path, table=lacks)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reported": {"base": NUMBERS, "X": NUMBERS}}, r"reported: there is no row 'X'"),
+        ({"reported": {"x": NUMBERS}}, r"reported lacks 'base', the base of the others"),
+        ({"name": "mien"}, r"mine\.py names its table 'mien': give it the file's name"),
+    ],
+)
+def test_a_table_whose_report_would_lack_something_is_refused(monkeypatch, changes, message):
+    rows = {"base": {}, "x": {"model.d_k": 4}}
+    mine = table.Table("mine", "Mine", lambda base: rows, reported={"base": NUMBERS})
+    changed = dataclasses.replace(mine, **changes)
+    command = types.SimpleNamespace(__file__="experiments/mine.py", TABLE=mine)
+    monkeypatch.setitem(sys.modules, "__main__", command)
+    table.require_sound(mine, rows)
+    command.TABLE = changed
+    with pytest.raises(errors.UserError, match=message):
+        table.require_sound(changed, rows)
 
 
 def test_rows_of_several_corpora_are_not_compared(tmp_path):

@@ -124,6 +124,10 @@ def _parse(argv: Sequence[str]) -> list[str]:
         except UnicodeEncodeError:  # it would end up in files that have to be UTF-8
             sys.exit(_complain(f"the argument {argument!r} is not UTF-8"))
     absl_logging.set_verbosity(absl_logging.ERROR)  # what is wrong is said below, once
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():  # which --help then lists
+        if module.split(".")[0] in ("transformer_jax", "experiments", "launch"):
+            for flag in defined:
+                flags.FLAGS.register_key_flag_for_module(argv[0], flag)
     try:
         return flags.FLAGS(list(argv))
     # Whatever a config file raises, an override of a field it lacks included, ends up here.

@@ -223,8 +223,8 @@ def notes(compared: comparison.Comparison) -> list[str]:
         found[-1] += verdict_words.noise(compared)
         if compared.table.reported:
             found[-1] += (
-                " The paper's columns: WMT14 newstest2013; across corpora only signs and ranks of "
-                "differences compare. Verdict: " + significance.RULES
+                f" The paper's columns: {compared.table.reported_on}; across corpora only signs "
+                f"and ranks of differences compare. Verdict: {significance.RULES}"
             )
             if compared.order:
                 tau, low, high, pairs = compared.order
@@ -304,9 +304,9 @@ def _csv(compared: comparison.Comparison) -> str:
         if reported:
             theirs, theirs_gap = reported.get(row.name), comparison.paper_gap(row, compared)
             line |= {
-                "paper_wmt14_ppl": theirs.ppl if theirs else "",
-                "paper_wmt14_bleu": theirs.bleu if theirs else "",
-                "paper_wmt14_bleu_minus_base": "" if theirs_gap is None else theirs_gap,
+                "paper_ppl": theirs.ppl if theirs else "",
+                "paper_bleu": theirs.bleu if theirs else "",
+                "paper_bleu_minus_base": "" if theirs_gap is None else theirs_gap,
                 "paper_params_millions": (theirs and theirs.params) or "",
                 "verdict": comparison.verdict(row, compared),
             }

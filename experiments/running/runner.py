@@ -109,6 +109,7 @@ def main(table: table_lib.Table) -> int:
     if not base.data.source_language:
         raise errors.UserError("a table compares translations: data.source_language is empty")
     rows = table.rows(base)
+    table_lib.require_sound(table, rows)
     chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
         measure = functools.partial(_measured_seconds, base, table.name, launcher)

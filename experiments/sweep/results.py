@@ -63,7 +63,7 @@ class Row:
     tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
 
     def of(self, field: str) -> list[Any]:
-        """A field of result.json, by seed; empty if the row has not been run."""
+        """A field of each result.json, in the order of seeds; empty if the row has not been run."""
         return [result[field] for result in self.results.values()]
 
 

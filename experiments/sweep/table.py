@@ -53,11 +53,14 @@ class Table:
       name: of its module, of its files, and in sweep.json.
       title: of its page.
       rows: from a base to the rows: what each changes, by name, the base's own first.
-      reported: the paper's numbers by row, which add its columns and verdicts.
+      reported: a paper's numbers by row, the base's own among them, which add its columns and
+        verdicts.
+      reported_on: the corpus that they are of.
       least_seeds: from a row to its runs even where --seeds says fewer.
       needed: rows that its claims compare.
       corpus: from a row to its corpus. Where there are several, no row is compared with base.
-      sections: from a sweep to what stands below the table of its rows.
+      sections: from a sweep, of which rows may have no results yet, to what stands below the table
+        of its rows.
       latex: from a comparison to the table in LaTeX; None: in the columns that are printed.
       measure: what rows are compared by, a key of `measures.MEASURES`.
       texts: why rows are there, and what is expected of them.
@@ -69,6 +72,7 @@ class Table:
     title: str
     rows: Callable[[config_lib.Config], Mapping[str, Mapping[str, Any]]]
     reported: Mapping[str, paper.Reported] = dataclasses.field(default_factory=dict)
+    reported_on: str = paper.TABLE3_ON
     least_seeds: Callable[[str], int] = lambda row: 1
     needed: Collection[str] = ()
     corpus: Callable[[str], str] = lambda row: ""
@@ -83,6 +87,37 @@ class Table:
     def compared_by(self) -> measures.Measure:
         """What rows are compared by."""
         return measures.MEASURES[self.measure]
+
+
+def require_sound(table: Table, rows: Mapping[str, Any]) -> None:
+    """Raises UserError if a report would not find the table again, or not use its numbers."""
+    command = sys.modules["__main__"]
+    file = pathlib.Path(str(command.__file__)).name
+    if getattr(command, "TABLE", None) is table and file != f"{table.name}.py":
+        raise errors.UserError(
+            f"{file} names its table {table.name!r}: give it the file's name, under which reports "
+            "look for it"
+        )
+    if missing := sorted(table.reported.keys() - rows.keys()):
+        raise errors.UserError(f"reported: there is no row {missing[0]!r}")
+    if table.reported and next(iter(rows)) not in table.reported:
+        raise errors.UserError(f"reported lacks {next(iter(rows))!r}, the base of the others")
+
+
+def scaled_rows(
+    rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config
+) -> dict[str, dict[str, Any]]:
+    """Rows at the paper's size, for a base of any: sizes and steps in its ratio to the paper's.
+
+    Raises:
+      UserError: a scaled value is not a whole number of at least 1.
+    """
+    found = {row: dict(changes) for row, changes in rows.items()}
+    for row, changes in found.items():
+        for field, value in changes.items():
+            if papers := paper.BASE_SIZES.get(field):
+                changes[field] = scaled(row, field, value, config_lib.get(base, field), papers)
+    return found
 
 
 def scaled(row: str, field: str, value: int, base: int, papers: int) -> int:

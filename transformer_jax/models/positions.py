@@ -5,9 +5,10 @@ queries and keys), `bias` (on attention logits) or `relate_values` (on what atte
 values). The base class acts nowhere. One module serves all layers of a stack, so a kind with
 parameters has them once, unless it wants them `in_each_layer`; embeddings of both stacks share one.
 
-To add a kind, write its class and its line in `KINDS`. Parameters are made in one `nn.compact`
-method that hooks call, not in `setup`: hooks that nobody calls then make none. A size that a row of
-a table varies is a field of the config; any other is a class constant.
+To add a kind, write its class and its line in `KINDS`. Parameters are made in one method under
+`nn.compact`, a hook or what hooks call, and not in `setup`: where no hook is called there are none.
+What is looked up or summed by bucket of offsets goes through `products.pick` and `collect`. A size
+that a row of a table varies is a field of the config; any other is a class constant.
 """
 
 import math
@@ -49,10 +50,10 @@ class Position(nn.Module):
     def bias(
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"] | None:
-        """Added to the logits of a self-attention, which are divided by sqrt(d_k) already.
+        """Added to a self-attention's logits, queries · keys / sqrt(d_k), in float32.
 
-        The queries are as `rotate` left them; the offset says how far each key stands after its
-        query. None adds nothing.
+        The queries are as `rotate` left them, in the config's dtype and not divided; the offset
+        says how far each key stands after its query. None adds nothing.
         """
         del queries, offset
         return None
@@ -60,7 +61,10 @@ class Position(nn.Module):
     def relate_values(
         self, weights: Float[Array, "B H T S"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "B H T d_v"] | None:
-        """Added to the weighted values of a self-attention; None adds nothing."""
+        """Added to the weighted values of a self-attention, in the config's dtype.
+
+        The weights are in float32. None adds nothing.
+        """
         del weights, offset
         return None
 
