@@ -91,14 +91,14 @@ def test_words_and_halves_are_drawn_evenly():
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1), (0.9, 0.1)])
 def test_hidden_replaced_and_kept_words_have_their_shares(shares):
-    size, word = 300, 7
+    size, mask, word = 300, 302, 7  # between words and mask stand tags
     rng = np.random.default_rng(0)
     text = np.full(20_000, word)
     chosen = corruption.random_words(len(text), rng)
-    found = corruption.masked(text, chosen, shares, size, rng)
+    found = corruption.masked(text, chosen, shares, size, mask, rng)
     assert (found[~chosen] == word).all()
-    hidden = int((found[chosen] == size).sum())
-    others = found[chosen & (found != size) & (found != word)]
+    hidden = int((found[chosen] == mask).sum())
+    others = found[chosen & (found != mask) & (found != word)]
     for number, share in ((hidden, shares[0]), (len(others), shares[1])):
         low, high = scipy.stats.binom.interval(0.999, int(chosen.sum()), share)
         assert low <= number <= high

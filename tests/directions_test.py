@@ -100,7 +100,8 @@ def test_a_tag_is_all_that_differs_from_the_plain_corpus(make_config, cache_dir)
     assert vocabulary.size(config) - vocabulary.size(make_config()) >= len(tags)
 
 
-def test_an_objective_reads_texts_without_tags(make_config, cache_dir):
+def test_an_objective_knows_no_tags(make_config, cache_dir):
+    """It reads and replaces as without them; its mask alone is another id, after them."""
     objective = {"train.objective": "bert_style", "train.objective_steps": 4}
     both, plain = (make_config({**objective, **more}) for more in (BOTH, {}))
     ours, theirs = (
@@ -108,12 +109,12 @@ def test_an_objective_reads_texts_without_tags(make_config, cache_dir):
         for config in (both, plain)
     )
     assert len(ours) == len(theirs)
-    words = range(both.data.vocab_size)
+    words = both.data.vocab_size
+    first = words + len(directions.tags(both.data))
     for number in range(0, len(ours), 50):
         one, other = ours.get(1, number), theirs.get(1, number)
         assert list(one.target) == list(other.target)
-        assert set(one.target) <= set(words)
-    first = both.data.vocab_size + len(directions.tags(both.data))  # the mask
+        assert list(one.source) == [first if token == words else token for token in other.source]
     assert first in {int(token) for number in range(20) for token in ours.get(0, number).source}
     assert first < vocabulary.size(both)
 

@@ -16,6 +16,7 @@ from transformer_jax.runs import training_run
 from transformer_jax.training import loop, metrics
 
 VOCABULARY = 300
+IDS = objectives.Ids(words=VOCABULARY, own=VOCABULARY)
 
 
 def of_spans(source, target):
@@ -63,7 +64,7 @@ RESTORED = {
 
 
 def make(kind, text, *seed):
-    return objectives.KINDS[kind].make(text, np.random.default_rng(seed), VOCABULARY)
+    return objectives.KINDS[kind].make(text, np.random.default_rng(seed), IDS)
 
 
 # Of those in place, for models of whole texts, see `masked_words_test`.

@@ -73,7 +73,7 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog)
     found = whole_texts.perplexity(model, pairs, config, one_device(config))(params)
     assert found == pytest.approx(np.exp(np.mean(nats)), rel=1e-4)
     judged = dataclasses.replace(config, train=judge)
-    yes, no = objectives.answers(1000)
+    yes, no = objectives.answers(objectives.Ids(1000, 1000))
     right, nats = [], []
     for example in examples_lib.held_out(data.dev, judged)["answers"]:
         scores = alone(example)[0, 0]

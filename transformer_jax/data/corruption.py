@@ -78,17 +78,18 @@ def masked(
     text: Text,
     chosen: Bool[np.ndarray, "n"],
     shares: tuple[float, float],
-    vocab_size: int,
+    words: int,
+    mask: int,
     rng: np.random.Generator,
 ) -> Text:
     """A text of which chosen tokens are hidden, each for itself.
 
-    The shares are of the chosen: of those that become the mask, the id `vocab_size`, and of those
-    that become any id below it but special ones; the rest stays. BERT: 0.8 and 0.1; T5's
-    "BERT-style": 0.9 and 0.1.
+    The shares are of the chosen: of those that become the id `mask`, and of those that become any
+    id below `words` but special ones; the rest stays. BERT: 0.8 and 0.1; T5's "BERT-style": 0.9 and
+    0.1.
     """
     draws = rng.random(len(text))
-    others = rng.integers(tokenizer_lib.UNK + 1, vocab_size, len(text))
+    others = rng.integers(tokenizer_lib.UNK + 1, words, len(text))
     hidden, replaced = draws < shares[0], draws < sum(shares)
-    found = np.where(hidden, vocab_size, np.where(replaced, others, text))
+    found = np.where(hidden, mask, np.where(replaced, others, text))
     return np.where(chosen, found, text)

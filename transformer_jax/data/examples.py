@@ -69,11 +69,11 @@ class CorruptedExamples(Examples):
         longest: int,
         objective: objectives.Objective,
         seed: int,
-        vocab_size: int,
+        ids: objectives.Ids,
     ) -> None:
         """Takes, of pairs of such numbers, the texts of `SHORTEST` tokens to the longest."""
         self._sides = sides
-        self._objective, self._seed, self._vocab_size = objective, seed, vocab_size
+        self._objective, self._seed, self._ids = objective, seed, ids
         self._chosen = [each for each in self._candidates(numbers) if self._fits(each, longest)]
 
     @abc.abstractmethod
@@ -99,9 +99,7 @@ class CorruptedExamples(Examples):
         return np.random.default_rng((self._seed, epoch, *numbers, 1))
 
     def _corrupted(self, pairs: Pairs, epoch: int, number: int) -> objectives.Example:
-        return self._objective.make(
-            self._text(pairs), self._drawing(epoch, number), self._vocab_size
-        )
+        return self._objective.make(self._text(pairs), self._drawing(epoch, number), self._ids)
 
     def _text(self, pairs: Pairs) -> Int[np.ndarray, "n"]:
         """One pair's source, EOS and a pair's target; alone what comes without the other."""
@@ -147,7 +145,7 @@ class CoupleExamples(CorruptedExamples):
         shown = int(self._drawing(epoch, couple, 2).integers(2))
         pairs = self._chosen[couple]
         example = self._corrupted((pairs[member], pairs[shown]), epoch, number)
-        answer = objectives.answers(self._vocab_size)[member != shown]
+        answer = objectives.answers(self._ids)[member != shown]
         return example._replace(labels=[answer, *(example.labels or ())[1:]])
 
 
@@ -162,7 +160,7 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
     """
     name, longest = config.train.objective, objectives.longest_text(config)
     kind, texts = objectives.KINDS[name], dataset.texts
-    objective = (kind, config.train.seed, objectives.first_extra_id(config))
+    objective = (kind, config.train.seed, objectives.ids_of(config))
     sides = (texts.source, texts.target)
     found = EXAMPLES[kind.reads](sides, texts.usable, longest, *objective)
     if not len(found):
@@ -193,6 +191,6 @@ def held_out(
         if objective:
             kind = objectives.KINDS[objective]
             of_all = (sides, numbers, fields.MOST)
-            some = EXAMPLES[kind.reads](*of_all, kind, 0, objectives.first_extra_id(config))
+            some = EXAMPLES[kind.reads](*of_all, kind, 0, objectives.ids_of(config))
             found[name] = [some.get(0, number) for number in range(len(some))]
     return found

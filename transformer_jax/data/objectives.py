@@ -33,14 +33,20 @@ class Example(NamedTuple):
     labels: Tokens | None = None
 
 
+class Ids(NamedTuple):
+    """What ids are; between words and an objective's own stand the tags of directions, if any."""
+
+    words: int  # so many are the tokenizer's
+    own: int  # the first of the objective's: the one that hides a token, or the first sentinel
+
+
 @final
 @dataclasses.dataclass(frozen=True)
 class Objective:
     """A kind of example that is made of a text."""
 
-    # Takes a text, a generator and the number of ids before the extra ones, and returns an example
-    # no side of which is longer than the text.
-    make: Callable[[corruption.Text, np.random.Generator, int], Example]
+    # An example, no side of which is longer than the text.
+    make: Callable[[corruption.Text, np.random.Generator, Ids], Example]
     extra_ids: Callable[[int], int] = lambda longest: 0  # for texts of at most so many tokens
     # Whether labels are of what stands at a position, not of what follows: for architectures that
     # are no decoders, and see the whole target.
@@ -52,45 +58,45 @@ class Objective:
     reads: Literal["sentence", "pair", "couple"] = "sentence"
 
 
-def _span_corruption(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+def _span_corruption(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
     """T5's: each span becomes a sentinel, and is said after it (Raffel et al. 2020, figure 2)."""
     spans = corruption.random_spans(len(text), rng)
-    return Example(*corruption.with_sentinels(text, spans, vocab_size))
+    return Example(*corruption.with_sentinels(text, spans, ids.own))
 
 
-def _prefix(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+def _prefix(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
     """A prefix language model's: the text goes on from anywhere (ibid., section 3.2.3)."""
     split = int(rng.integers(1, len(text)))
     return Example(text[:split], text[split:])
 
 
-def _bert_style(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+def _bert_style(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
     """BERT's masking, whose target is the whole text (ibid., section 3.3.1)."""
     chosen = corruption.random_words(len(text), rng)
-    hidden = corruption.masked(text, chosen, (0.9, 0.1), vocab_size, rng)
+    hidden = corruption.masked(text, chosen, (0.9, 0.1), *ids, rng)
     return Example(hidden, text)
 
 
-def _mass(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+def _mass(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
     """MASS's: half of the text is hidden, a mask for each token, and said (Song et al. 2019)."""
     chosen = corruption.half_a_text(len(text), rng)
-    return Example(np.where(chosen, vocab_size, text), text[chosen])
+    return Example(np.where(chosen, ids.own, text), text[chosen])
 
 
-def _masked_words(text: corruption.Text, rng: np.random.Generator, vocab_size: int) -> Example:
+def _masked_words(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
     """BERT's: of the tokens chosen, 80% are hidden and 10% replaced (Devlin et al. 2019, 3.1)."""
     chosen = corruption.random_words(len(text), rng)
     chosen &= text != tokenizer_lib.EOS  # between two sentences
-    hidden = corruption.masked(text, chosen, (0.8, 0.1), vocab_size, rng)
+    hidden = corruption.masked(text, chosen, (0.8, 0.1), *ids, rng)
     return Example((), hidden, [tokenizer_lib.PAD, *np.where(chosen, text, tokenizer_lib.PAD)])
 
 
-def answers(vocab_size: int) -> tuple[int, int]:
+def answers(ids: Ids) -> tuple[int, int]:
     """The ids that say, at BOS, that one sentence is the other's translation, and that it is not.
 
     They come after the id that hides a token.
     """
-    return vocab_size + 1, vocab_size + 2
+    return ids.own + 1, ids.own + 2
 
 
 # As many extra ids each: one's weights can start another's run.
@@ -125,9 +131,10 @@ KINDS: dict[str, Objective] = {
 }
 
 
-def first_extra_id(config: config_lib.Config) -> int:
-    """The first id of an objective's, after the tokenizer's and the tags of directions."""
-    return config.data.vocab_size + len(directions.tags(config.data))
+def ids_of(config: config_lib.Config) -> Ids:
+    """What ids a run has for its objective."""
+    words = config.data.vocab_size
+    return Ids(words, words + len(directions.tags(config.data)))
 
 
 def asks_few(config: config_lib.Config) -> bool:

@@ -90,7 +90,7 @@ def _right(
 
     Of two answers it gives the likelier.
     """
-    ids = np.array(objectives.answers(objectives.first_extra_id(config)))
+    ids = np.array(objectives.answers(objectives.ids_of(config)))
     batches = evaluators.packed(examples, config.data, mesh)
 
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
