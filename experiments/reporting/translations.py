@@ -44,13 +44,7 @@ def gather(
     sets: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for row in sweep.rows:
-        left = {
-            seed: _read_or_published(sweep, row, seed)
-            if of_test is None
-            else _some(read(sweep, row, seed, "test_"), of_test)
-            for seed in row.results
-        }
-        runs = {seed: run for seed, run in left.items() if run["references"] and run["hypotheses"]}
+        runs = _left(sweep, row, of_test)
         if not runs:
             continue
         most = max(runs.values(), key=_held)
@@ -80,6 +74,19 @@ def gather(
         elif known[row["against"]] != row["set"]:  # of Table 2 each set has a base
             row["against"] = next(name for name, own in known.items() if own == row["set"])
     return {"sets": sets, "rows": rows, "measure": measure.sentence_name}
+
+
+def _left(
+    sweep: results.Sweep, row: results.Row, of_test: Collection[int] | None
+) -> dict[int, dict[str, Any]]:
+    """The texts of those runs of a row that have left some, by seed; for `of_test` see `gather`."""
+    runs = {
+        seed: _read_or_published(sweep, row, seed)
+        if of_test is None
+        else _some(read(sweep, row, seed, "test_"), of_test)
+        for seed in row.results
+    }
+    return {seed: run for seed, run in runs.items() if run["references"] and run["hypotheses"]}
 
 
 def _some(run: Mapping[str, Sequence[str]], numbers: Collection[int]) -> dict[str, Any]:
