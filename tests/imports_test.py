@@ -1,4 +1,4 @@
-"""Imports go downwards only, and to what is public."""
+"""Imports go downwards only, and to what is public; and nothing is too long to be read."""
 
 import ast
 import pathlib
@@ -62,6 +62,16 @@ def imported(path, packages=OURS):
 
 def room(module):
     return next(place for place, name in enumerate(ROOMS) if f"{module}.".startswith(f"{name}."))
+
+
+@pytest.mark.parametrize("folder", OURS)
+def test_no_file_has_over_350_lines_and_no_function_over_60(folder):
+    for module, path in modules(folder):
+        code = path.read_text(encoding="utf-8")
+        assert code.count("\n") <= 350, module
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 60, f"{module}.{node.name}"
 
 
 @pytest.mark.parametrize("folder", OURS)
