@@ -64,6 +64,7 @@ def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
         ("ROWS = {'a': {}, 'a': {}}", "two rows of one name, 'a'"),
         ("ROWS = [('a', {}), ('a', {})]", "two rows of one name, 'a'"),
         ("ROWS = {'a': {'train.warmup': 3}}", "row 'a': there is no config field train.warmup"),
+        ("ROWS = {'a': {'d_k': 3}}", "row 'a': there is no config field d_k (known: model.d_k)"),
         ("ROWS = {'a': {'train.warmup_steps': -3}}", "row 'a': train.warmup_steps"),
         ("ROWS = {'a': {'train.seed': 3}}", "row 'a': train.seed is not a row's to set"),
         ("ROWS = {'base': {'train.warmup_steps': 3}}", "the row base is --config as it is"),

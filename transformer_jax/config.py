@@ -228,7 +228,8 @@ def _section_and_field(name: str) -> tuple[str, str]:
     section, _, field = name.partition(".")
     sections = fields.declared(Config)
     if section not in sections:
-        raise fields.unknown(name, section, sections)
+        whole = [f"{of}.{name}" for of, kind in sections.items() if name in fields.declared(kind)]
+        raise fields.unknown(name, section, whole or sections)
     known = fields.declared(sections[section])
     if field not in known:
         raise fields.unknown(name, field, known)

@@ -247,6 +247,8 @@ def notes(compared: comparison.Comparison) -> list[str]:
         )
         if sweep.rows[0].name in without:
             found[-1] += " Nothing is compared with a base that lacks them."
+    if done and not sweep.rows[0].results:
+        found.append(f"Nothing is compared with {sweep.rows[0].name}, which has no run yet.")
     others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
     if others:
         found.append(
