@@ -242,13 +242,9 @@ def test_the_table_of_claims_is_of_these_rows():
     sweep = results.Sweep("families", base_of(toy_config), rows, pathlib.Path())
     section = families.TABLE.sections[0](sweep)
     (table,) = section.shown
-    found = {
-        line[table.heads.index("link")]: line[table.heads.index("by itself")]
-        for line in table.lines
-    }
-    assert (
-        found["O span corruption > base"] == found["O span corruption ≥ O BERT-style"] == "agrees"
-    )
+    found = {line[0].removeprefix("· "): line[table.heads.index("verdict")] for line in table.lines}
+    for link in ("O span corruption > base", "O span corruption ≥ O BERT-style"):
+        assert found[link] == "agrees"
     assert found["O prefix > O deshuffling"] == found["O MASS > base"] == "undecided"
     assert section.notes == [family_claims.NOTE]
 
@@ -259,8 +255,9 @@ def test_a_sweep_trains_on_objectives_first_and_shows_the_claims(server, tmp_pat
     done = tiny.sweep(server, "families", tmp_path, "--rows=base,O MASS", **changes)
     assert done.returncode == 0, done.stderr
     markdown = (tmp_path / "families.md").read_text()
-    for claim in family_claims.CLAIMS:
-        assert f"| {claim.text} | {claim.source} |" in markdown
+    for number, claim in enumerate(family_claims.CLAIMS, 1):
+        assert f"| {claim.text} [{number}] |" in markdown
+        assert f"[{number}] {claim.source}" in markdown
     folder = results.cell_folder(tmp_path, "O MASS", 0)
     assert [record["objective"] for record in metrics.read(folder)] == [1] + [0] * 11
     assert json.loads((folder / "result.json").read_text())["steps"] == 12

@@ -167,25 +167,26 @@ def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Lin
 def section(
     sweep: results.Sweep, stated: Sequence[Claim] = CLAIMS, note: str = NOTE
 ) -> table_lib.Section:
-    """Claims in a table, and how to read it."""
+    """Claims in a table, each above the inequalities that it is made of, and how to read it."""
     rows = {row.name: row for row in sweep.rows}
     best = tuning.tune(sweep)
     tuned = {row.name: tuning.at_best(row, best.get(row.name)) for row in sweep.rows}
-    heads = ["claim", "source", "verdict", *(["each at its best"] if sweep.tune else [])]
-    heads += ["link", "runs", "difference", "by itself", "parameters"]
+    tuning_head = ["each at its best"] if sweep.tune else []
     lines: list[list[str]] = []
-    for claim in stated:
+    for number, claim in enumerate(stated, 1):
         found, links = judge(claim, rows)
-        start = [claim.text, claim.source, found, *([judge(claim, tuned)[0]] if sweep.tune else [])]
+        at_best = [judge(claim, tuned)[0]] if sweep.tune else []
+        lines.append([f"{claim.text} [{number}]", "", "", found, *at_best, ""])
         for inequality, link in zip(claim.inequalities, links, strict=True):
             higher, lower = (rows[n].of("params") for n in (inequality.higher, inequality.lower))
             lines.append([
-                *start,
-                f"{inequality.higher} {'>' if inequality.strictly else '≥'} {inequality.lower}",
+                f"· {inequality.higher} {'>' if inequality.strictly else '≥'} {inequality.lower}",
                 " and ".join(map(str, link.runs)),
                 intervals.written(link.gap, link.half),
                 link.verdict,
+                *[""] * len(at_best),
                 results.unequal(higher[0], lower[0]) if higher and lower else "",
             ])  # fmt: skip
-            start = [""] * len(start)
-    return table_lib.Section([tables.Printed(heads, lines)], [note])
+    heads = ["claim", "runs", "difference", "verdict", *tuning_head, "parameters"]
+    sources = "; ".join(f"[{number}] {claim.source}" for number, claim in enumerate(stated, 1))
+    return table_lib.Section([tables.Printed(heads, lines, "Claims", f"{sources}.")], [note])
