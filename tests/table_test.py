@@ -2,11 +2,13 @@
 
 import csv
 import dataclasses
+import io
 import subprocess
 import sys
 import types
 
 import pytest
+import rich.console
 
 import experiments
 from experiments import eras, families, table2, table3, variations
@@ -142,6 +144,25 @@ def test_a_table_whose_report_would_lack_something_is_refused(monkeypatch, chang
     command.TABLE = changed
     with pytest.raises(errors.UserError, match=message):
         table.require_sound(changed, rows)
+
+
+@pytest.mark.parametrize(("width", "whole"), [(60, True), (30, False)])
+def test_a_terminal_breaks_no_number_and_no_word_if_it_has_room(width, whole):
+    lines = [
+        ["A h=1", "h=1 d_k=128 position=learned", "5.925 ± 0.021", "undecided (2.1 would show)"],
+        ["B", "d_k=4", "-12.5", "reproduced"],
+    ]
+    written = io.StringIO()
+    console = rich.console.Console(width=width, file=written)
+    console.print(
+        tables.Printed(["row", "values", "paper: PPL", "verdict"], lines, "A title", "A note.")
+    )
+    shown = written.getvalue()
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert "A title" in shown
+    assert "A note." in shown
+    words = {"5.925 ± 0.021", "-12.5", "position=learned", "undecided", "reproduced", "paper: PPL"}
+    assert all(word in shown for word in words) == whole
 
 
 def test_rows_of_several_corpora_are_not_compared(tmp_path):

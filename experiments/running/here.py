@@ -85,7 +85,7 @@ def _show_so_far(workdir: pathlib.Path, console: rich.console.Console) -> None:
         _log.warning("%s", error)
         return
     if console.is_terminal and sys.stdout.isatty():
-        console.print(tables.rendered(found))
+        console.print(found)
     else:
         tables.show([found], [])
         sys.stdout.flush()  # whoever reads a log wants to see it now

@@ -137,7 +137,7 @@ def show(cells: Sequence[Standing]) -> None:
 def rendered(cells: Sequence[Standing], height: int) -> rich.console.Group:
     """Where runs are, on so many lines of a terminal."""
     shown = fitting(cells, height - LINES_BESIDE)
-    return rich.console.Group(rich.text.Text(summary(cells)), tables.rendered(table(shown)))
+    return rich.console.Group(rich.text.Text(summary(cells)), table(shown))
 
 
 def fitting(cells: Sequence[Standing], number: int) -> list[Standing]:

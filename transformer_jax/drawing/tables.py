@@ -3,8 +3,9 @@
 import csv
 import dataclasses
 import io
+import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import rich.box
@@ -13,6 +14,8 @@ import rich.markup
 import rich.table
 
 WIDTH = 160  # where the output is no terminal
+UNBROKEN = 16  # characters of a number or a word that a column has room for
+PADDING = 3  # characters between columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Printed:
     lines: Sequence[Sequence[str]]
     title: str = ""
     note: str = ""
+
+    def __rich_console__(
+        self, console: rich.console.Console, options: rich.console.ConsoleOptions
+    ) -> Iterator[rich.table.Table]:
+        yield _for_terminal(self, options.max_width)
 
 
 def markdown(tables: Sequence[Printed], notes: Sequence[str]) -> str:
@@ -64,22 +72,45 @@ def _escaped(text: str) -> str:
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def rendered(table: Printed) -> rich.table.Table:
-    """A table for the terminal; columns of numbers are flush right."""
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """A column for the terminal: of numbers if its cells are short and one begins as they do."""
+
+    head: str
+    cells: Sequence[str]
+
+    @property
+    def is_of_numbers(self) -> bool:
+        is_short = max(map(len, self.cells), default=0) <= UNBROKEN
+        return is_short and any(c[:1].isdigit() or c[:1] in "+-−" for c in self.cells if c)
+
+    @property
+    def longest(self) -> int:
+        """Characters of the longest number, or word, and of what the head says after a colon."""
+        cells = self.cells if self.is_of_numbers else " ".join(self.cells).split()
+        return max(map(len, [*re.split("(?<=:) ", self.head), *cells]), default=0)
+
+
+def _for_terminal(table: Printed, width: int) -> rich.table.Table:
+    """Columns of numbers are flush right, and as narrow as can be if that fits into the width."""
     title = rich.markup.escape(table.title) or None
     note = rich.markup.escape(table.note) or None
     shown = rich.table.Table(
         box=rich.box.SIMPLE, pad_edge=False, title=title, title_style="",
         caption=note, caption_style="", caption_justify="left",
     )  # fmt: skip
-    columns = zip(*table.lines, strict=True) if table.lines else [()] * len(table.heads)
-    for place, (head, cells) in enumerate(zip(table.heads, columns, strict=True)):
-        is_number = any(cell[:1].isdigit() or cell[:1] in "+-−" for cell in cells if cell)
+    cells = zip(*table.lines, strict=True) if table.lines else [()] * len(table.heads)
+    first, *others = map(_Column, table.heads, cells)
+    names = max(map(len, first.cells), default=0)
+    fits = names + sum(min(each.longest, UNBROKEN) + PADDING for each in others) <= width
+    shown.add_column(rich.markup.escape(first.head), no_wrap=True)
+    for column in others:
         shown.add_column(
-            rich.markup.escape(head),
-            justify="right" if is_number and place else "left",
-            style="dim" if "paper" in head else "",
-            no_wrap=not place,
+            rich.markup.escape(column.head),
+            justify="right" if column.is_of_numbers else "left",
+            style="dim" if "paper" in column.head else "",
+            min_width=min(column.longest, UNBROKEN) if fits else None,
+            max_width=column.longest if column.is_of_numbers else None,
         )
     for line in table.lines:
         shown.add_row(*map(rich.markup.escape, line))
@@ -92,6 +123,6 @@ def show(tables: Sequence[Printed], notes: Sequence[str]) -> None:
     if not console.is_terminal:
         console = rich.console.Console(width=WIDTH)
     for table in tables:
-        console.print(rendered(table))
+        console.print(table)
     for note in notes:
         console.print(note, highlight=False, markup=False)
