@@ -326,13 +326,6 @@ def test_a_sweep_of_which_nothing_has_run_is_reported(tmp_path):
     assert translated == {"sets": [], "rows": [], "measure": "sentence BLEU, smoothed"}
 
 
-def test_a_sweep_whose_base_has_not_run_says_so(tmp_path):
-    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows()), missing=["base"])
-    document.write(tmp_path)
-    markdown = (tmp_path / "table3.md").read_text(encoding="utf-8")
-    assert "Nothing is compared with base, which has no run yet." in markdown
-
-
 def test_both_directions_of_table_2_have_their_own_sentences(tmp_path):
     steps = {"train.num_steps": 60_000, "train.warmup_steps": 20}
     base = config_lib.replace(sweeps.base(), {"data.corpus": "tfds", **steps})

@@ -202,3 +202,10 @@ def test_a_table_beside_the_results_is_not_the_floors(tmp_path, monkeypatch):
     document.write(tmp_path)
     assert not marker.exists()
     assert results.read(tmp_path).table == "trial_table"
+
+
+def test_a_sweep_whose_base_has_not_run_says_so(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows()), missing=["base"])
+    document.write(tmp_path)
+    markdown = (tmp_path / "table3.md").read_text(encoding="utf-8")
+    assert "Nothing is compared with base, which has no run yet." in markdown
