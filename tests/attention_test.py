@@ -10,7 +10,7 @@ import pytest
 
 from transformer_jax import errors, models
 from transformer_jax.distributed import sharding
-from transformer_jax.models import attention, kernels, masks
+from transformer_jax.models import attention, decoder, encoder, kernels, masks, transformer
 from transformer_jax.training import step as step_lib
 
 
@@ -117,8 +117,12 @@ def test_the_kernel_is_chosen_from_device_type_and_shapes(make_config, monkeypat
     assert not chosen({"model.attention_dropout_rate": 0.1})
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     odd = make_config({**fitting, "data.source_length": 63})
-    assert kernels.describe(odd, False) == "encoder plain, decoder fused, cross plain"
-    assert kernels.describe(odd, True) == "joint plain"
+    for model, expected in (
+        (transformer.Transformer, "encoder plain, decoder fused, cross plain"),
+        (decoder.DecoderOnly, "joint plain"),
+        (encoder.EncoderOnly, "encoder fused"),
+    ):
+        assert kernels.describe(odd, model) == expected
 
 
 def test_gradients_are_those_of_the_loops():

@@ -88,6 +88,15 @@ def test_mistakes_are_named(path, value, message):
         config_lib.from_mapping(config)
 
 
+def test_a_teacher_teaches_no_source():
+    config = values()
+    config["train"] |= {"teacher_layers": 6, "start_from": "x", "source_loss": 0.5}
+    with pytest.raises(
+        errors.UserError, match=r"^train\.teacher_layers=6 teaches nothing of the so"
+    ):
+        config_lib.from_mapping(config)
+
+
 def test_a_missing_field_is_named():
     config = values()
     del config["decode"]["alpha"]

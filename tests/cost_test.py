@@ -73,6 +73,24 @@ def test_layers_after_the_second_are_counted_as_if_they_were_traced(make_config,
     assert cost.parameters(config) == sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
 
 
+def test_a_teacher_costs_its_forward_pass_and_its_parameters(make_config):
+    alone = {
+        "model.architecture": "encoder",
+        "model.position": "learned",
+        "train.objective": "roberta",
+        "train.objective_steps": make_config().train.num_steps,
+    }
+    taught = {**alone, "train.start_from": "x", "train.teacher_layers": 3}
+    student, pupil, teacher = (
+        make_config({"model.num_layers": layers, **changes})
+        for layers, changes in ((1, alone), (1, taught), (3, alone))
+    )
+    more = cost.training_flops(pupil) - cost.training_flops(student)
+    assert more == pytest.approx(cost.training_flops(teacher) / 3)
+    more = cost.memory_bytes(pupil, 1) - cost.memory_bytes(student, 1)
+    assert more == pytest.approx(4 * cost.parameters(teacher))
+
+
 # GiB a chip of 8 v5e, bfloat16: by XLA's compiler for TPUs, recorded on 2026-11-22, fsdp on
 # 2026-11-23. `make accelerators` compiles the first anew.
 COMPILED = {

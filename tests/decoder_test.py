@@ -1,5 +1,7 @@
 """The decoder alone, against equations of one sequence, and what its loss counts."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,7 @@ from transformer_jax.training import step as step_lib
 VOCABULARY = 40
 SOURCE, TARGET = [5, 9, 31, 7, 22], [12, 8, 33]
 KINDS = ("causal", "full")
-both = jax.jit(models.outputs_of_both, static_argnums=0)
+both = jax.jit(functools.partial(models.outputs, method="both"), static_argnums=0)
 
 
 @pytest.fixture
@@ -130,7 +132,7 @@ def test_the_source_counts_by_its_weight(make_config):
         for source, target in (pair for row in pairs for pair in row):
             example = jax.tree.map(jnp.asarray, batching.fill([[(source, target)]], 6, 4))
             for x, labels, share in zip(
-                models.outputs_of_both(model, params, example),
+                models.outputs(model, params, example, method="both"),
                 ([*source[1:], 2], [*target, 2]),
                 (weight, 1.0),
                 strict=True,

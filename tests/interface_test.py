@@ -157,14 +157,14 @@ def test_fields_of_other_sections_are_not_the_models_to_refuse(make_config):
 
 
 @pytest.mark.parametrize("architecture", SETTINGS)
-def test_an_architecture_needs_the_source_if_it_says_so(make_config, architecture):
+def test_what_reads_the_source_is_what_writes_sentences(make_config, architecture):
     model = models.build(make(make_config, architecture).model, VOCABULARY)
     params = random_parameters.of(model)
     one, other = (
         np.asarray(jax.jit(models.outputs, static_argnums=0)(model, params, batch_of(source, [8])))
         for source in ([5, 6], [7, 7])
     )
-    assert model.needs_source == (not np.array_equal(one, other))
+    assert isinstance(model, interface.Decoder) == (not np.array_equal(one, other))
 
 
 def test_a_state_of_fixed_size_follows_the_parents_of_its_hypotheses():

@@ -127,7 +127,7 @@ def test_a_cells_step_is_its_papers(name, equations):
     x = rng.normal(size=(2, 5)).astype(np.float32)
 
     def step(cell, state, x):
-        return jnp.stack(cell.advance(state, cell.project(x)))
+        return jnp.stack(cell.advance(state, cell.from_input(x)))
 
     found, params = randomly(cell, tuple(map(jnp.asarray, state)), jnp.asarray(x), method=step)
     of_input, of_state = params["from_input"], params["from_state"]

@@ -290,6 +290,11 @@ def _check_together(config: Config) -> None:
             f"train.teacher_layers={train.teacher_layers} needs a train.start_from, the teacher's "
             "folder"
         )
+    if train.teacher_layers and train.source_loss:
+        raise errors.UserError(
+            f"train.teacher_layers={train.teacher_layers} teaches nothing of the source: set "
+            f"train.source_loss=0, which is {train.source_loss}"
+        )
     if (train.objective == "none") != (train.objective_steps == 0):
         raise errors.UserError(
             f"train.objective={train.objective} with train.objective_steps="

@@ -24,13 +24,14 @@ LENGTHS = (  # in tokens
     "log.bucket_tokens",
 )
 VARIED = ("data.vocabulary", "data.directions")
-COLUMNS: Mapping[str, tuple[int, Callable[[Mapping[str, Any]], float]]] = {  # digits, and what
+# Digits, and what is shown.
+COLUMNS: Mapping[str, tuple[int, Callable[[Mapping[str, Any]], float | None]]] = {
     "BLEU": (2, lambda run: run["bleu"][bleu.MAIN]["score"]),
     "source tokens": (1, lambda run: run["tokens_per_sentence"]["source"]),
     "target tokens": (1, lambda run: run["tokens_per_sentence"]["target"]),
     "nats a sentence": (2, lambda run: run["tokens_per_sentence"]["target"] * math.log(run["ppl"])),
-    "target tokens/s": (0, lambda run: run["tokens_per_second"]),
-    "sentences/s": (0, lambda run: run["sentences_per_second"]),
+    "target tokens/s": (0, lambda run: run.get("tokens_per_second")),
+    "sentences/s": (0, lambda run: run.get("sentences_per_second")),
 }
 NOTE = (
     "Tokens a sentence: on the development set, end and tags included. PPL counts tokens, so that "
@@ -60,11 +61,10 @@ def section(sweep: results.Sweep) -> table_lib.Section:
         return table_lib.Section([])
     lines = []
     for row in shown:
-        runs = row.results.values()
-        cells = [
-            tables.mean_and_deviation([*map(measure, runs)], digits)
-            for digits, measure in COLUMNS.values()
-        ]
+        cells = []
+        for digits, measure in COLUMNS.values():
+            found = map(measure, row.results.values())
+            cells.append(tables.mean_and_deviation([x for x in found if x is not None], digits))
         lines.append([row.name, *cells, _directions(row)])
     heads = ["row", *COLUMNS, "BLEU of other directions"]
     return table_lib.Section([tables.Printed(heads, lines)], [NOTE])

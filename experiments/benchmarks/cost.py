@@ -34,19 +34,22 @@ def training_flops(config: config_lib.Config) -> float:
 
     A product of (m × k) with (k × n) counts 2 m k n; the backward pass counts twice the forward
     pass. Attention counts whole packed rows, as it is computed; logits count at every position,
-    also where an objective asks for few of them (`losses.cross_entropy_of_few`).
+    also where an objective asks for few of them (`losses.cross_entropy_of_few`). A teacher has its
+    forward pass.
     """
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
-    return 3.0 * rows * _counted(config).flops
+    flops = 3.0 * _counted(config).flops
+    if teacher := _teacher(config):
+        flops += teacher.flops
+    return rows * flops
 
 
 def memory_bytes(config: config_lib.Config, devices: int) -> float:
     """What training holds on each device at its peak, as far as is known before compiling.
 
-    That is the state, and what is kept for the backward pass when it begins: activations and cast
-    parameters in the type that the model computes in, masks of dropout, logits and their gradient,
-    and the embedding's gradient.
-    What the forward pass made in float32 between those, a compiler computes again. On an fsdp mesh
+    That is the state, a teacher's parameters, and what is kept for the backward pass when it
+    begins: activations and cast parameters in the type that the model computes in, masks of
+    dropout, logits and their gradient, and the embedding's gradient. What the forward pass made in float32 between those, a compiler computes again. On an fsdp mesh
     gathered parameters come on top; a tensor mesh's activations are counted whole.
     """
     counted, size = _counted(config), config.model.dtype.itemsize
@@ -56,6 +59,8 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
     rows = -(-config.train.batch_tokens // length // (parts * data * fsdp))
     arrays = 3 if parts == 1 else 4  # parameters, Adam's two moments; the parts' summed gradient
     state = arrays * 4 * counted.parameters / (fsdp * tensor)
+    if teacher := _teacher(config):
+        state += 4 * teacher.parameters
     vocab_size = vocabulary.size(config)
     if objectives.asks_few(config):
         positions = rows * losses.columns(rows, length, vocab_size, "tpu")
@@ -100,6 +105,11 @@ def _counted(config: config_lib.Config) -> _Counted:
     return _Counted(*(a + others * (b - a) for a, b in zip(one, more[0], strict=True)))
 
 
+def _teacher(config: config_lib.Config) -> _Counted | None:
+    layers = config.train.teacher_layers
+    return _counted(config_lib.replace(config, {"model.num_layers": layers})) if layers else None
+
+
 @functools.cache  # tracing takes half a second, and a sweep's rows have few sizes
 def _traced(
     sizes: config_lib.ModelConfig,
@@ -123,7 +133,8 @@ def _traced(
         def outputs_of(params: Any) -> Any:
             if not source_counts:
                 return models.outputs(model, params, batch, rates, key, sampling)
-            return jnp.concatenate(models.outputs_of_both(model, params, batch, rates, key), axis=1)
+            both = models.outputs(model, params, batch, rates, key, method="both")
+            return jnp.concatenate(both, axis=1)
 
         outputs, kept = jax.vjp(outputs_of, params)
         return embedding.logits(embedding.of(params), outputs), outputs, kept

@@ -101,8 +101,7 @@ def texts(
     """So many texts of a trained run that begin with a prompt, each of `length` tokens at most.
 
     Raises:
-      UserError: the method is unknown, a number is not allowed, the run translates, or there is no
-        room for so many tokens.
+      UserError: the method is unknown, the run translates, or there is no room for so many tokens.
     """
     fields.require_known("--method", settings.method, METHODS)
     model, ids = run.config.model, run.tokenizer.encode([prompt])[0]

@@ -1,7 +1,7 @@
 """Sentences in, sentences out."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, final
 
@@ -19,8 +19,8 @@ from transformer_jax.models import interface, positions
 LONG = 1024  # tokens; a longer sentence is translated by itself, if there is memory for it
 ROW_MULTIPLE = 16  # source lengths are rounded up to a multiple, so that few shapes are compiled
 FEWEST_ROWS = 16  # sentences of one of several searches side by side: below, products get slow
-# The parameters that models cast before they use them; what else there is, norms' and positions',
-# they use as it is.
+# The parameters that models cast before they use them; what else there is, norms' and most of the
+# positions', they use as it is.
 CAST = ("kernel", "embedding")
 
 
@@ -95,28 +95,9 @@ class Translator:
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
         """As `translate`, of sentences that are encoded, without BOS and EOS."""
-        texts = [""] * len(sources)
-        done = 0
-        for found in self.search(sources):
-            decoded = self.tokenizer.decode(list(found.values()))
-            for index, text in zip(found, decoded, strict=True):
-                # A line break would shift all lines after it.
-                texts[index] = text.replace("\n", " ")
-            done += len(found)
-            progress(done)
-        return texts
-
-    def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
-        """Translates token lists, with neither BOS nor EOS; an empty one is left out.
-
-        Yields:
-          Translations by their indices among the sources, as they become known.
-
-        Raises:
-          UserError: as `translate`.
-        """
-        indices = [index for index, ids in enumerate(sources) if ids]
         self._check_lengths(sources)
+        texts, done = [""] * len(sources), 0
+        indices = [index for index, ids in enumerate(sources) if ids]
         parts = sharding.batch_shards(self._mesh)
         rows = -(-self.config.decode.batch_sentences // (parts * self._searches)) * parts
         pool = futures.ThreadPoolExecutor(self._searches)
@@ -133,9 +114,15 @@ class Translator:
                 if is_long and groups:  # the first is the longest
                     self._check_memory(groups[0].batch, chosen[groups[0].indices[0]])
                 for group, found in search(self._search_group, groups):
-                    yield {chosen[i]: ids for i, ids in zip(group.indices, found, strict=False)}
+                    decoded = self.tokenizer.decode(found[: len(group.indices)])
+                    for i, text in zip(group.indices, decoded, strict=True):
+                        # A line break would shift all lines after it.
+                        texts[chosen[i]] = text.replace("\n", " ")
+                    done += len(group.indices)
+                    progress(done)
         finally:
             pool.shutdown(cancel_futures=True)
+        return texts
 
     def _search_group(
         self, group: batching.PaddedBatch
@@ -174,13 +161,15 @@ class Translator:
             return
         # EOS and the translation's extra tokens need positions too, and, in one sequence with the
         # source, so does its every token.
-        limit = model.max_positions - self.config.decode.extra_tokens
-        limit = limit // (2 if self.model.one_sequence else 1) - 1
+        extra = self.config.decode.extra_tokens
+        limit = model.max_positions - extra
+        limit = max(limit // (2 if self.model.one_sequence else 1) - 1, 0)
         for index, ids in enumerate(sources):
-            if len(ids) > max(limit, 0):
+            if len(ids) > limit:
                 raise errors.UserError(
                     f"sentence {index + 1} has {len(ids)} tokens, but this model's learned "
-                    f"positions (model.max_positions={model.max_positions}) allow at most {limit}"
+                    f"positions (model.max_positions={model.max_positions}, of which a translation "
+                    f"takes decode.extra_tokens={extra} more) allow at most {limit}"
                 )
 
 

@@ -223,17 +223,19 @@ def by_length(
     }
 
 
-def lengths(dataset: dataset_lib.Dataset, tokens_per_second: float) -> dict[str, Any]:
+def lengths(dataset: dataset_lib.Dataset, tokens_per_second: float | None) -> dict[str, Any]:
     """What a sentence takes: `tokens_per_sentence`, and training's `sentences_per_second`.
 
     Tokens are those of the development set, with EOS and tags: a model of bytes reads more of them.
-    The speed is that of target tokens, over their mean in the training set.
+    The speed is that of target tokens, over their mean in the training set; without, there is none.
     """
     dev, trained = dataset.dev, dataset.target.lengths[dataset.usable] + 1
     sides = {"source": dev.source_ids, "target": dev.target_ids}
-    return {
+    found: dict[str, Any] = {
         "tokens_per_sentence": {
             side: float(np.mean([len(ids) + 1 for ids in lists])) for side, lists in sides.items()
-        },
-        "sentences_per_second": tokens_per_second / float(np.mean(trained)),
+        }
     }
+    if tokens_per_second is not None:
+        found["sentences_per_second"] = tokens_per_second / float(np.mean(trained))
+    return found

@@ -71,7 +71,15 @@ def build(
     fields.require_known("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
     fields.require_known("model.attention_kernel", config.attention_kernel, kernels.KINDS)
     position = fields.lookup("model.position", config.position, positions.KINDS)
-    for field in position.even:
+    architecture = fields.lookup("model.architecture", config.architecture, ARCHITECTURES)
+    fields.require_known(
+        "model.recurrent_attention", config.recurrent_attention, recurrent_attention.ATTENTIONS
+    )
+    for field, value in ABSENT.items():
+        if field not in architecture.reads and getattr(config, field) != value:
+            raise _useless(config, field, f"set model.{field}={value}")
+    architecture.check(config)
+    for field in position.even if "position" in architecture.reads else ():
         if getattr(config, field) % 2:
             raise errors.UserError(
                 f"model.position={config.position} needs an even {field}, "
@@ -82,14 +90,6 @@ def build(
             f"model.position={config.position} needs attention's weights, which "
             f"model.attention_kernel={kernels.FUSED} does not write down: set it to {kernels.PLAIN}"
         )
-    architecture = fields.lookup("model.architecture", config.architecture, ARCHITECTURES)
-    fields.require_known(
-        "model.recurrent_attention", config.recurrent_attention, recurrent_attention.ATTENTIONS
-    )
-    for field, value in ABSENT.items():
-        if field not in architecture.reads and getattr(config, field) != value:
-            raise _useless(config, field, f"set model.{field}={value}")
-    architecture.check(config)
     return architecture(kernels.on(config, platform or jax.default_backend()), vocab_size)
 
 
@@ -127,33 +127,19 @@ def outputs(
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
     sampling: Float[Array, ""] | None = None,
-) -> Float[Array, "B _ D"]:
-    """A model's output at every target position, under teacher forcing; see `repeated`.
+    method: str | None = None,
+) -> Any:
+    """A model's output at every target position, B _ D, under teacher forcing; see `repeated`.
 
     Dropout and sampling need a key. Sampling is, for a recurrent model, the chance of reading a
-    token of its own; None: never.
+    token of its own; None: never. The method "both" of a model of one sequence gives the outputs at
+    every source position besides, before the target's.
     """
     options: dict[str, Any] = {} if sampling is None else {"sampling": sampling}
-    return _applied(model, params, batch, rates, key, **options)
-
-
-def outputs_of_both(
-    model: interface.Architecture, params: Any, batch: sequences.Batch, *rest: Any
-) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
-    """Those of an `interface.SourceWriter` at every source and target position; see `outputs`."""
-    return _applied(model, params, batch, *rest, method="both")
-
-
-def _applied(
-    model: interface.Architecture,
-    params: Any,
-    batch: sequences.Batch,
-    rates: dropout.Rates = dropout.NONE,
-    key: PRNGKeyArray | None = None,
-    **options: Any,
-) -> Any:
     rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}
-    return model.apply(params, batch.source, batch.target, rates, rngs=rngs, **options)
+    return model.apply(
+        params, batch.source, batch.target, rates, rngs=rngs, method=method, **options
+    )
 
 
 def repeated(array: Int[Array, "B T"], outputs: Float[Array, "B _ D"]) -> Int[Array, "B _"]:

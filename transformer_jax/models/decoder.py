@@ -37,7 +37,7 @@ SOURCE_ATTENTIONS: dict[str, SourceAttention] = {
 
 
 @final
-class DecoderOnly(interface.SourceWriter):
+class DecoderOnly(interface.Decoder):
     """One stack for source and target, the target's positions following the source's.
 
     The source's EOS and the target's BOS stand between the two. Each segment's sequence is the

@@ -22,7 +22,6 @@ class Elmo(interface.Architecture):
     reads: ClassVar[frozenset[str]] = frozenset(
         "architecture num_layers d_model dropout_rate compute_dtype".split()
     )
-    needs_source: ClassVar[bool] = False
 
     check = staticmethod(recurrent_cells.require_halves)
 

@@ -53,7 +53,6 @@ class EncoderOnly(interface.Architecture):
     """
 
     reads: ClassVar[frozenset[str]] = layers.READ | {"embedding_norm"}
-    needs_source: ClassVar[bool] = False
 
     def setup(self) -> None:
         config = self.config

@@ -54,7 +54,7 @@ class Source(NamedTuple):
 class FixedSizeState(NamedTuple):
     """The decoding state of architectures whose hypotheses carry along all that they need."""
 
-    caches: Any  # a tree of arrays B W …, as large at every position
+    caches: Any  # a tree of arrays B W _, as large at every position
     source: Source
 
     def select(self, parents: Int[Array, "B W"]) -> "FixedSizeState":
@@ -79,15 +79,14 @@ class Architecture(nn.Module, abc.ABC):
       vocab_size: V.
       reads: the fields of `ModelConfig` that change its parameters or what it computes, in training
         or anywhere. One that none of them stands for is refused (`models.require_read`).
-      needs_source: whether what it says of the target depends on the source sentence.
-      one_sequence: whether the target's positions follow the source's, in place of beginning anew.
+      one_sequence: whether the target's positions follow the source's, in place of beginning anew;
+        it then has a method `both`, as `decoder.DecoderOnly` has.
     """
 
     config: config_lib.ModelConfig
     vocab_size: int
 
     reads: ClassVar[frozenset[str]]
-    needs_source: ClassVar[bool] = True
     one_sequence: ClassVar[bool] = False
 
     # Linen hashes each architecture by its fields; type checkers believe that nothing does.
@@ -132,16 +131,3 @@ class Decoder(Architecture):
 
         Each hypothesis's newest token stands at position `index`, counted from 0.
         """
-
-
-class SourceWriter(Decoder):
-    """One that says what follows each source position too."""
-
-    @abc.abstractmethod
-    def both(
-        self,
-        source: sequences.Sequences,
-        target: sequences.Sequences,
-        rates: dropout.Rates = dropout.NONE,
-    ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
-        """As `__call__`, of source positions and of target positions."""

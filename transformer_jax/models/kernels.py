@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from transformer_jax import config as config_lib
+from transformer_jax.models import interface
 
 PLAIN, FUSED = "plain", "fused"
 KINDS = (PLAIN, FUSED)
@@ -34,15 +35,20 @@ def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
     )
 
 
-def describe(config: config_lib.Config, one_sequence: bool) -> str:
-    """The choice for each of a run's attentions, for its log: three, or one of both sentences."""
+def describe(config: config_lib.Config, model: type[interface.Architecture]) -> str:
+    """The choice for each of a run's attentions, for its log.
+
+    There are three, or one of both sentences, or, in a model that writes none, one of whole texts.
+    """
     source, target = config.data.source_length, config.data.target_length
-    model = on(config.model, jax.default_backend())
+    sizes = on(config.model, jax.default_backend())
     shapes = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
-    if one_sequence:
+    if not issubclass(model, interface.Decoder):
+        shapes = {"encoder": (target, target)}
+    elif model.one_sequence:
         shapes = {"joint": (source + target, source + target)}
     return ", ".join(
-        f"{name} {FUSED if takes(model, *lengths) else PLAIN}" for name, lengths in shapes.items()
+        f"{name} {FUSED if takes(sizes, *lengths) else PLAIN}" for name, lengths in shapes.items()
     )
 
 

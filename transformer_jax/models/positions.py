@@ -210,7 +210,7 @@ class Relative(Position):
     ) -> Float[Array, "B H T d_v"]:
         vectors = self._vectors("values", self.config.d_v)
         weights = weights.astype(vectors.dtype)
-        sums = products.collect(weights, self._bucket(offset), len(vectors)).astype(vectors.dtype)
+        sums = products.collect(weights, self._bucket(offset), len(vectors))
         return products.einsum("BHTU,UHC->BHTC", sums, vectors)
 
     def _bucket(self, offset: Int[Array, "#B T S"]) -> Int[Array, "#B T S"]:

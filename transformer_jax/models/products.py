@@ -1,7 +1,7 @@
 """Products of two arrays, in the form that each kind of device computes fastest.
 
-Everything that a model multiplies goes through `einsum`. Products are summed in float32 and their
-gradients are products of the same kind: left to itself, JAX multiplies the float32 gradient of a
+A model's large products go through `einsum`. They are summed in float32 and their gradients are
+products of the same kind: left to itself, JAX multiplies the float32 gradient of a
 bfloat16 product in float32, which costs an accelerator many times as much.
 
 On CPUs, XLA's bfloat16 kernels (AMX, AVX-512) take only row-major operands, and only if a float32
@@ -11,6 +11,7 @@ order before they are multiplied.
 
 import functools
 import math
+import re
 from typing import Any, final
 
 import flax.linen as nn
@@ -27,7 +28,7 @@ def einsum(
 
     Each letter of "BTI,IO->BTO" stands in two of the three parts, or in all.
     """
-    return _einsum(spec, jnp.dtype(dtype or a.dtype), is_sharded(), a, b)
+    return _einsum(spec, a, b, is_sharded(), jnp.dtype(dtype or a.dtype))
 
 
 def is_sharded() -> bool:
@@ -68,25 +69,19 @@ def pick(x: Float[Array, "B H T U"], buckets: Int[Array, "#B T S"]) -> Float[Arr
 def collect(
     x: Float[Array, "B H T S"], buckets: Int[Array, "#B T S"], number: int
 ) -> Float[Array, "B H T U"]:
-    """For each query and each of so many buckets the sum of its keys' numbers, in float32.
+    """For each query and each of so many buckets the sum of its keys' numbers: `pick`'s gradient.
 
-    It is `pick` transposed.
+    It is summed in float32, and in the type of x.
     """
-    product, scatter = (functools.partial(f, number) for f in (_collect_by_product, _scatter))
-    return jax.lax.platform_dependent(x, buckets, tpu=product, default=scatter)
+    like = jnp.zeros((*x.shape[:-1], number), x.dtype)
+    (sums,) = jax.vjp(lambda y: pick(y, buckets), like)[1](x.astype(jnp.float32))
+    return sums
 
 
 def _pick_by_product(x: Array, buckets: Array) -> Array:
-    return einsum("BHTU,BTSU->BHTS", x, _one_hot(buckets, x.shape[-1], x), jnp.float32)
-
-
-def _collect_by_product(number: int, x: Array, buckets: Array) -> Array:
-    return einsum("BHTS,BTSU->BHTU", x, _one_hot(buckets, number, x), jnp.float32)
-
-
-def _one_hot(buckets: Array, number: int, like: Array) -> Array:
-    whole = jnp.broadcast_to(buckets, (len(like), *buckets.shape[1:]))
-    return jax.nn.one_hot(whole, number, dtype=like.dtype)
+    whole = jnp.broadcast_to(buckets, (len(x), *buckets.shape[1:]))
+    chosen = jax.nn.one_hot(whole, x.shape[-1], dtype=x.dtype)
+    return einsum("BHTU,BTSU->BHTS", x, chosen, jnp.float32)
 
 
 def _gather(x: Array, buckets: Array) -> Array:
@@ -94,41 +89,19 @@ def _gather(x: Array, buckets: Array) -> Array:
     return jnp.take_along_axis(x.astype(jnp.float32), buckets[:, None], axis=-1)
 
 
-def _scatter(number: int, x: Array, buckets: Array) -> Array:
-    like = jax.ShapeDtypeStruct((*x.shape[:-1], number), jnp.float32)
-    (sums,) = jax.linear_transpose(lambda y: _gather(y, buckets), like)(x.astype(jnp.float32))
-    return sums
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _einsum(spec: str, dtype: Any, sharded: bool, a: Array, b: Array) -> Array:
-    return multiply(spec, a, b, sharded, dtype)
-
-
-def _forward(
-    spec: str, dtype: Any, sharded: bool, a: Array, b: Array
-) -> tuple[Array, tuple[Array, Array]]:
-    return _einsum(spec, dtype, sharded, a, b), (a, b)
-
-
 def _backward(
-    spec: str, dtype: Any, sharded: bool, saved: tuple[Array, Array], dy: Array
+    spec: str, sharded: bool, dtype: Any, saved: tuple[Array, Array], dy: Array
 ) -> tuple[Array, Array]:
     del dtype
     a, b = saved
-    of_a, of_b, of_y = _parts(spec)
+    of_a, of_b, of_y = re.split(",|->", spec)
     dy = dy.astype(a.dtype)
     da = multiply(f"{of_y},{of_b}->{of_a}", dy, b, sharded, a.dtype)
     return da, multiply(f"{of_a},{of_y}->{of_b}", a, dy, sharded, b.dtype)
 
 
-_einsum.defvjp(_forward, _backward)
-
-
-def _parts(spec: str) -> tuple[str, str, str]:
-    operands, of_y = spec.split("->")
-    of_a, of_b = operands.split(",")
-    return of_a, of_b, of_y
+_einsum = jax.custom_vjp(multiply, nondiff_argnums=(0, 3, 4))
+_einsum.defvjp(lambda spec, a, b, *how: (_einsum(spec, a, b, *how), (a, b)), _backward)
 
 
 def _plain(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
@@ -141,7 +114,7 @@ def _plain(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
 
 def _row_major(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
     """The same as one product of row-major matrices."""
-    of_a, of_b, of_y = _parts(spec)
+    of_a, of_b, of_y = re.split(",|->", spec)
     # The kernels gain nothing for batches of small matrices, and lose by the writing.
     if set(of_a) & set(of_b) & set(of_y):
         return _plain(spec, jnp.float32, a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)

@@ -153,7 +153,7 @@ class Recurrent(interface.Decoder):
         context = self.attention.before(states[-1][0], source)
         x, after = jnp.concatenate([x, context], axis=-1), []
         for cell, state in zip(self.decoder, states, strict=True):
-            state = cell.advance(state, cell.project(x))
+            state = cell.advance(state, cell.from_input(x))
             y = dropout.drop(state[0], rates.residual, self)
             x = x + y if after else y
             after.append(state)

@@ -41,11 +41,6 @@ class Attention(nn.Module):
 
 
 @final
-class NoAttention(Attention):
-    """Sutskever et al. 2014: the encoder's last states are all that the decoder gets."""
-
-
-@final
 class DotAttention(Attention):
     """Luong et al. 2015: c = Σ softmax(h · m) m over the encoder's outputs m; tanh(W [c; h]).
 
@@ -91,7 +86,7 @@ class AdditiveAttention(Attention):
 
 
 ATTENTIONS: dict[str, type[Attention]] = {
-    "none": NoAttention,
+    "none": Attention,  # Sutskever et al. 2014: the encoder's last states are all there is
     "dot": DotAttention,
     "additive": AdditiveAttention,
 }

@@ -17,7 +17,10 @@ State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vec
 
 
 class RecurrentCell(nn.Module):
-    """One step of a recurrence over vectors of `width` features, computed in dtype."""
+    """One step of a recurrence over vectors of `width` features, computed in dtype.
+
+    `from_input`, W x + b, needs no state and is done for all positions at once.
+    """
 
     width: int
     dtype: jnp.dtype
@@ -31,10 +34,6 @@ class RecurrentCell(nn.Module):
         self.from_state = products.Dense(
             features, use_bias=False, dtype=self.dtype, kernel_init=nn.initializers.orthogonal()
         )
-
-    def project(self, x: Float[Array, "*B I"]) -> Float[Array, "*B gates"]:
-        """W x + b, which needs no state and is done for all positions at once."""
-        return self.from_input(x)
 
     def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         """The next state, whose first part is the output."""
@@ -103,7 +102,7 @@ def run(
         out_axes=1,
         reverse=reverse,
     )
-    return scan(cell, empty, (cell.project(x), fresh))[1]
+    return scan(cell, empty, (cell.from_input(x), fresh))[1]
 
 
 def at_ends(

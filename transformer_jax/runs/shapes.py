@@ -27,7 +27,7 @@ RESULT: dict[str, Any] = {  # whatever the model and its text
     "git_commit": files.Maybe(str),
     "devices": files.Maybe([str]),
     "versions": files.Maybe({str: str}),
-    "tokens_per_second": files.Maybe(fields.NotNegative),
+    "tokens_per_second": files.Maybe(fields.NotNegative, null=True),
     "sentences_per_second": files.Maybe(fields.NotNegative),
     "tokens_per_sentence": files.Maybe(dict.fromkeys(("source", "target"), fields.NotNegative)),
     "accuracy": files.Maybe({"share": fields.Share, "answers": fields.Positive}),

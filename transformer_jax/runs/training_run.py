@@ -120,7 +120,7 @@ class _Run:
         for line in paper.deviations(config):
             _log.info("not the paper's: %s", line)
         if config.model.attention_kernel != kernels.PLAIN:
-            _log.info("attention kernels: %s", kernels.describe(config, self.model.one_sequence))
+            _log.info("attention kernels: %s", kernels.describe(config, type(self.model)))
         dev_perplexity = self._perplexity(self.dataset.dev)
         other = functools.partial(
             starting_weights.read, config, mesh, workdir, self.dataset.tokenizer
@@ -195,6 +195,7 @@ class _Run:
             for direction in dataset.directions
         }
         speed = metrics.tokens_per_second(self.workdir)
+        writes = isinstance(model, interface.Decoder)  # others count the labels that they are asked
         return {
             "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
             "steps": config.train.num_steps,
@@ -202,7 +203,7 @@ class _Run:
             **scored,
             **({"directions": others} if others else {}),
             "tokens_per_second": speed,
-            **evaluators.lengths(dataset, speed),
+            **evaluators.lengths(dataset, speed if writes else None),
             "wall_seconds": wall_seconds + seconds,
             "git_commit": git_commit(),
             **measured_on(config, dataset),
@@ -263,8 +264,8 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         raise errors.UserError(
             "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
         )
-    reads = decoder.SOURCE_ATTENTIONS.get(config.model.source_attention)
-    in_order = isinstance(model, interface.SourceWriter) and reads and reads.causal
+    attention = decoder.SOURCE_ATTENTIONS.get(config.model.source_attention)
+    in_order = model.one_sequence and attention and attention.causal
     if config.train.source_loss and not in_order:
         raise errors.UserError(
             f"train.source_loss={config.train.source_loss} needs a model that reads the source "

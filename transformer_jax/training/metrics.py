@@ -80,7 +80,7 @@ def read(workdir: files.Path) -> list[dict[str, Any]]:
     A last line that a kill cut short does not count.
 
     Raises:
-      UserError: a line before the last is damaged; the message has its number.
+      UserError: a whole line is damaged; the message has its number.
     """
     path, before = workdir / "metrics.jsonl", 0
     if not path.exists():
@@ -100,10 +100,10 @@ def read(workdir: files.Path) -> list[dict[str, Any]]:
     return records
 
 
-def tokens_per_second(workdir: files.Path) -> float:
-    """The median over the logged intervals: compilation and pauses fall out."""
+def tokens_per_second(workdir: files.Path) -> float | None:
+    """The median over the logged intervals: compilation and pauses fall out; None without any."""
     rates = [r["tokens_per_second"] for r in read(workdir) if "tokens_per_second" in r]
-    return statistics.median(rates)
+    return statistics.median(rates) if rates else None
 
 
 def log_progress(step: int, num_steps: int, values: dict[str, float], objective: str = "") -> None:

@@ -34,7 +34,7 @@ class TrainState(NamedTuple):
 class Hyperparameters(NamedTuple):
     """Numbers that are arguments of the compiled step, so that rows of Table 3 share it.
 
-    Sampling is the chance at the last step that a decoder reads a token of its own, which grows
+    Sampling is the chance after the last step that a decoder reads a token of its own: it grows
     evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never. The teacher is
     the parameters of `teacher`'s model; None: there is none.
     """
@@ -46,7 +46,7 @@ class Hyperparameters(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Of one step: losses are nats per target token."""
+    """Of one step: losses are nats per label; tokens are labels, a target token each or fewer."""
 
     smoothed_loss: Float[Array, ""]
     true_loss: Float[Array, ""]
@@ -67,7 +67,7 @@ def learning_rate(
 
 
 def optimizer(config: config_lib.TrainConfig, d_model: int) -> optax.GradientTransformation:
-    """Adam as in section 5.3, but for beta2; no clipping, no weight decay."""
+    """Adam as in section 5.3, with beta2 as configured; no clipping, no weight decay."""
     # optax counts updates from 0, the paper from 1.
     return optax.adam(
         lambda count: learning_rate(jnp.asarray(count) + 1, config, d_model),
@@ -174,7 +174,7 @@ def _gradient(
                     both = outputs, embedding.of(params), taught, embedding.of(hyper.teacher)
                     total = losses.distilled(total, *both, segments)
                 return total.smoothed, _Sums(total, total.tokens)
-            of_source, outputs = models.outputs_of_both(model, params, *rest)
+            of_source, outputs = models.outputs(model, params, *rest, method="both")
             total = loss_of(params, outputs, *labels, hyper.label_smoothing)
             labels = losses.following(batch.source)
             source = loss_of(params, of_source, *labels, hyper.label_smoothing)
