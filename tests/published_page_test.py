@@ -77,7 +77,7 @@ def test_a_row_without_counts_has_its_difference_but_no_interval(sweep):
         path.unlink()
     found = report_page_test.content_of(sweep)["content-data"]
     rows = {row["name"]: row for row in found["rows"]}
-    assert rows["E"]["difference"] == pytest.approx(rows["E"]["bleu"] - rows["base"]["bleu"])
+    assert rows["E"]["difference"] == pytest.approx(rows["E"]["score"] - rows["base"]["score"])
     assert (rows["E"]["gap"], rows["E"]["is_sure"]) == (None, False)
     assert rows["base"]["difference"] is None
     assert rows["A h=1"]["difference"] == rows["A h=1"]["gap"]["mean"]

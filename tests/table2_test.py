@@ -1,5 +1,6 @@
 """Table 2 and plans: rows against the paper, costs against numbers worked by hand."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from experiments.analysis import comparison, plan
 from experiments.benchmarks import compiled, cost, network
 from experiments.reporting import table2_page
 from experiments.sweep import results
+from tests import report_page_test, sweeps
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, paper
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.drawing import tables
+from transformer_jax.evaluation import bleu
 from transformer_jax.training import step as step_lib
 
 
@@ -180,3 +183,26 @@ def test_compiling_without_the_compiler_names_the_remedy(monkeypatch):
 def test_chips_that_nobody_describes_are_refused(kind, number, message):
     with pytest.raises(errors.UserError, match=message):
         compiled.chips(kind, number)
+
+
+def test_both_directions_of_table_2_have_their_own_sentences(tmp_path):
+    steps = {"train.num_steps": 60_000, "train.warmup_steps": 20}
+    small = config_lib.replace(sweeps.base(), {"data.corpus": "tfds", **steps})
+    rows = table2.rows_for(small)
+    sweeps.make(tmp_path, sweeps.Made(rows, seeds=1, table="table2", base=small))
+    for row in rows:
+        folder = results.cell_folder(tmp_path, row, 0)
+        result = json.loads((folder / "result.json").read_bytes())
+        result["bleu"][bleu.PAPER] = result["bleu"][bleu.MAIN]
+        changes = {"bleu": result["bleu"], "test": {"bleu": result["bleu"], "ppl": 4.0}}
+        if row.endswith("FR"):
+            changes |= {"data_sha256": "f" * 64, "data": {"languages": ["en", "fr"]}}
+            (folder / "references.txt").write_text("une phrase\n" * 12)
+        sweeps.change(folder, **changes)
+    found = report_page_test.content_of(tmp_path)
+    translations = found["translations-data"]
+    against = {row["name"]: (row["set"], row["against"]) for row in translations["rows"]}
+    assert against["big EN-DE"] == (0, "base EN-DE")
+    assert against["big EN-FR"] == (1, "base EN-FR")
+    assert found["content-data"]["tables"][0]["heads"][0] == "model"
+    assert all(row["gap"] is None for row in found["content-data"]["rows"])

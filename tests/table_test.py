@@ -3,6 +3,9 @@
 import csv
 import dataclasses
 import io
+import pathlib
+import shutil
+import statistics
 import subprocess
 import sys
 import types
@@ -12,7 +15,8 @@ import rich.console
 
 import experiments
 from experiments import eras, families, table2, table3, variations
-from experiments.reporting import document
+from experiments.analysis import comparison
+from experiments.reporting import comparison_table, document
 from experiments.sweep import results, table
 from tests import sweeps, tiny
 from transformer_jax import errors, paper
@@ -209,3 +213,18 @@ def test_a_sweep_whose_base_has_not_run_says_so(tmp_path):
     document.write(tmp_path)
     markdown = (tmp_path / "table3.md").read_text(encoding="utf-8")
     assert "Nothing is compared with base, which has no run yet." in markdown
+
+
+def test_rows_of_parsers_are_compared_by_f1_in_any_table(tmp_path):
+    published = pathlib.Path(experiments.__file__).parent / "published/toy_parsing"
+    shutil.copytree(published, tmp_path / "mine")
+    sweeps.set_record(tmp_path / "mine", table="mine")
+    sweep = results.read(tmp_path / "mine")
+    found = comparison_table.document(comparison.compare(sweep))
+    for row, line in zip(sweep.rows, csv.DictReader(io.StringIO(found.csv)), strict=True):
+        assert float(line["f1"]) == pytest.approx(
+            statistics.mean(parses["f1"] for parses in row.of("parses"))
+        )
+    shown, so_far = found.shown[0], comparison_table.so_far(sweep)
+    assert shown.heads[3] == so_far.heads[3] == "F1"
+    assert [line[3].split(" ")[0] for line in shown.lines] == [line[3] for line in so_far.lines]

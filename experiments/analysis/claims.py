@@ -47,6 +47,12 @@ class Inequality:
     measure: Measure = whole
     strictly: bool = True
 
+    def __str__(self) -> str:
+        of = {beyond_training: ", beyond training", lost_on_long: ", % lost on long"}
+        return (
+            f"{self.higher} {'>' if self.strictly else '≥'} {self.lower}{of.get(self.measure, '')}"
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
@@ -180,7 +186,7 @@ def section(
         for inequality, link in zip(claim.inequalities, links, strict=True):
             higher, lower = (rows[n].of("params") for n in (inequality.higher, inequality.lower))
             lines.append([
-                f"· {inequality.higher} {'>' if inequality.strictly else '≥'} {inequality.lower}",
+                f"· {inequality}",
                 " and ".join(map(str, link.runs)),
                 intervals.written(link.gap, link.half),
                 link.verdict,

@@ -71,6 +71,7 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
       UserError: its results were not measured alike, or rows are missing that claims compare.
     """
     table = table or table_lib.find(sweep.table)
+    table = table_lib.of_corpus(table, sweep.base)
     if lost := {*table.needed} - {row.name for row in sweep.rows}:
         raise errors.UserError(
             f"{sweep.workdir / 'sweep.json'} lacks rows that claims compare "
@@ -156,9 +157,9 @@ def scores(row: results.Row, measure: str = bleu.MAIN) -> list[float]:
 
 
 def is_sure(name: str, compared: Comparison) -> bool:
-    """Whether a row surely differs: all rows together where there are verdicts, else by itself."""
-    if found := verdicts(compared):
-        return name in found and found[name].is_sure
+    """Whether a row surely differs: all that have verdicts together, another by itself."""
+    if name in (found := verdicts(compared)):
+        return found[name].is_sure
     return name in compared.gaps and compared.gaps[name].excludes_0
 
 

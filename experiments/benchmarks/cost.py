@@ -49,8 +49,9 @@ def memory_bytes(config: config_lib.Config, devices: int) -> float:
 
     That is the state, a teacher's parameters, and what is kept for the backward pass when it
     begins: activations and cast parameters in the type that the model computes in, masks of
-    dropout, logits and their gradient, and the embedding's gradient. What the forward pass made in float32 between those, a compiler computes again. On an fsdp mesh
-    gathered parameters come on top; a tensor mesh's activations are counted whole.
+    dropout, logits and their gradient, and the embedding's gradient. What the forward pass
+    made in float32 between those, a compiler computes again. On an fsdp mesh gathered parameters
+    come on top; a tensor mesh's activations are counted whole.
     """
     counted, size = _counted(config), config.model.dtype.itemsize
     data, fsdp, tensor = sharding.mesh_sizes(config.mesh, devices)

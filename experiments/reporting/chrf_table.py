@@ -42,7 +42,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     found = {row.name: counts(sweep, row) for row in sweep.rows} if gaps and is_bleu else {}
     comparison.require_same_sentences(found, measures.CHRF)
     floor = comparison.floor_of(sweep, found, measures.CHRF)
-    lines, opposite = [], []
+    lines, opposite, knows_less = [], [], False
     for row in sweep.rows:
         against = results.reference(row, sweep)
         ours, theirs = (found.get(each.name) for each in (row, against))
@@ -63,6 +63,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         lines.append([row.name, mean, *cells])
         if gap.excludes_0 and bleu.excludes_0 and gap.mean * bleu.mean < 0:
             opposite.append(row.name)
+        knows_less |= bleu.over_seeds and not gap.over_seeds
     if not any(line[2] for line in lines):
         without = [row.name for row in sweep.rows if row.results and not found.get(row.name)]
         missing = f"runs of {', '.join(without)} have left nothing to count it of"
@@ -72,17 +73,17 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     partly = [
         f"{row.name} ({len(found[row.name])} of {len(row.results)})"
         for row in sweep.rows
-        if len(found[row.name]) < len(row.results)
+        if len(found[row.name]) < len(comparison.scores(row))
     ]
     if partly:
         beneath.append(
             f"chrF is of fewer runs than BLEU, since the others have left nothing to count it of: "
             f"{', '.join(partly)}."
         )
-    if compared.floor and not floor:
+    if knows_less:
         beneath.append(
-            "chrF's intervals, unlike BLEU's, do not know of other seeds, since base has one run "
-            "of it: they are narrower for that."
+            "Some of chrF's intervals, unlike BLEU's, do not know of other seeds, since fewer runs "
+            "have it: they are narrower for that."
         )
     if opposite:
         beneath.append(f"chrF and BLEU contradict each other on {', '.join(opposite)}.")

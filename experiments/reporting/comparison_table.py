@@ -19,7 +19,7 @@ from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import paper
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu, measures
+from transformer_jax.evaluation import bleu
 
 SYMBOLS = {  # the paper's column heads, in its order
     "model.num_layers": "N",
@@ -56,13 +56,14 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
 
 def _main(compared: comparison.Comparison, rows: Sequence[results.Row]) -> tables.Printed:
     tuned = [f"best of {field.split('.')[-1]}" for field in compared.sweep.tune]
-    heads = ["row", "values", "PPL", "BLEU", "− base", *tuned, "params ×10⁶", "seeds"]
+    score = compared.table.compared_by.name
+    heads = ["row", "values", "PPL", score, "− base", *tuned, "params ×10⁶", "seeds"]
     if compared.table.reported:
         heads += [*(f"paper: {head}" for head in ("PPL", "BLEU", "− base", "params")), "verdict"]
     lines = []
     for row in rows:
         base = compared.sweep.rows[0]
-        of_base = "see Notes" if row is base else changed(row, base)
+        of_base = "see below" if row is base else changed(row, base)
         lines.append([row.name, of_base, *_ours(row, compared), *_theirs(row, compared)])
     return tables.Printed(heads, lines, note=verdict_words.beneath(lines))
 
@@ -82,7 +83,7 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
     if gap and gap.over_seeds and not gap.excludes_0 and not compared.table.reported:
         written += f" ({gap.shows():.1f} would show)"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
-    scores = comparison.scores(row)
+    scores = comparison.scores(row, compared.table.measure)
     of_what = "" if scores else f" ({answers_table.asked_for(sweep.config(row))})"
     return [
         f"{tables.mean_and_deviation(row.of('ppl'), 3)}{of_what}",
@@ -120,7 +121,8 @@ def _best(row: results.Row, compared: comparison.Comparison) -> str:
 
 def so_far(sweep: results.Sweep) -> tables.Printed:
     """Means of the rows that have results, for who waits for the others."""
-    lines, measure = [], table_lib.find(sweep.table).measure
+    table = table_lib.of_corpus(table_lib.find(sweep.table), sweep.base)
+    lines, measure = [], table.measure
     for row in sweep.rows:
         found = comparison.scores(row, measure)
         if found:
@@ -129,8 +131,7 @@ def so_far(sweep: results.Sweep) -> tables.Printed:
             theirs = [] if row is against else comparison.scores(against, measure)
             gap = intervals.written(intervals.difference(found, theirs)[0], None)
             lines.append([row.name, changed(row, sweep.rows[0]), f"{ppl:.3f}", f"{score:.2f}", gap])
-    name = measures.MEASURES[measure].name
-    return tables.Printed(["row", "values", "PPL", name, "− base"], lines)
+    return tables.Printed(["row", "values", "PPL", table.compared_by.name, "− base"], lines)
 
 
 def by_length(sweep: results.Sweep) -> table_lib.Section:
@@ -159,8 +160,9 @@ def by_length(sweep: results.Sweep) -> table_lib.Section:
             last = tables.mean_and_deviation([part["score"] for part in beyond], 2)
             last += f" ({beyond[0]['tokens']} tokens, {beyond[0]['sentences']})"
         lines.append([row.name, *cells, last])
-    heads = [f"BLEU, {tokens} tokens ({sentences})" for tokens, sentences in buckets]
-    return table_lib.Section([tables.Printed(["row", *heads, "beyond training"], lines)])
+    heads = ["row", *(f"{tokens} tokens ({sentences})" for tokens, sentences in buckets)]
+    title = "BLEU by length of the source (sentences)"
+    return table_lib.Section([tables.Printed([*heads, "beyond training"], lines, title)])
 
 
 def changed(row: results.Row, base: results.Row) -> str:
@@ -168,9 +170,13 @@ def changed(row: results.Row, base: results.Row) -> str:
 
     Of base, what it changes itself.
     """
+    return _written(_changes(row, base))
+
+
+def _changes(row: results.Row, base: results.Row) -> dict[str, Any]:
     recipe = base.overrides if row is not base else {}
     own = {n: v for n, v in row.overrides.items() if n not in recipe or recipe[n] != v}
-    return _written({**{name: own[name] for name in SYMBOLS if name in own}, **own})
+    return {**{name: own[name] for name in SYMBOLS if name in own}, **own}
 
 
 def own_name(row: results.Row, base: results.Row) -> tuple[str, str]:
@@ -179,10 +185,9 @@ def own_name(row: results.Row, base: results.Row) -> tuple[str, str]:
     Of "C N=2", where a base of another depth makes it 1, "C N=1" and "2"; of others the name, "".
     A letter alone says nothing: of "E" it is "E (position=learned)".
     """
-    changes = changed(row, base)
-    own = dict(change.split("=", 1) for change in changes.split(" ") if "=" in change)
+    own = {SYMBOLS.get(field, field): str(v) for field, v in _changes(row, base).items()}
     if len(row.name) == 1 and len(own) == 1:
-        return f"{row.name} ({changes})", ""
+        return f"{row.name} ({changed(row, base)})", ""
     start, _, theirs = row.name.rpartition("=")
     symbol = start.rpartition(" ")[2]
     if symbol not in own or own[symbol] == theirs:
@@ -206,9 +211,7 @@ def _written(fields: Mapping[str, Any]) -> str:
 def notes(compared: comparison.Comparison) -> list[str]:
     """What has to be known to read the table of rows, a paragraph each."""
     sweep = compared.sweep
-    base = sweep.config(sweep.rows[0])
-    sizes = {name: config_lib.get(base, name) for name in SYMBOLS if name != "model.position"}
-    found = [f"base: {_written({**sizes, **sweep.rows[0].overrides})}"]
+    found = [of_base(sweep)]
     done = [result for row in sweep.rows for result in row.results.values()]
     if done:
         data = sweep.base.data
@@ -216,7 +219,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
         found.append(
             f"Development set{results.files_of(sweep, 'dev')} of the {data.corpus} corpus, "
             f"{data.source_language} to {data.target_language}; BLEU: "
-            f"{scored[0]['signature'] if scored else 'none'}. ± after PPL and BLEU: standard "
+            f"{scored[0]['signature'] if scored else 'none'}. ± after PPL and scores: standard "
             "deviation over seeds; after a difference: half of its 95% interval, over sentences "
             "and, where their noise is known, seeds."
         )
@@ -239,23 +242,34 @@ def notes(compared: comparison.Comparison) -> list[str]:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
             if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
                 found[-1] += f" Seconds a step were measured on {', '.join(where)}."
-    without = [row.name for row in sweep.rows if row.results and not compared.counts[row.name]]
+    without = [
+        row.name for row in sweep.rows if comparison.scores(row) and not compared.counts[row.name]
+    ]
     if without:
+        of_paper = ", a verdict or a place in the order" if compared.table.reported else ""
         found.append(
-            "Without an interval, a verdict or a place in the order, since runs have left no "
-            f"counts of sentences: {', '.join(without)}."
+            f"Without an interval{of_paper}, since runs have left no counts of sentences: "
+            f"{', '.join(without)}."
         )
         if sweep.rows[0].name in without:
             found[-1] += " Nothing is compared with a base that lacks them."
     if done and not sweep.rows[0].results:
         found.append(f"Nothing is compared with {sweep.rows[0].name}, which has no run yet.")
-    others = {results.reference(row, sweep).name for row in sweep.rows} - {sweep.rows[0].name}
+    begun = [row for row in sweep.rows if row.results]
+    others = {results.reference(row, sweep).name for row in begun} - {sweep.rows[0].name}
     if others:
         found.append(
             "Rows trained on short sentences only are compared not with base but with "
             f"{', '.join(others)}, which was trained on the same ones."
         )
     return found
+
+
+def of_base(sweep: results.Sweep) -> str:
+    """The sizes and the recipe of base, in a line that begins with its name."""
+    base = sweep.config(sweep.rows[0])
+    sizes = {name: config_lib.get(base, name) for name in SYMBOLS if name != "model.position"}
+    return f"{sweep.rows[0].name}: {_written({**sizes, **sweep.rows[0].overrides})}"
 
 
 def _unscaled(sweep: results.Sweep) -> list[str]:
@@ -276,6 +290,7 @@ def _unscaled(sweep: results.Sweep) -> list[str]:
 def _csv(compared: comparison.Comparison) -> str:
     """One line a row, numbers unrounded, for other programs."""
     sweep, reported = compared.sweep, compared.table.reported
+    score = compared.table.compared_by.name.lower()
 
     def mean_sd(name: str, values: Sequence[float]) -> dict[str, Any]:
         deviation = statistics.stdev(values) if len(values) > 1 else ""
@@ -290,8 +305,8 @@ def _csv(compared: comparison.Comparison) -> str:
             "seeds": len(row.results),
             "failed": len(row.failures),
             **mean_sd("ppl", row.of("ppl")),
-            **mean_sd("bleu", comparison.scores(row)),
-            "bleu_minus_base": gap.mean if gap else "",
+            **mean_sd(score, comparison.scores(row, compared.table.measure)),
+            f"{score}_minus_base": gap.mean if gap else "",
             "interval_half_width": gap.half if gap else "",
             "p_over_sentences": gap.p if gap else "",
             "params": next(iter(row.of("params")), ""),
@@ -302,7 +317,7 @@ def _csv(compared: comparison.Comparison) -> str:
         for field in sweep.tune:
             found = compared.tuned[row.name].best if row.name in compared.tuned else None
             line[f"best_{field}_value"] = found.value if found else ""
-            line[f"best_{field}_bleu"] = found.score if found else ""
+            line[f"best_{field}_{score}"] = found.score if found else ""
         if reported:
             theirs, theirs_gap = reported.get(row.name), comparison.paper_gap(row, compared)
             line |= {

@@ -13,6 +13,7 @@ from experiments.reporting import comparison_table, headline
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
+from transformer_jax.evaluation import measures
 from transformer_jax.training import metrics
 
 MOST_POINTS = 200  # of a learning curve: more than a screen tells apart
@@ -35,9 +36,9 @@ def of_table(
     paper = [gap for gap in gaps if gap is not None]
     # The buckets of source lengths, if all rows have the same, with their numbers of sentences.
     lengths = {
-        tuple(f"{bucket['tokens']} ({bucket['sentences']})" for bucket in buckets)
+        tuple(f"{length} ({sentences})" for length, sentences, _ in buckets)
         for row in sweep.rows
-        for buckets in row.of("bleu_by_length")
+        for buckets in _by_length(row, compared)
         if buckets
     }
     return {
@@ -54,6 +55,7 @@ def of_table(
         "rows": [_row(row, compared) for row in sweep.rows],
         "curves": _CURVES,
         "lengths": list(lengths.pop()) if len(lengths) == 1 else [],
+        "unit": "words" if compared.table.measure == measures.F1 else "tokens",
         "changes": _changes(sweep),
         "provenance": _provenance(sweep),
         "downloads": downloads,
@@ -63,8 +65,8 @@ def of_table(
 def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
     """A row with its means, its difference, its curves, and why runs are not among its results."""
     sweep = compared.sweep
-    ppl, scores = row.of("ppl"), comparison.scores(row)
-    buckets = zip(*row.of("bleu_by_length"), strict=True)
+    ppl, scores = row.of("ppl"), comparison.scores(row, compared.table.measure)
+    buckets = zip(*_by_length(row, compared), strict=True)
     return {
         "name": row.name,
         "own": comparison_table.own_name(row, sweep.rows[0])[0],
@@ -78,13 +80,28 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
         "test": compared.on_test and _judged(row, compared.on_test),
         "paper": comparison.paper_gap(row, compared),
         "ppl": statistics.mean(ppl) if ppl else None,
-        "bleu": statistics.mean(scores) if scores else None,
-        "bleu_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
+        "score": statistics.mean(scores) if scores else None,
+        "score_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
         "params": next(iter(row.of("params")), None),
         "flops": cost.training_flops(sweep.config(row)) if row.results else None,
         "curves": [_curve(sweep, row, seed) for seed in sorted({*row.results, *row.failures})],
-        "lengths": [round(statistics.mean(b["score"] for b in runs), 2) for runs in buckets],
+        "lengths": [round(statistics.mean(score for *_, score in runs), 2) for runs in buckets],
     }
+
+
+def _by_length(
+    row: results.Row, compared: comparison.Comparison
+) -> list[list[tuple[str, int, float]]]:
+    """Of each run its buckets of lengths: which, the number of sentences, and the score."""
+    if compared.table.measure == measures.F1:
+        return [
+            [(b["words"], b["sentences"], b["f1"]) for b in parses["by_length"]]
+            for parses in row.of("parses")
+        ]
+    return [
+        [(b["tokens"], b["sentences"], b["score"]) for b in buckets]
+        for buckets in row.of("bleu_by_length")
+    ]
 
 
 def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
@@ -163,8 +180,9 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
     found = [(row, seed, result) for row in sweep.rows for seed, result in row.results.items()]
     facts = [_facts(result) for _, _, result in found]
     names = list(dict.fromkeys(name for each in facts for name in each))
-    values = {name: {each.get(name, "") for each in facts} for name in names}
-    shared = [[name, *own] for name, own in values.items() if len(own) == 1 and own != {""}]
+    # What a run does not say, as one that writes no sentences says of BLEU, is no other value.
+    values = {name: {each.get(name, "") for each in facts} - {""} for name in names}
+    shared = [[name, *own] for name, own in values.items() if len(own) == 1]
     varied = [name for name in names if len(values[name]) > 1]
     flops = {row.name: cost.training_flops(sweep.config(row)) for row, _, _ in found}
     hours = [
@@ -184,7 +202,7 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
         for (row, seed, result), own, device_hours in zip(found, facts, hours, strict=True)
         for speed in [result.get("tokens_per_second")]
     ]
-    heads = ["config", "wall time", "device hours", "training FLOPs", "tokens/s"]
+    heads = ["config", "wall time, h:mm:ss", "device hours", "training FLOPs", "tokens/s"]
     total = sum(flops[row.name] for row, _, _ in found)
     return {
         "shared": shared,

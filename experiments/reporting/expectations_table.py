@@ -28,5 +28,6 @@ def _came(row: results.Row, compared: comparison.Comparison) -> str:
         return "" if row.results else "failed" if row.failures else "not run"
     sure = "" if comparison.is_sure(row.name, compared) else ", which may be chance"
     if sure and gap.excludes_0:
-        sure += " among so many rows" if gap.over_seeds else " of one seed"
+        one = "one seed" if gap.runs[0] == 1 else "one seed of base"
+        sure += " among so many rows" if gap.over_seeds else f" of {one}"
     return f"{intervals.written(gap.mean, gap.half)} {name}{sure}"

@@ -5,7 +5,6 @@ from experiments.reporting import verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu
 
 
 def section(compared: comparison.Comparison) -> table_lib.Section:
@@ -24,6 +23,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     if on_test is None:
         return table_lib.Section([], notes)
     base, found = sweep.rows[0], comparison.verdicts(on_test)
+    measure = compared.table.compared_by
     lines = []
     for row in sweep.rows:
         gap = on_test.gaps.get(row.name)
@@ -32,7 +32,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         scored, theirs = row.of("test"), comparison.paper_gap(row, compared)
         cells = [
             tables.mean_and_deviation([each["ppl"] for each in scored], 3),
-            tables.mean_and_deviation([each["bleu"][bleu.MAIN]["score"] for each in scored], 2),
+            tables.mean_and_deviation([*map(measure.of_result, scored)], 2),
             intervals.written(gap.mean, gap.half) if gap else "",
         ]
         if compared.table.reported:
@@ -42,7 +42,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     sentences = len(next(iter(on_test.counts[base.name].values())))
     written = f"{sentences:,} sentence{'s' * (sentences > 1)}"
     title = f"Test set{results.files_of(sweep, 'test')}, {written}"
-    heads = ["row", "test: PPL", "test: BLEU", "test: − base"]
+    heads = ["row", "test: PPL", f"test: {measure.name}", "test: − base"]
     heads += ["paper: − base", "verdict"] * bool(compared.table.reported)
     note = verdict_words.beneath(lines)
     return table_lib.Section([tables.Printed(heads, lines, title, note)], notes)

@@ -110,7 +110,7 @@ let measure = measures.length ? measures[0][0] : "";
 
 const baseLast = list => [...list.filter(row => row !== rows[0]), ...list.filter(row => row === rows[0])];
 const line = (row, x, y, text) => ({
-  type: "scatter", mode: "lines", x, y, name: plain(row.name), hovertext: text, hoverinfo: "text",
+  type: "scatter", mode: "lines", x, y, name: plain(row.label), hovertext: text, hoverinfo: "text",
   visible: shown.has(row.name), meta: row.name,
   line: {color: styleOf(row).hue, dash: styleOf(row).dash, width: row === rows[0] ? 2.6 : 1.5},
 });
@@ -140,13 +140,13 @@ function buildCurves(width) {
 
 function buildLengths(width) {
   const data = baseLast(lengthened).map(row => ({...line(row, content.lengths.map((_, i) => i), row.lengths,
-    row.lengths.map((score, i) => `${plain(row.label)}<br>${content.lengths[i].split(" ")[0]} tokens: BLEU ${score}`)),
+    row.lengths.map((score, i) => `${plain(row.label)}<br>${content.lengths[i].split(" ")[0]} ${content.unit}: ${content.measure} ${score}`)),
     mode: "lines+markers", marker: {size: 5, color: styleOf(row).hue}}));
   const names = content.lengths.map(name => width < 520 ? name.split(" ")[0] : name);
   return {data, layout: {
     height: width < 520 ? 330 : 400, margin: {l: 46, r: 12, t: 12, b: 46},
-    xaxis: axis({tickvals: names.map((_, i) => i), ticktext: names, zeroline: false, title: {text: "tokens of the source"}}),
-    yaxis: axis({title: {text: "BLEU"}, zeroline: false}),
+    xaxis: axis({tickvals: names.map((_, i) => i), ticktext: names, zeroline: false, title: {text: `${content.unit} of the source`}}),
+    yaxis: axis({title: {text: content.measure}, zeroline: false}),
   }};
 }
 
@@ -200,6 +200,9 @@ if (curved.length) {
   choose(measure);
   if (lengthened.length && content.lengths.length > 1) {
     show("lengths");
+    byId("lengths").querySelector("h2").textContent = `${content.measure} by sentence length`;
+    byId("lengths").querySelector("p").textContent = `Corpus ${content.measure} of the development sentences by ${content.unit} of `
+      + "their source (number of sentences); means over seeds. The rows are those chosen above.";
     addFigure("figure-lengths", "length", buildLengths, {legend: true});
   }
 }
@@ -243,14 +246,14 @@ function namesOf(found, first, place, [width, height], lines) {
 // Rows that none with as little of a cost surpasses, from cheap to dear.
 function front(found, field) {
   let best = -Infinity;
-  return [...found].sort((a, b) => a[field] - b[field] || b.bleu - a.bleu)
-    .filter(row => row.bleu > best && ((best = row.bleu), true));
+  return [...found].sort((a, b) => a[field] - b[field] || b.score - a.score)
+    .filter(row => row.score > best && ((best = row.score), true));
 }
 
-// BLEU against another number of each row; a line joins the front of a cost.
+// The score against another number of each row; a line joins the front of a cost.
 const buildAgainst = (field, title, written, shortly, isCost) => width => {
-  const found = rows.filter(row => row.bleu !== null && row[field]);
-  const xs = found.map(row => Math.log10(row[field])), ys = found.map(row => row.bleu);
+  const found = rows.filter(row => row.score !== null && row[field]);
+  const xs = found.map(row => Math.log10(row[field])), ys = found.map(row => row.score);
   const range = values => {
     const low = Math.min(...values), high = Math.max(...values), room = (high - low || Math.abs(high) || 1) * 0.15;
     return [low - room, high + room];
@@ -258,7 +261,7 @@ const buildAgainst = (field, title, written, shortly, isCost) => width => {
   const xRange = range(xs), yRange = range(ys), inner = [width - 58, 340 - 56];
   const place = row => [
     inner[0] * (Math.log10(row[field]) - xRange[0]) / (xRange[1] - xRange[0]),
-    inner[1] * (1 - (row.bleu - yRange[0]) / (yRange[1] - yRange[0])),
+    inner[1] * (1 - (row.score - yRange[0]) / (yRange[1] - yRange[0])),
   ];
   const best = isCost ? front(found, field) : [], steps = best.map(place);
   const names = namesOf(found, best, place, inner, steps.slice(1).flatMap(([x, y], i) => [
@@ -267,21 +270,22 @@ const buildAgainst = (field, title, written, shortly, isCost) => width => {
   return {data: [{
     type: "scatter", mode: "markers+text", x: found.map(row => row[field]), y: ys,
     text: names.map(name => name.text), textposition: names.map(name => name.side), textfont: {size: NAME_SIZE, color: colour("faint")},
-    error_y: {type: "data", array: found.map(row => row.bleu_deviation || 0), color: colour("line"), thickness: 1.2, width: 0},
+    error_y: {type: "data", array: found.map(row => row.score_deviation || 0), color: colour("line"), thickness: 1.2, width: 0},
     marker: {size: 8, color: found.map(row => styleOf(row).hue)}, cliponaxis: true,
-    hovertext: found.map(row => `${plain(row.label)}<br>BLEU ${row.bleu.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
+    hovertext: found.map(row => `${plain(row.label)}<br>${content.measure} ${row.score.toFixed(2)}<br>${title}: ${written(row[field])}`), hoverinfo: "text",
   }, ...(isCost ? [{
-    type: "scatter", mode: "lines", x: best.map(row => row[field]), y: best.map(row => row.bleu),
+    type: "scatter", mode: "lines", x: best.map(row => row[field]), y: best.map(row => row.score),
     line: {shape: "hv", color: colour("faint"), width: 1.2, dash: "dot"}, hoverinfo: "skip",
   }] : [])], layout: {
     height: 340, margin: {l: 44, r: 14, t: 10, b: 46},
     xaxis: axis({title: {text: title}, type: "log", range: xRange, zeroline: false, ...logTicks(...xRange, shortly)}),
-    yaxis: axis({title: {text: "BLEU"}, range: yRange, zeroline: false}),
+    yaxis: axis({title: {text: content.measure}, range: yRange, zeroline: false}),
   }};
 };
 
-if (rows.filter(row => row.bleu !== null).length > 1) {
+if (rows.filter(row => row.score !== null).length > 1) {
   show("trades");
+  byId("trades").querySelector("h2").textContent = `What ${content.measure} goes with`;
   const inWords = new Intl.NumberFormat("en", {notation: "compact"}).format;
   const power = value => value.toExponential(0).replace("e+", "e");
   addFigure("figure-ppl", "ppl", buildAgainst("ppl", "perplexity", value => value.toFixed(3), String));

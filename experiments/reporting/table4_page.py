@@ -16,7 +16,7 @@ READ = {"parses": dict, "test": files.Maybe({"parses": dict})}
 _KINDS = ("f1", "recall", "precision", "exact", "crossing", "tagging", "malformed")
 _NOTES = (
     "The paper's rows are its Table 4: F1 on section 23 of the Wall Street Journal. Ours are on "
-    "the test set of the corpus named, and compare with each other only.",
+    "the test set of their corpus, and compare with each other only.",
     "F1: labelled brackets as EVALB counts them by COLLINS.prm, over all sentences, malformed "
     "trees as they were repaired. exact: sentences with all brackets right; crossing: brackets a "
     "sentence that cross one of the treebank's; tagging: words with the right part of speech, "
@@ -37,6 +37,7 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
         shown=shown,
         on_page=shown,
         notes=[
+            comparison_table.of_base(sweep),
             *_NOTES[:-1],
             _NOTES[-1] + verdict_words.noise(compared),
             *tuned.notes,
@@ -55,7 +56,13 @@ def _table(sweep: results.Sweep) -> tables.Printed:
         if tests:
             score = statistics.mean(each["parses"]["f1"] for each in tests)
             written = f"{score:.2f}{_half(results.counts(sweep, row, measures.F1, 'test'))}"
-            lines.append([f"ours: {row.name}", f"{sweep.base.data.corpus} only", written])
+            lines.append(
+                [
+                    f"ours: {row.name}",
+                    f"{sweep.base.data.corpus}{results.files_of(sweep, 'test')} only",
+                    written,
+                ]
+            )
             if "data.parsed" in row.overrides:
                 lines[-1][1] = "semi-supervised"
     return tables.Printed(["parser", "training", "F1"], lines, "Test sets")

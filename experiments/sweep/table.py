@@ -12,6 +12,7 @@ from typing import Any
 from experiments.sweep import expectations, results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
+from transformer_jax.data import treebank
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu, measures
 
@@ -62,7 +63,7 @@ class Table:
       sections: from a sweep, of which rows may have no results yet, to what stands below the table
         of its rows.
       latex: from a comparison to the table in LaTeX; None: in the columns that are printed.
-      measure: what rows are compared by, a key of `measures.MEASURES`.
+      measure: what rows are compared by, a key of `measures.MEASURES`; see `of_corpus` for trees.
       texts: why rows are there, and what is expected of them.
       document: from a comparison to all that is shown; None: the rows beside base, and sections.
       reads: what it shows of each result.json besides what every one has; see `files.read_json`.
@@ -87,6 +88,14 @@ class Table:
     def compared_by(self) -> measures.Measure:
         """What rows are compared by."""
         return measures.MEASURES[self.measure]
+
+
+def of_corpus(table: Table, base: config_lib.Config) -> Table:
+    """A table as it is on the corpus of a base: parsers are compared by F1, whatever it says."""
+    if base.data.corpus not in treebank.CORPORA:
+        return table
+    reads = {**table.reads, "parses": dict}
+    return dataclasses.replace(table, measure=measures.F1, reads=reads)
 
 
 def require_sound(table: Table, rows: Mapping[str, Any]) -> None:

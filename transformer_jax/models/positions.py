@@ -7,8 +7,8 @@ parameters has them once, unless it wants them `in_each_layer`; embeddings of bo
 
 To add a kind, write its class and its line in `KINDS`. Parameters are made in one method under
 `nn.compact`, a hook or what hooks call, and not in `setup`: where no hook is called there are none.
-What is looked up or summed by bucket of offsets goes through `products.pick` and `collect`. A size
-that a row of a table varies is a field of the config; any other is a class constant.
+What each query has of its own by bucket of offsets goes through `products.pick` and `collect`. A
+size that a row of a table varies is a field of the config; any other is a class constant.
 """
 
 import math

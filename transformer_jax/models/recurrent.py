@@ -1,7 +1,8 @@
 """What the Transformer replaced: recurrent sequence-to-sequence models, with and without attention.
 
 An encoder that reads in both directions and a decoder that reads forwards, num_layers of each, of
-one of three cells; layers beyond the first add their input to their output, as Wu et al. 2016 do.
+one of three cells; layers beyond the first add their input to their output (in Wu et al. 2016,
+those beyond the second).
 Embeddings, their sharing, dropout between layers, data, decoding and the recipe are the
 Transformer's; so gradients are not clipped, as they mostly were.
 
