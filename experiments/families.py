@@ -124,7 +124,12 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
         "train.warmup_steps": train.warmup_steps // LARGER,
     }
     rows["E RoBERTa"] |= {**fewer_steps, "train.batch_tokens": LARGER * batch}
-    half = max(number for number in range(1, layers // 2 + 1) if not layers % number)
+    half = max((n for n in range(1, layers // 2 + 1) if not layers % n), default=0)
+    if not half:
+        raise errors.UserError(
+            f"row 'E DistilBERT' has half of base's layers: model.num_layers={layers} should be at "
+            "least 2"
+        )
     rows["E DistilBERT"] |= {
         "model.num_layers": half,
         "train.start_from": _weights("E BERT"),

@@ -67,7 +67,10 @@ def write_corpus(
     each = max(1, round(WORDS / words))
     draw = np.random.default_rng(0)
     paths = [pathlib.Path(f"{prefix}.{end}") for end in ends]
-    with paths[0].open("w") as source_file, paths[1].open("w") as target_file:
+    with (
+        paths[0].open("w", encoding="utf-8") as source_file,
+        paths[1].open("w", encoding="utf-8") as target_file,
+    ):
         for first in range(0, number, BLOCK):
             chosen = draw.integers(len(pairs), size=(min(BLOCK, number - first), each)).tolist()
             for side, file in enumerate((source_file, target_file)):

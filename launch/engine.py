@@ -27,6 +27,7 @@ class Job:
     label: str  # for engines: small letters, digits and dashes, at most 40, its own
     command: Sequence[str]  # for a machine elsewhere, to be run in the checkout
     log: pathlib.Path  # beside its results, takes what it prints, where it shares this disk
+    after: str = ""  # the name of a job that has to end before this one can begin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,16 +127,20 @@ class Queue(Engine, abc.ABC):
     def cancelling(self, *names: str) -> list[str]:
         """The command that takes jobs back, by the engine's names."""
 
-    def create(self, creations: Mapping[str, Sequence[str]], what: str) -> None:
+    def create(self, creations: Mapping[str, Sequence[str]], what: str, remember: Remember) -> None:
         """Runs the command that creates each job, by its name; see `submit`."""
         asked: list[str] = []
+        remember(list(creations))
         try:
             for name, creation in creations.items():
                 asked.append(name)
                 ask(creation, what)
         except BaseException:
-            for name in asked:
-                subprocess.run(self.cancelling(name), check=False)
+            codes = [
+                subprocess.run(self.cancelling(each), check=False).returncode for each in asked
+            ]
+            if not any(codes[:-1]):  # the last may not be there to be taken back
+                remember([])
             raise
 
 
@@ -168,7 +173,8 @@ def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 
             command,
             stdin=subprocess.DEVNULL,  # no engine is to wait for an answer that nobody is asked for
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
             timeout=seconds,
         )

@@ -104,7 +104,8 @@ def run(
 ) -> None:
     """Runs jobs in their order, some at a time, each on its own share of cores and devices.
 
-    One that ends with RUN_AGAIN is started again; when one has ended otherwise, `on_end` is called
+    One that has to come after another of them waits until that has ended, however it ends. One that
+    ends with RUN_AGAIN is started again; when one has ended otherwise, `on_end` is called
     with it and its exit code. `on_tick` is called twice a second with the running jobs. Interrupted
     or terminated, this stops the running jobs before it raises.
     """
@@ -116,9 +117,11 @@ def run(
     try:
         while waiting or running:
             for slot in range(devices.parallel):
-                if slot not in running and waiting:
-                    job = waiting.pop(0)
-                    running[slot] = (job, _start(job, slot, devices))
+                left = {job.name for job in waiting} | {job.name for job, _ in running.values()}
+                ready = [job for job in waiting if job.after not in left]
+                if slot not in running and ready:
+                    waiting.remove(ready[0])
+                    running[slot] = (ready[0], _start(ready[0], slot, devices))
             on_tick([job for job, _ in running.values()])
             time.sleep(0.5)
             for slot, (job, process) in list(running.items()):

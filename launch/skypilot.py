@@ -88,14 +88,13 @@ class SkyPilot(engine.Queue):
         path = submission.folder / "skypilot.yaml"
         path.write_text(self.task(submission, path), encoding="utf-8")
         require_accepted(path)
-        remember([job.label for job in submission.jobs])
         launch = ["sky", "jobs", "launch", "--yes", "--detach-run"]
         creations = {
             job.label: [*launch, f"--name={job.label}", f"--env=CELL={index}",
                         *self.settings.options, str(path)]
             for index, job in enumerate(submission.jobs)
         }  # fmt: skip
-        self.create(creations, "sky jobs launch")
+        self.create(creations, "sky jobs launch", remember)
         return f"submitted {len(creations)} managed jobs, which {path} describes"
 
     def queue(self, names: Sequence[str]) -> dict[str, str]:

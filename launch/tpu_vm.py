@@ -25,10 +25,10 @@ git ls-files -z --cached --others --exclude-standard \\
   | tar --null --files-from=- -czf "$archive"
 
 # 2. Ask for the slice, and wait until it is there: minutes, or hours.
-gcloud compute tpus queued-resources create "$slice" --node-id="$slice" "${{where[@]}}" \\
-  {created}
 # However this ends, the slice goes back: it costs money until then.
 trap {trap} EXIT
+gcloud compute tpus queued-resources create "$slice" --node-id="$slice" "${{where[@]}}" \\
+  {created}
 state=
 while [ "$state" != ACTIVE ]; do
   state=$(gcloud compute tpus queued-resources describe "$slice" "${{where[@]}}" \\

@@ -44,8 +44,7 @@ class Xpk(engine.Queue):
         path = submission.folder / "xpk.sh"
         lines = ["#!/bin/bash", *map(shlex.join, creations.values())]
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        remember(list(creations))
-        self.create(creations, "xpk workload create")
+        self.create(creations, "xpk workload create", remember)
         return f"created {len(creations)} workloads, as in {path}"
 
     def queue(self, names: Sequence[str]) -> dict[str, str]:

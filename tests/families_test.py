@@ -204,6 +204,12 @@ def test_a_base_that_is_none_is_refused(changes):
         families.rows_for(base)
 
 
+def test_a_base_of_one_layer_has_no_half():
+    base = config_lib.replace(base_of(toy_config), {"model.num_layers": 1})
+    with pytest.raises(errors.UserError, match=r"'E DistilBERT' .*num_layers=1 should be at least"):
+        families.rows_for(base)
+
+
 def test_rows_that_share_a_recipe_can_have_equal_operations():
     base = base_of(toy_config)
     rows = families.rows_for(base)
@@ -217,6 +223,8 @@ def test_rows_that_share_a_recipe_can_have_equal_operations():
     steps = {row: matched[row]["train.num_steps"] for row in flops}
     assert 0.98 < steps["O MASS"] / steps["base"] < 1  # whose extra ids cost a little
     assert steps["deeper"] < 0.8 * steps["base"]
+    # One whose objective takes all its steps stays as it is.
+    assert matched["E BERT"] == rows["E BERT"]
     own = {**rows, "short": {"train.num_steps": 9}}
     with pytest.raises(errors.UserError, match=r"'short' .*it sets train\.num_steps itself"):
         rows_lib.matched(own, ["short"], base, "flops")

@@ -181,6 +181,8 @@ def test_if_one_cell_is_refused_none_is_left_with_the_engine(
     names = re.findall(r"--name=(\S+)", "\n".join(lenient_sky()))
     assert names[:2] == names[2:]
     assert names[0] != names[1]
+    record = json.loads((tmp_path / "sweep/submissions.json").read_text())
+    assert record["submissions"] == []  # they were taken back
     variables["FAILS"] = ""
     assert not sweep("--launcher=skypilot", "--retry_failed").code
     assert [line.split()[2] for line in lenient_sky()][-3:] == ["queue", "launch", "launch"]

@@ -27,6 +27,25 @@ def test_a_job_that_was_stopped_from_outside_is_started_again(tmp_path):
     assert ended == [("stopped", 0), ("failing", 3)]
 
 
+def test_a_job_begins_when_the_one_that_it_comes_after_has_ended(tmp_path):
+    marker = tmp_path / "marker"
+    codes = {
+        "needy": f"import pathlib, sys; sys.exit(not pathlib.Path({str(marker)!r}).exists())",
+        "slow": f"import pathlib, time; time.sleep(2); pathlib.Path({str(marker)!r}).touch()",
+        "free": "",
+    }
+    jobs = [
+        engine.Job(name, name, [sys.executable, "-c", code], tmp_path / name / "log.txt", after)
+        for (name, code), after in zip(codes.items(), ("slow", "elsewhere", ""), strict=True)
+    ]
+    ended = []
+    two_at_a_time = local.share("cpu", 1, 2)
+    local.run(
+        jobs, two_at_a_time, lambda job, code: ended.append((job.name, code)), lambda running: None
+    )
+    assert ended == [("free", 0), ("slow", 0), ("needy", 0)]
+
+
 def test_jobs_at_a_time_have_devices_that_no_other_has():
     devices = local.share("gpu", 8, 3)
     shares = [devices.environment(slot)["CUDA_VISIBLE_DEVICES"].split(",") for slot in range(3)]

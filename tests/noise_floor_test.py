@@ -151,6 +151,8 @@ def test_seeds_that_are_asked_for_would_see_the_papers_difference():
             errors = then.error * np.sqrt(random.chisquare(then.freedom, 20_000) / then.freedom)
             t = scipy.stats.t.ppf(1 - level / 2, then.freedom)
             assert np.mean(np.abs(estimates) + t * errors < 0.5) >= significance.OFTEN - 0.01
+    alone = significance.estimated(0.0, 0.01, 1.0, ([1.0], [1.0] * 10), (floor, floor))
+    assert alone.seeds_for(-5.0) == 1  # which it has
     wide = significance.estimated(0.0, 4.0, 1.0, ([1.0], [1.0, 2.0]), (floor, floor))
     assert wide.seeds_for(-0.9) is None
 

@@ -123,8 +123,30 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
 )
 def test_a_row_that_no_budget_fits_is_named(make_config, budget, overrides, message):
     with pytest.raises(errors.UserError, match=message):
-        rows.matched({"x": overrides}, ["x"], make_config(), budget)
-    assert rows.matched({"x": overrides}, [], make_config(), budget) == {"x": overrides}
+        rows.matched({"ours": {}, "x": overrides}, ["x"], make_config(), budget)
+    unchosen = rows.matched({"ours": {}, "x": overrides}, [], make_config(), budget)
+    assert unchosen["x"] == overrides
+
+
+def test_the_first_row_is_the_base_of_others_budgets(make_config):
+    base = make_config({"train.num_steps": 1000})
+    own = {"ours": {"train.num_steps": 500}, "x": {"model.num_layers": 4}}
+    found = rows.matched(own, ["ours", "x"], base, "flops")
+    assert found["ours"] == own["ours"]
+    assert 0 < found["x"]["train.num_steps"] < 500
+
+
+def test_rows_that_are_not_chosen_are_checked_before_anything_runs(make_config):
+    record = {
+        "table": "mine",
+        "base": config_lib.to_dict(make_config()),
+        "tune": {"model.num_heads": [8, 6]},
+        "rows": {"base": {}, "shared": {"model.num_kv_heads": 4}},
+    }
+    with pytest.raises(errors.UserError, match=r"^row 'shared num_heads=6': model\.num_kv_heads=4"):
+        results.rows_of(record)
+    with pytest.raises(errors.UserError, match="rows 'a b' and 'a-b' would share the folder"):
+        results.rows_of({**record, "rows": {"base": {}, "a b": {}, "a-b": {}}, "tune": {}})
 
 
 def run(server, workdir, text, *flags, **overrides):

@@ -9,7 +9,7 @@ from tests import refusals
 from transformer_jax import config as config_lib
 from transformer_jax import errors
 
-DEEP = {"deep": {"model.num_layers": 4}, "smooth": {"train.label_smoothing": 0.3}}
+DEEP = {"base": {}, "deep": {"model.num_layers": 4}, "smooth": {"train.label_smoothing": 0.3}}
 
 
 @pytest.mark.parametrize("ratio", [0.25, 1.0, 1.5, 400.0])
@@ -46,6 +46,8 @@ def test_a_row_that_was_not_measured_stays_unless_it_is_chosen(make_config):
         ({"model.attention_dropout_rate": 0.5}, False),  # absent at 0
         ({"train.batch_tokens": 1024}, False),
         ({"data.target_length": 32}, False),
+        ({"train.objective": "bert", "train.objective_steps": 1}, False),  # asks for few words
+        ({"train.objective": "mass", "train.objective_steps": 1}, True),
     ],
 )
 def test_what_changes_the_program_is_measured_anew_and_nothing_else(make_config, overrides, same):

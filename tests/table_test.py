@@ -144,6 +144,9 @@ def test_a_table_whose_report_would_lack_something_is_refused(monkeypatch, chang
     changed = dataclasses.replace(mine, **changes)
     command = types.SimpleNamespace(__file__="experiments/mine.py", TABLE=mine)
     monkeypatch.setitem(sys.modules, "__main__", command)
+    with pytest.raises(errors.UserError, match=r"would not find the table of experiments/mine\.py"):
+        table.require_sound(mine, rows)
+    monkeypatch.setattr(table, "names", lambda: ["mine"])
     table.require_sound(mine, rows)
     command.TABLE = changed
     with pytest.raises(errors.UserError, match=message):

@@ -48,7 +48,10 @@ class Inequality:
     strictly: bool = True
 
     def __str__(self) -> str:
-        of = {beyond_training: ", beyond training", lost_on_long: ", % lost on long"}
+        of: dict[Measure, str] = {
+            beyond_training: ", beyond training",
+            lost_on_long: ", % lost on long",
+        }
         return (
             f"{self.higher} {'>' if self.strictly else '≥'} {self.lower}{of.get(self.measure, '')}"
         )

@@ -123,7 +123,8 @@ class Difference:
         distance = WITHIN - abs(paper) if is_tie else abs(paper)
         ours, theirs = self.spreads
         often = (1 + OFTEN) / 2 if is_tie else OFTEN  # of a tie, both ends have to hold
-        for seeds in range(2, MOST_SEEDS + 1):
+        fewest = 1 if ours is theirs else 2  # of one seed there is no deviation of its own
+        for seeds in range(fewest, MOST_SEEDS + 1):
             runs = (seeds, max(seeds, self.runs[1]))
             # More runs also tell the variance better.
             known = (ours.with_freedom(runs[0] - 1), theirs.with_freedom(runs[1] - 1))

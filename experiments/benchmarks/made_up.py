@@ -81,13 +81,12 @@ def training(config: Mapping[str, Any], dtype: str, kernel: str) -> worker.Conte
     contender, parts = ours.steps(found, mesh, made)
     # Of plain attention whatever the kernel, whose own products no trace shows.
     plain = config_lib.replace(found, {"model.attention_kernel": kernels.PLAIN})
-    one_sequence = models.ARCHITECTURES[found.model.architecture].one_sequence
     says = {
         **contender.says,
         **workloads.work(plain, made),
         "rows": len(made[0].labels),
         "accumulation_steps": parts,
-        "attention": kernels.describe(found, one_sequence),
+        "attention": kernels.describe(found, models.ARCHITECTURES[found.model.architecture]),
     }
     return dataclasses.replace(contender, says=says)
 

@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -70,7 +71,11 @@ def stepping(
 ) -> Callable[[], Any]:
     """What takes one step of a new training after another, over NumPy's batches in turn."""
     batches = itertools.cycle([sharding.put(batch, mesh) for batch in made])
-    rest = (step_lib.hyperparameters(config), jax.random.key(0))
+    taught_by, key = None, jax.random.key(0)
+    if teacher := step_lib.teacher(config):
+        params = nn.unbox(models.init(teacher, key))
+        taught_by = jax.device_put(params, sharding.replicated(mesh))
+    rest = (step_lib.hyperparameters(config, taught_by), key)
     model = models.build(config.model, vocabulary.size(config))
     state = step_lib.init_state(model, config, mesh)
 

@@ -42,9 +42,9 @@ def beneath(lines: Sequence[Sequence[str]]) -> str:
     """What the cells of a table mean that say what would show, or what that needs."""
     cells = " ".join(cell for line in lines for cell in line)
     meanings = {
-        " would show": "Would show: a true difference of this size would be seen in about "
-        f"{significance.OFTEN:.0%} of such tables (with two or three seeds a row, "
-        "60%; with a noise floor of five, 75%).",
+        " would show": "Would show: a true difference of this size would be seen in "
+        f"{significance.OFTEN:.0%} of such tables if the deviation over seeds were known; as few "
+        "seeds tell it, in 60 to 80%.",
         "; needs ": "Needs: the seeds of a row, and of base at least, with which the paper's "
         "difference (or tie) would be seen so often; or more sentences, where no number of seeds "
         "is enough.",

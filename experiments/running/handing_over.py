@@ -21,6 +21,7 @@ from experiments.sweep import progress, results
 from launch import engine, skypilot, slurm, tpu_vm, xpk
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
+from transformer_jax.data import treebank
 from transformer_jax.runs import run_folder
 
 _log = logging.getLogger("transformer_jax.sweep")
@@ -130,8 +131,8 @@ def check(settings: engine.Settings, base: config_lib.Config) -> None:
             "skypilot, v5litepod-8 for xpk and tpu-vm"
         )
     needed = [("--config", config_flags.get_config_filename(flags.FLAGS["config"]))]
-    if base.data.corpus == "text":
-        for name in ("train", "dev", "test"):
+    if base.data.corpus in ("text", *treebank.CORPORA):
+        for name in ("train", "dev", "test", "parsed"):
             needed += [(f"data.{name}", each) for each in getattr(base.data, name).split(",")]
     for name, path in needed:
         if pathlib.Path(path).is_absolute() or ".." in pathlib.Path(path).parts:
@@ -164,6 +165,18 @@ def require_no_other(
         )
 
 
+def _require_own_weights(cells: Sequence[cells_lib.Cell], queue: engine.Queue) -> None:
+    """Raises UserError if a cell starts from weights that it would not find there."""
+    for cell in cells:
+        if cell.source and not (queue.shares_disk and (cell.source / "result.json").exists()):
+            there = "are not there yet" if queue.shares_disk else "are not on that disk"
+            raise errors.UserError(
+                f"row {cell.row!r} starts from the weights in {cell.source}, which {there} when "
+                f"--launcher={queue.name} begins it: choose others with --rows, or run it with "
+                "--launcher=local"
+            )
+
+
 def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> None:
     """Hands over all cells that no engine has already, and a report that waits for them.
 
@@ -171,6 +184,7 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     """
     if more and not queue.shares_disk:
         raise errors.UserError("--wandb is for --launcher=local and slurm")
+    _require_own_weights(work.cells, queue)
     before = remembered(work.workdir)
     ours, others = _queued(work, queue, before)
     if queued := {each.key for each in [*ours, *others]}:

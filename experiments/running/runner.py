@@ -136,21 +136,20 @@ def main(table: table_lib.Table) -> int:
     cells = _cells(base, planned, seeds)
     _require_alike(table, variants, cells)
     cells_lib.starts(cells)  # which refuses a circle of them
+    record = {
+        "table": table.name,
+        "base": config_lib.to_dict(base),
+        "rows": {row: dict(overrides) for row, overrides in rows.items()},
+        "tune": tune,
+        "match": _MATCH.value or "",
+        "noise_floor": _NOISE_FLOOR.value,
+        "seeds": seeds,
+        "digests": [cell.digest for cell in cells],
+        "said": said,
+    }
+    results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
     missing = _missing(cells, launcher)
-    files.write_json(
-        workdir / "sweep.json",
-        {
-            "table": table.name,
-            "base": config_lib.to_dict(base),
-            "rows": {row: dict(overrides) for row, overrides in rows.items()},
-            "tune": tune,
-            "match": _MATCH.value or "",
-            "noise_floor": _NOISE_FLOOR.value,
-            "seeds": seeds,
-            "digests": [cell.digest for cell in cells],
-            "said": said,
-        },
-    )
+    files.write_json(workdir / "sweep.json", record)
     return _run(table, cells, missing, launcher)
 
 

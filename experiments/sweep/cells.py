@@ -54,6 +54,14 @@ class Cell:
         return f"{self.row}, seed {self.seed}"
 
     @property
+    def source(self) -> pathlib.Path | None:
+        """The folder of the run whose weights it starts from (train.start_from); None: of none."""
+        if not self.config.train.start_from:
+            return None
+        folder = starting_weights.folder_of(self.config, self.folder.resolve())
+        return pathlib.Path(os.path.normpath(folder))
+
+    @property
     def key(self) -> tuple[str, int, str]:
         """What tells it from others, also once the sweep was edited."""
         return self.row, self.seed, self.digest
@@ -82,7 +90,7 @@ class Work:
     cache_dir: pathlib.Path
 
     def in_order(self) -> list[Cell]:
-        """Seed by seed: the sweep's first row, which others are compared with, then by expense.
+        """Seed by seed: the first row, which others are compared with, then by expense.
 
         One that starts from another's weights comes after all that do not, or after that one.
         """
@@ -97,8 +105,14 @@ class Work:
 
     def jobs(self, *more: str) -> list[engine.Job]:
         """The processes that run the cells, in order, with more flags of transformer_jax.train."""
-        where = self.cache_dir
-        return [cell.job(sys.executable, cell.folder, where, *more) for cell in self.in_order()]
+        names = {cell.folder.resolve(): cell.name for cell in self.cells}
+        return [
+            dataclasses.replace(
+                cell.job(sys.executable, cell.folder, self.cache_dir, *more),
+                after=names.get(cell.source, "") if cell.source else "",
+            )
+            for cell in self.in_order()
+        ]
 
 
 def starts(cells: Sequence[Cell]) -> dict[pathlib.Path, int]:
@@ -106,13 +120,7 @@ def starts(cells: Sequence[Cell]) -> dict[pathlib.Path, int]:
 
     Raises UserError, which names a row, if they are made of one another.
     """
-    others = {
-        cell.folder.resolve(): pathlib.Path(
-            os.path.normpath(starting_weights.folder_of(cell.config, cell.folder.resolve()))
-        )
-        for cell in cells
-        if cell.config.train.start_from
-    }
+    others = {cell.folder.resolve(): cell.source for cell in cells if cell.source}
     found = {}
     for cell in cells:
         folder, number = cell.folder.resolve(), 0
@@ -216,7 +224,8 @@ def _take(found: pathlib.Path, cell: Cell) -> None:
         copy = folder.with_name(f".{folder.name}.copy")
         shutil.rmtree(copy, ignore_errors=True)
         try:
-            shutil.copytree(found, copy, symlinks=True, copy_function=_link_or_copy)
+            link_or_copy = functools.partial(_link_or_copy, found)
+            shutil.copytree(found, copy, symlinks=True, copy_function=link_or_copy)
             result = {**run_folder.read_result(found), **about}
             files.write_json(copy / "result.json", result)
             shutil.rmtree(folder)
@@ -225,8 +234,8 @@ def _take(found: pathlib.Path, cell: Cell) -> None:
             raise errors.UserError(f"cannot copy {found} to {folder}: {error}") from error
 
 
-def _link_or_copy(source: str, target: str) -> None:
-    if "checkpoints" in pathlib.Path(source).parts:
+def _link_or_copy(run: pathlib.Path, source: str, target: str) -> None:
+    if "checkpoints" in pathlib.Path(source).relative_to(run).parts:
         with contextlib.suppress(OSError):  # another disk, or one without links
             os.link(source, target)
             return

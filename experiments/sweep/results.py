@@ -222,29 +222,39 @@ def described(
     """
     record = read_record(workdir)
     try:
-        table, tune = record["table"], record["tune"]
-        if not re.fullmatch(r"\w+", table) or table in TAKEN:  # it names the files of the report
-            raise errors.UserError(f"no table is called {table[:80]!r}")
-        if not record["rows"]:
-            raise errors.UserError("it has no rows")
-        if len(tune) > 1:
-            raise errors.UserError(f"it tunes several fields: {', '.join(tune)}")
-        if match := record.get("match", ""):
-            fields.require_known("match", match, BUDGETS)
-        base = config_lib.from_record(record["base"])
-        rows = {row: tuned(row, own, base, tune) for row, own in record["rows"].items()}
-        for variants in rows.values():
-            for changes in variants.values():
-                config_lib.replace(base, changes)
-        names = [name for variants in rows.values() for name in variants]
-        require_folders(names)
-        for field in ("seeds", "said"):
-            if unknown := record.get(field, {}).keys() - names:
-                raise errors.UserError(f"{field} names {min(unknown)[:80]!r}, which is no row")
+        return record, *rows_of(record)
     except errors.UserError as error:
         path = workdir / "sweep.json"
         raise errors.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
-    return record, base, rows
+
+
+def rows_of(
+    record: Mapping[str, Any],
+) -> tuple[config_lib.Config, dict[str, dict[str, Mapping[str, Any]]]]:
+    """The base of what a sweep.json says, and its rows; raises UserError as `described`."""
+    table, tune = record["table"], record["tune"]
+    if not re.fullmatch(r"\w+", table) or table in TAKEN:  # it names the files of the report
+        raise errors.UserError(f"no table is called {table[:80]!r}")
+    if not record["rows"]:
+        raise errors.UserError("it has no rows")
+    if len(tune) > 1:
+        raise errors.UserError(f"it tunes several fields: {', '.join(tune)}")
+    if match := record.get("match", ""):
+        fields.require_known("match", match, BUDGETS)
+    base = config_lib.from_record(record["base"])
+    rows = {row: tuned(row, own, base, tune) for row, own in record["rows"].items()}
+    for variants in rows.values():
+        for name, changes in variants.items():
+            try:
+                config_lib.replace(base, changes)
+            except errors.UserError as error:
+                raise errors.UserError(f"row {name!r}: {error}") from error
+    names = [name for variants in rows.values() for name in variants]
+    require_folders(names)
+    for field in ("seeds", "said"):
+        if unknown := record.get(field, {}).keys() - names:
+            raise errors.UserError(f"{field} names {min(unknown)[:80]!r}, which is no row")
+    return base, rows
 
 
 def require_fields(sweep: Sweep, shape: Any) -> None:

@@ -284,7 +284,7 @@ def matched(
     by `measure`, where it has to be.
     """
     field, fit, _ = _BUDGETS[budget]
-    base = config_lib.replace(base, rows.get(BASE, {}))  # where a table has a recipe of its own
+    base = config_lib.replace(base, next(iter(rows.values())))  # a table may have its own recipe
     own = config_lib.get(base, field)
     for name in chosen:
         if rows[name].get(field, own) != own:
@@ -297,6 +297,7 @@ def matched(
         try:
             config = config_lib.replace(base, overrides)
             value = fit(config, base, ratios)
+            config_lib.replace(config, {field: value})
         except errors.UserError as error:
             if name in chosen:
                 raise _unmatched(name, str(error)) from error

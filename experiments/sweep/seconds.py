@@ -27,7 +27,7 @@ from launch import engine, local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models, sequences
 from transformer_jax import flags as flags_lib
-from transformer_jax.data import vocabulary
+from transformer_jax.data import objectives, vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.training import step as step_lib
 
@@ -47,13 +47,14 @@ ROUNDS = (5, 50)  # in which base and the row take turns: at least, at most
 def key(config: config_lib.Config) -> str:
     """What two configurations share whose steps take equally long."""
     values = config_lib.to_dict(config)
-    content = {
+    content: dict[str, Any] = {
         section: {name: value for name, value in values[section].items() if name not in TIMELESS}
         for section in ("model", "train", "mesh")
     }
     content["data"] = {
         name: values["data"][name] for name in ("vocab_size", "source_length", "target_length")
     }
+    content["asks_few"] = objectives.asks_few(config)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

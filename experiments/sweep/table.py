@@ -102,11 +102,17 @@ def require_sound(table: Table, rows: Mapping[str, Any]) -> None:
     """Raises UserError if a report would not find the table again, or not use its numbers."""
     command = sys.modules["__main__"]
     file = pathlib.Path(str(command.__file__)).name
-    if getattr(command, "TABLE", None) is table and file != f"{table.name}.py":
-        raise errors.UserError(
-            f"{file} names its table {table.name!r}: give it the file's name, under which reports "
-            "look for it"
-        )
+    if getattr(command, "TABLE", None) is table:
+        if file != f"{table.name}.py":
+            raise errors.UserError(
+                f"{file} names its table {table.name!r}: give it the file's name, under which "
+                "reports look for it"
+            )
+        if table.name not in names():
+            raise errors.UserError(
+                f"reports would not find the table of {command.__file__}: put the file into "
+                "experiments/, and let a line of it begin with TABLE ="
+            )
     if missing := sorted(table.reported.keys() - rows.keys()):
         raise errors.UserError(f"reported: there is no row {missing[0]!r}")
     if table.reported and next(iter(rows)) not in table.reported:

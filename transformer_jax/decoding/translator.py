@@ -1,7 +1,7 @@
 """Sentences in, sentences out."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, final
 
@@ -95,9 +95,28 @@ class Translator:
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
         """As `translate`, of sentences that are encoded, without BOS and EOS."""
-        self._check_lengths(sources)
-        texts, done = [""] * len(sources), 0
+        texts = [""] * len(sources)
+        done = 0
+        for found in self.search(sources):
+            decoded = self.tokenizer.decode(list(found.values()))
+            for index, text in zip(found, decoded, strict=True):
+                # A line break would shift all lines after it.
+                texts[index] = text.replace("\n", " ")
+            done += len(found)
+            progress(done)
+        return texts
+
+    def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
+        """Translates token lists, with neither BOS nor EOS; an empty one is left out.
+
+        Yields:
+          Translations by their indices among the sources, as they become known.
+
+        Raises:
+          UserError: as `translate`.
+        """
         indices = [index for index, ids in enumerate(sources) if ids]
+        self._check_lengths(sources)
         parts = sharding.batch_shards(self._mesh)
         rows = -(-self.config.decode.batch_sentences // (parts * self._searches)) * parts
         pool = futures.ThreadPoolExecutor(self._searches)
@@ -114,15 +133,9 @@ class Translator:
                 if is_long and groups:  # the first is the longest
                     self._check_memory(groups[0].batch, chosen[groups[0].indices[0]])
                 for group, found in search(self._search_group, groups):
-                    decoded = self.tokenizer.decode(found[: len(group.indices)])
-                    for i, text in zip(group.indices, decoded, strict=True):
-                        # A line break would shift all lines after it.
-                        texts[chosen[i]] = text.replace("\n", " ")
-                    done += len(group.indices)
-                    progress(done)
+                    yield {chosen[i]: ids for i, ids in zip(group.indices, found, strict=False)}
         finally:
             pool.shutdown(cancel_futures=True)
-        return texts
 
     def _search_group(
         self, group: batching.PaddedBatch
