@@ -9,7 +9,7 @@ is made on the plateau compares who has left it. Sizes, rates, steps and corpus 
 learning curves of base and of the rows that are slow to leave it – whether they have left, how much
 perplexity still changes in the last quarter – and by the time they take; never by what the table
 then says. What helps: words that are one token each, some pairs of a few words, and no more pairs
-than base meets about ten times, so that it is near its end when it ends.
+than base meets about sixteen times, so that it is near its end when it ends.
 """
 
 import ml_collections

@@ -57,6 +57,20 @@ def test_a_student_begins_with_every_second_layer_of_its_teacher(make_config):
         jax.tree.map(np.testing.assert_array_equal, part, teacher[origin])
 
 
+def test_a_recurrent_model_begins_with_every_second_layer_whole(make_config):
+    sizes: Any = {"architecture": "lstm", "position": "none"}
+    few = parameters(make_config, 0, num_layers=2, **sizes)
+    many = parameters(make_config, 1, num_layers=4, **sizes)["params"]
+    found = starting_weights.take(few, {"params": many}, 2)["params"]
+    assert {"bridge_0_1", "bridge_1_0", "bridge_1_1"} < found.keys()
+    for name, part in found.items():
+        kind, *numbers = name.split("_")  # the layer, and of a bridge the part of its state
+        if numbers:
+            numbers[0] = {"0": "0", "1": "2"}[numbers[0]]
+        origin = "_".join([kind, *numbers])
+        jax.tree.map(np.testing.assert_array_equal, part, many[origin])
+
+
 def test_a_translator_begins_with_the_encoder_of_another_model(make_config):
     own = parameters(make_config, 0, vocab_size=20)
     encoder = parameters(make_config, 1, vocab_size=28, architecture="encoder")["params"]

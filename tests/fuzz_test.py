@@ -199,7 +199,13 @@ TAUGHT = config_lib.replace(
     },
 )
 UNCOUNTED = ("mesh", "checkpoint", "log")  # sections that change no result
-PATHS = ("data.train", "data.dev", "data.test", "data.tfds_dir")  # in whose place digests stand
+PATHS = (
+    "data.train",
+    "data.dev",
+    "data.test",
+    "data.tfds_dir",
+    "data.parsed",
+)  # in whose place digests stand
 
 
 def others(value):

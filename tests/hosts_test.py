@@ -157,6 +157,7 @@ def test_a_process_of_no_cluster_is_refused(bench):
         ((True, "a:1", -1, -1), "leave out --coordinator"),
         ((False, "a:1", 2, -1), "belong together"),
         ((False, "a", 2, 0), "should be HOST:PORT"),
+        ((False, "a:99999", 2, 0), "should be HOST:PORT, the port below 65536"),
         ((False, "a:1", 2, 2), "--process=2 should be below --processes=2"),
     ],
 )

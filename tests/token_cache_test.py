@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from transformer_jax import errors
 from transformer_jax.data import corpus, token_cache, tokenizer
 from transformer_jax.data.toy import generator
 
@@ -68,6 +69,15 @@ def test_an_interrupted_encoding_goes_on_and_ends_the_same(pairs, model, tmp_pat
         for field in ("ids", "ends", "lengths"):
             np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
     assert not folder.with_suffix(".partial").exists()
+
+
+def test_a_half_written_cache_that_has_lost_a_part_is_refused(pairs, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(token_cache, "CHUNK", 64)
+    with pytest.raises(KeyboardInterrupt):
+        token_cache.encoded(Interrupted(pairs, 200), model, tmp_path / "x")
+    (tmp_path / "x.partial" / "source-ids.bin").unlink()
+    with pytest.raises(errors.UserError, match=r"source-ids\.bin has lost a part .*: delete "):
+        token_cache.encoded(Interrupted(pairs, -1), model, tmp_path / "x")
 
 
 def test_what_is_there_is_not_read_again(pairs, model, tmp_path):

@@ -246,8 +246,20 @@ def test_an_unknown_dataset_lists_those_there_are(tmp_path):
         assert message in done.stderr.splitlines()[-1]
 
 
-def test_files_beside_wmt_are_not_left_unread(tmp_path):
+@pytest.mark.parametrize(
+    ("corpus", "field"),
+    [("tfds", "dev"), ("toy", "train"), ("toy_parsing", "test"), ("text", "parsed")],
+)
+def test_files_that_a_corpus_does_not_read_are_refused(tmp_path, corpus, field):
     config = config_lib.from_mapping(base.get_config().to_dict())
-    given = config_lib.replace(config, {"data.dev": "newstest2013"})
-    with pytest.raises(errors.UserError, match=r"data\.dev is given, .*data\.corpus=text"):
+    given = config_lib.replace(config, {"data.corpus": corpus, f"data.{field}": "newstest2013"})
+    message = rf"data\.{field} is given, but data\.corpus={corpus} reads no such files"
+    with pytest.raises(errors.UserError, match=message):
         dataset.load(given.data, tmp_path)
+
+
+def test_trees_have_one_direction(tmp_path):
+    config = config_lib.from_mapping(base.get_config().to_dict())
+    changes = {"data.corpus": "toy_parsing", "data.directions": "en-trees,trees-en"}
+    with pytest.raises(errors.UserError, match=r"data\.directions=en-trees,trees-en: .* leave it"):
+        dataset.load(config_lib.replace(config, changes).data, tmp_path)

@@ -250,8 +250,8 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
             if values[section][name] == before:
                 del values[section][name]
     content = {key: values[key] for key in ("model", "train", "data", "decode", "evaluation")}
-    for path in ("train", "dev", "test", "tfds_dir"):
-        del content["data"][path]
+    for path in ("train", "dev", "test", "tfds_dir", "parsed"):
+        content["data"].pop(path, None)
     scored = {"test": config.evaluation.score_test}
     content["digests"] = {name: d for name, d in digests.items() if scored.get(name, True)}
     if config.evaluation.average_checkpoints > 1:

@@ -75,7 +75,9 @@ def below(folder: Path) -> list[str]:
 def met_in_a_bucket(error: BaseException) -> bool:
     """Whether an error comes from reading or writing a bucket: such errors share no class."""
     names = (frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(name.split(".")[0] in ("gcsfs", "google") for name in names)
+    # Not protobuf, which is google's too.
+    theirs = ("gcsfs", "google.api_core", "google.auth", "google.cloud", "google.resumable_media")
+    return any(name.startswith(theirs) for name in names)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -139,7 +140,8 @@ def _describe(error: BaseException, argv: Sequence[str]) -> str:
     while error.args and isinstance(error.args[0], BaseException):  # ml_collections wraps errors
         error = error.args[0]
     text = str(error).strip()
-    config_file = next((argument for argument in argv if argument.startswith("--config=")), "")
+    joined = re.sub(r"(^| )--?config[ =]", r"\1--config=", " ".join(argv)).split(" ")
+    config_file = next((argument for argument in joined if argument.startswith("--config=")), "")
     if "Traceback (most recent call last)" in text:
         # A config file that fails brings its whole traceback along; its last line says what it is.
         return f"the config file fails: {config_file}: {text.splitlines()[-1]}"

@@ -163,7 +163,7 @@ RECIPE: dict[str, tuple[object, ...]] = {
 
 
 def deviations(config: config_lib.Config) -> list[str]:
-    """One line for each field in which a run departs from the paper; none for the paper's own."""
+    """A line for each field of the recipe in which a run departs from the paper's."""
     found = [
         f"{name}={config_lib.get(config, name)}, where the paper has "
         f"{' or '.join(map(str, allowed))}"

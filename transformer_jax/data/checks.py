@@ -12,7 +12,7 @@ from transformer_jax.data import corpus as corpus_lib
 _log = logging.getLogger(__name__)
 
 BLOCK = 100  # pairs whose language is guessed together
-BLOCKS = 20  # such samples of the training set
+BLOCKS = 20  # such samples of the training set, or up to twice as many of a small one
 MOST_LINES = 20  # of the log about exchanged languages
 FEWEST_CHARACTERS = 1000  # of a side, to guess its language from
 

@@ -84,6 +84,12 @@ CORPORA: dict[str, Callable[[config_lib.DataConfig, pathlib.Path], corpus_lib.Co
     "trees": lambda config, _: treebank.load(config),
     "toy_parsing": lambda config, _: treebank.load_toy(config),
 }
+# The fields of data that name files which a corpus reads.
+FILES: dict[str, tuple[str, ...]] = {
+    "text": ("train", "dev", "test"),
+    "trees": ("train", "dev", "test", "parsed"),
+    "toy_parsing": ("parsed",),
+}
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
@@ -93,6 +99,17 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
       UserError: as directions, corpus and tokenizer do, or no training pair is usable.
     """
     read = fields.lookup("data.corpus", config.corpus, CORPORA)
+    for field in ("train", "dev", "test", "parsed"):
+        if getattr(config, field) and field not in FILES.get(config.corpus, ()):
+            raise errors.UserError(
+                f"data.{field} is given, but data.corpus={config.corpus} reads no such files: "
+                "leave it out, or set data.corpus=text, for treebanks data.corpus=trees"
+            )
+    if config.directions and config.corpus in treebank.CORPORA:
+        raise errors.UserError(
+            f"data.directions={config.directions}: data.corpus={config.corpus} has one direction, "
+            "from words to trees; leave it out"
+        )
     configs = directions.of(config)
     names = [directions.name(each) for each in configs]
     corpora = [read(each, cache_dir) for each in configs]

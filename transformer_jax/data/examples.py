@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
-from transformer_jax.data import corruption, couples, objectives
+from transformer_jax.data import corruption, couples, directions, objectives
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 
@@ -185,7 +185,9 @@ def held_out(
     """
     chosen = objectives.KINDS[config.train.objective]
     asked = {"words": chosen.words, "answers": "matching" if chosen.reads == "couple" else ""}
-    sides, numbers = (pairs.source_ids, pairs.target_ids), np.arange(len(pairs))
+    tag_tokens = 1 if directions.tags(config.data) else 0
+    sources = [ids[tag_tokens:] for ids in pairs.source_ids]  # tags are no words
+    sides, numbers = (sources, pairs.target_ids), np.arange(len(pairs))
     found: dict[str, list[objectives.Example]] = {}
     for name, objective in asked.items():
         if objective:

@@ -141,8 +141,8 @@ def _write(
     folder.mkdir(exist_ok=True)
     record = folder / "written.json"
     written = {"pairs": 0, **dict.fromkeys(SIDES, 0)}
+    remedy = f"delete {folder}, and the corpus is encoded anew"
     if record.exists():
-        remedy = f"delete {folder}, and the corpus is encoded anew"
         written = files.read_json(record, dict.fromkeys(written, int), remedy)
         _log.info("going on after %s encoded pairs", f"{written['pairs']:,}")
     reader, first = pairs.read(written["pairs"]), written["pairs"]
@@ -153,7 +153,10 @@ def _write(
         for side, name in itertools.product(SIDES, kinds):
             file = opened.enter_context((folder / f"{side}-{name}.bin").open("ab"))
             count = written[side if name == "ids" else "pairs"]
-            file.truncate(count * kinds[name].itemsize)  # what an interrupted chunk left
+            size = count * kinds[name].itemsize
+            if file.tell() < size:
+                raise errors.UserError(f"{file.name} has lost a part of what was written: {remedy}")
+            file.truncate(size)  # what an interrupted chunk left
             outputs[side, name] = file
         while chunk := list(itertools.islice(reader, CHUNK)):
             for side, sentences in zip(SIDES, zip(*chunk, strict=True), strict=True):

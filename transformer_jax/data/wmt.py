@@ -65,15 +65,9 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
     TFDS keeps its datasets in data.tfds_dir; "": where it likes. The cache holds digests.
 
     Raises:
-      UserError: data.train, data.dev or data.test is given, there is no such dataset, it is not in
-        these languages, or it cannot be fetched or prepared.
+      UserError: there is no such dataset, it is not in these languages, or it cannot be fetched or
+        prepared.
     """
-    for field in SPLITS:
-        if getattr(config, field):
-            raise errors.UserError(
-                f"data.{field} is given, but data.corpus=tfds reads no files of yours: add "
-                "--config.data.corpus=text"
-            )
     name = config.tfds_name
     kind, _, pair = name.partition("/")
     make = fields.lookup("data.tfds_name", kind, BUILDERS)

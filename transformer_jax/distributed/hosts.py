@@ -2,10 +2,10 @@
 
 One process drives the devices of one host. What must be said or written once, the first does. A
 process that is missing at the start, or dies later, is missed by all others within a time limit.
-They end, at the start with exit code 2, later with 42: what was saved stays, and starting all of
-them again goes on. They name it, unless it is missing at the start of processes that JAX detects:
-there each that came names its own host. When the first itself dies, JAX ends the others, at once
-and with its own words (exit code 134).
+They end, with exit code 2 if it never came, with 42 if it was there: what was saved stays, and
+starting all of them again goes on. They name it, unless it is missing at the start of processes
+that JAX detects: there each that came names its own host. When the first itself dies, JAX ends the
+others, at once and with its own words (exit code 134).
 """
 
 import contextlib
@@ -67,8 +67,10 @@ def place(
         if not all(given):
             raise errors.UserError("--coordinator, --processes and --process belong together")
         host, _, port = coordinator.rpartition(":")
-        if not host or not port.isdecimal():
-            raise errors.UserError(f"--coordinator={coordinator} should be HOST:PORT")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise errors.UserError(
+                f"--coordinator={coordinator} should be HOST:PORT, the port below 65536"
+            )
         if not process < processes:
             raise errors.UserError(f"--process={process} should be below --processes={processes}")
         return rendezvous.ProcessPlace(coordinator, processes, process)

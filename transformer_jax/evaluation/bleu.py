@@ -1,10 +1,10 @@
 """BLEU in every variant that we report, each with the signature that says what it is.
 
 The paper's variant takes, without Perl, the steps of tensor2tensor's `get_ende_bleu.sh`:
-punctuation normalised, Moses' tokens, and in German compounds split at hyphens; `multi-bleu.perl`
-then counts what stands between spaces. Punctuation is normalised by both of Moses' scripts,
-`replace-unicode-punctuation` and `normalize-punctuation`, in translations and references alike:
-newstest2014's references have „ where its translations have ".
+punctuation replaced, Moses' tokens, and in German compounds split at hyphens; `multi-bleu.perl`
+then counts what stands between spaces. That script replaces punctuation in translations alone; here
+both of Moses' scripts, `replace-unicode-punctuation` and `normalize-punctuation`, are applied to
+translations and references: newstest2014's references have „ where its translations have ".
 """
 
 import importlib.metadata

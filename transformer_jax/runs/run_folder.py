@@ -212,10 +212,14 @@ def _differences(
         for field in after[section]
         if before[section][field] != after[section][field]
     ]
+    if before["checkpoint"]["every"] != after["checkpoint"]["every"] and not found:
+        there, here = (each["checkpoint"]["every"] for each in (before, after))
+        found.append(f"averaged checkpoints are {there} steps apart there, {here} here")
     found += [
         f"the {name} differs"
         for name in dataset.digests
         if old_digests.get(name) != dataset.digests[name]
+        and (name != "test" or new.evaluation.score_test)
     ]
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 

@@ -28,7 +28,8 @@ SEED = "{seed}"  # in train.start_from, the run's own
 def folder_of(config: config_lib.Config, workdir: files.Path) -> files.Path:
     """The folder that train.start_from names: from the run's own, if it is no whole path."""
     name = config.train.start_from.replace(SEED, str(config.train.seed))
-    return workdir / files.path(name)
+    other = files.path(name)
+    return other if other.is_absolute() else workdir / other
 
 
 def start(
@@ -112,7 +113,8 @@ def take(own: Any, others: Any, every: int) -> Any:
     theirs: dict[str, Any] = traverse_util.flatten_dict(others, sep="/")
     found = dict(mine)
     for name, array in mine.items():
-        origin = re.sub(r"(?<=_)\d+(?=/)", lambda number: str(int(number[0]) * every), name)
+        # The first number of a name is its layer's; bridge_1_0 is a part of layer 1's.
+        origin = re.sub(r"(?<=_)\d+", lambda layer: str(int(layer[0]) * every), name, count=1)
         if origin not in theirs:
             continue
         new = theirs[origin]
