@@ -37,8 +37,8 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
             "of 0 and 1 both make the other",
         ),
         Equivalent(
-            "for seeds in range(2, MOST_SEEDS + 1):",
-            "for seeds in range(2, MOST_SEEDS | 1):",
+            "for seeds in range(fewest, MOST_SEEDS + 1):",
+            "for seeds in range(fewest, MOST_SEEDS | 1):",
             "MOST_SEEDS is even",
         ),
         Equivalent(
