@@ -265,9 +265,9 @@ def test_names_in_scatter_plots_are_whole_and_each_row_of_a_front_has_one(browse
                 assert name.rect["x"] >= box["x"] - 1
                 assert name.rect["x"] + name.rect["width"] <= box["x"] + box["width"] + 1
             best = page.execute_script(
-                "const field = arguments[0]; return rows.filter(row => row.bleu !== null && field"
-                " && rows.every(other => other.bleu === null || other === row || other[field] >"
-                " row[field] || (other.bleu < row.bleu))).map(row => row.own)", field
+                "const field = arguments[0]; return rows.filter(row => row.score !== null && field"
+                " && rows.every(other => other.score === null || other === row || other[field] >"
+                " row[field] || (other.score < row.score))).map(row => row.own)", field
             )  # fmt: skip
             assert set(best) <= set(texts)
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "width": 1280})
