@@ -7,7 +7,7 @@ import pytest
 
 from experiments import table3
 from experiments.analysis import comparison
-from experiments.reporting import document, headline
+from experiments.reporting import comparison_table, document, headline
 from experiments.sweep import results
 from tests import sweeps
 from transformer_jax.evaluation import bleu
@@ -91,3 +91,12 @@ def test_rows_of_a_scaled_base_are_called_alike_in_notes(tmp_path):
         "C N=1 (paper: 2), C N=2 (paper: 4); C N=20 and AC N=2 are no rows",
     ]
     assert remarks(tmp_path)[-1].endswith("C N=1 (paper: 2). Files and commands call it C N=2.")
+
+
+def test_sizes_of_base_are_no_rows_name(tmp_path):
+    rows = {"ours": {}, "N=2": {"model.num_layers": 1}}
+    sweeps.make(tmp_path, sweeps.Made(rows, table="mine"))
+    sweep = results.read(tmp_path)
+    of_base = comparison_table.of_base(sweep)
+    assert of_base.startswith("ours: N=2 ")
+    assert headline.relabelled([of_base, "N=2 is low"], sweep) == [of_base, "N=1 (paper: 2) is low"]

@@ -48,10 +48,14 @@ def remarks(compared: comparison.Comparison) -> list[str]:
 
 
 def relabelled(notes: Sequence[str], sweep: results.Sweep) -> list[str]:
-    """Notes in which rows are called as everywhere on the page."""
+    """Notes in which rows are called as everywhere on the page; what base's sizes are stays."""
     scaled = _scaled(sweep)
+    of_base = comparison_table.of_base(sweep)
     names = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, scaled))})(?![\w.])")
-    return [names.sub(lambda name: scaled[name[0]], note) if scaled else note for note in notes]
+    return [
+        names.sub(lambda name: scaled[name[0]], note) if scaled and note != of_base else note
+        for note in notes
+    ]
 
 
 def _of_both_sets(compared: comparison.Comparison) -> str:
