@@ -94,9 +94,9 @@ def test_rows_of_a_scaled_base_are_called_alike_in_notes(tmp_path):
 
 
 def test_sizes_of_base_are_no_rows_name(tmp_path):
-    rows = {"ours": {}, "N=2": {"model.num_layers": 1}}
+    rows = {"ours": {}, "N=3": {"model.num_layers": 2}}
     sweeps.make(tmp_path, sweeps.Made(rows, table="mine"))
     sweep = results.read(tmp_path)
     of_base = comparison_table.of_base(sweep)
-    assert of_base.startswith("ours: N=2 ")
-    assert headline.relabelled([of_base, "N=2 is low"], sweep) == [of_base, "N=1 (paper: 2) is low"]
+    assert of_base.startswith("ours: N=3 ")
+    assert headline.relabelled([of_base, "N=3 is low"], sweep) == [of_base, "N=2 (paper: 3) is low"]
