@@ -12,6 +12,7 @@ import re
 import flax.linen as nn
 import jax
 
+from experiments.analysis import intervals
 from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
@@ -46,9 +47,9 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     share = counts[1] / counts[0] - 1
     return [table for table in shown if table.lines], [
         *alike,
-        f"Parameters: {counts[0]:,} in {first}, {counts[1]:,} in {second} ({share:+.1%}), in "
-        f"{len(ours):,} and {len(theirs):,} arrays; {len(ours.items() & theirs.items()):,} have "
-        "one path and shape in both.",
+        f"Parameters: {counts[0]:,} in {first}, {counts[1]:,} in {second} "
+        f"({intervals.signed(share, '+.1%')}), in {len(ours):,} and {len(theirs):,} arrays; "
+        f"{len(ours.items() & theirs.items()):,} have one path and shape in both.",
     ]
 
 

@@ -44,16 +44,12 @@ def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, A
             f"Table 4 is of parsers: give a base with data.corpus={' or '.join(treebank.CORPORA)}, "
             "such as configs/toy_parsing.py"
         )
-    rows = {row: dict(changes) for row, changes in ROWS.items()}
+    rows = table.scaled_rows(ROWS, base, {"model.num_layers": paper.PARSING_LAYERS})
     if parsed:
         rows["semi-supervised"] = {"data.parsed": parsed}
-    for row, changes in rows.items():
+    for changes in rows.values():
         if "model.architecture" in changes and base.model.attention_dropout_rate:
             changes["model.attention_dropout_rate"] = 0.0  # recurrent models have none
-        if depth := changes.get("model.num_layers"):
-            changes["model.num_layers"] = table.scaled(
-                row, "model.num_layers", depth, base.model.num_layers, paper.PARSING_LAYERS
-            )
     return rows
 
 

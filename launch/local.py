@@ -149,7 +149,8 @@ def run(
 def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     cores = _cores()
-    _stay_on(cores[slot :: devices.parallel])  # as what is started now does
+    # As what is started now does; more slots than cores share them, from the first on.
+    _stay_on(cores[slot % len(cores) :: devices.parallel])
     try:
         with job.log.open("ab") as log:
             return subprocess.Popen(

@@ -8,7 +8,7 @@ Slurm's: `slurm.sh` asks for another turn for a cell that was stopped.
 import pathlib
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import final
 
 from launch import engine
@@ -57,7 +57,7 @@ class Slurm(engine.Queue):
         if not self._script.is_file():
             raise engine.EngineError(f"--slurm_script={self.settings.slurm_script} is no file")
         for option in self.settings.options:
-            if _name(option) in OWN_OPTIONS:
+            if _is_among(OWN_OPTIONS, option):
                 raise engine.EngineError(
                     f"{_name(option)} is not for --launcher_options: a sweep sets it itself "
                     "(--nodes, --parallel), or cannot work with it"
@@ -98,7 +98,7 @@ class Slurm(engine.Queue):
         after = [
             *("sbatch", "--parsable", f"--job-name={submission.name}-report"),
             f"--output={folder}/report.txt",
-            *(each for each in self.settings.options if _name(each) in SHARED_OPTIONS),
+            *(each for each in self.settings.options if _is_among(SHARED_OPTIONS, each)),
             f"{folder}/report.sh",
         ]
         dependency = '"--dependency=afterany:${array%%;*}"'
@@ -159,6 +159,11 @@ def _number(answer: str) -> str:
 def _name(option: str) -> str:
     """Of --partition=gpu, and of -pgpu."""
     return option.split("=")[0] if option.startswith("--") else option[:2]
+
+
+def _is_among(options: Collection[str], option: str) -> bool:
+    """Whether sbatch takes it for one of them, which it does of --depend=… too."""
+    return any(each.startswith(_name(option)) for each in options)
 
 
 def _ask(command: Sequence[str]) -> str:

@@ -32,6 +32,11 @@ BENCHMARK = "experiments.benchmark"
         r"=rnn has no use for model\.num_heads=4: leave out ",
     ),
     (
+        "a field that its windows do not read",
+        [*TRAIN, "--config.model.window=2", "--config.model.global_every=2"],
+        r"attention_pattern=window has no use for model\.global_every=2: leave out model\.gl",
+    ),
+    (
         "a row that sets such a field",
         ["experiments.table3", "--rows=A h=4", *RNN[1:]],
         r"row 'A h=4': model\.architecture=rnn has no use for model\.num_heads=4: leave out model",
@@ -125,3 +130,29 @@ def test_a_reader_that_leaves_early_ends_a_command_quietly(tmp_path):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+INTERRUPTED = "def main(): raise KeyboardInterrupt"
+
+
+@pytest.mark.parametrize(
+    ("main", "code", "said"),
+    [
+        (
+            "import socket\ndef main():\n a, b = socket.socketpair(); b.close(); a.send(b'x')",
+            1,
+            "[Errno 32] Broken pipe",  # and it is not standard output's
+        ),
+        (INTERRUPTED, 130, "interrupted"),
+        (
+            f"import transformer_jax.prepare\nflags.FLAGS.config = '{TRAIN[1][9:]}'\n{INTERRUPTED}",
+            130,
+            "interrupted; the same command goes on from what it has saved",
+        ),
+    ],
+    ids=["a connection", "nothing kept", "kept"],
+)
+def test_the_last_line_says_what_ended_a_command(main, code, said):
+    program = f"from absl import flags\n{main}\nimport transformer_jax.flags as f\nf.run(main)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr.decode()) == (code, f"error: {said}\n")

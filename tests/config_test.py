@@ -63,6 +63,7 @@ def test_bytes_have_a_size_of_their_own_whatever_the_config_says(make_config):
         ("model.num_heads", 0, r"model\.num_heads=0 should be at least 1"),
         ("model.num_kv_heads", 3, r"model\.num_kv_heads=3 should divide model\.num_heads=8"),
         ("model.dropout_rate", 1.0, r"model\.dropout_rate=1\.0 should be below 1"),
+        ("model.dropout_rate", 1 - 2**-25, r"dropout_rate=0\.9+70\d+ should be below 1 as float32"),
         ("model.dropout_rate", float("nan"), r"model\.dropout_rate should be a finite number"),
         ("train.label_smoothing", -0.1, r"train\.label_smoothing=-0\.1 should be at least 0"),
         ("model.compute_dtype", "float16", r"compute_dtype='float16' is unknown; did you mean bfl"),

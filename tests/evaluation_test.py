@@ -15,7 +15,7 @@ from transformer_jax import errors, models
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
-from transformer_jax.evaluation import bleu, evaluators
+from transformer_jax.evaluation import bleu, evaluators, measures
 from transformer_jax.training import losses
 
 
@@ -87,7 +87,8 @@ def test_buckets_end_where_the_last_still_has_enough_sentences():
 def test_bleu_by_length_scores_each_bucket_as_a_corpus_of_its_own():
     references = ["a b c d e", "f g h i j", "k l m n o p", "q r s t u v"]
     hypotheses = ["a b c d e", "f g h x j", "k l m n o p", "q r x t u v"]
-    found = bleu.score_by_length(hypotheses, references, [6, 7, 6, 30], [6, 12, 20])
+    counts = bleu.counts(hypotheses, references, "en", bleu.MAIN)
+    found = measures.MEASURES[bleu.MAIN].by_length(counts, [6, 7, 6, 30], [6, 12, 20])
     assert [(b["tokens"], b["sentences"]) for b in found] == [("1-6", 2), ("7-12", 1), ("21-30", 1)]
     alone = bleu.score(hypotheses[3:], references[3:], "en")["sacrebleu_13a"]["score"]
     assert [b["score"] for b in found][::2] == [pytest.approx(100), pytest.approx(alone)]

@@ -10,9 +10,8 @@ from configs import base as base_config
 from configs import multi30k as multi30k_config
 from configs import toy as toy_config
 from experiments import families
-from experiments.analysis import family_claims
 from experiments.benchmarks import cost
-from experiments.reporting import answers_table
+from experiments.reporting import further_tables
 from experiments.sweep import cells, results
 from experiments.sweep import rows as rows_lib
 from tests import tiny
@@ -169,7 +168,7 @@ def test_what_perplexity_is_of():
     }.items():
         train = dataclasses.replace(base.train, objective=objective)
         config = dataclasses.replace(base, train=train)
-        assert answers_table.asked_for(config) == expected
+        assert further_tables.asked_for(config) == expected
 
 
 def test_two_stacks_layers_in_one_have_fewer_parameters_by_what_joins_them():
@@ -187,8 +186,8 @@ def test_two_stacks_layers_in_one_have_fewer_parameters_by_what_joins_them():
 
 def test_claims_compare_rows_that_there_are():
     rows = families.rows_for(base_of(toy_config))
-    assert set(rows) >= family_claims.COMPARED
-    assert set(families.OBJECTIVES) <= family_claims.COMPARED
+    assert set(rows) >= families.COMPARED
+    assert set(families.OBJECTIVES) <= families.COMPARED
 
 
 @pytest.mark.parametrize(
@@ -245,7 +244,7 @@ def test_the_table_of_claims_is_of_these_rows():
 
     rows = [
         row(name, *((90, 91, 92) if name == "O span corruption" else (80, 81, 82)))
-        for name in family_claims.COMPARED
+        for name in families.COMPARED
     ]
     sweep = results.Sweep("families", base_of(toy_config), rows, pathlib.Path())
     section = families.TABLE.sections[0](sweep)
@@ -254,7 +253,7 @@ def test_the_table_of_claims_is_of_these_rows():
     for link in ("O span corruption > base", "O span corruption ≥ O BERT-style"):
         assert found[link] == "agrees"
     assert found["O prefix > O deshuffling"] == found["O MASS > base"] == "undecided"
-    assert section.notes == [family_claims.NOTE]
+    assert section.notes == [families.NOTE]
 
 
 @pytest.mark.slow
@@ -263,7 +262,7 @@ def test_a_sweep_trains_on_objectives_first_and_shows_the_claims(server, tmp_pat
     done = tiny.sweep(server, "families", tmp_path, "--rows=base,O MASS", **changes)
     assert done.returncode == 0, done.stderr
     markdown = (tmp_path / "families.md").read_text()
-    for number, claim in enumerate(family_claims.CLAIMS, 1):
+    for number, claim in enumerate(families.CLAIMS, 1):
         assert f"| {claim.text} [{number}] |" in markdown
         assert f"[{number}] {claim.source}" in markdown
     folder = results.cell_folder(tmp_path, "O MASS", 0)

@@ -123,16 +123,24 @@ esac
     assert not (tmp_path / "calls").exists()
 
 
+@pytest.mark.parametrize("option", ["--dependency=x", "--depend x", "--depend=x", "-d x", "-dx"])
+def test_what_a_sweep_tells_slurm_itself_is_refused_however_it_is_written(option, monkeypatch):
+    monkeypatch.setattr(slurm.Slurm, "programs", ())
+    slurm.Slurm(engine.Settings(launcher_options="--nodelist=a --deadline=now -t 60")).check()
+    with pytest.raises(engine.EngineError, match=r"-d\w* is not for --launcher_options"):
+        slurm.Slurm(engine.Settings(launcher_options=option)).check()
+
+
 def test_slurm_is_given_an_array_and_a_report_that_waits_for_it(tmp_path):
     jobs = [job(f"cell {i}", "echo", "a b", str(i), folder=tmp_path / str(i)) for i in range(3)]
-    options = "--partition=gpu --gpus-per-node=4 -t 60"
+    options = "--part=gpu --gpus-per-node=4 -t 60"
     settings = engine.Settings(nodes=2, parallel=2, launcher_options=options)
     batch = engine.Submission("x", jobs, tmp_path, ["echo", "report"])
     array, report = slurm.Slurm(settings).render(batch, tmp_path / "slurm")
     assert "--array=0-2%2" in array
     assert "--nodes=2" in array
     assert "--gpus-per-node=4" in array
-    assert "--partition=gpu" in report
+    assert "--part=gpu" in report
     assert "-t60" in report
     assert not any("gpus" in option for option in report)
     script = tmp_path / "slurm/1.sh"

@@ -1,16 +1,19 @@
 """Several processes train one run: the losses of one, and names for those that are missing."""
 
+import contextlib
 import functools
 import itertools
 import os
 import socket
+import time
+from concurrent import futures
 
 import jax
 import pytest
 
 from tests.faults import faults, processes
 from transformer_jax import errors
-from transformer_jax.distributed import hosts, sharding
+from transformer_jax.distributed import hosts, rendezvous, sharding
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +167,38 @@ def test_a_process_of_no_cluster_is_refused(bench):
 def test_flags_that_do_not_say_where_a_process_stands_are_refused(arguments, message):
     with pytest.raises(errors.UserError, match=message):
         hosts.place(*arguments)
+
+
+def test_who_calls_and_is_none_of_the_processes_does_not_count(monkeypatch):
+    monkeypatch.setattr(rendezvous, "SECONDS_TO_SPEAK", 0.2)
+    port = processes.free_port()
+    places = [rendezvous.ProcessPlace(f"localhost:{port}", 3, each) for each in range(3)]
+    with futures.ThreadPoolExecutor() as pool, contextlib.ExitStack() as opened:
+        started = [pool.submit(rendezvous.wait_for_all, places[0], 20.0)]
+        for said in (b"", b"GET / HTTP/1.1", b"3 stranger", b"1 "):
+            stranger = opened.enter_context(_called(port))
+            stranger.sendall(said)
+        started += [pool.submit(rendezvous.wait_for_all, place, 20.0) for place in places[1:]]
+        assert [each.result(30) for each in started] == [None] * 3
+
+
+def _called(port):
+    for _ in range(100):
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("localhost", port))
+        time.sleep(0.05)
+    raise AssertionError("nobody listens")
+
+
+def test_the_missing_are_named_and_so_are_those_that_came():
+    port = processes.free_port()
+    places = [rendezvous.ProcessPlace(f"localhost:{port}", 3, each) for each in (0, 2)]
+    here = socket.gethostname()
+    message = rf"process 1 of 3 did not come within 2 .*are 0 \({here}\), 2 \({here}\): start all"
+    with futures.ThreadPoolExecutor() as pool:
+        for each in [pool.submit(rendezvous.wait_for_all, place, 2.0) for place in places]:
+            with pytest.raises(errors.UserError, match=message):
+                each.result(30)
 
 
 def test_one_of_many_started_without_saying_so_is_refused(monkeypatch):

@@ -1,6 +1,7 @@
 """Jobs on this machine: in their order, and again if they say so."""
 
 import dataclasses
+import os
 import sys
 
 import pytest
@@ -44,6 +45,21 @@ def test_a_job_begins_when_the_one_that_it_comes_after_has_ended(tmp_path):
         jobs, two_at_a_time, lambda job, code: ended.append((job.name, code)), lambda running: None
     )
     assert ended == [("free", 0), ("slow", 0), ("needy", 0)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_jobs_at_a_time_have_cores_of_their_own_while_there_are_some(tmp_path, monkeypatch, jobs):
+    there = os.sched_getaffinity(0)
+    monkeypatch.setattr(local, "_cores", lambda: sorted(there)[:2])
+    write = "import os, sys; open(sys.argv[1], 'w').write(str(len(os.sched_getaffinity(0))))"
+    paths = [tmp_path / str(i) for i in range(jobs)]
+    commands = [[sys.executable, "-c", write, str(path)] for path in paths]
+    some = [engine.Job(str(i), "", command, tmp_path / "log") for i, command in enumerate(commands)]
+    try:
+        local.run(some, local.share("cpu", 1, jobs), lambda job, code: None, lambda running: None)
+    finally:
+        os.sched_setaffinity(0, there)
+    assert {path.read_text() for path in paths} == {str(max(1, min(2, len(there)) // jobs))}
 
 
 def test_jobs_at_a_time_have_devices_that_no_other_has():

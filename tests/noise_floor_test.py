@@ -266,7 +266,7 @@ def test_seeds_that_would_have_shown_the_papers_difference_say_so():
     """Five runs of a row that is like base would have shown one that is not."""
     runs = [20.0, 20.1, 19.9, 20.05, 19.95]
     gap = significance.estimated(0.0, 0.0001, 1.0, (runs, runs))
-    for theirs, said in ((-2.1, "; and so would -2.1)"), (0.0, "; and so would a tie)")):
+    for theirs, said in ((-2.1, "; and so would −2.1)"), (0.0, "; and so would a tie)")):
         found = {"x": significance.Judgement(significance.UNDECIDED, 0.05)}
         word = verdict_words.judged("x", theirs, {"x": gap}, found)
         assert word.endswith(said)

@@ -5,11 +5,10 @@ import pytest
 import transformer_jax
 from tests import refusals, tiny
 from transformer_jax import errors
-from transformer_jax.data import text
+from transformer_jax.data import dataset, text
 from transformer_jax.data.toy import generator
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.distributed import memory
-from transformer_jax.runs import training_run
 
 ODD = {
     "empty": "",
@@ -58,9 +57,21 @@ def test_the_order_of_lines_does_not_matter(translator, translations):
     assert translator.translate(list(ODD.values())[::-1]) == translations[::-1]
 
 
-def test_only_the_empty_line_stays_empty(translator):
-    assert not translator.tokenizer.encode([""])[0]
+def test_only_blank_lines_are_no_sentences(translator, translations):
     assert all(translator.tokenizer.encode([line])[0] for line in ODD.values() if line)
+    for line, ids, found in zip(
+        ODD.values(), translator.encode(list(ODD.values())), translations, strict=True
+    ):
+        assert bool(ids) == (line not in ("", " ", "     ", "\t"))
+        assert ids or not found
+
+
+def test_a_blank_line_that_is_held_out_is_an_empty_one(corpus, make_config, tmp_path, cache_dir):
+    for (_, end), side in corpus.items():
+        side[:3] = ["  ", "\t", ""] if end == "en" else [" ", "Ein Hund.", "\u3000"]
+    loaded = load(corpus, make_config, tmp_path, cache_dir)
+    assert list(map(bool, loaded.dev.source_ids[:4])) == [False, False, False, True]
+    assert list(map(bool, loaded.dev.target_ids[:4])) == [False, True, False, True]
 
 
 @pytest.mark.parametrize("end", ["\n", ""], ids=["a last newline", "no last newline"])
@@ -133,6 +144,14 @@ def corpus(tmp_path):
     }
 
 
+def load(corpus, make_config, folder, cache_dir):
+    """The data of a run on a corpus, written as files."""
+    for (name, end), side in corpus.items():
+        (folder / f"{name}.{end}").write_bytes("".join(f"{line}\n" for line in side).encode())
+    sets = {f"data.{name}": str(folder / name) for name in ("train", "dev")}
+    return dataset.load(make_config({"data.corpus": "text", **sets}).data, cache_dir)
+
+
 @refusals.table(
     ("carriage returns", lambda line: f"{line}\r", "300 of its lines end with a carriage return"),
     ("NULs", lambda line: f"\0{line}", "300 of its lines hold a NUL"),
@@ -148,11 +167,7 @@ def test_odd_characters_of_a_corpus_are_kept(
     change, warning = case
     for end in ("en", "de"):
         corpus["train", end] = [change(line) for line in corpus["train", end]]
-    for (name, end), side in corpus.items():
-        (tmp_path / f"{name}.{end}").write_bytes("".join(f"{line}\n" for line in side).encode())
-    sets = {f"data.{name}": str(tmp_path / name) for name in ("train", "dev")}
-    config = make_config({"data.corpus": "text", "train.num_steps": 1, **sets})
-    loaded = training_run.dataset_lib.load(config.data, cache_dir)
+    loaded = load(corpus, make_config, tmp_path, cache_dir)
     assert (warning in caplog.text) if warning else not caplog.records
     ids = [loaded.source[i].tolist() for i in range(300)]
     assert loaded.tokenizer.decode(ids) == corpus["train", "en"]

@@ -50,6 +50,14 @@ def test_a_language_is_the_same_wherever_it_was_read():
         assert ("##AT##" in found[0]) == (language == "de")
 
 
+def test_a_language_that_moses_does_not_know_has_english_abbreviations_alone():
+    sentence = """Mr. Smith's "house", he said."""
+    found = [bleu.prepare_as_paper([sentence], language)[0] for language in ("xx", "en")]
+    assert found[0] == "Mr. Smith &apos; s &quot; house &quot; , he said ."
+    assert found[1] == "Mr. Smith &apos;s &quot; house , &quot; he said ."
+    assert "+moses.xx." in bleu.score(["a"], ["a"], "xx")[bleu.PAPER]["signature"]
+
+
 def test_french_compounds_stay_whole():
     assert bleu.prepare_as_paper(["L'après-midi, il dort."], "fr") == [
         "L&apos; après-midi , il dort ."

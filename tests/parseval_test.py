@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer_jax.data import treebank, trees
-from transformer_jax.evaluation import parseval
+from transformer_jax.evaluation import measures, parseval
 
 # EVALB's sample/sample.gld, .tst, .prm and .rsl, which are in the public domain: of each sentence
 # the parse, then length, status (0: valid, 1: other words, 2: no words), matched brackets, gold
@@ -100,10 +100,14 @@ def test_the_summary_is_evalbs_to_the_printed_digit(longest, printed):
     assert found["f1"] == pytest.approx(2 * recall * precision / (recall + precision))
 
 
+def by_length(counts, lengths, bounds):
+    return measures.MEASURES[measures.F1].by_length(counts, lengths, bounds, "words", "f1")
+
+
 def test_f1_by_length_is_that_of_its_sentences():
     counts, _ = sample()
     lengths = [length for _, length, status, *_ in SAMPLE if not status]
-    short, long = parseval.score_by_length(counts, lengths, [40])
+    short, long = by_length(counts, lengths, [40])
     assert (short["words"], long["words"]) == ("1-40", "41-44")
     assert (short["sentences"], long["sentences"]) == (16, 1)
     assert short["f1"] == pytest.approx(2 * 81.25 * 85.2459 / (81.25 + 85.2459), abs=1e-3)
@@ -114,7 +118,7 @@ def test_f1_by_length_is_that_of_its_sentences():
 def test_a_bucket_holds_the_sentences_that_its_words_say(bounds):
     counts, _ = sample()
     lengths = [length for _, length, status, *_ in SAMPLE if not status]
-    buckets = parseval.score_by_length(counts, lengths, bounds)
+    buckets = by_length(counts, lengths, bounds)
     held: list[int] = []
     for bucket in buckets:
         low, high = map(int, bucket["words"].split("-"))

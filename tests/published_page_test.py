@@ -10,7 +10,7 @@ from experiments.reporting import comparison_table, content, document, headline,
 from experiments.sweep import results
 from tests import report_page_test, sweeps
 from transformer_jax import config as config_lib
-from transformer_jax import errors
+from transformer_jax import errors, files
 
 SENTENCES = 30
 
@@ -97,6 +97,36 @@ def test_the_summary_counts_verdicts_and_marks_are_filled_by_them(sweep):
     shown = content.of_table(comparison.Comparison(**fields), written, {})
     assert [row["is_sure"] for row in shown["rows"]] == [False, True, False, False]
     assert shown["judged"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data.parsed": "/secret/a/one.mrg,/secret/b/two.mrg"},
+        {"train.start_from": "../../base/seed{seed}"},
+        {"train.start_from": "/secret/a/seed{seed}"},
+    ],
+)
+def test_no_row_is_lost_by_the_folders_that_are_left_out(tmp_path, change):
+    rows, digests = {"base": {}, "other": change}, {"corpus": "c" * 64}
+    sweeps.make(tmp_path / "sweep", sweeps.Made(rows, table="mine", seeds=1))
+    for name, own in rows.items():
+        config = config_lib.replace(sweeps.base(), {**own, "train.seed": 0})
+        claimed = config_lib.fingerprint(config, digests)
+        folder = results.cell_folder(tmp_path / "sweep", name, 0)
+        sweeps.change(folder, config_hash=claimed)
+        files.write_json(folder / "run.json", {"config_hash": claimed, "digests": digests})
+    if change.get("train.start_from", "").startswith("/"):
+        with pytest.raises(errors.UserError, match=r"row 'other' cannot be published: .* run the"):
+            publish.publish(tmp_path / "sweep", tmp_path / "published")
+        assert not (tmp_path / "published").exists()
+        return
+    publish.publish(tmp_path / "sweep", tmp_path / "published")
+    found = results.read(tmp_path / "published")
+    assert [(row.name, [*row.results], row.stale) for row in found.rows] == [
+        ("base", [0], []), ("other", [0], [])
+    ]  # fmt: skip
+    assert "secret" not in (tmp_path / "published/sweep.json").read_text(encoding="utf-8")
 
 
 def test_sets_are_named_without_their_folders(tmp_path):

@@ -195,7 +195,8 @@ def test_sweeps_at_other_budgets_stand_beside_it(made, copied, tmp_path):
     lines = {line[0]: line[1:] for line in found["lines"]}
     assert lines["D P_drop=0.0"][:2] == lines["D P_drop=0.0"][2:4]
     assert lines["D P_drop=0.0"][4] == "same"
-    assert lines["A h=1"][2].startswith("-")
+    here, _, there, _, sign = lines["A h=1"]
+    assert (here[0], there[0], sign) == ("+", "−", "turns")
     (copied / "sweep.json").write_text(json.dumps({**record, "table": "mine"}))
     with pytest.raises(errors.UserError, match="holds mine, not table3"):
         document.write(own, beside=[copied])

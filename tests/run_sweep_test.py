@@ -157,6 +157,17 @@ def run(server, workdir, text, *flags, **overrides):
     return tiny.sweep(server, "run_sweep", workdir, f"--sweep={path}", *flags, **values)
 
 
+@pytest.mark.parametrize("flags", [[], ["--dry_run"]])
+def test_rows_that_start_from_one_another_are_refused_before_anything_is_read(
+    server, tmp_path, flags
+):
+    rows = {row: {"train.start_from": f"../../{of}/seed{{seed}}"} for row, of in ("ab", "ba")}
+    done = run(server, tmp_path / "circle", f"ROWS = {rows}", *flags)
+    assert done.returncode == 2
+    assert "row 'a' starts from weights that start from its own" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "circle").exists()
+
+
 @pytest.mark.slow
 def test_a_sweep_runs_and_another_takes_its_runs_over(server, tmp_path):
     done = run(server, tmp_path / "one", "GRID = {'train.warmup_steps': [5, 20]}")

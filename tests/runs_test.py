@@ -167,6 +167,17 @@ def test_a_folder_of_another_config_is_refused(server, finished, cache_dir):
     refusals.assert_refused(done, message)
 
 
+def test_config_json_says_how_a_run_goes_on_until_it_is_done(make_config, tmp_path, cache_dir):
+    configs = [make_config({"log.every": every, "checkpoint.every": every}) for every in (1, 2, 3)]
+    data = dataset.load(configs[0].data, cache_dir)
+    hashes = [run_folder.claim(tmp_path, config, data) for config in configs[:2]]
+    assert run_folder.read_config(tmp_path) == configs[1]
+    (tmp_path / "result.json").touch()
+    hashes.append(run_folder.claim(tmp_path, configs[2], data))
+    assert run_folder.read_config(tmp_path) == configs[1]
+    assert len(set(hashes)) == 1
+
+
 def test_translations_come_in_the_order_of_the_sentences(finished, monkeypatch):
     workdir, _ = finished
     translator = transformer_jax.load(workdir)
@@ -269,11 +280,17 @@ def test_learned_positions_must_reach_the_longest_sentence(make_config, tmp_path
         training_run.run(config_lib.replace(config, alone), tmp_path, cache_dir)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch, failing):
     path = tmp_path / "a.json"
     files.write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        files.write_json(path, {"a": object()})
+
+    def fail(*_):
+        raise OSError("no space is left")
+
+    monkeypatch.setattr(os, failing, fail)
+    with pytest.raises(OSError, match="no space"):
+        files.write_json(path, {"b": 2})
     assert json.loads(path.read_text()) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.json"]
 

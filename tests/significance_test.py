@@ -101,6 +101,17 @@ def test_sentences_and_seeds_both_widen_the_interval(runs):
     assert several.half > 1.96 * over_sentences**0.5
 
 
+def test_an_interval_over_seeds_alone_is_welchs():
+    # Means 10 and 7, variances 1 and 4, three runs each.
+    found = significance.estimated(3.0, 0.0, 1.0, ([9, 10, 11], [5, 7, 9]))
+    interval = scipy.stats.ttest_ind([9, 10, 11], [5, 7, 9], equal_var=False).confidence_interval()
+    assert found.half == pytest.approx((interval.high - interval.low) / 2)
+    # By hand: standard error sqrt(5/3), 50/17 degrees of freedom, t at 97.5% about 3.22.
+    assert found.half == pytest.approx(3.22 * (5 / 3) ** 0.5, rel=2e-3)
+    for sides in (([9], [5, 7, 9]), ([5, 7, 9], [9]), ([9, 9], [5, 5])):  # which know of no noise
+        assert significance.estimated(2.0, 0.0, 1.0, sides).half == 0
+
+
 def test_more_seeds_leave_of_sentences_what_they_were_said_to_leave(runs):
     """Of these systems a run's words are lost at random, so that most of it is the run's own."""
     ours, theirs = ({seed: runs[share, seed][1] for seed in range(3)} for share in (0.2, 0.1))
@@ -118,7 +129,7 @@ def test_more_seeds_leave_of_sentences_what_they_were_said_to_leave(runs):
     assert one._sentences_with((3, 3)) == pytest.approx(several.sentences, rel=0.3)
 
 
-@pytest.mark.parametrize(("half", "written"), [(0.404, "-1.23 ± 0.40 *"), (1.5, "-1.23 ± 1.50")])
+@pytest.mark.parametrize(("half", "written"), [(0.404, "−1.23 ± 0.40 *"), (1.5, "−1.23 ± 1.50")])
 def test_a_star_says_that_the_interval_excludes_0(half, written):
     assert significance.Difference(-1.234, half, p=0.5, runs=(1, 1)).written == written
 

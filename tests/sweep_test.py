@@ -8,29 +8,15 @@ import re
 import shutil
 
 import pytest
-import scipy.stats
 
 from experiments import compare, publish, table3
-from experiments.analysis import comparison, intervals
+from experiments.analysis import comparison
 from experiments.reporting import comparison_table, translations
 from experiments.sweep import results
 from tests import sweeps, tiny
 from tests.rows_test import paper_base
 from transformer_jax import errors
 from transformer_jax.evaluation import bleu
-
-
-def test_the_interval_over_seeds_is_welchs():
-    # Means 10 and 7, variances 1 and 4, three runs each.
-    mean, half = intervals.difference([9, 10, 11], [5, 7, 9])
-    interval = scipy.stats.ttest_ind([9, 10, 11], [5, 7, 9], equal_var=False).confidence_interval()
-    assert mean == pytest.approx(3)
-    assert half == pytest.approx((interval.high - interval.low) / 2)
-    # By hand: standard error sqrt(5/3), 50/17 degrees of freedom, t at 97.5% about 3.22.
-    assert half == pytest.approx(3.22 * (5 / 3) ** 0.5, rel=2e-3)
-    assert intervals.difference([9], [5, 7, 9]) == (2, None)
-    assert intervals.difference([5, 7, 9], [9]) == (-2, None)
-    assert intervals.difference([], [5, 7, 9]) == (None, None)
 
 
 def run_table3(server, workdir, *arguments, **overrides):
@@ -69,7 +55,7 @@ def test_the_table_shows_ours_beside_the_papers(swept):
     markdown = (workdir / "table3.md").read_text()
     first = markdown.split("\n## ")[0].splitlines()
     lines = {line.split(" | ")[0].strip("| "): line for line in first}
-    assert lines["C N=2"].endswith("| 6.11 | 23.7 | -2.1 | 36 | undecided (one seed) |")
+    assert lines["C N=2"].endswith("| 6.11 | 23.7 | −2.1 | 36 | undecided (one seed) |")
     assert lines["C N=2"].startswith("| C N=2 | N=1 | ")  # of our three layers
     assert "failed" in lines["E"]
     assert "paper: BLEU" in lines["row"]
@@ -242,7 +228,7 @@ def test_the_dry_run_prints_rows_and_runs_nothing(server, tmp_path):
     assert done.code == 0, done.stderr
     lines = {line[:22].strip(): line for line in done.stdout.decode().splitlines()}
     assert "65.073             65   6.99e-04" in lines["base"]
-    assert "57.995    -11%     58" in lines["B d_k=16"]
+    assert "57.995    −11%     58" in lines["B d_k=16"]
     assert "model.num_heads=1 model.d_k=512 model.d_v=512" in lines["A h=1"]
     assert {*table3.ROWS} & {*lines} == {"base", "A h=1", "B d_k=16"}
     assert not os.listdir(tmp_path)

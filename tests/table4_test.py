@@ -23,7 +23,7 @@ from transformer_jax import errors, models, paper
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import trees
 from transformer_jax.data.toy import generator
-from transformer_jax.evaluation import evaluators, parseval
+from transformer_jax.evaluation import evaluators, measures, parseval
 
 
 def base_of(module):
@@ -163,7 +163,8 @@ def made_up(workdir, golds):
                 (folder / name).write_text(json.dumps({"f1": counts.tolist()}))
             path = folder / "result.json"
             result = json.loads(path.read_text())
-            by_length = parseval.score_by_length(counts, [len(tree.words) for tree in golds], [9])
+            lengths, f1_of = [len(tree.words) for tree in golds], measures.MEASURES[measures.F1]
+            by_length = f1_of.by_length(counts, lengths, [9], "words", "f1")
             parses = {**parseval.score(counts), "malformed": 0.5, "by_length": by_length}
             test = {"ppl": 4.0, "bleu": result["bleu"], "parses": parses}
             result |= {"parses": parses, "test": test}

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -104,7 +105,7 @@ def test_a_new_module_is_a_new_table_with_its_columns_title_seeds_and_sections(s
     assert "<title>A table of mine</title>" in (workdir / "report.html").read_text()
 
 
-def test_an_object_is_enough_for_a_report(tmp_path, capsys):
+def test_an_object_is_enough_for_a_report(tmp_path, capsys, caplog):
     rows = {"base": {}, "x": {"model.d_k": 4}, "y": {"model.d_k": 2}}
     sweeps.make(tmp_path, sweeps.Made(rows, table="trial_table"))
     shown = table.Section([tables.Printed(["head"], [["cell"]])], ["A note."])
@@ -125,6 +126,15 @@ def test_an_object_is_enough_for_a_report(tmp_path, capsys):
     assert markdown.endswith("A note.\n")
     assert '"trial_table.tex":"2 differences"' in (tmp_path / "report.html").read_text()
     assert "A note." in capsys.readouterr().out
+
+    def broken(sweep):
+        raise KeyError("f2")
+
+    with pytest.raises(KeyError, match="f2"):
+        document.write(tmp_path, table=dataclasses.replace(mine, sections=[broken, *mine.sections]))
+    assert re.search(r"trial_table lacks its section .*broken, which fails", caplog.text)
+    assert capsys.readouterr().out
+    assert (tmp_path / "trial_table.md").read_text() == markdown
     lacks = table.Table("trial_table", "Mine", lambda base: rows, needed=["z"])
     with pytest.raises(errors.UserError, match=r"lacks rows that claims compare \(z\)"):
         document.write(tmp_path, table=lacks)

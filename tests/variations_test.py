@@ -118,7 +118,7 @@ def row(name, *scores):
     ],
 )
 def test_a_verdict_needs_an_interval_on_one_side_of_0(higher, lower, expected):
-    claim = claims.Claim("", "", [claims.Inequality("a", "b", claims.beyond_training)])
+    claim = claims.Claim("", "", [claims.Inequality("a", "b", claims.BEYOND_TRAINING)])
     rows = {"a": row("a", *higher), "b": row("b", *lower)}
     assert claims.judge(claim, rows)[0] == expected
 
@@ -145,11 +145,11 @@ def test_no_lower_allows_a_margin():
 
 def test_what_is_lost_on_long_sentences_is_a_share():
     buckets = [{"score": score, "sentences": 20} for score in (80.0, 70.0, 60.0)]
-    assert claims.lost_on_long({"bleu_by_length": buckets}) == pytest.approx(25)
-    assert claims.lost_on_long({"bleu_by_length": buckets[:1]}) is None
+    assert claims.LOST_ON_LONG.measure({"bleu_by_length": buckets}) == pytest.approx(25)
+    assert claims.LOST_ON_LONG.measure({"bleu_by_length": buckets[:1]}) is None
     few = [{"score": 90.0, "sentences": 19}, *buckets, {"score": 10.0, "sentences": 5}]
-    assert claims.lost_on_long({"bleu_by_length": few}) == pytest.approx(25)
-    assert claims.lost_on_long({"bleu_by_length": few[:2]}) is None
+    assert claims.LOST_ON_LONG.measure({"bleu_by_length": few}) == pytest.approx(25)
+    assert claims.LOST_ON_LONG.measure({"bleu_by_length": few[:2]}) is None
 
 
 def test_a_base_of_other_kinds_is_refused():
@@ -160,7 +160,7 @@ def test_a_base_of_other_kinds_is_refused():
 
 def test_a_chain_agrees_only_if_every_link_does():
     claim = claims.Claim(
-        "", "", [claims.Inequality("a", "b", m) for m in (claims.whole, claims.lost_on_long)]
+        "", "", [claims.Inequality("a", "b", m) for m in (claims.WHOLE, claims.LOST_ON_LONG)]
     )
     rows = {"a": row("a", 80, 81, 82), "b": row("b", 40, 41, 42), "c": row("c", 30, 40, 50)}
     assert claims.judge(claim, rows)[0] == "agrees"
@@ -200,7 +200,7 @@ def test_rows_at_their_best_are_judged_too():
     tuned = {name: tuning.Tuned(grid, [], False) for name, grid in grids.items()}
     best = {name: tuning.at_best(rows[name], tuned[name]) for name in rows}
     scores = bleu.from_counts(tuned["b"].best.counts[0].sum(0), bleu.MAIN)
-    assert (best["b"].name, claims.whole(best["b"].results[0])) == ("b 2", scores)
+    assert (best["b"].name, claims.WHOLE.measure(best["b"].results[0])) == ("b 2", scores)
     assert claims.judge(claim, best)[0] == "disagrees"
     unknown = {name: tuning.at_best(each, None) for name, each in rows.items()}
     assert claims.judge(claim, unknown)[0] == "not measurable"

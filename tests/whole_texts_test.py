@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from tests import objectives_test, random_parameters
+from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.data import batching, dataset, objectives, vocabulary
 from transformer_jax.data import examples as examples_lib
@@ -113,15 +114,6 @@ def test_stopped_and_started_again_a_run_ends_the_same(small, tmp_path, objectiv
             {"model.architecture": "transformer", "train.objective": "roberta"},
             r"objective=roberta is for a model of whole texts",
         ),
-        (
-            {
-                "train.objective": "bert",
-                "model.position": "learned",
-                "model.max_positions": 64,
-                "data.target_length": 64,
-            },
-            r"needs model\.max_positions of at least",
-        ),
     ],
 )
 def test_what_does_not_suit_a_model_of_whole_texts_is_refused(small, changes, message):
@@ -129,6 +121,25 @@ def test_what_does_not_suit_a_model_of_whole_texts_is_refused(small, changes, me
     config, data = small(**{**objective, **changes})
     with pytest.raises(errors.UserError, match=message):
         training_run.check(config, one_device(config), data)
+
+
+@pytest.mark.parametrize("row", [16, 128])
+def test_learned_positions_need_reach_no_farther_than_rows_and_held_out_texts(small, row):
+    lengths = {"data.target_length": row, "train.batch_tokens": 8 * row}
+    config, data = small(**{"train.objective": "bert", "model.position": "learned", **lengths})
+    longest = [
+        max(map(len, dev + test))
+        for dev, test in (
+            (data.dev.source_ids, data.test.source_ids),
+            (data.dev.target_ids, data.test.target_ids),
+        )
+    ]
+    needed = max(row, sum(longest) + 2)  # BOS, and an EOS between: any two may be a couple
+    reaching = {"model.max_positions": needed}
+    training_run.check(config_lib.replace(config, reaching), one_device(config), data)
+    few = config_lib.replace(config, {"model.max_positions": needed - 1})
+    with pytest.raises(errors.UserError, match=f"of at least {needed} for this corpus"):
+        training_run.check(few, one_device(config), data)
 
 
 def test_a_development_set_that_answers_nothing_is_named(small):

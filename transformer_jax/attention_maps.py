@@ -14,7 +14,6 @@ from transformer_jax import files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import heat_maps, html_pages
 from transformer_jax.evaluation import attention_weights
-from transformer_jax.models import interface
 from transformer_jax.runs import run_folder
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
@@ -27,8 +26,7 @@ def main() -> None:
     """Prints one path a line."""
     output = files.path(_OUTPUT.value or f"{_WORKDIR.value}/attention_maps")
     trained = run_folder.load_model(_WORKDIR.value)
-    if isinstance(trained.model, interface.Decoder):
-        translator = run_folder.load(_WORKDIR.value)
+    if translator := trained.ready():
         all_maps = attention_weights.collect(translator, _SOURCE.value, _TARGET.value)
     else:
         model, params, tokenizer, config = trained

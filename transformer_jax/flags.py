@@ -4,6 +4,7 @@ import logging
 import os
 import pathlib
 import re
+import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -99,9 +100,6 @@ def _guarded(
         status = main(*given)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # who read what was printed, as `head` does, has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
-        return 1
     except errors.UserError as error:
         return _complain(str(error))
     except preemption.PreemptedError as error:
@@ -109,13 +107,24 @@ def _guarded(
     except errors.RunError as error:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
-        return _complain("interrupted; the same command goes on from the last checkpoint", 130)
+        keeps = "cache_dir" in flags.FLAGS  # so do all that train or prepare
+        goes_on = "; the same command goes on from what it has saved" * keeps
+        return _complain(f"interrupted{goes_on}", 130)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():  # as `head`, has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+            return 1
         if files.met_in_a_bucket(error):
             return _complain(f"the bucket fails: {type(error).__name__}: {error}", 1)
         if isinstance(error, OSError) and error.errno is not None:  # the system's, not our own
             return _complain(str(error), 1)
         raise
+
+
+def _nobody_reads() -> bool:
+    """Whether it is standard output whose other end is closed."""
+    (poll := select.poll()).register(sys.stdout, 0)  # 0: only what is wrong with it
+    return bool(poll.poll(0))
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

@@ -2,31 +2,20 @@
 
 import dataclasses
 import itertools
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import intervals, tuning
+from experiments.analysis import intervals, significance, tuning
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 
-Measure = Callable[[Mapping[str, Any]], float | None]  # None: the result has nothing to measure
 MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
 
 
-def whole(result: Mapping[str, Any]) -> float | None:
-    """BLEU of the development set."""
-    return result["bleu"][bleu.MAIN]["score"] if result["bleu"] else None
-
-
-def beyond_training(result: Mapping[str, Any]) -> float | None:
-    """BLEU of the sentences whose source is longer than any that was trained on."""
-    beyond = result["bleu_beyond_training"]
-    return beyond["score"] if beyond else None
-
-
-def lost_on_long(result: Mapping[str, Any]) -> float | None:
+def _lost_on_long(result: Mapping[str, Any]) -> float | None:
     """The percentage of the shortest sentences' BLEU that is lost on the longest.
 
     A percentage, since a model that is bad at all lengths has little BLEU to lose. Buckets of fewer
@@ -39,22 +28,32 @@ def lost_on_long(result: Mapping[str, Any]) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True)
+class Quantity:
+    """What rows are compared by: of a result (None: it has nothing to measure), and its label."""
+
+    measure: Callable[[Mapping[str, Any]], float | None]
+    label: str = ""
+
+
+WHOLE = Quantity(lambda result: result["bleu"][bleu.MAIN]["score"] if result["bleu"] else None)
+BEYOND_TRAINING = Quantity(  # of sentences whose source is longer than any that was trained on
+    lambda result: (result["bleu_beyond_training"] or {}).get("score"), ", beyond training"
+)
+LOST_ON_LONG = Quantity(_lost_on_long, ", % lost on long")
+
+
+@dataclasses.dataclass(frozen=True)
 class Inequality:
-    """That a measure is higher in one row than in another, or, not `strictly`, no lower."""
+    """That a quantity is higher in one row than in another, or, not `strictly`, no lower."""
 
     higher: str
     lower: str
-    measure: Measure = whole
+    of: Quantity = WHOLE
     strictly: bool = True
 
     def __str__(self) -> str:
-        of: dict[Measure, str] = {
-            beyond_training: ", beyond training",
-            lost_on_long: ", % lost on long",
-        }
-        return (
-            f"{self.higher} {'>' if self.strictly else '≥'} {self.lower}{of.get(self.measure, '')}"
-        )
+        sign = ">" if self.strictly else "≥"
+        return f"{self.higher} {sign} {self.lower}{self.of.label}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,7 @@ CLAIMS = (
     Claim(
         "a recurrent model (here a GRU) without attention loses most on long sentences",
         "Cho et al. 2014, Bahdanau et al. 2015; that the Transformer loses less is our addition",
-        [Inequality("J GRU", other, lost_on_long) for other in ("J GRU additive", "base")],
+        [Inequality("J GRU", other, LOST_ON_LONG) for other in ("J GRU additive", "base")],
     ),
     Claim(
         "the Transformer translates better than a recurrent model with attention",
@@ -93,7 +92,7 @@ CLAIMS = (
         "Press et al. 2022, of language models' perplexity, each trained far beyond the distances "
         "that T5's table tells apart; learned is our addition",
         [
-            Inequality(higher, lower, beyond_training, strictly=higher != "K ALiBi")
+            Inequality(higher, lower, BEYOND_TRAINING, strictly=higher != "K ALiBi")
             for higher, lower in itertools.pairwise(_POSITIONS)
         ],
     ),
@@ -129,36 +128,31 @@ class _Link:
 
     runs: tuple[int, int]
     verdict: str
-    gap: float | None = None
-    half: float | None = None
+    difference: str = ""
     refutes: bool = False
-
-
-def _verdict(gap: float | None, half: float | None, strictly: bool) -> str:
-    """What a difference and half its interval say of the claim that it is above 0, or not below."""
-    if gap is None:
-        return "not run"
-    threshold = 0 if strictly else -MARGIN
-    if half is None or abs(gap - threshold) <= half:
-        return "undecided"
-    return "agrees" if gap > threshold else "disagrees"
 
 
 def _compare(inequality: Inequality, rows: Mapping[str, results.Row], links: int) -> _Link:
     """One of so many links of a claim."""
     pair = [rows[name] for name in (inequality.higher, inequality.lower)]
-    sides = [list(map(inequality.measure, row.results.values())) for row in pair]
-    runs = (len(sides[0]), len(sides[1]))
+    found = [[*map(inequality.of.measure, row.results.values())] for row in pair]
+    sides = [[value for value in side if value is not None] for side in found]
+    runs = (len(found[0]), len(found[1]))
     if any(row.failures for row in pair):
         return _Link(runs, "failed")
-    known = [[value for value in side if value is not None] for side in sides]
-    if known != sides:
+    if sides != found:
         return _Link(runs, "not measurable")
-    higher, lower = known
-    gap, half = intervals.difference(higher, lower)
-    _, wider = intervals.difference(higher, lower, level=1 - 0.05 / links)
-    refutes = _verdict(gap, wider, inequality.strictly) == "disagrees"
-    return _Link(runs, _verdict(gap, half, inequality.strictly), gap, half, refutes)
+    if not all(sides):
+        return _Link(runs, "not run")
+    higher, lower = map(statistics.fmean, sides)
+    gap = significance.estimated(higher - lower, 0.0, 1.0, sides)
+    beyond = gap.mean - (0 if inequality.strictly else -MARGIN)
+    chance = gap.chance(abs(beyond)) if gap.half else 1.0  # one seed, or what does not vary
+    verdict = "undecided"
+    if chance < significance.LEVEL:
+        verdict = "agrees" if beyond > 0 else "disagrees"
+    refutes = verdict == "disagrees" and chance < significance.LEVEL / links
+    return _Link(runs, verdict, intervals.written(gap.mean, gap.half or None), refutes)
 
 
 def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Link]]:
@@ -191,7 +185,7 @@ def section(
             lines.append([
                 f"· {inequality}",
                 " and ".join(map(str, link.runs)),
-                intervals.written(link.gap, link.half),
+                link.difference,
                 link.verdict,
                 *[""] * len(at_best),
                 results.unequal(higher[0], lower[0]) if higher and lower else "",

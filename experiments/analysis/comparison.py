@@ -70,8 +70,7 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     Raises:
       UserError: its results were not measured alike, or rows are missing that claims compare.
     """
-    table = table or table_lib.find(sweep.table)
-    table = table_lib.of_corpus(table, sweep.base)
+    table = table_lib.of_corpus(sweep.table, sweep.base, table)
     if lost := {*table.needed} - {row.name for row in sweep.rows}:
         raise errors.UserError(
             f"{sweep.workdir / 'sweep.json'} lacks rows that claims compare "

@@ -1,10 +1,7 @@
-"""Differences between means over seeds, with intervals."""
+"""What intervals and verdicts are made of: variances, corrections for many rows, and words."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
-
-import scipy.stats
 
 
 def satterthwaite(known: float, parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -33,30 +30,11 @@ def holm(chances: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def difference(
-    ours: Sequence[float], theirs: Sequence[float], level: float = 0.95
-) -> tuple[float | None, float | None]:
-    """Difference of two means, and half of its interval, by Welch and Satterthwaite.
-
-    scipy.stats.ttest_ind warns where a side does not vary.
-
-    Runs of one seed share their data but soon part ways, so they are not treated as pairs. The
-    difference is None where a side has no value; the half width where one has fewer than two, or
-    where nothing varies.
-    """
-    if not ours or not theirs:
-        return None, None
-    gap = statistics.mean(ours) - statistics.mean(theirs)
-    if len(ours) < 2 or len(theirs) < 2:
-        return gap, None
-    parts = [(statistics.variance(side) / len(side), len(side) - 1) for side in (ours, theirs)]
-    variance, freedom = satterthwaite(0.0, parts)
-    half = float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * variance**0.5
-    return gap, half or None
+def signed(value: float, form: str = "+.2f") -> str:
+    """A difference as it is printed: +1.23 or −1.23."""
+    return f"{value:{form}}".replace("-", "−")
 
 
-def written(gap: float | None, half: float | None) -> str:
-    """The two as a table shows them: +1.23 ± 0.45."""
-    if gap is None:
-        return ""
-    return f"{gap:+.2f}" if half is None else f"{gap:+.2f} ± {half:.2f}"
+def written(gap: float, half: float | None) -> str:
+    """A difference with half of its interval, if that is known: +1.23 ± 0.45."""
+    return signed(gap) if half is None else f"{signed(gap)} ± {half:.2f}"

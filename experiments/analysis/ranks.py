@@ -27,7 +27,8 @@ class Estimate:
 
     def written(self, form: str) -> str:
         """As a line shows it."""
-        return f"{self.value:{form}} (95%: {self.low:{form}} to {self.high:{form}})"
+        text = f"{self.value:{form}} (95%: {self.low:{form}} to {self.high:{form}})"
+        return text.replace("-", "−")
 
 
 @dataclasses.dataclass(frozen=True)

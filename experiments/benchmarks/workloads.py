@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -81,29 +82,25 @@ def write(path: pathlib.Path, dataset: dataset_lib.Dataset, name: str) -> None:
         )
     order = np.random.default_rng(0).permutation(dataset.usable)[:needed].reshape(BATCHES, -1)
     rows, room = packed(dataset, config(name)), (PADDED_LENGTH, PADDED_LENGTH)
-    kinds = {
+    batches = {
         "padded": [
             batching.fill([[(dataset.source[i], dataset.target[i])] for i in pairs], *room)
             for pairs in order.tolist()
         ],
         "packed": [rows[k] for k in range(BATCHES)],
     }
-    arrays = {
-        f"{kind}/{k}/{i}": leaf
-        for kind, batches in kinds.items()
-        for k, batch in enumerate(batches)
-        for i, leaf in enumerate(jax.tree.leaves(batch))
+    # Arrays of a batch have one shape, and so have batches of a kind.
+    arrays: dict[str, Any] = {
+        kind: np.array([*map(jax.tree.leaves, of)]) for kind, of in batches.items()
     }
     np.savez(path, **arrays)
 
 
 def read(path: str | pathlib.Path, kind: str) -> list[sequences.Batch]:
     """The "padded" or the "packed" batches of a file."""
-    arrays = np.load(path)
-    found = [[arrays[f"{kind}/{k}/{i}"] for i in range(7)] for k in range(BATCHES)]
     return [
         sequences.Batch(sequences.Sequences(*each[:3]), sequences.Sequences(*each[3:6]), each[6])
-        for each in found
+        for each in np.load(path)[kind]
     ]
 
 

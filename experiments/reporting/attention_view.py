@@ -37,12 +37,15 @@ def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, i
     """
     why: dict[tuple[str, int], str] = {}
     for row, seed, folder in _first_runs(sweep):
-        translator = None
+        translator, left = None, translations.read(sweep, row, seed)
         for number in sorted(numbers):
-            pair = translations.sentence(sweep, row, seed, number)
+            if all(left.values()) and number > (total := len(left["sources"])):
+                raise errors.UserError(
+                    f"--attention={number}: the development set has {total:,} sentences"
+                )
             if _kept(folder, number):
                 continue
-            if pair is None:
+            if not all(left.values()):
                 why[row.name, number] = "the run has not left its source sentences (sources.txt)"
             elif not (folder / "checkpoints").is_dir():
                 why[row.name, number] = "its checkpoint is gone"
@@ -50,6 +53,7 @@ def collect(sweep: results.Sweep, numbers: Collection[int]) -> dict[tuple[str, i
                 _log.info("%s: attention in sentence %d", row.name, number)
                 try:
                     translator = translator or run_folder.load(folder)
+                    pair = [left[name][number - 1] for name in ("sources", "hypotheses")]
                     maps = attention_weights.collect(translator, *pair)
                     files.write_json(_path(folder, number), _record(folder, maps))
                 except errors.UserError as error:

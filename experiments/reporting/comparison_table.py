@@ -1,15 +1,14 @@
 """Rows beside base and the paper: the table, further numbers of its rows, and the notes below."""
 
+import logging
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.analysis import comparison, intervals, ranks, significance
 from experiments.reporting import (
-    answers_table,
     chrf_table,
-    expectations_table,
-    held_out_table,
+    further_tables,
     latex,
     sensitivity_table,
     verdict_words,
@@ -20,6 +19,8 @@ from transformer_jax import config as config_lib
 from transformer_jax import paper
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
+
+_log = logging.getLogger("transformer_jax.report")
 
 SYMBOLS = {  # the paper's column heads, in its order
     "model.num_layers": "N",
@@ -38,9 +39,17 @@ SYMBOLS = {  # the paper's column heads, in its order
 def document(compared: comparison.Comparison) -> table_lib.Document:
     """All that is shown of rows that are compared with base."""
     sweep, typeset = compared.sweep, compared.table.latex
-    further = (expectations_table, held_out_table, chrf_table, sensitivity_table)
-    sections = [module.section(compared) for module in further]
-    sections += [section(sweep) for section in compared.table.sections]
+    further = (further_tables.expected, further_tables.held_out)
+    further += (chrf_table.section, sensitivity_table.section)
+    sections = [section(compared) for section in further]
+    failed: list[Exception] = []
+    for section in compared.table.sections:
+        try:
+            sections.append(section(sweep))
+        except Exception as error:
+            own = getattr(section, "func", section)  # of functools.partial
+            _log.error("%s lacks its section %s, which fails", sweep.table, own.__qualname__)
+            failed.append(error)
     besides = [table for section in sections for table in section.shown]
     begun = _main(compared, [row for row in sweep.rows if row.results or row.failures])
     whole = _main(compared, sweep.rows)
@@ -51,6 +60,7 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
         notes=found + results.shortfalls(sweep),
         csv=_csv(compared),
         latex=typeset(compared) if typeset else latex.plain(whole),
+        failed=failed,
     )
 
 
@@ -84,7 +94,7 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
         written += f" ({gap.shows():.1f} would show)"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
     scores = comparison.scores(row, compared.table.measure)
-    of_what = "" if scores else f" ({answers_table.asked_for(sweep.config(row))})"
+    of_what = "" if scores else f" ({further_tables.asked_for(sweep.config(row))})"
     return [
         f"{tables.mean_and_deviation(row.of('ppl'), 3)}{of_what}",
         tables.mean_and_deviation(scores, 2),
@@ -104,7 +114,7 @@ def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
     verdict = verdict_words.judged(
         row.name, theirs_gap, compared.gaps, comparison.verdicts(compared)
     )
-    difference = "" if theirs_gap is None else f"{theirs_gap:+.1f}"
+    difference = "" if theirs_gap is None else intervals.signed(theirs_gap, "+.1f")
     return [
         f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", difference, str(theirs.params or ""), verdict
     ]  # fmt: skip
@@ -121,7 +131,7 @@ def _best(row: results.Row, compared: comparison.Comparison) -> str:
 
 def so_far(sweep: results.Sweep) -> tables.Printed:
     """Means of the rows that have results, for who waits for the others."""
-    table = table_lib.of_corpus(table_lib.find(sweep.table), sweep.base)
+    table = table_lib.of_corpus(sweep.table, sweep.base)
     lines, measure = [], table.measure
     for row in sweep.rows:
         found = comparison.scores(row, measure)
@@ -129,7 +139,7 @@ def so_far(sweep: results.Sweep) -> tables.Printed:
             ppl, score = statistics.mean(row.of("ppl")), statistics.mean(found)
             against = results.reference(row, sweep)
             theirs = [] if row is against else comparison.scores(against, measure)
-            gap = intervals.written(intervals.difference(found, theirs)[0], None)
+            gap = intervals.signed(score - statistics.mean(theirs)) if theirs else ""
             lines.append([row.name, changed(row, sweep.rows[0]), f"{ppl:.3f}", f"{score:.2f}", gap])
     return tables.Printed(["row", "values", "PPL", table.compared_by.name, "− base"], lines)
 
@@ -230,11 +240,11 @@ def notes(compared: comparison.Comparison) -> list[str]:
                 f"and ranks of differences compare. Verdict: {significance.RULES}"
             )
             if compared.order:
-                tau, low, high, pairs = compared.order
+                *tau, pairs = compared.order
                 found.append(
                     f"Kendall's tau-b with the paper, over {pairs} pairs of rows that it separates "
-                    f"by at least {ranks.APART} BLEU: {tau:.2f} (95%: {low:.2f} to "
-                    f"{high:.2f}), on the development set."
+                    f"by at least {ranks.APART} BLEU: {ranks.Estimate(*tau).written('.2f')}, on "
+                    "the development set."
                 )
             found += _unscaled(sweep)
         found.append(results.UNEQUAL_NOTE)

@@ -47,6 +47,7 @@ def write(
 
     Raises:
       UserError: there is no sweep, its results were not measured alike, or a file is damaged.
+      Exception: what a section of the table's own raised, once all else is written and printed.
     """
     sweep = results.read(workdir)
     compared = comparison.compare(sweep, table)
@@ -76,6 +77,8 @@ def write(
         files.write(workdir / name, downloads[name].encode())
     files.write(workdir / "report.html", page.encode())
     tables.show(found.shown, found.notes)
+    if found.failed:
+        raise found.failed[0]
 
 
 def _page(shown: dict[str, Any], translated: dict[str, Any], attended: dict[str, Any]) -> str:

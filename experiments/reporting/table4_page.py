@@ -43,7 +43,7 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
             *tuned.notes,
             *results.shortfalls(sweep),
         ],
-        csv=tables.csv_of(ours.heads, ours.lines),
+        csv=tables.csv_of(ours.heads, [[c.replace("−", "-") for c in line] for line in ours.lines]),
         latex=latex.plain(whole),
     )
 

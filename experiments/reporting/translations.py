@@ -171,21 +171,3 @@ def read(
             f"({', '.join(f'{name} {length}' for name, length in lengths.items())}): {results.ANEW}"
         )
     return found
-
-
-def sentence(
-    sweep: results.Sweep, row: results.Row, seed: int, number: int
-) -> tuple[str, str] | None:
-    """A development sentence, from 1, and a run's translation; None if the run left none.
-
-    Raises:
-      UserError: there are not so many sentences.
-    """
-    run = read(sweep, row, seed)
-    if not all(run.values()):
-        return None
-    if number > len(run["sources"]):
-        raise errors.UserError(
-            f"--attention={number}: the development set has {len(run['sources']):,} sentences"
-        )
-    return run["sources"][number - 1], run["hypotheses"][number - 1]

@@ -30,8 +30,7 @@ SECONDS_BETWEEN_LOOKS = 2  # where it is one
 def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> list[str]:
     """Runs all cells, with more flags for each; returns a line for each that failed."""
     by_name = {cell.name: cell for cell in work.cells}
-    table = table_lib.of_corpus(table_lib.find(work.table), work.cells[0].config)
-    measure = table.compared_by
+    measure = table_lib.of_corpus(work.table, work.cells[0].config).compared_by
     failed: list[str] = []
     ended = work.total - len(work.cells)
     last = 0.0

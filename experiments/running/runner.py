@@ -1,5 +1,6 @@
 """Runs the rows of a table: what has no result yet, each run in a process of its own."""
 
+import dataclasses
 import datetime
 import functools
 import logging
@@ -108,11 +109,14 @@ def main(table: table_lib.Table) -> int:
     base = flags_lib.read_config(_CONFIG)
     if not base.data.source_language:
         raise errors.UserError("a table compares translations: data.source_language is empty")
+    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     rows = table.rows(base)
     table_lib.require_sound(table, rows)
     chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
-        measure = functools.partial(_measured_seconds, base, table.name, launcher)
+        measure = functools.partial(
+            _measured_seconds, base, table.name, launcher, workdir, cache_dir
+        )
         rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
     tune = rows_lib.parse_tune(_TUNE.value, base)
     variants = {row: results.tuned(row, rows[row], base, tune) for row in chosen}
@@ -120,6 +124,7 @@ def main(table: table_lib.Table) -> int:
     seeds = _seeds(table, base, rows, variants)
     results.require_folders(planned)
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
+    cells = cells_lib.planned(base, planned, seeds, workdir)
     if _DRY_RUN.value:
         _show_plan(table, base, planned, seeds)
         return 0
@@ -133,9 +138,8 @@ def main(table: table_lib.Table) -> int:
     _require_no_other(workdir, table.name, _MATCH.value or "")
     folders = [workdir, *([files.local_path(_REUSE.value)] if _REUSE.value else [])]
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
-    cells = _cells(base, planned, seeds)
+    cells = cells_lib.read_texts(cells, cache_dir)
     _require_alike(table, variants, cells)
-    cells_lib.starts(cells)  # which refuses a circle of them
     record = {
         "table": table.name,
         "base": config_lib.to_dict(base),
@@ -148,9 +152,10 @@ def main(table: table_lib.Table) -> int:
         "said": said,
     }
     results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
-    missing = _missing(cells, launcher)
+    missing = _missing(cells, workdir, launcher)
     files.write_json(workdir / "sweep.json", record)
-    return _run(table, cells, missing, launcher)
+    work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
+    return _run(table, work, launcher)
 
 
 def _seeds(
@@ -190,23 +195,6 @@ def _show_plan(
         plan.write(base, planned, seeds, devices, _UTILISATION.value)
 
 
-def _cells(
-    base: config_lib.Config, planned: plan.Rows, seeds: Mapping[str, int]
-) -> list[cells_lib.Cell]:
-    """All cells of the sweep; raises UserError, which names its row, if one cannot be run."""
-    workdir = files.local_path(_WORKDIR.value)
-    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
-    return [
-        cells_lib.make(base, row, overrides, seed, workdir, cache_dir)
-        for row, overrides in planned.items()
-        for seed in range(seeds[row])
-    ]
-
-
 def _require_alike(
     table: table_lib.Table, variants: Mapping[str, plan.Rows], cells: Sequence[cells_lib.Cell]
 ) -> None:
@@ -225,10 +213,9 @@ def _require_alike(
 
 
 def _missing(
-    cells: Sequence[cells_lib.Cell], launcher: launcher_lib.Launcher
+    cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: launcher_lib.Launcher
 ) -> list[cells_lib.Cell]:
     """The cells that have no result yet, here or where they ran."""
-    workdir = files.local_path(_WORKDIR.value)
     reusable = {}
     if _REUSE.value:
         other = files.local_path(_REUSE.value)
@@ -241,29 +228,21 @@ def _missing(
     return [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 
-def _run(
-    table: table_lib.Table,
-    cells: Sequence[cells_lib.Cell],
-    missing: Sequence[cells_lib.Cell],
-    launcher: launcher_lib.Launcher,
-) -> int:
+def _run(table: table_lib.Table, work: cells_lib.Work, launcher: launcher_lib.Launcher) -> int:
     """Runs what is missing, or hands it over, and reports what is done; returns the exit code."""
-    workdir = files.local_path(_WORKDIR.value)
-    done, handed_over = len(cells) - len(missing), False
+    workdir, done, handed_over = work.workdir, work.total - len(work.cells), False
     failed = []
     if not _RETRY_FAILED.value:
-        before = [(cell, cells_lib.failed_before(cell)) for cell in missing]
-        missing = [cell for cell, error in before if not error]
+        before = [(cell, cells_lib.failed_before(cell)) for cell in work.cells]
+        work = dataclasses.replace(work, cells=[cell for cell, error in before if not error])
         left = "(left as it is; --retry_failed runs it again)"
         failed = [f"{cell.name}: {error} {left}" for cell, error in before if error]
-    _log.info("%d of %d runs are done; %d to go", done, len(cells), len(missing))
-    if missing:
-        cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
-        work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
+    _log.info("%d of %d runs are done; %d to go", done, work.total, len(work.cells))
+    if work.cells:
         group = workdir.absolute().name
         more = [f"--wandb={_WANDB.value}", f"--wandb_group={group}"] if _WANDB.value else []
         if isinstance(launcher, local.Local):
-            handing_over.forget(workdir, missing)
+            handing_over.forget(workdir, work.cells)
             failed += here.run(work, launcher.devices, more)
         else:
             handing_over.start(work, launcher, more)
@@ -277,12 +256,15 @@ def _run(
 
 
 def _measured_seconds(
-    base: config_lib.Config, table: str, launcher: launcher_lib.Launcher, rows: plan.Rows
+    base: config_lib.Config,
+    table: str,
+    launcher: launcher_lib.Launcher,
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+    rows: plan.Rows,
 ) -> Mapping[str, float]:
     """What a step of each row takes; see `seconds_lib.measured`."""
-    workdir = files.local_path(_WORKDIR.value)
     _require_no_other(workdir, table, _MATCH.value or "")
-    cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     devices_here = functools.partial(launcher_lib.devices_here, launcher, base)
     return seconds_lib.measured(base, rows, workdir, cache_dir, devices_here)
 

@@ -36,7 +36,7 @@ class Cell:
 
     Attributes:
       overrides: what its command sets.
-      digest: its config_hash.
+      digest: its config_hash; "" until its text is read.
       measured_on: what its result will say of data and decoding.
     """
 
@@ -53,7 +53,7 @@ class Cell:
         """For people."""
         return f"{self.row}, seed {self.seed}"
 
-    @property
+    @functools.cached_property
     def source(self) -> pathlib.Path | None:
         """The folder of the run whose weights it starts from (train.start_from); None: of none."""
         if not self.config.train.start_from:
@@ -143,28 +143,42 @@ def config_arguments(overrides: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def make(
+def planned(
     base: config_lib.Config,
-    row: str,
-    overrides: Mapping[str, Any],
-    seed: int,
+    rows: Mapping[str, Mapping[str, Any]],
+    seeds: Mapping[str, int],
     workdir: pathlib.Path,
-    cache_dir: pathlib.Path,
-) -> Cell:
-    """A cell; raises UserError, which names the row, if its configuration cannot be run."""
-    changes = {**overrides, "train.seed": seed}
+) -> list[Cell]:
+    """All cells of rows, without what their text decides; raises UserError as `starts` does."""
+    found = [
+        Cell(row, seed, config_lib.replace(base, own), {**flags_lib.overrides(), **own}, folder, "")
+        for row, overrides in rows.items()
+        for seed in range(seeds[row])
+        for own in [{**overrides, "train.seed": seed}]
+        for folder in [results.cell_folder(workdir, row, seed)]
+    ]
+    starts(found)
+    return found
+
+
+def read_texts(cells: Sequence[Cell], cache_dir: pathlib.Path) -> list[Cell]:
+    """Cells with what their text decides; raises UserError, naming its row, if one cannot run."""
     try:
-        config = config_lib.replace(base, changes)
-        one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
-        dataset = _dataset(config.data, cache_dir)
-        training_run.check(config, one_device, dataset)
-    except errors.UserError as error:
-        raise errors.UserError(f"row {row!r}: {error}") from error
-    folder = results.cell_folder(workdir, row, seed)
-    digest = config_lib.fingerprint(config, dataset.digests)
-    sets = {**flags_lib.overrides(), **changes}
-    measured_on = training_run.measured_on(config, dataset)
-    return Cell(row, seed, config, sets, folder, digest, measured_on)
+        cache_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
+    one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
+    found = []
+    for cell in cells:
+        try:
+            dataset = _dataset(cell.config.data, cache_dir)
+            training_run.check(cell.config, one_device, dataset)
+        except errors.UserError as error:
+            raise errors.UserError(f"row {cell.row!r}: {error}") from error
+        digest = config_lib.fingerprint(cell.config, dataset.digests)
+        measured_on = training_run.measured_on(cell.config, dataset)
+        found.append(dataclasses.replace(cell, digest=digest, measured_on=measured_on))
+    return found
 
 
 # Whose tokenizers and tokens are then in the cache for all cells.

@@ -70,7 +70,7 @@ def read(
     """
     locked, engine = _locked(), engine or {}
     record, base, rows = results.described(workdir)
-    measure = table_lib.of_corpus(table_lib.find(record["table"]), base).compared_by
+    measure = table_lib.of_corpus(record["table"], base).compared_by
     cells: list[Standing] = []
     for row, changes in [each for variants in rows.values() for each in variants.items()]:
         if "seeds" in record:

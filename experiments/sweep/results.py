@@ -210,7 +210,7 @@ def files_of(sweep: Sweep, held_out: str) -> str:
 def unequal(params: int, other: int) -> str:
     """How one number of parameters differs from another, where it differs enough to matter."""
     share = params / other - 1
-    return f"{100 * share:+.0f}%" if abs(share) > UNEQUAL else ""
+    return f"{100 * share:+.0f}%".replace("-", "−") if abs(share) > UNEQUAL else ""
 
 
 def described(

@@ -35,6 +35,7 @@ class Document:
       notes: a paragraph each.
       csv: of the same numbers, unrounded.
       latex: of the first table.
+      failed: what sections raised that are missing; whoever shows the rest raises the first.
     """
 
     shown: Sequence[tables.Printed]
@@ -42,6 +43,7 @@ class Document:
     notes: Sequence[str]
     csv: str
     latex: str
+    failed: Sequence[Exception] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +92,9 @@ class Table:
         return measures.MEASURES[self.measure]
 
 
-def of_corpus(table: Table, base: config_lib.Config) -> Table:
-    """A table as it is on the corpus of a base: parsers are compared by F1, whatever it says."""
+def of_corpus(name: str, base: config_lib.Config, table: Table | None = None) -> Table:
+    """The table of a name, or that given, on a base's corpus: parsers are compared by F1."""
+    table = table or find(name)
     if base.data.corpus not in treebank.CORPORA:
         return table
     reads = {**table.reads, "parses": dict}
@@ -120,30 +123,27 @@ def require_sound(table: Table, rows: Mapping[str, Any]) -> None:
 
 
 def scaled_rows(
-    rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config
+    rows: Mapping[str, Mapping[str, Any]],
+    base: config_lib.Config,
+    papers: Mapping[str, int] = paper.BASE_SIZES,
 ) -> dict[str, dict[str, Any]]:
-    """Rows at the paper's size, for a base of any: sizes and steps in its ratio to the paper's.
+    """Rows at the paper's sizes, for a base of any, in its ratio to the paper's.
 
     Raises:
       UserError: a scaled value is not a whole number of at least 1.
     """
     found = {row: dict(changes) for row, changes in rows.items()}
     for row, changes in found.items():
-        for field, value in changes.items():
-            if papers := paper.BASE_SIZES.get(field):
-                changes[field] = scaled(row, field, value, config_lib.get(base, field), papers)
+        for field in [field for field in changes if field in papers]:
+            own = config_lib.get(base, field)
+            exact = Fraction(changes[field] * own, papers[field])
+            if exact.denominator != 1 or exact < 1:
+                raise errors.UserError(
+                    f"row {row!r} cannot be scaled: {field} would be {float(exact):g}, since this "
+                    f"base has {own} where the paper's has {papers[field]}"
+                )
+            changes[field] = int(exact)
     return found
-
-
-def scaled(row: str, field: str, value: int, base: int, papers: int) -> int:
-    """A size in a base's ratio to the paper's; raises UserError if it is no positive integer."""
-    exact = Fraction(value * base, papers)
-    if exact.denominator != 1 or exact < 1:
-        raise errors.UserError(
-            f"row {row!r} cannot be scaled: {field} would be {float(exact):g}, since this base has "
-            f"{base} where the paper's has {papers}"
-        )
-    return int(exact)
 
 
 def names() -> list[str]:

@@ -174,8 +174,8 @@ def _load_direction(
     usable, dropped = _usable(source, target, config, len(tag))
 
     def held_out(pairs: corpus_lib.Pairs) -> HeldOut:
-        sources = [[*tag, *ids] if ids else [] for ids in tokenizer.encode(pairs.source)]
-        targets = tokenizer.encode(pairs.target)
+        sources = [[*tag, *ids] if ids else [] for ids in tokenizer.encode_lines(pairs.source)]
+        targets = tokenizer.encode_lines(pairs.target)
         return HeldOut(pairs.source, pairs.target, sources, targets, pairs.trees)
 
     return (

@@ -160,7 +160,7 @@ def _write(
             outputs[side, name] = file
         while chunk := list(itertools.islice(reader, CHUNK)):
             for side, sentences in zip(SIDES, zip(*chunk, strict=True), strict=True):
-                lists = tokenizer.encode([s if s.strip() else "" for s in sentences])
+                lists = tokenizer.encode_lines(sentences)
                 lengths = np.fromiter(map(len, lists), kinds["lengths"])
                 ends = written[side] + np.cumsum(lengths, dtype=kinds["ends"])
                 ids = np.fromiter(itertools.chain.from_iterable(lists), kinds["ids"])

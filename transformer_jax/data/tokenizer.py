@@ -63,6 +63,10 @@ class Tokenizer(abc.ABC):
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each sentence's tokens, without BOS or EOS."""
 
+    def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
+        """As `encode`, but that of a blank line there are none: it is no sentence."""
+        return self.encode([line if line.strip() else "" for line in lines])
+
     @abc.abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for; U+2581 is a space, `<0x41>` a byte."""

@@ -58,7 +58,7 @@ class Translator:
         progress: Callable[[int], None] = lambda done: None,
         to: str = "",
     ) -> list[str]:
-        """Translates sentences, in their order; an empty one stays empty.
+        """Translates sentences, in their order; of a blank one comes an empty one.
 
         Progress is called with the number of sentences done so far. The language is that of the
         main direction, unless `to` names another that the model has learnt.
@@ -83,7 +83,7 @@ class Translator:
             raise errors.UserError(
                 f"this model translates into {' and '.join(tags)}, not into {language}"
             )
-        encoded = self.tokenizer.encode(sentences)
+        encoded = self.tokenizer.encode_lines(sentences)
         return [[*tags[language], *ids] if ids else [] for ids in encoded]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

@@ -3,14 +3,12 @@
 import contextlib
 import dataclasses
 import json
-import selectors
 import socket
 import time
-from typing import Any
 
 from transformer_jax import errors
 
-SECONDS_TO_SPEAK = 5  # for one who has called
+SECONDS_TO_SPEAK = 5  # for one who has called; others wait
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,26 +54,19 @@ def _hear(where: ProcessPlace, deadline: float) -> dict[int, str]:
             raise errors.UserError(
                 f"the first process cannot listen on port {port} of its host: {error.strerror}"
             ) from error
-        selector = opened.enter_context(selectors.DefaultSelector())
-        selector.register(server, selectors.EVENT_READ)
         callers: list[socket.socket] = []
         while len(names) < where.processes and (left := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
-                if key.fileobj is server:
-                    caller, _ = server.accept()
-                    caller.settimeout(SECONDS_TO_SPEAK)
-                    opened.enter_context(caller)
-                    selector.register(caller, selectors.EVENT_READ)
-                    continue
-                caller: Any = key.fileobj
-                selector.unregister(caller)
-                received = b""
-                with contextlib.suppress(OSError):  # none of ours
-                    received = caller.recv(1024)
-                number, _, name = received.decode(errors="replace").partition(" ")
-                if number.isdecimal() and int(number) < where.processes and name:
-                    names[int(number)] = name
-                    callers.append(caller)
+            server.settimeout(left)
+            try:
+                caller = opened.enter_context(server.accept()[0])
+                caller.settimeout(min(left, SECONDS_TO_SPEAK))
+                received = caller.recv(1024)
+            except OSError:  # nobody has called, or none of ours
+                continue
+            number, _, name = received.decode(errors="replace").partition(" ")
+            if number.isdecimal() and int(number) < where.processes and name:
+                names[int(number)] = name
+                callers.append(caller)
         for caller in callers:
             with contextlib.suppress(OSError):  # it has died, which the next look will find
                 caller.sendall(json.dumps(names).encode())

@@ -50,24 +50,6 @@ def buckets(lengths: Sequence[int], bounds: Sequence[int]) -> Iterator[tuple[str
             yield f"{low + 1}-{high}", chosen
 
 
-def score_by_length(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    source_lengths: Sequence[int],
-    bounds: Sequence[int],
-) -> list[dict[str, Any]]:
-    """Corpus BLEU (the main variant) of sentences in `buckets` of their source's tokens.
-
-    Each has `tokens`, the name of the bucket, its number of `sentences`, and their `score`.
-    """
-    found = []
-    for tokens, chosen in buckets(source_lengths, bounds):
-        sides = [[side[i] for i in chosen] for side in (hypotheses, references)]
-        result = _metric(MAIN).corpus_score(sides[0], sides[1:])
-        found.append({"tokens": tokens, "sentences": len(chosen), "score": result.score})
-    return found
-
-
 def score(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, dict[str, Any]]:
@@ -75,7 +57,7 @@ def score(
 
     Each has the `score`, between 0 and 100, and the `signature`, in the form of sacreBLEU's also
     where sentences were prepared. Both sides are in one language, by which the paper's variant
-    tokenises.
+    tokenises; of one that Moses does not know it has English's abbreviations, and no other rules.
 
     Raises:
       ValueError: there are not as many hypotheses as references.

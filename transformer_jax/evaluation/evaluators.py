@@ -189,8 +189,8 @@ def score_parses(
     counts = parseval.counts(golds, parses)
     for name, some in (("trees", golds), ("parses", parses)):
         files.write_lines(workdir / f"{prefix}{name}.mrg", [*map(trees.bracketed, some)])
-    counted = workdir / f"{prefix}{measures.MEASURES[measures.F1].file}"
-    files.write_json(counted, {measures.F1: counts.tolist()})
+    f1 = measures.MEASURES[measures.F1]
+    files.write_json(workdir / f"{prefix}{f1.file}", {measures.F1: counts.tolist()})
     lengths = list(map(len, words))
     scores = parseval.score(counts)
     _log.info(
@@ -198,7 +198,7 @@ def score_parses(
         *(scores[kind] for kind in ("f1", "recall", "precision")),
         malformed,
     )
-    buckets = parseval.score_by_length(counts, lengths, bleu.bounds(lengths, WORDS))
+    buckets = f1.by_length(counts, lengths, bleu.bounds(lengths, WORDS), "words", "f1")
     return {"parses": {**scores, "malformed": malformed, "by_length": buckets}}
 
 
@@ -212,10 +212,8 @@ def by_length(
     if not any(dataset.dev.source):
         return {}
     lengths = [max(len(ids) - dataset.tag_tokens, 0) for ids in dataset.dev.source_ids]
-
-    def score(bounds: Sequence[int]) -> list[dict[str, Any]]:
-        return bleu.score_by_length(hypotheses, dataset.dev.target, lengths, bounds)
-
+    counts = bleu.counts(hypotheses, dataset.dev.target, "", bleu.MAIN)  # alike in any language
+    score = functools.partial(measures.MEASURES[bleu.MAIN].by_length, counts, lengths)
     trained = int(dataset.source.lengths[dataset.usable].max()) - dataset.tag_tokens
     return {
         "bleu_by_length": score(bleu.bounds(lengths, width)),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,23 @@ class Measure:
     # The score that stands in a result.json, or in what it says of the test set.
     of_result: Callable[[Mapping[str, Any]], float]
     in_results: bool = True  # whether there is one
+
+    def by_length(
+        self,
+        counts: Int[np.ndarray, "sentences _"],
+        lengths: Sequence[int],
+        bounds: Sequence[int],
+        unit: str = "tokens",
+        score: str = "score",
+    ) -> list[dict[str, Any]]:
+        """Scores of sentences in `bleu.buckets` of their lengths.
+
+        Each has, under such names, the bucket's, its number of `sentences`, and their score.
+        """
+        return [
+            {unit: name, "sentences": len(some), score: self.from_counts(counts[some].sum(axis=0))}
+            for name, some in bleu.buckets(lengths, bounds)
+        ]
 
 
 def _bleu(variant: str) -> Measure:

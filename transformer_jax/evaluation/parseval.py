@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer_jax.data import trees
-from transformer_jax.evaluation import bleu
 
 COUNTED = ("matched", "gold", "test", "crossing", "words", "tags")  # of each sentence, in order
 # EVALB's DELETE_LABEL, labels and words' tags that do not count: those of COLLINS.prm, and
@@ -87,16 +86,3 @@ def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
         "crossing": float(crossing / len(counts)),
         "tagging": float(100 * tags / words) if tags else None,
     }
-
-
-def score_by_length(
-    counts: Int[np.ndarray, "sentences 6"], lengths: Sequence[int], bounds: Sequence[int]
-) -> list[dict[str, Any]]:
-    """F1 of sentences in `bleu.buckets` of their words, punctuation included.
-
-    Each has `words`, the name of the bucket, its number of `sentences`, and their `f1`.
-    """
-    return [
-        {"words": words, "sentences": len(chosen), "f1": from_counts(counts[chosen].sum(0))}
-        for words, chosen in bleu.buckets(lengths, bounds)
-    ]

@@ -101,16 +101,21 @@ def require_read(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
     an architecture that does not read it is mistaken.
     """
     reads = fields.lookup("model.architecture", config.architecture, ARCHITECTURES).reads
+    pattern = fields.lookup("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
     for name in names:
         section, _, field = name.partition(".")
         if section == "model" and field not in reads and field not in ABSENT:
             raise _useless(config, field, f"leave out {name}")
+        if name == "model.global_every" and pattern is not masks.interleaved:
+            raise _useless(config, field, f"leave out {name}", "attention_pattern")
 
 
-def _useless(config: config_lib.ModelConfig, field: str, remedy: str) -> errors.UserError:
+def _useless(
+    config: config_lib.ModelConfig, field: str, remedy: str, of: str = "architecture"
+) -> errors.UserError:
     found = getattr(config, field)
     return errors.UserError(
-        f"model.architecture={config.architecture} has no use for model.{field}={found}: {remedy}"
+        f"model.{of}={getattr(config, of)} has no use for model.{field}={found}: {remedy}"
     )
 
 

@@ -147,6 +147,8 @@ def only_run_in(workdir: files.Path) -> Iterator[None]:
 def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
     """Makes the folder this run's, or checks that it is; returns the run's config hash.
 
+    What has no result yet goes on as the config says, which may log, save or be sharded otherwise.
+
     Raises:
       UserError: it holds a run of another config or of other data.
     """
@@ -159,16 +161,18 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
             "choose another --workdir"
         )
     if record_path.exists():
-        record = read_record(workdir)
+        record, is_done = read_record(workdir), (workdir / "result.json").exists()
         if record["config_hash"] == config_hash:
-            return config_hash
-        if started or (workdir / "result.json").exists():
+            if is_done:
+                return config_hash
+        elif started or is_done:
             differences = _differences(read_config(workdir), config, record["digests"], dataset)
             raise errors.UserError(
                 f"{workdir} holds a run of another config ({differences}): "
                 "choose another --workdir or delete this one"
             )
-        _log.info("%s held a run of another config that had not begun; it is replaced", workdir)
+        else:
+            _log.info("%s held a run of another config that had not begun; it is replaced", workdir)
     files.write_json(workdir / "config.json", config_lib.to_dict(config))
     files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
     files.write_json(
@@ -232,6 +236,12 @@ class Trained(NamedTuple):
     tokenizer: tokenizer_lib.Tokenizer
     config: config_lib.Config
 
+    def ready(self) -> translator.Translator | None:
+        """Ready to translate; None if its model writes no sentences."""
+        if not isinstance(self.model, interface.Decoder):
+            return None
+        return translator.Translator(self.model, *self[1:], sharding.make_mesh(_ALL_DEVICES))
+
 
 def load(workdir: str | files.Path) -> translator.Translator:
     """A trained run, ready to translate: `load("runs/X").translate(["A dog sleeps."])`.
@@ -239,13 +249,13 @@ def load(workdir: str | files.Path) -> translator.Translator:
     Raises:
       UserError: as `load_model`, or the run's model writes no sentences.
     """
-    model, params, tokenizer, config = load_model(workdir)
-    if not isinstance(model, interface.Decoder):
+    trained = load_model(workdir)
+    if not (found := trained.ready()):
         raise errors.UserError(
-            f"{workdir} holds a model.architecture={config.model.architecture}, which writes no "
-            "sentences: name the folder of one that does"
+            f"{workdir} holds a model.architecture={trained.config.model.architecture}, which "
+            "writes no sentences: name the folder of one that does"
         )
-    return translator.Translator(model, params, tokenizer, config, sharding.make_mesh(_ALL_DEVICES))
+    return found
 
 
 def load_model(workdir: str | files.Path) -> Trained:

@@ -275,12 +275,12 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
     step_lib.state_shapes(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
         source, target = dataset_lib.longest(dataset)
-        data = config.data
-        target = max(source + config.decode.extra_tokens, target, data.target_length)
-        source = max(source, data.source_length)
-        kind = objectives.KINDS.get(config.train.objective)
+        data, kind = config.data, objectives.KINDS.get(config.train.objective)
+        if isinstance(model, interface.Decoder):  # others write nothing, and read target rows alone
+            target = max(source + config.decode.extra_tokens, target, data.target_length)
+            source = max(source, data.source_length)
         joined = model.one_sequence or (kind is not None and kind.reads != "sentence")
-        needed = source + target if joined else max(source, target)
+        needed = max(source + target if joined else max(source, target), data.target_length)
         if config.model.max_positions < needed:
             raise errors.UserError(
                 f"model.position={config.model.position} needs model.max_positions of at least "

@@ -1,0 +1,120 @@
+"""Tables below that of the rows: what was expected, the test set, and models of whole texts."""
+
+from experiments.analysis import comparison, intervals
+from experiments.reporting import verdict_words
+from experiments.sweep import results
+from experiments.sweep import table as table_lib
+from transformer_jax import config as config_lib
+from transformer_jax.data import objectives
+from transformer_jax.drawing import tables
+from transformer_jax.evaluation import whole_texts
+
+_NOTE = (
+    "Rows that write no sentences: their PPL is of words hidden from them in held-out pairs, the "
+    "same for all rows. Of all words, each is said from those on one side, and it is the mean of "
+    "both sides; it does not compare. Answers to “is this the translation of that?” are about "
+    "held-out pairs and as many that share their target, of about equal length and as many common "
+    "words; 50% is chance. The interval is Wilson's, over the answers of all seeds."
+)
+
+
+def expected(compared: comparison.Comparison) -> table_lib.Section:
+    """What was expected of rows before they ran, beside what came; nothing where none is said."""
+    lines = [
+        [row.name, own["why"], own["expect"], f"{own['date']}, {own['when']}", _came(row, compared)]
+        for row in compared.sweep.rows
+        if (own := compared.sweep.said.get(row.name))
+    ]
+    heads = ["row", "why", "expected", "written", "came"]
+    shown = tables.Printed(heads, lines, "Expected, and what came")
+    return table_lib.Section([shown] if lines else [])
+
+
+def _came(row: results.Row, compared: comparison.Comparison) -> str:
+    """The difference from base, and whether it can be chance."""
+    gap = compared.gaps.get(row.name)
+    name = compared.table.compared_by.name
+    if gap is None and row.name in (found := comparison.differences(compared)):
+        return f"{intervals.written(found[row.name], None)} {name}, without an interval"
+    if gap is None:
+        return "" if row.results else "failed" if row.failures else "not run"
+    sure = "" if comparison.is_sure(row.name, compared) else ", which may be chance"
+    if sure and gap.excludes_0:
+        one = "one seed" if gap.runs[0] == 1 else "one seed of base"
+        sure += " among so many rows" if gap.over_seeds else f" of {one}"
+    return f"{intervals.written(gap.mean, gap.half)} {name}{sure}"
+
+
+def held_out(compared: comparison.Comparison) -> table_lib.Section:
+    """The rows that left counts of the test set, with verdicts of their own; none without base."""
+    sweep, on_test = compared.sweep, compared.on_test
+    lost = [
+        row.name
+        for row in sweep.rows
+        if any("test" in result for result in row.results.values())
+        and not results.counts(sweep, row, compared.table.measure, "test")
+    ]
+    notes = [
+        "Scored on the test set, but not compared there, since runs have left no counts of its "
+        f"sentences: {', '.join(lost)}."
+    ] * bool(lost and compared.gaps)
+    if on_test is None:
+        return table_lib.Section([], notes)
+    base, found = sweep.rows[0], comparison.verdicts(on_test)
+    measure = compared.table.compared_by
+    lines = []
+    for row in sweep.rows:
+        gap = on_test.gaps.get(row.name)
+        if not on_test.counts[row.name] or results.reference(row, sweep) is not base:
+            continue
+        scored, theirs = row.of("test"), comparison.paper_gap(row, compared)
+        cells = [
+            tables.mean_and_deviation([each["ppl"] for each in scored], 3),
+            tables.mean_and_deviation([*map(measure.of_result, scored)], 2),
+            intervals.written(gap.mean, gap.half) if gap else "",
+        ]
+        if compared.table.reported:
+            cells.append("" if theirs is None else intervals.signed(theirs, "+.1f"))
+            cells.append(verdict_words.judged(row.name, theirs, on_test.gaps, found))
+        lines.append([row.name, *cells])
+    sentences = len(next(iter(on_test.counts[base.name].values())))
+    written = f"{sentences:,} sentence{'s' * (sentences > 1)}"
+    title = f"Test set{results.files_of(sweep, 'test')}, {written}"
+    heads = ["row", "test: PPL", f"test: {measure.name}", "test: − base"]
+    heads += ["paper: − base", "verdict"] * bool(compared.table.reported)
+    note = verdict_words.beneath(lines)
+    return table_lib.Section([tables.Printed(heads, lines, title, note)], notes)
+
+
+def asked_for(config: config_lib.Config) -> str:
+    """What the perplexity is of, in a run that writes no sentences."""
+    kind = objectives.KINDS.get(config.train.objective)
+    if kind is None or not kind.in_place:
+        return "words"
+    if not kind.words:
+        return "answers"
+    return "hidden words" if objectives.KINDS[kind.words].asks_few else "all words"
+
+
+def answers(sweep: results.Sweep) -> table_lib.Section:
+    """Perplexity of hidden words and right answers, of the rows that write no sentences."""
+    rows = [row for row in sweep.rows if row.results and not any(row.of("bleu"))]
+    if not rows:
+        return table_lib.Section([])
+    lines = []
+    for row in rows:
+        ppl = f"{tables.mean_and_deviation(row.of('ppl'), 2)} ({asked_for(sweep.config(row))})"
+        lines.append([row.name, ppl, *_answers(row)])
+    heads = ["row", "PPL", "right answers", "95% interval", "answers"]
+    return table_lib.Section([tables.Printed(heads, lines, "Models of whole texts")], [_NOTE])
+
+
+def _answers(row: results.Row) -> list[str]:
+    """Of all seeds together; nothing where it was not asked."""
+    found = [result["accuracy"] for result in row.results.values() if "accuracy" in result]
+    if not found:
+        return [""] * 3
+    answers = sum(each["answers"] for each in found)
+    right = round(sum(each["answers"] * each["share"] for each in found))
+    share, low, high, _ = whole_texts.accuracy(right, answers).values()
+    return [f"{100 * share:.1f}%", f"{100 * low:.1f}% to {100 * high:.1f}%", f"{answers:,}"]
