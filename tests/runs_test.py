@@ -187,7 +187,7 @@ def test_translations_come_in_the_order_of_the_sentences(finished, monkeypatch):
         return beam_search.Translations(source.tokens, source.tokens[:, 0])
 
     monkeypatch.setattr(translator, "_search", echo)
-    sentences = [f"{'very ' * (7 * n % 40)}old number {n}" for n in range(50)] + ["", "\n", "end"]
+    sentences = [f"{'very ' * (7 * n % 40)}old number {n}" for n in range(50)] + ["", "a\n", "end"]
     assert translator.translate(sentences) == [s.replace("\n", " ") for s in sentences]
 
 
