@@ -99,4 +99,7 @@ def test_sizes_of_base_are_no_rows_name(tmp_path):
     sweep = results.read(tmp_path)
     of_base = comparison_table.of_base(sweep)
     assert of_base.startswith("ours: N=3 ")
-    assert headline.relabelled([of_base, "N=3 is low"], sweep) == [of_base, "N=2 (paper: 3) is low"]
+    assert headline.relabelled([of_base, "N=3 is low"], sweep) == [
+        of_base,
+        "N=2 (named N=3) is low",
+    ]

@@ -48,7 +48,8 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
             sections.append(section(sweep))
         except Exception as error:
             own = getattr(section, "func", section)  # of functools.partial
-            _log.error("%s lacks its section %s, which fails", sweep.table, own.__qualname__)
+            name = getattr(own, "__qualname__", own)
+            _log.error("%s lacks its section %s, which fails", sweep.table, name)
             failed.append(error)
     besides = [table for section in sections for table in section.shown]
     begun = _main(compared, [row for row in sweep.rows if row.results or row.failures])
@@ -206,12 +207,13 @@ def own_name(row: results.Row, base: results.Row) -> tuple[str, str]:
 
 
 def label(row: results.Row, base: results.Row) -> str:
-    """What the page calls a row: by its size here, with the paper's in brackets.
+    """What the page calls a row: by its size here, with the paper's, or its name, in brackets.
 
-    "C N=1 (paper: 2)" is the row that the paper has as "C N=2".
+    "C N=1 (paper: 2)" is the row that the paper has as "C N=2"; "N=1 (named N=2)" it has not.
     """
     own, theirs = own_name(row, base)
-    return f"{own} (paper: {theirs})" if theirs else own
+    whose = f"paper: {theirs}" if row.name in paper.TABLE3 else f"named {row.name}"
+    return f"{own} ({whose})" if theirs else own
 
 
 def _written(fields: Mapping[str, Any]) -> str:

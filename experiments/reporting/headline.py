@@ -41,8 +41,8 @@ def remarks(compared: comparison.Comparison) -> list[str]:
     if scaled := _scaled(compared.sweep):
         name, label = next(iter(scaled.items()))
         found.append(
-            "On this page a row is called by its size here, with the paper's in brackets: "
-            f"{label}. Files and commands call it {name}."
+            f"On this page a row is called by its size here: {label}. Files and commands call it "
+            f"{name}."
         )
     return [remark for remark in found if remark]
 

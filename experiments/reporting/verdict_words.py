@@ -44,7 +44,7 @@ def beneath(lines: Sequence[Sequence[str]]) -> str:
     meanings = {
         " would show": "Would show: a true difference of this size would be seen in "
         f"{significance.OFTEN:.0%} of such tables if the deviation over seeds were known; as few "
-        "seeds tell it, in 60 to 80%.",
+        "seeds tell it, in 55 to 80%.",
         "; needs ": "Needs: the seeds of a row, and of base at least, with which the paper's "
         "difference (or tie) would be seen so often; or more sentences, where no number of seeds "
         "is enough.",
