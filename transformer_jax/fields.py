@@ -11,6 +11,8 @@ import typing
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, TypeVar, final
 
+import numpy as np
+
 from transformer_jax import errors
 
 T = TypeVar("T")
@@ -25,7 +27,7 @@ class Range:
 
     least: int
     most: int | None = None
-    below: int | float | None = None  # what all are smaller than
+    below: int | None = None  # what all are smaller than
     besides: tuple[int, str] | None = None  # one more that is allowed, and in words what for
     is_open: bool = False  # whether all are larger than the least
 
@@ -40,8 +42,10 @@ class Range:
             raise errors.UserError(f"{name}={value} should be at least {self.least}{other}")
         if self.most is not None and value > self.most:
             raise errors.UserError(f"{name}={value} should be at most {self.most:,}")
-        if self.below is not None and value >= self.below:
-            limit = f"2^{math.log2(self.below):.0f}" if self.below > 1 else "1 as float32"
+        kind = np.float32 if isinstance(value, float) else int  # in which it is computed with
+        if self.below is not None and kind(value) >= self.below:
+            limit = f"2^{math.log2(self.below):.0f}" if self.below > 1 else self.below
+            limit = f"{limit} as float32" if isinstance(value, float) else limit
             raise errors.UserError(f"{name}={value} should be below {limit}")
 
 
@@ -62,7 +66,7 @@ Natural = Annotated[int, Range(0, MOST)]  # 0 too
 NotNegative = Annotated[float, Range(0)]
 Above0 = Annotated[float, Range(0, is_open=True)]
 Share = Annotated[float, Range(0, 1)]
-ShareBelow1 = Annotated[float, Range(0, below=1 - 2**-25)]  # from there on float32 has 1
+ShareBelow1 = Annotated[float, Range(0, below=1)]
 Devices = Annotated[int, Range(1, MOST, besides=(-1, "for the rest"))]
 
 
