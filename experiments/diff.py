@@ -12,7 +12,6 @@ import re
 import flax.linen as nn
 import jax
 
-from experiments.analysis import intervals
 from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
@@ -48,7 +47,7 @@ def diff(workdir: pathlib.Path, first: str, second: str) -> tuple[list[tables.Pr
     return [table for table in shown if table.lines], [
         *alike,
         f"Parameters: {counts[0]:,} in {first}, {counts[1]:,} in {second} "
-        f"({intervals.signed(share, '+.1%')}), in {len(ours):,} and {len(theirs):,} arrays; "
+        f"({tables.signed(share, '+.1%')}), in {len(ours):,} and {len(theirs):,} arrays; "
         f"{len(ours.items() & theirs.items()):,} have one path and shape in both.",
     ]
 

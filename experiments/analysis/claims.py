@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import intervals, significance, tuning
+from experiments.analysis import significance, tuning
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax.drawing import tables
@@ -152,7 +152,7 @@ def _compare(inequality: Inequality, rows: Mapping[str, results.Row], links: int
     if chance < significance.LEVEL:
         verdict = "agrees" if beyond > 0 else "disagrees"
     refutes = verdict == "disagrees" and chance < significance.LEVEL / links
-    return _Link(runs, verdict, intervals.written(gap.mean, gap.half or None), refutes)
+    return _Link(runs, verdict, tables.difference(gap.mean, gap.half or None), refutes)
 
 
 def judge(claim: Claim, rows: Mapping[str, results.Row]) -> tuple[str, list[_Link]]:

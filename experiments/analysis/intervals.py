@@ -1,4 +1,4 @@
-"""What intervals and verdicts are made of: variances, corrections for many rows, and words."""
+"""What intervals and verdicts are made of: variances, and corrections for many rows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,3 @@ def holm(chances: Mapping[str, float]) -> dict[str, float]:
         highest = max(highest, min(1.0, (len(chances) - place) * chances[name]))
         corrected[name] = highest
     return corrected
-
-
-def signed(value: float, form: str = "+.2f") -> str:
-    """A difference as it is printed: +1.23 or −1.23."""
-    return f"{value:{form}}".replace("-", "−")
-
-
-def written(gap: float, half: float | None) -> str:
-    """A difference with half of its interval, if that is known: +1.23 ± 0.45."""
-    return signed(gap) if half is None else f"{signed(gap)} ± {half:.2f}"

@@ -26,6 +26,7 @@ from jaxtyping import Int
 
 from experiments.analysis import intervals, noise_floor
 from transformer_jax import errors
+from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures
 
 DRAWS = 1000  # of the bootstrap, and of approximate randomisation
@@ -93,7 +94,7 @@ class Difference:
     @property
     def written(self) -> str:
         """As tables show it, marked if the interval excludes 0."""
-        return intervals.written(self.mean, self.half) + " *" * self.excludes_0
+        return tables.difference(self.mean, self.half) + " *" * self.excludes_0
 
     @property
     def error(self) -> float:

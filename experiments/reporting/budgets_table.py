@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.analysis import comparison, intervals
+from experiments.analysis import comparison
 from experiments.reporting import verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
@@ -55,4 +55,4 @@ def _cells(name: str, compared: comparison.Comparison) -> list[str]:
     if gap is None:
         return ["", ""]
     row = next(row for row in compared.sweep.rows if row.name == name)
-    return [intervals.written(gap.mean, gap.half), verdict_words.said(row, compared)]
+    return [tables.difference(gap.mean, gap.half), verdict_words.said(row, compared)]

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from experiments.analysis import comparison, intervals, significance
+from experiments.analysis import comparison, significance
 from experiments.reporting import translations
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
@@ -58,7 +58,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
         cells = [
             cell
             for each in (gap, bleu)
-            for cell in (intervals.written(each.mean, each.half), f"{each.p:.3f}")
+            for cell in (tables.difference(each.mean, each.half), f"{each.p:.3f}")
         ]
         lines.append([row.name, mean, *cells])
         if gap.excludes_0 and bleu.excludes_0 and gap.mean * bleu.mean < 0:

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import comparison, intervals, ranks, significance
+from experiments.analysis import comparison, ranks, significance
 from experiments.reporting import (
     chrf_table,
     further_tables,
@@ -90,7 +90,7 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
         return [state, "", "", *tuned, "", seeds]
     gap, base, params = compared.gaps.get(row.name), sweep.rows[0], row.of("params")[0]
     difference = comparison.differences(compared).get(row.name)
-    written = "" if difference is None else intervals.written(difference, gap and gap.half)
+    written = "" if difference is None else tables.difference(difference, gap and gap.half)
     if gap and gap.over_seeds and not gap.excludes_0 and not compared.table.reported:
         written += f" ({gap.shows():.1f} would show)"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
@@ -115,7 +115,7 @@ def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
     verdict = verdict_words.judged(
         row.name, theirs_gap, compared.gaps, comparison.verdicts(compared)
     )
-    difference = "" if theirs_gap is None else intervals.signed(theirs_gap, "+.1f")
+    difference = "" if theirs_gap is None else tables.signed(theirs_gap, "+.1f")
     return [
         f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", difference, str(theirs.params or ""), verdict
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def so_far(sweep: results.Sweep) -> tables.Printed:
             ppl, score = statistics.mean(row.of("ppl")), statistics.mean(found)
             against = results.reference(row, sweep)
             theirs = [] if row is against else comparison.scores(against, measure)
-            gap = intervals.signed(score - statistics.mean(theirs)) if theirs else ""
+            gap = tables.signed(score - statistics.mean(theirs)) if theirs else ""
             lines.append([row.name, changed(row, sweep.rows[0]), f"{ppl:.3f}", f"{score:.2f}", gap])
     return tables.Printed(["row", "values", "PPL", table.compared_by.name, "− base"], lines)
 

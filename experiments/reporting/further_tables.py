@@ -1,6 +1,6 @@
 """Tables below that of the rows: what was expected, the test set, and models of whole texts."""
 
-from experiments.analysis import comparison, intervals
+from experiments.analysis import comparison
 from experiments.reporting import verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
@@ -35,14 +35,14 @@ def _came(row: results.Row, compared: comparison.Comparison) -> str:
     gap = compared.gaps.get(row.name)
     name = compared.table.compared_by.name
     if gap is None and row.name in (found := comparison.differences(compared)):
-        return f"{intervals.written(found[row.name], None)} {name}, without an interval"
+        return f"{tables.difference(found[row.name], None)} {name}, without an interval"
     if gap is None:
         return "" if row.results else "failed" if row.failures else "not run"
     sure = "" if comparison.is_sure(row.name, compared) else ", which may be chance"
     if sure and gap.excludes_0:
         one = "one seed" if gap.runs[0] == 1 else "one seed of base"
         sure += " among so many rows" if gap.over_seeds else f" of {one}"
-    return f"{intervals.written(gap.mean, gap.half)} {name}{sure}"
+    return f"{tables.difference(gap.mean, gap.half)} {name}{sure}"
 
 
 def held_out(compared: comparison.Comparison) -> table_lib.Section:
@@ -71,10 +71,10 @@ def held_out(compared: comparison.Comparison) -> table_lib.Section:
         cells = [
             tables.mean_and_deviation([each["ppl"] for each in scored], 3),
             tables.mean_and_deviation([*map(measure.of_result, scored)], 2),
-            intervals.written(gap.mean, gap.half) if gap else "",
+            tables.difference(gap.mean, gap.half) if gap else "",
         ]
         if compared.table.reported:
-            cells.append("" if theirs is None else intervals.signed(theirs, "+.1f"))
+            cells.append("" if theirs is None else tables.signed(theirs, "+.1f"))
             cells.append(verdict_words.judged(row.name, theirs, on_test.gaps, found))
         lines.append([row.name, *cells])
     sentences = len(next(iter(on_test.counts[base.name].values())))

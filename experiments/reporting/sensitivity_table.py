@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from experiments.analysis import comparison, intervals, noise_floor, significance, tuning
+from experiments.analysis import comparison, noise_floor, significance, tuning
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax.drawing import tables
@@ -37,7 +37,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
                 f"{each.worst.score:.2f} at {each.worst.value}",
                 f"{min(losses):.3f}",
                 f"{max(losses):.3f}",
-                *(intervals.written(gap.mean, gap.half) if gap else "" for gap in found),
+                *(tables.difference(gap.mean, gap.half) if gap else "" for gap in found),
                 *said,
                 ("yes" if said[0] == said[1] else "no") if all(said) else "",
                 *_cost(row),

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.analysis import comparison, intervals, significance
+from experiments.analysis import comparison, significance
 from experiments.reporting import comparison_table, latex, sensitivity_table, verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
@@ -91,7 +91,7 @@ def _ours(compared: comparison.Comparison) -> tables.Printed:
         if row.results:
             parses, gap = row.of("parses"), compared.gaps.get(row.name)
             score, *others = (_mean(parses, kind) for kind in _KINDS)
-            written = intervals.written(gap.mean, gap.half) if gap else ""
+            written = tables.difference(gap.mean, gap.half) if gap else ""
             sizes = [f"{row.of('params')[0] / 1e6:.3g}", str(len(row.results))]
             ppl = tables.mean_and_deviation(row.of("ppl"), 3)
             values = comparison_table.changed(row, compared.sweep.rows[0])

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from experiments.analysis import comparison, intervals, significance
+from experiments.analysis import comparison, significance
 from experiments.sweep import results
+from transformer_jax.drawing import tables
 
 
 def judged(
@@ -25,7 +26,7 @@ def judged(
     needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
     rest = f"needs {needed} seeds" if needed else "needs sentences"
     if needed and needed <= gap.seeds:
-        rest = f"and so would {'a tie' if is_tie else intervals.signed(theirs, '+.1f')}"
+        rest = f"and so would {'a tie' if is_tie else tables.signed(theirs, '+.1f')}"
     return f"{word} ({gap.shows(level):.1f} would show; {rest})"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files
+from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures
 from transformer_jax.runs import run_folder
 
@@ -210,7 +211,7 @@ def files_of(sweep: Sweep, held_out: str) -> str:
 def unequal(params: int, other: int) -> str:
     """How one number of parameters differs from another, where it differs enough to matter."""
     share = params / other - 1
-    return f"{100 * share:+.0f}%".replace("-", "−") if abs(share) > UNEQUAL else ""
+    return tables.signed(share, "+.0%") if abs(share) > UNEQUAL else ""
 
 
 def described(

@@ -10,11 +10,12 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from experiments.analysis import driving, intervals
+from experiments.analysis import driving
 from experiments.reporting import document
 from experiments.sweep import results
 from tests import headline_test, own_names_test, sweeps
 from tests.browser import chromium, published_test, report_browser_test
+from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
 
 pytestmark = pytest.mark.skipif(bool(chromium.missing()), reason=chromium.missing() or "it can run")
@@ -120,7 +121,7 @@ def test_both_sets_have_their_intervals_in_the_figure_and_in_tables(browser, mul
         cells = headline_test.column(multi30k, title, head)
         expected = {row: cell.split(" ± ") for row, cell in cells.items() if " ± " in cell}
         drawn_rows = {
-            row: [intervals.signed(mean), f"{half:.2f}"]
+            row: [tables.signed(mean), f"{half:.2f}"]
             for own, meta, means, halves in traces
             for row, mean, half in zip(meta, means, halves, strict=False)
             if own == name and half is not None

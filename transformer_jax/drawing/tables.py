@@ -58,6 +58,16 @@ def csv_of(heads: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
     return text.getvalue()
 
 
+def signed(value: float, form: str = "+.2f") -> str:
+    """A difference as it is printed: +1.23 or −1.23."""
+    return f"{value:{form}}".replace("-", "−")
+
+
+def difference(value: float, half: float | None) -> str:
+    """A difference with half of its interval, if that is known: +1.23 ± 0.45."""
+    return signed(value) if half is None else f"{signed(value)} ± {half:.2f}"
+
+
 def mean_and_deviation(values: Sequence[float], digits: int) -> str:
     """The two as a table shows them: 1.23 ± 0.45; of one value no deviation, of none nothing."""
     text = f"{statistics.mean(values):.{digits}f}" if values else ""
