@@ -1,23 +1,22 @@
-r"""How far the paper's batch scales over TPUs that are not here: docs/scaling.md.
+r"""How far the paper's batch scales over TPUs that are not here: the tables of docs/scaling.md.
 
-  .venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling --output=docs/scaling.md
+  .venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling
 
-compiles the real training step with XLA's compiler for TPUs, for each layout in one to three
-minutes of a core, and reads memory, cycles and collectives from its programs. What the work folder
-holds already is not compiled again, whatever has changed since: for programs of the code as it is,
-name an empty one. `make .venv-tpu/.installed` installs the compiler; no TPU is
-needed.
+writes them into scaling.md of the work folder. It compiles the real training step with XLA's
+compiler for TPUs, for each layout in one to three minutes of a core, and reads memory, cycles and
+collectives from its programs. What the work folder holds already is not compiled again, whatever
+has changed since: for programs of the code as it is, name an empty one.
+`make .venv-tpu/.installed` installs the compiler; no TPU is needed.
 """
 
 import logging
-import pathlib
 
 from absl import flags
 
-from experiments.benchmarks import layouts
-from experiments.reporting import scaling_page
+from experiments.benchmarks import layouts, scaling_tables
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
+from transformer_jax.drawing import tables
 
 _log = logging.getLogger("transformer_jax.scaling")
 
@@ -36,11 +35,9 @@ def _main() -> None:
     for done, layout in enumerate(asked, start=1):
         _log.info("%s, %d of %d", layout.name, done, len(asked))
         layouts.compile_once(layout, workdir)
-    command = ".venv-tpu/bin/python -m experiments.scaling --workdir=runs/scaling"
-    command += f" --layouts={','.join(_LAYOUTS.value)}" if _LAYOUTS.value else ""
-    page = scaling_page.document([layouts.read(layout, workdir) for layout in asked], command)
-    files.write(pathlib.Path(_OUTPUT.value), page.encode())
-    _log.info("%s is written", _OUTPUT.value)
+    shown, made = scaling_tables.of([layouts.read(layout, workdir) for layout in asked])
+    tables.show(shown, [made])
+    files.write(workdir / "scaling.md", tables.markdown(shown, [made]).encode())
 
 
 if __name__ == "__main__":
@@ -48,5 +45,4 @@ if __name__ == "__main__":
     _LAYOUTS = flags.DEFINE_list(
         "layouts", [], "In place of all: model, data × fsdp × tensor, row; base-4x8x1-256."
     )
-    _OUTPUT = flags.DEFINE_string("output", "docs/scaling.md", "What is written.")
     flags_lib.run(_main)

@@ -6,7 +6,6 @@ import re
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-GENERATED = "scaling.md"  # by experiments.scaling
 
 
 def prose(path):

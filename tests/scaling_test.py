@@ -1,4 +1,4 @@
-"""The laws of scaling, and the page that is made of compiled programs."""
+"""The laws of scaling, and the tables that are made of compiled programs."""
 
 import dataclasses
 import datetime
@@ -7,8 +7,7 @@ import gzip
 import jax
 import pytest
 
-from experiments.benchmarks import compiled, layouts, network, partitioned
-from experiments.reporting import scaling_page
+from experiments.benchmarks import compiled, layouts, network, partitioned, scaling_tables
 from tests import partitioned_test
 from transformer_jax import errors, files
 from transformer_jax.training import fitting
@@ -35,26 +34,26 @@ def result(chips, computing, sending=0.0, model="base"):
 def test_efficiency_is_whole_on_the_smallest_slice_and_ends_where_sending_rules():
     none = layouts.Result(layouts.Layout("base", 1, 1, 1, 256), None, "it takes 17 GiB", MADE)
     series = [none, *(result(chips, 64 / chips, 4.0) for chips in (2, 4, 8, 16, 32))]
-    assert scaling_page.smallest(series).layout.chips == 2
-    assert scaling_page.efficiency(series[1], series) == 1
+    assert scaling_tables.smallest(series).layout.chips == 2
+    assert scaling_tables.efficiency(series[1], series) == 1
     # 72 chip-seconds on 2, then 32 + 2 × chips.
-    assert scaling_page.efficiency(series[3], series) == pytest.approx(72 / 96)
-    assert scaling_page.pays(series).layout.chips == 16  # 0.5625; on 32 it is 0.375
+    assert scaling_tables.efficiency(series[3], series) == pytest.approx(72 / 96)
+    assert scaling_tables.pays(series).layout.chips == 16  # 0.5625; on 32 it is 0.375
     slower = result(4, 60.0)
-    assert scaling_page.best([*series, slower]) == scaling_page.best(series) == series[1:]
+    assert scaling_tables.best([*series, slower]) == scaling_tables.best(series) == series[1:]
     perfect = [result(chips, 64 / chips) for chips in (1, 8, 32)]
-    assert [scaling_page.efficiency(one, perfect) for one in perfect] == [1, 1, 1]
-    assert scaling_page.pays(perfect).layout.chips == 32
+    assert [scaling_tables.efficiency(one, perfect) for one in perfect] == [1, 1, 1]
+    assert scaling_tables.pays(perfect).layout.chips == 32
 
 
 def test_a_step_is_computing_and_sending_and_a_run_its_steps():
     one = result(8, 0.020, 0.004)
     assert one.program is not None
     assert one.program.seconds == pytest.approx(0.024)
-    assert scaling_page.hours(one) == pytest.approx(0.024 * 100_000 / 3600)
+    assert scaling_tables.hours(one) == pytest.approx(0.024 * 100_000 / 3600)
 
 
-def test_the_page_names_what_does_not_fit_and_stays_short():
+def test_the_tables_name_what_does_not_fit_and_what_made_them():
     def both(model):
         mesh = [result(chips, 0.2 / chips, 0.002, model) for chips in (4, 8, 16, 32)]
         fsdp = dataclasses.replace(mesh[1], layout=layouts.Layout(model, 1, 8, 1, 256))
@@ -62,19 +61,23 @@ def test_the_page_names_what_does_not_fit_and_stays_short():
         return [layouts.Result(alone, None, "it takes 17 GiB", MADE), *mesh, fsdp]
 
     later = [dataclasses.replace(one, made=("2026-11-24", *MADE[1:])) for one in both("big")]
-    page = scaling_page.document([*both("base"), *later], "make it")
-    made = "compiled from 2026-11-22 to 2026-11-24 with JAX 0.10.2 and libtpu 0.0.42,"
-    assert made in " ".join(page.split())
-    assert "| 1 | alone | 96 × 256 | does not fit |" in page
-    assert "(4 for base, 4 for big)" in " ".join(page.split())
-    assert len(page.splitlines()) < 120
-    assert all(len(line) <= 104 for line in page.splitlines() if not line.startswith("|"))
+    (answer, base, big, sent), made = scaling_tables.of([*both("base"), *later])
+    assert made == "Compiled on 2026-11-22 and 2026-11-24 with JAX 0.10.2 and libtpu 0.0.42."
+    assert [line[:2] for line in answer.lines] == [["base", "4: data 4"], ["big", "4: data 4"]]
+    for steps in (base, big):
+        assert steps.lines[0][:4] == ["1", "alone", "96 × 256", "does not fit"]
+        assert [line[1] for line in steps.lines[1:]] == [
+            *(f"data {n}" for n in (4, 8, 16, 32)),
+            "fsdp 8",
+        ]
+    assert not sent.lines  # these programs have no collectives
+    assert scaling_tables.of(both("base"))[1].startswith("Compiled on 2026-11-22 with JAX")
 
 
 def test_a_model_that_fits_nowhere_is_refused_in_one_line():
     none = layouts.Result(layouts.Layout("big", 1, 1, 1, 256), None, "it takes 17 GiB", MADE)
     with pytest.raises(errors.UserError, match=r"^big fits in no layout .* takes 17 GiB$"):
-        scaling_page.document([result(8, 0.02), none], "make it")
+        scaling_tables.of([result(8, 0.02), none])
 
 
 def test_only_what_takes_too_much_memory_is_said_not_to_fit(tmp_path, monkeypatch):
