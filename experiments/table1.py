@@ -3,8 +3,8 @@
   python -m experiments.table1 --workdir=runs/table1
   python -m experiments.table1 --workdir=runs/long --lengths=1024,4096,16384 --neighbourhood=128
 
-times one layer of each kind, forward, and fits the exponents of length and width: table1.md,
-table1.csv and table1.png, in one to three minutes on 2 CPU cores.
+times one layer of each kind, forward, and fits the exponents of length and width: table1.md
+and table1.png, in one to three minutes on 2 CPU cores.
 """
 
 import dataclasses

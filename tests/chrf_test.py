@@ -35,7 +35,7 @@ def test_the_signature_is_sacrebleus():
 
 
 def test_sides_of_different_length_are_refused():
-    with pytest.raises(ValueError, match="2 hypotheses, but 1 references"):
+    with pytest.raises(ValueError, match="shorter"):
         chrf.counts(["a", "b"], ["a"])
 
 

@@ -1,6 +1,5 @@
 """Table 1: the layers against loops, the counts against counts by hand, the command as a whole."""
 
-import csv
 import os
 import subprocess
 import sys
@@ -153,7 +152,7 @@ def test_compiled_chains_are_those_counted_by_hand():
 def test_sequential_operations_grow_as_the_paper_says(kind):
     programs = [measuring.prepare(*layer(kind, length=n)) for n in (128, 256, 512)]
     counts = [program.sequential_operations for program in programs]
-    if table1_page.EXPECTED[kind].sequential_power:
+    if paper.TABLE1[kind].sequential_power:
         assert counts[2] - counts[1] == 2 * (counts[1] - counts[0]) >= 2 * 128
     else:
         assert counts[0] == counts[1] == counts[2]
@@ -243,13 +242,10 @@ def test_the_command_writes_table_measurements_and_picture(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "2 of 2 rounds timed" in done.stderr
+    assert "12 of 12 layers compiled" in done.stderr  # n = 8, d = 4 is on both axes
     table = (tmp_path / "run" / "table1.md").read_text(encoding="utf-8")
     for kind, row in paper.TABLE1.items():
         assert f"| {kind} | {row.complexity} |" in table
         assert kind in done.stdout
     assert f"JAX {jax.__version__}" in table
-    with open(tmp_path / "run" / "table1.csv", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
-    assert len(lines) == len(layer_kinds.KINDS) * (2 + 2 - 1)  # n = 8, d = 4 is on both axes
-    assert all(float(line["median_seconds"]) > 0 for line in lines)
     assert (tmp_path / "run" / "table1.png").read_bytes().startswith(b"\x89PNG")

@@ -16,7 +16,6 @@ from jaxtyping import Float
 from transformer_jax.models import attention, masks
 
 Inputs = Float[jax.Array, "B T D"]
-Matrix = Float[jax.Array, "D D"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +44,7 @@ def self_attention(queries: Inputs, keys: Inputs, values: Inputs) -> Inputs:
     return _attend(queries, keys, values, jnp.ones((1, 1, 1, keys.shape[1]), bool))
 
 
-def projected_self_attention(
-    x: Inputs, query: Matrix, key: Matrix, value: Matrix, output: Matrix
-) -> Inputs:
-    """Self-attention with its four projections, as the model has it: n² d + n d²."""
-    return self_attention(x @ query, x @ key, x @ value) @ output
-
-
-def recurrent(x: Inputs, inner: Matrix, outer: Matrix) -> Inputs:
+def recurrent(x: Inputs, inner: Float[jax.Array, "D D"], outer: Float[jax.Array, "D D"]) -> Inputs:
     """h_t = tanh(x_t W + h_{t-1} U), h_0 = 0 (Elman 1990).
 
     The products with W need no earlier state: they are taken at once, outside the loop.
@@ -108,7 +100,6 @@ def _attend(queries: Inputs, keys: Inputs, values: Inputs, mask: jax.Array) -> I
     return attention.attend(queries[:, None], keys_values, mask)[:, 0]
 
 
-PROJECTED = "self-attention, with projections"  # not a row of the paper's
 # From sizes to a layer's function and the shapes of the arrays it takes.
 KINDS: dict[str, Callable[[Sizes], tuple[Callable[..., jax.Array], list[tuple[int, ...]]]]] = {
     "self-attention": lambda sizes: (self_attention, [sizes.input] * 3),
@@ -118,5 +109,4 @@ KINDS: dict[str, Callable[[Sizes], tuple[Callable[..., jax.Array], list[tuple[in
         functools.partial(restricted_self_attention, neighbourhood=sizes.neighbourhood),
         [sizes.input] * 3,
     ),
-    PROJECTED: lambda sizes: (projected_self_attention, [sizes.input, *[sizes.matrix] * 4]),
 }

@@ -1,4 +1,4 @@
-"""The measured Table 1, its exponents fitted: terminal, table1.md, table1.csv and table1.png."""
+"""The measured Table 1, its exponents fitted: terminal, table1.md and table1.png."""
 
 import dataclasses
 import io
@@ -14,13 +14,9 @@ from transformer_jax import files, paper
 from transformer_jax.drawing import tables
 
 # Okabe and Ito's colours, which those who see few colours can tell apart, and a mark for each.
-_LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"))
+_LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
 _PANELS = (("Time", "n"), ("Time", "d"), ("Memory", "n"))
 FIELDS = {"n": "length", "d": "width"}
-# Beside the paper's rows, ours: the projections are part of the layer that the model has.
-EXPECTED = paper.TABLE1 | {
-    layer_kinds.PROJECTED: paper.LayerKind("O(n² d + n d²)", {"n": 2, "d": 2}, "O(1)", 0, "O(1)")
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +47,6 @@ def write(workdir: pathlib.Path, sweeps: Mapping[str, ByKind], machine: str) -> 
     found = [_costs(axis, sweep) for axis, sweep in sweeps.items()] + [_sequential(sweeps["n"])]
     first = next(iter(sweeps["n"].values()))[0]
     notes = _notes(first.sizes, len(first.samples), machine)
-    files.write(workdir / "table1.csv", _csv(sweeps, machine).encode())
     files.write(workdir / "table1.png", _png(sweeps, machine))
     plot = "![Time against n and d, memory against n](table1.png)"
     text = "# Table 1, measured\n\n" + tables.markdown(found, [plot, *notes])
@@ -84,7 +79,7 @@ def _costs(axis: str, sweep: ByKind) -> tables.Printed:
     """Fitted exponents of one axis, and what its largest size takes."""
     lines = []
     for kind, points in sweep.items():
-        half, expected = _larger_half(points), EXPECTED[kind]
+        half, expected = _larger_half(points), paper.TABLE1[kind]
         sizes, last = _sizes(half, axis), points[-1]
         flops, _ = fit(sizes, [point.program.flops for point in half])
         seconds, r2 = fit(sizes, [point.seconds for point in half])
@@ -112,7 +107,7 @@ def _sequential(sweep: ByKind) -> tables.Printed:
     lines = []
     for kind, points in sweep.items():
         counts = [point.program.sequential_operations for point in points]
-        half, expected = _larger_half(points), EXPECTED[kind]
+        half, expected = _larger_half(points), paper.TABLE1[kind]
         power, _ = fit(_sizes(half, "n"), counts[-len(half) :])
         start = [kind, expected.sequential, *map(str, counts)]
         fitted = f"{round(power, 2) + 0:.2f}"  # no −0.00
@@ -134,7 +129,7 @@ def _png(sweeps: Mapping[str, ByKind], machine: str) -> bytes:
         for (kind, points), (colour, mark) in zip(sweeps[axis].items(), _LOOKS, strict=True):
             values = [1e3 * p.seconds if is_time else p.memory / 2**20 for p in points]
             panel.plot(_sizes(points, axis), values, color=colour, marker=mark, label=kind)
-            if is_time and kind in paper.TABLE1:
+            if is_time:
                 power, sizes = paper.TABLE1[kind].powers[axis], _sizes(_larger_half(points), axis)
                 slope = [values[-1] * (size / sizes[-1]) ** power for size in sizes]
                 panel.plot(sizes, slope, color=colour, linestyle=":")
@@ -163,8 +158,7 @@ def _notes(sizes: layer_kinds.Sizes, repeats: int, machine: str) -> list[str]:
         f"{repeats} interleaved calls. Exponents: least squares on logarithms over the larger half "
         "of the sizes.",
         "Attention is counted as the paper counts it: one head of d_k = d_v = d, whose queries, "
-        "keys and values are given. The row with projections is ours, also where it stands in the "
-        "paper's columns: it adds the four d × d products of the layer.",
+        "keys and values are given.",
         "Operations: matrix products, counted before compilation. They leave out the softmax, "
         "whose work is n² whatever d is: attention's time grows like d only where d is large. "
         "Memory: the result and the compiler's temporary arrays; what a library call sets aside "
@@ -173,22 +167,3 @@ def _notes(sizes: layer_kinds.Sizes, repeats: int, machine: str) -> list[str]:
         "often as it turns, moves of data left out; a matrix product or a sum counts one (the "
         "compiler makes two of some). The maximum path is the paper's, not measured.",
     ]
-
-
-def _csv(sweeps: Mapping[str, ByKind], machine: str) -> str:
-    """One line a measurement, numbers unrounded, for other programs."""
-    points = [point for sweep in sweeps.values() for points in sweep.values() for point in points]
-    program = ("flops", "temporary_bytes", "output_bytes", "sequential_operations")
-    lines = [
-        {
-            "layer": point.kind,
-            **dataclasses.asdict(point.sizes),
-            "median_seconds": point.seconds,
-            **{name: getattr(point.program, name) for name in program},
-            "samples_seconds": " ".join(map(str, point.samples)),
-            "measured_on": machine,
-        }
-        # A size on both axes was measured once.
-        for point in {(point.kind, point.sizes): point for point in points}.values()
-    ]
-    return tables.csv_of(lines[0], [line.values() for line in lines])

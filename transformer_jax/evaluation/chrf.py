@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
+from sacrebleu.metrics import helpers
 
 ORDER = 6  # characters of the longest n-grams
 BETA = 2  # how much more recall weighs than precision
@@ -23,31 +24,15 @@ def counts(hypotheses: Sequence[str], references: Sequence[str]) -> Int[np.ndarr
     Raises:
       ValueError: there are not as many hypotheses as references.
     """
-    if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
-    sentences = len(references)
-    texts = ["".join(text.split()) for text in (*hypotheses, *references)]
-    characters = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32).astype(np.int64)
-    text_of = np.repeat(np.arange(2 * sentences), [len(text) for text in texts])
-    found = np.zeros((sentences, 3 * ORDER), np.int32)
-    grams = np.zeros_like(characters)  # the number of the n-gram that begins at each character
-    for n in range(1, ORDER + 1):
-        last = np.arange(len(characters)) + n - 1
-        last = last[last < len(characters)]
-        whole = text_of[: len(last)] == text_of[last]  # those that no text's end cuts
-        pairs = grams[: len(last)] << 21 | characters[last]  # code points have 21 bits
-        grams = np.unique(pairs, return_inverse=True)[1]
-        text, kinds = text_of[: len(last)][whole], int(grams.max(initial=0)) + 1
-        keys, key_of = np.unique((text % sentences) * kinds + grams[whole], return_inverse=True)
-        said, theirs = (
-            np.bincount(key_of[side], minlength=len(keys))
-            for side in (text < sentences, text >= sentences)
-        )
-        for place, number in enumerate((said, theirs, np.minimum(said, theirs))):
-            summed = np.bincount(keys // kinds, weights=number, minlength=sentences)
-            found[:, 3 * (n - 1) + place] = summed
-        found[found[:, 3 * n - 2] == 0, 3 * n - 3] = 0
-    return found
+    found = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        sides = (helpers.extract_all_char_ngrams(text, ORDER) for text in (hypothesis, reference))
+        sentence: list[int] = []
+        for said, theirs in zip(*sides, strict=True):
+            matches = said & theirs
+            sentence += [said.total() if theirs else 0, theirs.total(), matches.total()]
+        found.append(sentence)
+    return np.array(found, np.int32).reshape(-1, 3 * ORDER)
 
 
 def from_counts(counts: Int[np.ndarray, "18"]) -> float:
