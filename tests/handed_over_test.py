@@ -60,14 +60,14 @@ def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
     (there / "run.json").write_text(json.dumps({"config_hash": cell.digest, "digests": {}}))
     (there / "result.json").write_text("{}")
     (tmp_path / "sweep").mkdir()
-    handing_over.remember(tmp_path / "sweep", [given])
+    handing_over.remember(tmp_path / "sweep", queue, {cell.key: given})
     other = dataclasses.replace(cell, digest="1" * 64)
     handing_over.fetch([other], tmp_path / "sweep", queue)
     assert not cell.folder.exists()
     handing_over.fetch([cell], tmp_path / "sweep", queue)
     assert (cell.folder / "result.json").exists()
     handing_over.forget(tmp_path / "sweep", [cell])
-    assert handing_over.remembered(tmp_path / "sweep") == []
+    assert handing_over.remembered(tmp_path / "sweep")[1] == {}
 
 
 @pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])

@@ -154,10 +154,10 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
         engine(program, SLURM)
     variables["SQUEUE"] = ""
     assert not sweep(*edited, "--launcher=slurm", "--bucket=", "--accelerator=", "--nospot").code
-    # What the array has now is SkyPilot's no more; what it was given before the edit still is.
-    given = json.loads((workdir / "submissions.json").read_text())["submissions"]
-    assert [each["launcher"] for each in given] == ["skypilot"] * 2 + ["slurm"] * 2
-    assert not {each["digest"] for each in given[:2]} & {each["digest"] for each in given[2:]}
+    # The array takes over; what lies in the bucket from before the edit is still known.
+    record = json.loads((workdir / "submissions.json").read_text())
+    assert record["launcher"] == "slurm"
+    assert [each["there"] != "" for each in record["submissions"]] == [True, True, False, False]
     assert "2 runs: 0 done" in sweep("--status").stdout.decode()
     # And one that is as it was finds its own.
     assert "2 of 2 runs are done" in sweep("--launcher=skypilot").stderr
@@ -247,27 +247,55 @@ esac
 """
 
 
-def test_what_another_place_has_is_not_handed_over_a_second_time(
+def test_another_place_takes_over_once_the_first_has_no_job_left(
     engine, sweep, variables, tmp_path
 ):
     calls = engine("xpk", XPK)
     variables["SILENT"] = ""
-    for place in ("one", "two"):
-        done = sweep("--launcher=xpk", f"--launcher_options=--cluster={place}")
-        assert done.code == 0, done.stderr
-    assert "2 cells are in the engine's queue already" in done.stderr
-    assert "xpk --cluster=one has base-s0-" in done.stderr
+    one, two = (("--launcher=xpk", f"--launcher_options=--cluster={place}") for place in "12")
+    assert not sweep(*one).code
     created = [line for line in calls() if "workload create" in line]
     assert len(created) == 2
-    variables["SILENT"] = "--cluster=one"
-    done = sweep("--launcher=xpk", "--launcher_options=--cluster=two")
+    for other in (two, ("--launcher=local", "--bucket=", "--accelerator=")):
+        done = sweep(*other)
+        assert done.code == 2
+        message = "base, seed 0: its launcher has changed, and xpk --cluster=1 has a job of it"
+        assert message in done.stderr
+        assert "as with xpk workload delete --force --workload=base-s0-" in done.stderr
+    assert "2 cells are in the engine's queue already" in sweep(*one).stderr
+    variables["SILENT"] = "--cluster=1"
+    done = sweep(*two)
     assert done.code == 2
-    message = r"xpk --cluster=one still .* \(xpk .*no such cluster.*\): .* delete \S+/submissions"
+    message = r"xpk --cluster=1 still .* \(xpk .*no such cluster.*\): .* delete \S+/submissions"
     assert re.search(message, done.stderr)
     status = sweep("--status")
     assert "2 runs: 0 done, 0 running, 0 failed, 2 waiting" in status.stdout.decode()
     assert "what follows is what the files say: xpk workload list" in status.stderr
     assert [line for line in calls() if "workload create" in line] == created
+    variables["SILENT"] = ""
+    (tmp_path / "calls").unlink()  # with which the stand-in has no workload any more
+    assert not sweep(*two, "--rows=base").code
+    created = [line for line in calls() if "workload create" in line]
+    assert len(created) == 1
+    assert "--cluster=2" in created[0]
+    status = sweep("--status", "--rows=*").stdout.decode()
+    assert re.search("base +0 +queued", status)
+
+
+def test_a_launcher_that_cannot_be_asked_is_left_once_the_record_is_deleted(
+    sweep, engine, tmp_path
+):
+    engine("xpk")
+    where = "--launcher_options=--zone=z --runtime-version=v"
+    assert not sweep("--launcher=tpu-vm", where).code
+    assert not sweep("--launcher=tpu-vm", where).code  # gives the same lines again
+    done = sweep("--launcher=xpk")
+    assert done.code == 2
+    assert "tpu-vm --zone=z was given cells of this sweep, and cannot be asked" in done.stderr
+    record = tmp_path / "sweep/submissions.json"
+    assert f"delete {record}" in done.stderr
+    record.unlink()
+    assert not sweep("--launcher=xpk").code
 
 
 SLURM = """#!/bin/bash
@@ -299,15 +327,12 @@ def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables
     assert done.code == 2
     assert "error: scontrol: Socket timed out" in done.stderr
     assert calls()[-1] == "scancel 1 2"
-    assert json.loads(record.read_text()) == {"submissions": []}
+    assert json.loads(record.read_text())["submissions"] == []
     assert not list(folder.iterdir())
     variables["FAILS"] = ""
     done = sweep(*flags)
     assert done.code == 0, done.stderr
     assert "submitted as array 3 of 2 tasks" in done.stderr
-    # One that Slurm has is not lost because a cloud, tried before, has it no more.
-    engine("xpk")
-    assert not sweep("--launcher=xpk", "--launcher_options=--cluster=c", "--rows=base").code
     variables["SQUEUE"] = "3|0|RUNNING|None\\n"
     status = sweep("--status").stdout.decode()
     assert re.search("base +0 +running", status)

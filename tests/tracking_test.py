@@ -33,14 +33,11 @@ STAND_IN = textwrap.dedent("""
         return values
 
     class Run:
-        step = 0
-
         def __init__(self, name):
             self.name, self.summary = name, self
 
         def log(self, values, step):
             record("log", self.name, step, values)
-            self.step = step
             if (RECORD.parent / "broken").exists():
                 raise ConnectionError("the service is gone")
 
@@ -52,7 +49,7 @@ STAND_IN = textwrap.dedent("""
 
     def init(**arguments):
         record("init", arguments)
-        if (RECORD.parent / "unreachable").exists() and arguments["mode"] != "offline":
+        if (RECORD.parent / "unreachable").exists():
             raise ConnectionError("no answer from the network")
         return Run(arguments["name"])
 """)
@@ -184,9 +181,9 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
     assert (first["project"], first["group"], first["resume"]) == ("parts", "sweep", "allow")
     assert first["dir"] == str(folder)
     assert config_lib.from_mapping(first["config"]) == run_folder.read_config(folder)
-    told = {call[2]: call[3] for call in after if call[:2] == ["log", name]}
+    told = {call[2]: call[3] for call in [*before, *after] if call[:2] == ["log", name]}
     records = metrics.read(folder)
-    assert told == {record.pop("step"): record for record in records}  # those before the kill too
+    assert told == {record.pop("step"): record for record in records}
     (summary,) = [call[2] for call in after if call[:2] == ["summary", name]]
     assert summary == {"result": run_folder.read_result(folder)}
     assert [call[2] for call in after if call[:2] == ["finish", name]] == [0]
@@ -220,13 +217,13 @@ def test_runs_of_other_names_or_configs_are_other_runs_of_wandb(track, stand_in)
     assert len({first, *others}) == 3
 
 
-def test_without_a_network_the_run_is_kept_in_its_folder(track, stand_in, caplog):
+def test_without_a_network_training_goes_on_unshown(track, stand_in, caplog):
     (stand_in / "unreachable").touch()
     tracker = track()
     tracker.log(2, {"loss": 1.0})
-    assert [call[1]["mode"] for call in calls(stand_in) if call[0] == "init"] == [None, "offline"]
-    assert calls(stand_in)[-1] == ["log", "one", 2, {"loss": 1.0}]
-    assert "no answer from the network" in caplog.text
+    tracker.close(None)
+    assert [call[0] for call in calls(stand_in)] == ["init"]
+    assert "the training goes on: no answer from the network" in caplog.text
 
 
 def test_a_service_that_goes_ends_no_training(track, stand_in, caplog):

@@ -1,6 +1,6 @@
-"""Hands the cells of a sweep to engines, asks after them, and fetches what comes of them.
+"""Hands the cells of a sweep to an engine, asks after them, and fetches what comes of them.
 
-WORKDIR/submissions.json says which engine was given which cells, and where. Machines that share no
+WORKDIR/submissions.json says which engine that is, and what it was given. Machines that share no
 disk with this one leave a run's folder in a bucket, under a name with a part of its config_hash, so
 that an edited sweep finds no other run in its place; what a report needs of it is copied here.
 """
@@ -11,7 +11,7 @@ import pathlib
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 from ml_collections import config_flags
@@ -32,15 +32,15 @@ QUEUES: dict[str, type[engine.Queue]] = {
 NAME = "submissions.json"
 REMEDY = "delete it, once no engine has jobs of this sweep; starting it again finds what is done"
 LEFT_THERE = ("checkpoints/", "profile/", ".lock")  # what no report reads
+Key = tuple[str, int, str]  # of a cell: its row, seed and config_hash
 LAST = ("result.json", "failure.json")  # their presence says that the rest is there
 
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A cell, by row, seed and config_hash, that an engine was given.
+    """A cell, by row, seed and config_hash, that the engine was given.
 
     Attributes:
-      where: the engine's options that say where it is.
       job: what the engine calls it.
       there: its folder in the bucket; "" if it is on this machine's disk.
     """
@@ -48,74 +48,51 @@ class Given:
     row: str
     seed: int
     digest: str
-    launcher: str
-    where: str
     job: str
     there: str
 
-    @property
-    def key(self) -> tuple[str, int, str]:
-        """Of which cell it is."""
-        return self.row, self.seed, self.digest
 
-    @property
-    def place(self) -> tuple[str, str]:
-        """Who was given it, and where."""
-        return self.launcher, self.where
-
-
-def given(cell: cells_lib.Cell, queue: engine.Engine, job: str = "") -> Given:
+def given(cell: cells_lib.Cell, launcher: engine.Engine, job: str = "") -> Given:
     """A cell that is handed over; under its label, if the engine has no own name for it."""
     slug = re.sub(r"[*?\[\]#]", "-", results.slug(cell.row))
-    there = f"{queue.settings.bucket.rstrip('/')}/{slug}/seed{cell.seed}.{cell.digest[:8]}"
-    there = "" if queue.shares_disk else there
-    return Given(*cell.key, queue.name, shlex.join(queue.where), job or cell.label, there)
+    there = f"{launcher.settings.bucket.rstrip('/')}/{slug}/seed{cell.seed}.{cell.digest[:8]}"
+    return Given(*cell.key, job or cell.label, "" if launcher.shares_disk else there)
 
 
-def remember(workdir: pathlib.Path, submissions: Iterable[Given]) -> None:
-    """Writes down what engines were given, for `remembered`."""
-    record = [dataclasses.asdict(each) for each in submissions]
-    files.write_json(workdir / NAME, {"submissions": record})
+def remember(workdir: pathlib.Path, queue: engine.Queue, cells: Mapping[Key, Given]) -> None:
+    """Writes down what an engine was given, for `remembered`."""
+    submissions = [dataclasses.asdict(each) for each in cells.values()]
+    record = {"launcher": queue.name, "where": queue.where, "submissions": submissions}
+    files.write_json(workdir / NAME, record)
 
 
-def remembered(workdir: pathlib.Path) -> list[Given]:
-    """What engines were given, the last at the end; raises UserError if the record is damaged."""
+def remembered(workdir: pathlib.Path) -> tuple[engine.Queue | None, dict[Key, Given]]:
+    """The sweep's engine, to be asked, if it had one, and what that or one before was given.
+
+    Raises UserError if the record is damaged.
+    """
     path = workdir / NAME
     if not path.exists():
-        return []
-    shape = {field.name: str for field in dataclasses.fields(Given)} | {"seed": int}
-    record = files.read_json(path, {"submissions": [shape]}, REMEDY)["submissions"]
-    found = [Given(**{name: each[name] for name in shape}) for each in record]
-    for each in found:
-        if each.launcher not in QUEUES:
-            raise errors.UserError(
-                f"{path} is damaged (there is no launcher {each.launcher!r}): {REMEDY}"
-            )
-    return found
-
-
-def _by_place(submissions: Iterable[Given]) -> list[tuple[engine.Queue, list[Given]]]:
-    """Who was given anything, to be asked, and what that was."""
-    found: dict[tuple[str, str], list[Given]] = {}
-    for each in submissions:
-        found.setdefault(each.place, []).append(each)
-    return [
-        (QUEUES[launcher](engine.Settings(launcher_options=where)), cells)
-        for (launcher, where), cells in found.items()
-    ]
+        return None, {}
+    names = {field.name: str for field in dataclasses.fields(Given)} | {"seed": int}
+    shape = {"launcher": str, "where": [str], "submissions": [names]}
+    record = files.read_json(path, shape, REMEDY)
+    kind = QUEUES.get(record["launcher"])
+    if not kind:
+        raise errors.UserError(
+            f"{path} is damaged (there is no launcher {record['launcher']!r}): {REMEDY}"
+        )
+    found = [Given(**{name: each[name] for name in names}) for each in record["submissions"]]
+    queue = kind(engine.Settings(launcher_options=shlex.join(record["where"])))
+    return queue, {(each.row, each.seed, each.digest): each for each in found}
 
 
 def forget(workdir: pathlib.Path, cells: Sequence[cells_lib.Cell]) -> None:
-    """Strikes out cells elsewhere that now run on this machine or on its disk.
-
-    What comes out of the bucket later would get into their way.
-    """
-    before, keys = remembered(workdir), {cell.key for cell in cells}
-    gone = [each for each in before if each.there and each.key in keys]
-    for launcher in dict.fromkeys(each.launcher for each in gone):
-        _log.warning("cells that %s was given run here now: cancel them there", launcher)
-    if gone:
-        remember(workdir, [each for each in before if each not in gone])
+    """Strikes out cells that now run here: what a bucket has of them would get into their way."""
+    queue, before = remembered(workdir)
+    keys = {cell.key for cell in cells}
+    if queue:
+        remember(workdir, queue, {key: each for key, each in before.items() if key not in keys})
 
 
 def check(settings: engine.Settings, base: config_lib.Config) -> None:
@@ -145,23 +122,38 @@ def check(settings: engine.Settings, base: config_lib.Config) -> None:
 def require_no_other(
     cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: engine.Engine
 ) -> None:
-    """Raises UserError if an engine on this disk has a cell with another configuration than this.
+    """Raises UserError if jobs of another launcher, or of another config of a cell, are left.
 
-    Or EngineError, if it does not answer.
+    Or EngineError, if their engine does not answer.
     """
-    if not isinstance(launcher, engine.Queue) or not launcher.shares_disk:
+    queue, before = remembered(workdir)
+    if not queue:
         return
-    asked = {
-        each.job: cell
-        for each in remembered(workdir)
-        for cell in cells
-        if (each.launcher, *each.key[:2]) == (launcher.name, *cell.key[:2])
-        and each.digest != cell.digest
+    has_moved = (queue.name, queue.where) != (launcher.name, launcher.where)
+    digests = {(cell.row, cell.seed): cell.digest for cell in cells}
+    others = {
+        each.job: each
+        for each in before.values()
+        if has_moved or digests.get((each.row, each.seed), each.digest) != each.digest
     }
-    for job in launcher.queue([*asked]) or () if asked else ():
+    name, what = shlex.join([queue.name, *queue.where]), "launcher" if has_moved else "config"
+    try:
+        queued = queue.queue([*others]) if others else {}
+    except engine.EngineError as error:
+        raise engine.EngineError(
+            f"whether {name} still has jobs of this sweep cannot be known ({error}): if it is "
+            f"gone, delete {workdir / NAME}"
+        ) from error
+    if queued is None and has_moved:
         raise errors.UserError(
-            f"{asked[job].name}: its config has changed, and {launcher.name} has a job of the "
-            f"earlier one: {shlex.join(launcher.cancelling(job))} first"
+            f"{name} was given cells of this sweep, and cannot be asked for them: once none is "
+            f"left to run there, delete {workdir / NAME}"
+        )
+    for job in queued or ():
+        raise errors.UserError(
+            f"{others[job].row}, seed {others[job].seed}: its {what} has changed, and {name} has a "
+            "job of it: wait for all such jobs, or cancel them first, as with "
+            f"{shlex.join(queue.cancelling(job))}"
         )
 
 
@@ -185,13 +177,15 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     if more and not queue.shares_disk:
         raise errors.UserError("--wandb is for --launcher=local and slurm")
     _require_own_weights(work.cells, queue)
-    before = remembered(work.workdir)
-    ours, others = _queued(work, queue, before)
-    if queued := {each.key for each in [*ours, *others]}:
+    _, before = remembered(work.workdir)
+    # If the record was deleted, jobs are found by their labels, where those are their names.
+    asked = {cell.key: before.get(cell.key) or given(cell, queue) for cell in work.cells}
+    jobs = queue.queue([each.job for each in asked.values()]) or ()
+    queued = {key: each for key, each in asked.items() if each.job in jobs}
+    if queued:
         _log.info("%d cells are in the engine's queue already", len(queued))
-    if any(each not in before for each in ours):  # which happens once the record was deleted
-        before = _with(before, ours)
-        remember(work.workdir, before)
+        before |= queued
+        remember(work.workdir, queue, before)
     waiting = [cell for cell in work.cells if cell.key not in queued]
     if not waiting:
         return
@@ -199,68 +193,26 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     cells, jobs = work.in_order(), work.jobs(*more)
     folders: list[files.Path] = [cell.folder for cell in cells]
     if not queue.shares_disk:
-        places = [given(cell, queue).there for cell in cells]
-        pairs = zip(cells, places, strict=True)
-        jobs = [cell.job(engine.PYTHON, place, "cache") for cell, place in pairs]
-        folders += map(files.path, places)
+        jobs = [cell.job(engine.PYTHON, given(cell, queue).there, "cache") for cell in cells]
+        folders += [files.path(given(cell, queue).there) for cell in cells]
     report = [sys.executable, "-m", "experiments.report", f"--workdir={work.workdir}"]
     submission = engine.Submission(engine.label(work.table, "sweep"), jobs, work.workdir, report)
 
     def note(names: Sequence[str]) -> None:
         named = zip(cells, names, strict=False)  # no names once they are taken back
-        remember(work.workdir, _with(before, [given(cell, queue, name) for cell, name in named]))
+        new = {cell.key: given(cell, queue, name) for cell, name in named}
+        remember(work.workdir, queue, {**before, **new})
 
     with cells_lib.without_failures(folder / "failure.json" for folder in folders):
         said = queue.submit(submission, note)
-    if queue.shares_disk:
-        forget(work.workdir, waiting)
     _log.info("%s", said)
 
 
-def _with(before: Sequence[Given], new: Sequence[Given]) -> list[Given]:
-    """What engines were given, once one was given some more."""
-    again = {(each.place, each.key) for each in new}
-    return [*(each for each in before if (each.place, each.key) not in again), *new]
-
-
-def _queued(
-    work: cells_lib.Work, queue: engine.Queue, before: Sequence[Given]
-) -> tuple[list[Given], list[Given]]:
-    """Which cells this engine has, and which another or another of its places has.
-
-    A bucket locks nothing, other than this disk: two machines would write one run.
-    """
-    own = [given(cell, queue) for cell in work.cells]
-    keys, here = {each.key for each in own}, own[0].place
-    earlier = [each for each in before if each.key in keys]
-    jobs = {each.job: each for each in [*own, *earlier] if each.place == here}
-    ours = [jobs[job] for job in queue.queue([*jobs]) or ()]
-    others: list[Given] = []
-    known = {each.key for each in ours}
-    rivals = [each for each in earlier if each.place != here and each.there]
-    for other, cells in _by_place([] if queue.shares_disk else rivals):
-        name = shlex.join([other.name, *other.where])
-        try:
-            queued = other.queue([each.job for each in cells]) or {}
-        except engine.EngineError as error:
-            raise engine.EngineError(
-                f"whether {name} still has cells of this sweep cannot be known ({error}): if it is "
-                f"gone, delete {work.workdir / NAME}"
-            ) from error
-        found = [each for each in cells if each.job in queued and each.key not in known]
-        if found:
-            have = ", ".join(sorted(each.job for each in found))
-            _log.warning("%s has %s: they run here once they are cancelled there", name, have)
-        others += found
-    return ours, others
-
-
 def fetch(cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: engine.Engine) -> None:
-    """Copies here what cells have left where this engine, or one before, leaves them."""
-    keys = {cell.key for cell in cells}
-    earlier = [each for each in remembered(workdir) if each.key in keys]
-    for each in [*(given(cell, launcher) for cell in cells), *earlier]:
-        _fetch(each, workdir)
+    """Copies here what cells have left where they ran, or else where this engine leaves them."""
+    _, before = remembered(workdir)
+    for cell in cells:
+        _fetch(before.get(cell.key) or given(cell, launcher), workdir)
 
 
 def _fetch(cell: Given, workdir: pathlib.Path) -> None:
@@ -287,27 +239,25 @@ def _fetch(cell: Given, workdir: pathlib.Path) -> None:
 
 
 def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
-    """What engines say of the cells that they were given, by row and seed, as far as they answer.
+    """What the engine says of the cells that it was given, by row and seed, if it answers.
 
-    See `progress.read`. A cell that one of them has is not lost because another has it no more.
-    Raises UserError if there is no sweep.json.
+    See `progress.read`. Raises UserError if there is no sweep.json.
     """
     digests = results.read_record(workdir).get("digests", [])
-    found: dict[tuple[str, int], str] = {}
-    for queue, cells in _by_place(each for each in remembered(workdir) if each.digest in digests):
-        queued = None
+    queue, before = remembered(workdir)
+    cells = [each for each in before.values() if each.digest in digests]
+    if not queue or not cells:
+        return {}
+    queued, said = None, {}
+    try:
         try:
-            try:
-                queued = queue.queue([cell.job for cell in cells])
-            finally:  # a cell that ends meanwhile is either in the queue or has its result
-                said = {cell: _state(cell, queue, queued, workdir) for cell in cells}
-        except (engine.EngineError, OSError) as error:
-            _log.warning("what follows is what the files say: %s", error)
-            continue
-        for cell, state in said.items():
-            if state and found.get(cell.key[:2], progress.LOST).startswith(progress.LOST):
-                found[cell.key[:2]] = state
-    return found
+            queued = queue.queue([cell.job for cell in cells])
+        finally:  # a cell that ends meanwhile is either in the queue or has its result
+            said = {(cell.row, cell.seed): _state(cell, queue, queued, workdir) for cell in cells}
+    except (engine.EngineError, OSError) as error:
+        _log.warning("what follows is what the files say: %s", error)
+        return {}
+    return {cell: state for cell, state in said.items() if state}
 
 
 def _state(

@@ -15,9 +15,6 @@ from transformer_jax import errors, files
 
 _log = logging.getLogger(__name__)
 
-SECONDS_TO_START = 60  # after which it goes on offline
-SECONDS_TO_FINISH = 120  # for what is not uploaded yet; it then lies in the run's folder
-
 
 @dataclasses.dataclass(frozen=True)
 class Project:
@@ -52,41 +49,28 @@ class Tracker:
     ) -> None:
         """Opens the run, which is known by its name, its group and its config's hash.
 
-        Where the service cannot be reached, it is kept in the folder for `wandb sync`; for one
-        in a bucket, in a temporary one.
+        Its files lie in the run's folder, or in a temporary one, if that is in a bucket.
         """
-        self._run: Any = None
-        folder = workdir
-        if not isinstance(workdir, pathlib.Path):
-            folder = pathlib.Path(tempfile.mkdtemp(prefix="wandb-"))
+        here = isinstance(workdir, pathlib.Path)
+        folder = workdir if here else tempfile.mkdtemp(prefix="wandb-")
         identity = "\n".join((config_hash, project.group, name))
-        digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
         wandb: Any = importlib.import_module("wandb")
-        # None: what the environment says. What could not be opened under a name still occupies it.
-        for mode, known_as in ((None, digest), ("offline", f"{digest}-offline")):
-            self._run = self._try(
-                lambda mode=mode, known_as=known_as: wandb.init(
-                    project=project.name,
-                    group=project.group or None,
-                    name=name,
-                    id=known_as,
-                    resume="allow",
-                    dir=str(folder),
-                    config=config_lib.to_dict(config),
-                    mode=mode,
-                    settings=wandb.Settings(
-                        console="off",
-                        init_timeout=SECONDS_TO_START,
-                        finish_timeout=SECONDS_TO_FINISH,
-                    ),
-                )
+        self._run: Any = self._try(
+            lambda: wandb.init(
+                project=project.name,
+                group=project.group or None,
+                name=name,
+                id=hashlib.sha256(identity.encode()).hexdigest()[:16],
+                resume="allow",
+                dir=str(folder),
+                config=config_lib.to_dict(config),
+                settings=wandb.Settings(console="off"),
             )
-            if self._run is not None:
-                break
+        )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds metrics, unless an earlier start has told those of that step, or of a later one."""
-        if self._run is not None and step >= self._run.step:
+        """Adds metrics; wandb leaves out those of a step that it had from an earlier start."""
+        if self._run is not None:
             self._try(lambda: self._run.log(dict(values), step=step))
 
     def close(self, result: Mapping[str, Any] | None) -> None:
