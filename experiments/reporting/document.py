@@ -27,7 +27,7 @@ from transformer_jax.evaluation import attention_weights
 
 _FOLDER = pathlib.Path(__file__).parent
 # What stands before Plotly draws the table; the rest draws figures.
-_BEFORE = ("elements", "theme", "table")
+_BEFORE = ("elements", "table")
 _AFTER = ("figures", "marks", "plots", "translations", "reasons", "attention", "downloads")
 
 

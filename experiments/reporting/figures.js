@@ -4,11 +4,11 @@
 const figures = new Map();  // by id: what builds it, and whether it has been drawn
 const FONT = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 const PAPER = 960;  // pixels between the margins of A4 or US Letter, landscape
-let themeOnScreen = null;  // while the page is printed
+let isPrinted = false;
 
 // On paper three stand side by side, or one alone, however many the screen has room for.
 function widthOf({plot}) {
-  if (themeOnScreen === null) return plot.clientWidth;
+  if (!isPrinted) return plot.clientWidth;
   return plot.closest(".three, .cards") ? PAPER / 3 - 20 : PAPER - 20;
 }
 
@@ -16,6 +16,14 @@ function widthOf({plot}) {
 const plain = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 const shorter = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text;
+
+// A colour of page.css as the browser resolves it.
+function colour(name) {
+  const probe = add(document.body, "span", {style: `color: var(--${name})`});
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
 
 // An axis as all figures have it.
 const axis = options => ({
@@ -83,20 +91,20 @@ const redraw = needed => {
     else if (known.drawn && needed(known)) drawFigure(id);
   }
 };
-themeListeners.push(() => redraw(() => true));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw(() => true));
 let resizing = 0;
 addEventListener("resize", () => {
   clearTimeout(resizing);
   resizing = setTimeout(() => redraw(known => widthOf(known) !== known.width), 120);
 });
 // On paper, which is white and not as wide as a screen, there is every figure.
+function setPrinted(isNow) {
+  isPrinted = isNow;
+  document.documentElement.classList.toggle("printed", isNow);
+  redraw(() => true);
+}
 addEventListener("beforeprint", () => {
-  themeOnScreen = themeOnScreen || root.dataset.theme;
-  setTheme("light");
+  setPrinted(true);
   for (const [id, {drawn}] of figures) if (!drawn) drawFigure(id);
 });
-addEventListener("afterprint", () => {
-  const theme = themeOnScreen;
-  themeOnScreen = null;
-  if (theme) setTheme(theme);
-});
+addEventListener("afterprint", () => setPrinted(false));

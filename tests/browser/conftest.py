@@ -41,6 +41,5 @@ def opened(browser, report):
     browser.get(report.as_uri())
     drawn = expected_conditions.presence_of_element_located(chromium.FIRST_FIGURE)
     wait.WebDriverWait(browser, 60).until(drawn)
-    browser.execute_script("try { localStorage.clear() } catch {}")
     yield browser
     assert browser.get_log("browser") == []

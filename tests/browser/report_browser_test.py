@@ -152,22 +152,14 @@ def paper(driver):
     )
 
 
-def test_colours_follow_the_system_and_the_buttons_and_figures_follow_them(opened, report):
+def test_colours_follow_the_system_and_figures_follow_them(opened):
     light = background(opened)
     assert paper(opened) == light
     chromium.set_scheme(opened, dark=True)
     dark = until(opened, lambda: background(opened) != light and background(opened))
     until(opened, lambda: paper(opened) == dark)
-    by_css(opened, "#theme [data-name=light]")[0].click()
-    assert (background(opened), paper(opened)) == (light, light)
-    opened.get(report.as_uri())  # it is remembered
-    assert background(opened) == light
-    assert until(opened, lambda: paper(opened)) == light
-    by_css(opened, "#theme [data-name=dark]")[0].click()
     chromium.set_scheme(opened, dark=False)
-    assert (background(opened), paper(opened)) == (dark, dark)
-    by_css(opened, "#theme [data-name=auto]")[0].click()
-    assert (background(opened), paper(opened)) == (light, light)
+    until(opened, lambda: (background(opened), paper(opened)) == (light, light))
 
 
 def press(driver, text):
