@@ -48,7 +48,7 @@ def of_table(
         "base": sweep.rows[0].name,
         "tie": significance.WITHIN if any(abs(gap) < significance.SMALL for gap in paper) else None,
         "summary": headline.summary(compared),
-        "remarks": headline.remarks(compared),
+        "on_names": headline.on_names(sweep),
         "judged": bool(comparison.verdicts(compared)),
         "tables": [vars(each) for each in document.on_page],
         "notes": headline.relabelled(document.notes, sweep),

@@ -46,4 +46,4 @@ const isTested = content.rows.some(row => row.test?.gap);
 
 byId("title").textContent = content.title;
 byId("summary").textContent = content.summary;
-for (const remark of content.remarks) add(byId("remarks"), "p", {}, remark);
+byId("on-names").textContent = content.on_names;

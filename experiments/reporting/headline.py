@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from experiments.analysis import comparison, significance
-from experiments.reporting import comparison_table, verdict_words
+from experiments.reporting import comparison_table
 from experiments.sweep import results
 
 
@@ -35,16 +35,13 @@ def summary(compared: comparison.Comparison) -> str:
     return "; ".join(parts) + "."
 
 
-def remarks(compared: comparison.Comparison) -> list[str]:
-    """What stands below the summary: on the test set, on rows without a verdict, on names."""
-    found = [_of_both_sets(compared), _without_verdict(compared)]
-    if scaled := _scaled(compared.sweep):
-        name, label = next(iter(scaled.items()))
-        found.append(
-            f"On this page a row is called by its size here: {label}. Files and commands call it "
-            f"{name}."
-        )
-    return [remark for remark in found if remark]
+def on_names(sweep: results.Sweep) -> str:
+    """What stands below the summary where a row's size here is not the paper's; or nothing."""
+    scaled = _scaled(sweep)
+    if not scaled:
+        return ""
+    name, label = next(iter(scaled.items()))
+    return f"On this page a row is called by its size here: {label}. Files and commands call it {name}."
 
 
 def relabelled(notes: Sequence[str], sweep: results.Sweep) -> list[str]:
@@ -56,44 +53,6 @@ def relabelled(notes: Sequence[str], sweep: results.Sweep) -> list[str]:
         names.sub(lambda name: scaled[name[0]], note) if scaled and note != of_base else note
         for note in notes
     ]
-
-
-def _of_both_sets(compared: comparison.Comparison) -> str:
-    """For how many rows the test set says the same, and what it says of the others."""
-    if compared.on_test is None:
-        return ""
-    labels, differ, shared = _labels(compared.sweep), [], 0
-    for row in compared.sweep.rows:
-        here, there = (verdict_words.said(row, each) for each in (compared, compared.on_test))
-        shared += bool(here and there)
-        if here and there and here != there:
-            differ.append(f"{labels[row.name]} ({here}; test set: {there})")
-    if not shared:  # a test set of one sentence
-        return ""
-    same = (
-        f"The test set says the same of {shared - len(differ)} of {shared} row{'s' * (shared != 1)}"
-    )
-    return same + (f"; it differs on {', '.join(differ)}." if differ else ".")
-
-
-def _without_verdict(compared: comparison.Comparison) -> str:
-    """Which rows have run and are not among those that verdicts are counted of, and why."""
-    sweep, found = compared.sweep, comparison.verdicts(compared)
-    done = [row for row in sweep.rows if row.results]
-    whys: dict[str, list[str]] = {}
-    for row in done:
-        why = "its runs left no counts of sentences"
-        if row is sweep.rows[0]:
-            why = "what the others are compared with"
-        elif row.name in compared.gaps:
-            why = "which the paper does not have"
-        if found and row.name not in found:
-            whys.setdefault(why, []).append(_labels(sweep)[row.name])
-    if not whys:
-        return ""
-    number = sum(map(len, whys.values()))
-    named = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
-    return f"{number} of the {len(done)} rows ha{'s' if number == 1 else 've'} no verdict: {named}."
 
 
 def _labels(sweep: results.Sweep) -> dict[str, str]:

@@ -13,7 +13,7 @@ from selenium.webdriver.common.keys import Keys
 from experiments.analysis import driving
 from experiments.reporting import document
 from experiments.sweep import results
-from tests import headline_test, own_names_test, sweeps
+from tests import own_names_test, sweeps
 from tests.browser import chromium, published_test, report_browser_test
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu
@@ -68,27 +68,18 @@ def opened(browser, workdir):
     return browser
 
 
-def test_the_headline_says_where_the_test_set_says_something_else(browser, multi30k):
-    page = opened(browser, multi30k)
-    words = headline_test.words(multi30k)
-    shared = words[0].keys() & words[1].keys()
-    differ = {row for row in shared if words[0][row] != words[1][row]}
-    assert differ
-    (said, without, _) = [each.text for each in report_browser_test.by_css(page, "#remarks p")]
-    same = len(shared) - len(differ)
-    assert said.startswith(f"The test set says the same of {same} of {len(shared)} rows")
-    for row in shared:
-        mention = f"{row} ({words[0][row]}; test set: {words[1][row]})"
-        assert (mention in said) == (row in differ)
-    summary = page.find_element(By.ID, "summary").text
-    done = int(summary.split(" of ")[0])
-    assert without.startswith(f"{done - len(words[0])} of the {done} rows have no verdict: base (")
-    assert "A h=16 (its runs left no counts of sentences)" in without
+def column(workdir, title, head):
+    """Cells of a table by row, of those that are not empty, as a reader of table3.md has them."""
+    parts = (workdir / "table3.md").read_text(encoding="utf-8").split("## ")
+    part = next(part for part in parts if part.startswith(title))
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    heads, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {line[0]: line[heads.index(head)] for line in lines if line[heads.index(head)]}
 
 
 def test_a_row_is_called_by_its_size_here_and_the_papers_stands_in_brackets(browser, multi30k):
     page = opened(browser, multi30k)
-    said = report_browser_test.by_css(page, "#remarks p")[-1].text
+    said = page.find_element(By.ID, "on-names").text
     assert "B d_k=4 (paper: 16). Files and commands call it B d_k=16." in said
     papers = {
         name for name, (own, _) in own_names_test.SCALED.items() if own.split(" (")[0] != name
@@ -118,7 +109,7 @@ def test_both_sets_have_their_intervals_in_the_figure_and_in_tables(browser, mul
         " [each.name ?? '', each.meta, each.x, each.error_x?.array ?? []])"
     )
     for name, title, head in (("dev", "| row", "− base"), ("test", "Test set", "test: − base")):
-        cells = headline_test.column(multi30k, title, head)
+        cells = column(multi30k, title, head)
         expected = {row: cell.split(" ± ") for row, cell in cells.items() if " ± " in cell}
         drawn_rows = {
             row: [tables.signed(mean), f"{half:.2f}"]

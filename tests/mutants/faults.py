@@ -108,15 +108,6 @@ FAULTS: dict[str, list[Fault]] = {
             "test_the_summary_counts_verdicts_and_marks_are_filled_by_them",
         ),
     ],
-    "experiments/reporting/headline.py": [
-        Fault(
-            "rows count as the same on both sets",
-            "here and there and here != there",
-            "here and there and not here",
-            "tests/headline_test.py::"
-            "test_rows_on_which_the_sets_differ_are_named_with_both_verdicts",
-        ),
-    ],
     "experiments/reporting/translations.py": [
         Fault(
             "a sentence's BLEU is another's",
