@@ -41,9 +41,8 @@ def on_names(sweep: results.Sweep) -> str:
     if not scaled:
         return ""
     name, label = next(iter(scaled.items()))
-    return (
-        f"On this page a row is called by its size here: {label}. Files and commands call it {name}."
-    )
+    said = f"On this page a row is called by its size here: {label}."
+    return f"{said} Files and commands call it {name}."
 
 
 def relabelled(notes: Sequence[str], sweep: results.Sweep) -> list[str]:
