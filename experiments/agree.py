@@ -40,17 +40,11 @@ def agree(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, li
             f"{first} compares with {bases[0]!r} and {second} with {bases[1]!r}: give two sweeps "
             "of one base"
         )
-    for side in sides:
-        if side.sweep.rows[0].results and not side.counts[bases[0]]:
-            raise errors.UserError(
-                f"{side.sweep.workdir}: runs of {bases[0]!r} have left no counts of sentences, so "
-                "that nothing can be compared with it: run them again"
-            )
     names = [name for name in ours.gaps if name in theirs.gaps]
     if not names:
         raise errors.UserError(
-            f"{first} and {second} share no row that both compare with base, from sentences' "
-            "counts: run the same rows in both"
+            f"{first} and {second} share no row that both compare with base: run the same rows in "
+            "both"
         )
     lines = [[name, *_cells(name, ours, theirs)] for name in names]
     heads = ["row", *(f"− base: {folder}" for folder in (first, second)), "sign"]
@@ -117,7 +111,7 @@ def _lacking(
         "left out, since the other has not run it": [
             row.name for row in side.sweep.rows if row.results and row.name not in elsewhere
         ],
-        "left out, since runs have left no counts of sentences": [
+        "left out, since they write no sentences": [
             row.name for row in side.sweep.rows if row.results and not side.counts[row.name]
         ],
     }

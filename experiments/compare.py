@@ -71,7 +71,7 @@ def _lacking(names: Sequence[str], sides: Sequence[_Side]) -> list[str]:
     """Rows whose difference, or what other seeds do to it, is not known."""
     uncounted = [name for name in names if not all(counts[name] for counts, _ in sides)]
     lacks = {
-        "Without a difference, since runs have left no counts of sentences": uncounted,
+        "Without a difference, since they write no sentences": uncounted,
         "Over sentences alone, one side having one seed and no noise floor": [
             name
             for name in names
@@ -100,7 +100,7 @@ def _difference(
     before, after = (rows[name].of("params")[0] for rows in by_name)
     mark = results.unequal(after, before)
     params = f"{after / 1e6:.3g}" + (f" ({mark})" if mark else "")
-    if not (ours and theirs):  # runs of an earlier version, which left none
+    if not (ours and theirs):  # they write no sentences
         return ["", "", params]
     of_reference = measures.MEASURES[measure].of_reference
     if len({run[:, of_reference].tobytes() for run in [*ours.values(), *theirs.values()]}) > 1:

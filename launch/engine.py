@@ -100,8 +100,9 @@ class Engine:
 
     @property
     def where(self) -> list[str]:
-        """Those of the options that say where it is, such as its cluster."""
-        return [option for option in self.settings.options if option.startswith(self.location)]
+        """Those of the options that say where it is, such as its cluster, in one order."""
+        options = self.settings.options
+        return sorted(option for option in options if option.startswith(self.location))
 
 
 class Queue(Engine, abc.ABC):
@@ -182,6 +183,8 @@ def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 
         raise EngineError(f"{what}: no answer within {seconds:g} seconds") from error
     except FileNotFoundError as error:
         raise EngineError(f"{what}: {command[0]} is not installed here") from error
+    except ValueError as error:  # a NUL in an argument
+        raise EngineError(f"{what}: {error}") from error
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()
         said = " ".join(" ".join(lines if whole else lines[-1:]).split())

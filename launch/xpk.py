@@ -16,7 +16,7 @@ class Xpk(engine.Queue):
 
     name = "xpk"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
-    location = ("--cluster", "--project", "--zone", "--namespace")
+    location = ("--cluster=", "--project=", "--zone=", "--namespace=")
     programs = ("xpk",)
     remedy = "install it in an environment of its own, as in: uv tool install xpk"
 

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import table3
 from experiments.analysis import comparison
-from experiments.reporting import comparison_table, headline, translations
+from experiments.reporting import comparison_table, translations
 from experiments.sweep import results
 from tests import sweeps
 from transformer_jax import errors
@@ -33,31 +33,6 @@ def test_rows_of_a_scaled_base_have_their_own_sizes_in_their_names(tmp_path):
     found = results.read(tmp_path).rows
     names = {row.name: comparison_table.own_name(row, found[0]) for row in found}
     assert names == {name: SCALED.get(name, (name, "")) for name in rows}
-
-
-def test_rows_that_left_no_counts_stand_there_with_their_difference_and_a_reason(tmp_path):
-    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1))
-    (results.cell_folder(tmp_path, "A h=1", 0) / "bleu_counts.json").unlink()
-    folder = results.cell_folder(tmp_path, "A h=1", 0)
-    result = json.loads((folder / "result.json").read_bytes())
-    result["bleu"][bleu.MAIN]["score"] = 1.0  # the lowest
-    (folder / "result.json").write_text(json.dumps(result))
-    compared = comparison.compare(results.read(tmp_path))
-    base = comparison.scores(compared.sweep.rows[0])[0]
-    assert "A h=1" not in compared.gaps
-    assert comparison.differences(compared)["A h=1"] == 1.0 - base
-    notes = comparison_table.notes(compared)
-    assert any("left no counts of sentences: A h=1." in note for note in notes)
-    assert f"lowest: A h=1, −{base - 1:.1f} BLEU, without an interval" in headline.summary(compared)
-
-
-def test_a_base_that_left_no_counts_is_named(tmp_path):
-    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1))
-    (results.cell_folder(tmp_path, "base", 0) / "bleu_counts.json").unlink()
-    compared = comparison.compare(results.read(tmp_path))
-    assert not compared.gaps
-    notes = " ".join(comparison_table.notes(compared))
-    assert "left no counts of sentences: base. Nothing is compared with a base that lacks" in notes
 
 
 @pytest.mark.parametrize("numbers", [[3] * 11, [*[3] * 11, 4]], ids=["fewer", "others"])

@@ -72,17 +72,6 @@ def test_damaged_examples_are_named(published, said):
         document.write(published)
 
 
-def test_a_row_without_counts_has_its_difference_but_no_interval(sweep):
-    for path in sweep.glob("E/*/bleu_counts.json"):
-        path.unlink()
-    found = report_page_test.content_of(sweep)["content-data"]
-    rows = {row["name"]: row for row in found["rows"]}
-    assert rows["E"]["difference"] == pytest.approx(rows["E"]["score"] - rows["base"]["score"])
-    assert (rows["E"]["gap"], rows["E"]["is_sure"]) == (None, False)
-    assert rows["base"]["difference"] is None
-    assert rows["A h=1"]["difference"] == rows["A h=1"]["gap"]["mean"]
-
-
 def test_the_summary_counts_verdicts_and_marks_are_filled_by_them(sweep):
     rows = {
         "A h=1": significance.Difference(-5.0, 1.0, 0.01, (2, 2)),  # the paper has -0.9

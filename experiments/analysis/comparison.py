@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ class Comparison:
     """A sweep with what stands beside it.
 
     Attributes:
-      counts: of each row's sentences, by seed; empty where a run has left none.
+      counts: of each row's sentences, by seed; empty where it writes none.
       gaps: each row's difference from the one it is compared with, where there is one.
       order: Kendall's tau-b with the paper, both ends of its interval, and the number of pairs of
         rows; None where there is nothing to compare.
@@ -160,18 +159,6 @@ def is_sure(name: str, compared: Comparison) -> bool:
     if name in (found := verdicts(compared)):
         return found[name].is_sure
     return name in compared.gaps and compared.gaps[name].excludes_0
-
-
-def differences(compared: Comparison) -> dict[str, float]:
-    """Each row less what it is compared with, also where no sentences' counts are left of it."""
-    found = {name: gap.mean for name, gap in compared.gaps.items()}
-    if found:  # else corpora differ, or nothing can be compared
-        for row in compared.sweep.rows:
-            against = results.reference(row, compared.sweep)
-            ours, theirs = (scores(each, compared.table.measure) for each in (row, against))
-            if row is not against and row.name not in found and ours and theirs:
-                found[row.name] = statistics.mean(ours) - statistics.mean(theirs)
-    return found
 
 
 def require_same_sentences(

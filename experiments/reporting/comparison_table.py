@@ -2,7 +2,7 @@
 
 import logging
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.analysis import comparison, ranks, significance
@@ -59,7 +59,7 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
         shown=[table for table in (begun, *besides) if table.lines],
         on_page=[whole, *besides],
         notes=found + results.shortfalls(sweep),
-        csv=_csv(compared),
+        csv=csv_of(compared),
         latex=typeset(compared) if typeset else latex.plain(whole),
         failed=failed,
     )
@@ -89,8 +89,7 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
         state = "failed" if row.failures else "left out" if row.stale else "not run"
         return [state, "", "", *tuned, "", seeds]
     gap, base, params = compared.gaps.get(row.name), sweep.rows[0], row.of("params")[0]
-    difference = comparison.differences(compared).get(row.name)
-    written = "" if difference is None else tables.difference(difference, gap and gap.half)
+    written = tables.difference(gap.mean, gap.half) if gap else ""
     if gap and gap.over_seeds and not gap.excludes_0 and not compared.table.reported:
         written += f" ({gap.shows():.1f} would show)"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
@@ -254,17 +253,6 @@ def notes(compared: comparison.Comparison) -> list[str]:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
             if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
                 found[-1] += f" Seconds a step were measured on {', '.join(where)}."
-    without = [
-        row.name for row in sweep.rows if comparison.scores(row) and not compared.counts[row.name]
-    ]
-    if without:
-        of_paper = ", a verdict or a place in the order" if compared.table.reported else ""
-        found.append(
-            f"Without an interval{of_paper}, since runs have left no counts of sentences: "
-            f"{', '.join(without)}."
-        )
-        if sweep.rows[0].name in without:
-            found[-1] += " Nothing is compared with a base that lacks them."
     if done and not sweep.rows[0].results:
         found.append(f"Nothing is compared with {sweep.rows[0].name}, which has no run yet.")
     begun = [row for row in sweep.rows if row.results]
@@ -299,8 +287,11 @@ def _unscaled(sweep: results.Sweep) -> list[str]:
     ]
 
 
-def _csv(compared: comparison.Comparison) -> str:
-    """One line a row, numbers unrounded, for other programs."""
+def csv_of(
+    compared: comparison.Comparison,
+    more: Mapping[str, Callable[[results.Row], Sequence[float]]] | None = None,
+) -> str:
+    """One line a row, numbers unrounded, for other programs; and `more` of each row, by name."""
     sweep, reported = compared.sweep, compared.table.reported
     score = compared.table.compared_by.name.lower()
 
@@ -323,6 +314,8 @@ def _csv(compared: comparison.Comparison) -> str:
             "p_over_sentences": gap.p if gap else "",
             "params": next(iter(row.of("params")), ""),
         }
+        for name, of_row in (more or {}).items():
+            line |= mean_sd(name, of_row(row))
         if compared.floor:
             spread = compared.floor.spread(row.name)
             line |= {"seed_sd": spread.variance**0.5, "seed_sd_freedom": spread.freedom}

@@ -50,7 +50,10 @@ def of_table(
         "summary": headline.summary(compared),
         "on_names": headline.on_names(sweep),
         "judged": bool(comparison.verdicts(compared)),
-        "tables": [vars(each) for each in document.on_page],
+        "tables": [
+            {**vars(each), "note": "".join(headline.relabelled([each.note], sweep))}
+            for each in document.on_page
+        ],
         "notes": headline.relabelled(document.notes, sweep),
         "rows": [_row(row, compared) for row in sweep.rows],
         "curves": _CURVES,
@@ -75,7 +78,6 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
             *(f"failed, seed {seed}: {error}" for seed, error in row.failures.items()),
             *(f"left out, seed {seed}: of another configuration" for seed in row.stale),
         ],
-        "difference": comparison.differences(compared).get(row.name),
         **_judged(row, compared),
         "test": compared.on_test and _judged(row, compared.on_test),
         "paper": comparison.paper_gap(row, compared),

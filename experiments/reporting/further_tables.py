@@ -34,8 +34,6 @@ def _came(row: results.Row, compared: comparison.Comparison) -> str:
     """The difference from base, and whether it can be chance."""
     gap = compared.gaps.get(row.name)
     name = compared.table.compared_by.name
-    if gap is None and row.name in (found := comparison.differences(compared)):
-        return f"{tables.difference(found[row.name], None)} {name}, without an interval"
     if gap is None:
         return "" if row.results else "failed" if row.failures else "not run"
     sure = "" if comparison.is_sure(row.name, compared) else ", which may be chance"
@@ -46,20 +44,10 @@ def _came(row: results.Row, compared: comparison.Comparison) -> str:
 
 
 def held_out(compared: comparison.Comparison) -> table_lib.Section:
-    """The rows that left counts of the test set, with verdicts of their own; none without base."""
+    """The rows that were scored on the test set, with verdicts of their own; none without base."""
     sweep, on_test = compared.sweep, compared.on_test
-    lost = [
-        row.name
-        for row in sweep.rows
-        if any("test" in result for result in row.results.values())
-        and not results.counts(sweep, row, compared.table.measure, "test")
-    ]
-    notes = [
-        "Scored on the test set, but not compared there, since runs have left no counts of its "
-        f"sentences: {', '.join(lost)}."
-    ] * bool(lost and compared.gaps)
     if on_test is None:
-        return table_lib.Section([], notes)
+        return table_lib.Section([])
     base, found = sweep.rows[0], comparison.verdicts(on_test)
     measure = compared.table.compared_by
     lines = []
@@ -82,8 +70,8 @@ def held_out(compared: comparison.Comparison) -> table_lib.Section:
     title = f"Test set{results.files_of(sweep, 'test')}, {written}"
     heads = ["row", "test: PPL", f"test: {measure.name}", "test: − base"]
     heads += ["paper: − base", "verdict"] * bool(compared.table.reported)
-    note = verdict_words.beneath(lines)
-    return table_lib.Section([tables.Printed(heads, lines, title, note)], notes)
+    note = f"{verdict_words.beneath(lines)}{verdict_words.noise(on_test)}".strip()
+    return table_lib.Section([tables.Printed(heads, lines, title, note)])
 
 
 def asked_for(config: config_lib.Config) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from experiments.analysis import comparison, significance
 from experiments.reporting import comparison_table
 from experiments.sweep import results
+from transformer_jax.drawing import tables
 
 
 def summary(compared: comparison.Comparison) -> str:
@@ -19,15 +20,12 @@ def summary(compared: comparison.Comparison) -> str:
     if words:
         known = [word for word in significance.VERDICTS if word in words]
         parts.append(", ".join(f"{words.count(word)} {word}" for word in known))
-    differences = comparison.differences(compared)
-    if differences and min(differences.values()) < 0:
-        name, lowest = min(differences.items(), key=lambda item: item[1])
-        worst = gaps.get(name)
+    if gaps and min(gap.mean for gap in gaps.values()) < 0:
+        name, lowest = min(gaps.items(), key=lambda item: item[1].mean)
         is_sure = comparison.is_sure(name, compared)
-        sure = "" if is_sure else ", which may be chance" if worst else ", without an interval"
-        half = f" ± {worst.half:.1f}" if worst else ""
-        what = "hurts most" if is_sure else "lowest"
-        parts.append(f"{what}: {_labels(sweep)[name]}, −{-lowest:.1f}{half} {measure}{sure}")
+        sure, what = ("", "hurts most") if is_sure else (", which may be chance", "lowest")
+        written = f"{tables.signed(lowest.mean, '+.1f')} ± {lowest.half:.1f} {measure}"
+        parts.append(f"{what}: {_labels(sweep)[name]}, {written}{sure}")
     if compared.order:
         tau, low, high, pairs = compared.order
         said = f"{tau:.2f} ({low:.2f} to {high:.2f}, over {pairs} pairs of rows)"
@@ -49,7 +47,7 @@ def relabelled(notes: Sequence[str], sweep: results.Sweep) -> list[str]:
     """Notes in which rows are called as everywhere on the page; what base's sizes are stays."""
     scaled = _scaled(sweep)
     of_base = comparison_table.of_base(sweep)
-    names = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, scaled))})(?![\w.])")
+    names = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, scaled))})(?!\w|\.\d)")
     return [
         names.sub(lambda name: scaled[name[0]], note) if scaled and note != of_base else note
         for note in notes

@@ -15,7 +15,7 @@ const PALE = 0.45;
 const NAME_SIZE = 10.5;  // pixels, of names beside marks
 
 // Rows with a difference on either set, and the pixels that each takes.
-const differing = rows.filter(row => row.difference !== null || row.test?.gap);
+const differing = rows.filter(row => row.gap || row.test?.gap);
 const heightOfDifferences = 70 + (isTested ? 32 : 23) * differing.length;
 
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
@@ -28,23 +28,21 @@ function buildDifferences(width) {
     meta: list.map(row => row.name), ...rest,
   });
   const said = ({verdict, gap}) => verdict ? `the paper's difference: ${verdict}`
-    : gap ? `the interval ${Math.abs(gap.mean) > gap.half ? "excludes" : "holds"} 0` : "without an interval";
-  const half = ({gap}) => gap ? ` ± ${gap.half.toFixed(2)}` : "";
+    : `the interval ${Math.abs(gap.mean) > gap.half ? "excludes" : "holds"} 0`;
   const ours = (list, set, opacity) => {
-    const found = list.map(row => on(row, set)), hue = colour(SETS[set]), [{gap}] = found;
-    const x = row => on(row, set).gap?.mean ?? row.difference;
-    return mark(list, x, isTested ? {dev: -0.18, test: 0.18}[set] : 0, row =>
-      `${set === "test" ? "test set" : "ours"} ${signed(x(row), 2)}${half(on(row, set))} ${content.measure}<br>${said(on(row, set))}`, {
+    const found = list.map(row => on(row, set)), hue = colour(SETS[set]);
+    const written = ({gap}) => `${signed(gap.mean, 2)} ± ${gap.half.toFixed(2)} ${content.measure}`;
+    return mark(list, row => on(row, set).gap.mean, isTested ? {dev: -0.18, test: 0.18}[set] : 0, row =>
+      `${set === "test" ? "test set" : "ours"} ${written(on(row, set))}<br>${said(on(row, set))}`, {
       name: set, opacity,
       marker: {color: found.map(({is_sure}) => is_sure ? hue : colour("paper")), size: 8,
-        line: {color: hue, width: 1.6}, symbol: !gap ? "x-thin" : set === "test" ? "square" : "circle"},
-      error_x: {type: "data", visible: !!gap, array: found.map(({gap}) => gap?.half), color: hue, thickness: 1.6, width: 3},
+        line: {color: hue, width: 1.6}, symbol: set === "test" ? "square" : "circle"},
+      error_x: {type: "data", array: found.map(({gap}) => gap.half), color: hue, thickness: 1.6, width: 3},
     });
   };
   const data = Object.keys(SETS).flatMap(set => {
-    const shown = differing.filter(row => set === "dev" ? row.difference !== null : row.test?.gap);
-    const [several, single, bare] = [true, false, undefined].map(is => shown.filter(row => on(row, set).gap?.over_seeds === is));
-    return [[several, 1], [single, several.length ? PALE : 1], [bare, 1]]
+    const [several, single] = [true, false].map(is => differing.filter(row => on(row, set)?.gap?.over_seeds === is));
+    return [[several, 1], [single, several.length ? PALE : 1]]
       .filter(([list]) => list.length).map(([list, opacity]) => ours(list, set, opacity));
   });
   const head = (text, x, hue) => ({
@@ -80,7 +78,7 @@ function addDifferenceMarks(plot) {
   const marks = plot.data.flatMap(({name: set, meta}, trace) => !(set in SETS) ? [] : meta.map((name, point) => {
     const row = rowOf(name);
     return {trace, point, row, set, label: behind(row, set), press: button => showReasons(row, set, button), attributes: opening(row, set)};
-  })).filter(({row, set}) => on(row, set).gap);
+  }));
   addMarks(plot, "Marks of the figure", marks.sort((a, b) => rows.indexOf(a.row) - rows.indexOf(b.row) || a.trace - b.trace));
   plot.on("plotly_click", ({points: [{data, pointNumber}]}) => plot.parentNode.querySelector(
     `.marks [data-row="${CSS.escape(data.meta[pointNumber])}"][data-set="${data.name in SETS ? data.name : "dev"}"]`)?.click());
@@ -93,7 +91,6 @@ if (rows.some(row => row.gap)) {
     + (content.judged ? "surely not 0, at 95% for all rows together." : "the interval excludes 0.")
     + ([true, false].every(is => rows.some(row => row.gap && row.gap.over_seeds === is))
       ? " Pale: one seed, whose interval knows nothing of others." : "")
-    + (rows.some(row => row.difference !== null && !row.gap) ? " A cross: no interval, since its runs left no counts of sentences." : "")
     + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "")
     + (content.tie === null ? "" : ` Shaded: ± ${content.tie}, which the interval of a tie as in the paper lies within.`)
     + " Press a mark, or an interval in a table, for the sentences behind it; the Tab key goes to the marks, arrow keys from one to the next.";

@@ -139,5 +139,5 @@ def notes(compared: comparison.Comparison, name: str) -> list[str]:
             f"{base.name} only where both have been run with all values."
         )
     if untuned:
-        found.append(f"Without counts of sentences, and so not tuned: {', '.join(untuned)}.")
+        found.append(f"Without sentences of their own, and so not tuned: {', '.join(untuned)}.")
     return found

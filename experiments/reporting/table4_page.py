@@ -1,8 +1,8 @@
 """Table 4 beside the paper's, and what else of parses was counted."""
 
+import functools
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from experiments.analysis import comparison, significance
 from experiments.reporting import comparison_table, latex, sensitivity_table, verdict_words
@@ -43,7 +43,9 @@ def document(compared: comparison.Comparison) -> table_lib.Document:
             *tuned.notes,
             *results.shortfalls(sweep),
         ],
-        csv=tables.csv_of(ours.heads, [[c.replace("−", "-") for c in line] for line in ours.lines]),
+        csv=comparison_table.csv_of(
+            compared, {kind: functools.partial(_values, kind=kind) for kind in _KINDS[1:]}
+        ),
         latex=latex.plain(whole),
     )
 
@@ -89,8 +91,8 @@ def _ours(compared: comparison.Comparison) -> tables.Printed:
     lines = []
     for row in compared.sweep.rows:
         if row.results:
-            parses, gap = row.of("parses"), compared.gaps.get(row.name)
-            score, *others = (_mean(parses, kind) for kind in _KINDS)
+            gap = compared.gaps.get(row.name)
+            score, *others = (tables.mean_and_deviation(_values(row, kind), 2) for kind in _KINDS)
             written = tables.difference(gap.mean, gap.half) if gap else ""
             sizes = [f"{row.of('params')[0] / 1e6:.3g}", str(len(row.results))]
             ppl = tables.mean_and_deviation(row.of("ppl"), 3)
@@ -101,9 +103,10 @@ def _ours(compared: comparison.Comparison) -> tables.Printed:
     return tables.Printed(heads, lines, "Development set")
 
 
-def _mean(parses: Sequence[Mapping[str, Any]], kind: str) -> str:
-    values = [each[kind] for each in parses if each.get(kind) is not None]
-    return tables.mean_and_deviation(values, 2) if len(values) == len(parses) else ""
+def _values(row: results.Row, kind: str) -> list[float]:
+    """A measure of each run's parses; nothing where a run lacks it."""
+    values = [parses[kind] for parses in row.of("parses") if parses.get(kind) is not None]
+    return values if len(values) == len(row.results) else []
 
 
 def _by_length(rows: Sequence[results.Row]) -> tables.Printed:

@@ -56,13 +56,11 @@ def beneath(lines: Sequence[Sequence[str]]) -> str:
 
 
 def noise(compared: comparison.Comparison) -> str:
-    """What the noise floor is, and which rows have none of it, in words; "" without one."""
+    """What the noise floor of a set is, and which rows have none of it; "" without one."""
     sweep, floor = compared.sweep, compared.floor
-    if not sweep.noise_floor:
-        return ""
     name, runs = sweep.rows[0].name, len(sweep.rows[0].results)
-    if floor is None and runs >= sweep.noise_floor:
-        return f" Noise floor: none, since runs of {name} have left no counts of sentences."
+    if floor is None and runs >= sweep.noise_floor:  # none was asked for, or one sentence is all
+        return ""
     if floor is None:
         return f" Noise floor: none yet, {name} has {runs} of {sweep.noise_floor} runs."
     whole = f"{floor.pooled.variance**0.5:.2f}"

@@ -135,6 +135,7 @@ def require_no_other(
         each.job: each
         for each in before.values()
         if has_moved or digests.get((each.row, each.seed), each.digest) != each.digest
+        if not _has_ended(each, workdir)
     }
     name, what = shlex.join([queue.name, *queue.where]), "launcher" if has_moved else "config"
     try:
@@ -155,6 +156,14 @@ def require_no_other(
             "job of it: wait for all such jobs, or cancel them first, as with "
             f"{shlex.join(queue.cancelling(job))}"
         )
+
+
+def _has_ended(cell: Given, workdir: pathlib.Path) -> bool:
+    """Whether a cell's result lies here."""
+    folder = results.cell_folder(workdir, cell.row, cell.seed)
+    if not all((folder / name).exists() for name in ("run.json", "result.json")):
+        return False
+    return run_folder.read_record(folder)["config_hash"] == cell.digest
 
 
 def _require_own_weights(cells: Sequence[cells_lib.Cell], queue: engine.Queue) -> None:

@@ -165,9 +165,9 @@ def reference(row: Row, sweep: Sweep) -> Row:
 
 
 def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, np.ndarray]:
-    """What a measure sums on the "dev" or "test" set, by seed; empty unless all runs have left it.
+    """What a measure sums on the "dev" or "test" set, by seed; empty where runs were not scored so.
 
-    Raises UserError if a file is damaged, or does not give the score of the run's result.json.
+    Raises UserError if a file is missing or damaged, or does not give the score of result.json.
     """
     measure = measures.MEASURES[variant]
     name = {"dev": "", "test": "test_"}[of] + measure.file
@@ -175,6 +175,9 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
     for seed, result in row.results.items():
         path = cell_folder(sweep.workdir, row.name, seed) / name
         if not path.exists():
+            scored = result if of == "dev" else result.get("test", {})
+            if measure.in_results and scored.get("bleu"):
+                raise errors.UserError(f"{path} is missing, of a scored run: {ANEW}")
             return {}
         sentences = files.read_json(path, {variant: [[int]]}, ANEW)[variant]
         if not sentences or any(

@@ -37,7 +37,7 @@ class MetricsLog:
     ) -> None:
         """Opens the log of a run that stands at `step`, and forgets what came after it.
 
-        The tracker is told what is written from then on; it is not closed.
+        The tracker is told the metrics too, from the first on; it is not closed.
         """
         self._tracker = tracker
         self._workdir = workdir
@@ -45,6 +45,10 @@ class MetricsLog:
         # Nothing can be added to a file in a bucket.
         here = isinstance(workdir, pathlib.Path)
         self._here = workdir if here else pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
+        if tracker:
+            for record in kept:  # which a killed start may not have sent, and an offline one keeps
+                values = {name: value for name, value in record.items() if name != "step"}
+                tracker.log(record["step"], values)
         files.write_lines(self._here / "metrics.jsonl", [json.dumps(record) for record in kept])
         self._file = (self._here / "metrics.jsonl").open("a", encoding="utf-8")
         self._events = tensorboard.Events(self._here / tensorboard.FOLDER, str(step), config)

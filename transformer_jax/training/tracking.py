@@ -15,6 +15,8 @@ from transformer_jax import errors, files
 
 _log = logging.getLogger(__name__)
 
+SECONDS_TO_FINISH = 60  # for what is not uploaded yet: who stops a run waits for 120 at most
+
 
 @dataclasses.dataclass(frozen=True)
 class Project:
@@ -64,13 +66,13 @@ class Tracker:
                 resume="allow",
                 dir=str(folder),
                 config=config_lib.to_dict(config),
-                settings=wandb.Settings(console="off"),
+                settings=wandb.Settings(console="off", finish_timeout=SECONDS_TO_FINISH),
             )
         )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds metrics; wandb leaves out those of a step that it had from an earlier start."""
-        if self._run is not None:
+        """Adds metrics, unless an earlier start has told those of that step, or of a later one."""
+        if self._run is not None and step >= self._run.step:  # offline, it knows of no other start
             self._try(lambda: self._run.log(dict(values), step=step))
 
     def close(self, result: Mapping[str, Any] | None) -> None:
