@@ -12,7 +12,8 @@ import pytest
 
 from experiments.running import handing_over
 from experiments.sweep import cells
-from launch import engine, skypilot, slurm, tpu_vm, xpk
+from launch import engine, local, skypilot, slurm, tpu_vm, xpk
+from transformer_jax import errors
 
 
 def job(name, *command, folder=pathlib.Path("x")):
@@ -70,6 +71,30 @@ def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
     assert handing_over.remembered(tmp_path / "sweep")[1] == {}
 
 
+def test_an_engine_that_cannot_be_asked_is_left_once_all_its_results_are_here(
+    tmp_path, make_config
+):
+    folder = tmp_path / "base/seed0"
+    cell = cells.Cell("base", 0, make_config(), {}, folder, "0f3a9c12" * 8)
+    queue, here = tpu_vm.TpuVm(engine.Settings()), local.Local(engine.Settings())
+    handing_over.remember(tmp_path, queue, {cell.key: handing_over.given(cell, queue)})
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text("{}")
+    for digest in ("1" * 64, cell.digest):  # of another configuration, then its own
+        with pytest.raises(errors.UserError, match="cannot be asked for them"):
+            handing_over.require_no_other([cell], tmp_path, here)
+        (folder / "run.json").write_text(json.dumps({"config_hash": digest, "digests": {}}))
+    handing_over.require_no_other([cell], tmp_path, here)
+
+
+def test_options_in_another_order_are_the_same_place():
+    one, other = (
+        xpk.Xpk(engine.Settings(launcher_options=options)).where
+        for options in ("--zone=z --cluster c --priority=low", "--cluster=c --zone z")
+    )
+    assert one == other == ["--cluster=c", "--zone=z"]
+
+
 @pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])
 def test_labels_are_names_that_engines_take(row, make_config):
     cell = cells.Cell(row, 3, make_config(), {}, pathlib.Path("x"), "0f3a9c12" * 8)
@@ -110,7 +135,7 @@ esac
     assert (tmp_path / "done").read_text() == "cell 1\ncell 3\n"
     assert "failed, exit code 1: " in ran.stderr
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert all("--zone=z --project=p" in call for call in calls)
+    assert all("--project=p --zone=z" in call for call in calls)
     assert "--network=n --spot" in calls[0]
     assert "--spot" not in "".join(calls[1:])
     assert "queued-resources delete x" in calls[-1]

@@ -11,10 +11,10 @@ def test_rows_of_a_scaled_base_are_called_alike_in_notes(tmp_path):
     chosen = ("base", "C N=2", "C N=4", "C N=8")
     sweeps.make(tmp_path, sweeps.Made({name: rows[name] for name in chosen}), missing=["C N=8"])
     sweep = results.read(tmp_path)
-    notes = ["Not run: “C N=8”.", "C N=2, C N=4; C N=20 and AC N=2 are no rows"]
+    notes = ["Not run: “C N=8”: C N=2.", "C N=2, C N=4; C N=20, C N=2.5 and AC N=2 are no rows"]
     assert headline.relabelled(notes, sweep) == [
-        "Not run: “C N=4 (paper: 8)”.",
-        "C N=1 (paper: 2), C N=2 (paper: 4); C N=20 and AC N=2 are no rows",
+        "Not run: “C N=4 (paper: 8)”: C N=1 (paper: 2).",
+        "C N=1 (paper: 2), C N=2 (paper: 4); C N=20, C N=2.5 and AC N=2 are no rows",
     ]
     assert headline.on_names(sweep).endswith("C N=1 (paper: 2). Files and commands call it C N=2.")
 

@@ -222,8 +222,9 @@ def test_what_the_engine_has_is_not_handed_over_again(lenient_sky, sweep, variab
 
 def test_xpk_is_given_a_workload_for_each_cell(engine, sweep, tmp_path):
     calls = engine("xpk")
-    where = "--cluster=c --zone=z --namespace=n"
-    done = sweep("--launcher=xpk", f"--launcher_options={where} --priority=low")
+    where = "--cluster=c --namespace=n --zone=z"
+    options = "--zone z --namespace=n --cluster=c --cluster-size=1"
+    done = sweep("--launcher=xpk", f"--launcher_options={options}")
     assert done.code == 0, done.stderr
     created = [line for line in calls() if line.startswith("xpk workload create")]
     assert len(created) == 2

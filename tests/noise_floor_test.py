@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 import re
 import statistics
 from typing import Any
@@ -281,6 +282,26 @@ def test_a_report_says_what_the_floor_is_and_counts_it(tmp_path):
     cells = [line.split(" | ")[-1] for line in markdown.splitlines() if line.startswith("| A h=1")]
     undecided = r"undecided \(\d+\.\d would show; needs (\d+ seeds|sentences)\)"
     assert re.fullmatch(rf"({undecided}|reproduced|contradicts) \|", cells[0])
+
+
+def test_a_row_set_apart_on_the_test_set_is_named_below_its_table(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=1, sentences=40))
+    sweeps.set_record(tmp_path, noise_floor=5)
+    sweeps.add_seeds(tmp_path, "base", 5)
+    sweeps.add_seeds(tmp_path, "A h=1", 2)
+    for path in tmp_path.glob("*/*/bleu_counts.json"):
+        alike = path.parents[1] / "seed0" / path.name
+        counts, seed = (
+            np.array(json.loads(alike.read_bytes())[bleu.MAIN]),
+            int(path.parent.name[4:]),
+        )
+        fewer = 40 * seed if "A-h-1" in str(path) else seed  # sentences of which little is right
+        counts[:fewer, 2:6] //= 3
+        sweeps.keep_counts(path.parent, counts.tolist(), "test")
+    document.write(tmp_path)
+    _, test, *_ = (tmp_path / "table3.md").read_text(encoding="utf-8").split("\n## ")
+    assert test.startswith("Test set")
+    assert re.search(r"Noise floor: over 5 seeds base .* but not of those .*: A h=1 \(\d", test)
 
 
 def test_seeds_that_would_have_shown_the_papers_difference_say_so():

@@ -141,14 +141,22 @@ def test_what_was_compiled_is_read_again_and_not_compiled_again(tmp_path, monkey
 
 @pytest.mark.parametrize(
     ("ending", "content"),
-    [("json", b""), ("json", b'{"memory_bytes": 7}'), ("hlo.gz", b"cut"), ("hlo.gz", None)],
+    [
+        ("json", b""),
+        ("json", b'{"memory_bytes": 7}'),
+        ("json", b'{"memory_bytes": "x", "refusal": "", "date": "", "jax": "", "libtpu": ""}'),
+        ("hlo.gz", b"cut"),
+        ("hlo.gz", None),
+        ("hlo.gz", gzip.compress(b"HloModule m\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n")),
+    ],
 )
 def test_what_is_damaged_is_refused_in_one_line(tmp_path, ending, content):
     layout, made = (
         layouts.Layout("base", 8, 1, 1, 256),
         zip(("date", "jax", "libtpu"), MADE, strict=True),
     )
-    files.write_json(tmp_path / f"{layout.name}.json", {"memory_bytes": 7, **dict(made)})
+    record = {"memory_bytes": 7, "refusal": "", **dict(made)}
+    files.write_json(tmp_path / f"{layout.name}.json", record)
     text = gzip.compress(partitioned_test.TPU.encode())
     files.write(tmp_path / f"{layout.name}.hlo.gz", text)
     assert layouts.read(layout, tmp_path).made == MADE

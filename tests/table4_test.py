@@ -1,5 +1,6 @@
 """Table 4: its rows, the paper's numbers, and runs that are scored and compared by their trees."""
 
+import csv
 import json
 import re
 import signal
@@ -224,6 +225,11 @@ def test_the_page_has_the_papers_whole_table_and_ours_in_its_form(tmp_path, gold
     assert "tagging" in ours.heads
     assert ours.lines[0][ours.heads.index("tagging")] == ""  # parses have no parts of speech
     assert by_length.heads[1].startswith("F1, 1-9 words")
+    line = next(csv.DictReader(page.csv.splitlines()))
+    assert float(line["f1"]) == pytest.approx(np.mean(f1["Transformer"]))
+    recalls = [parses["recall"] for parses in sweep.rows[0].of("parses")]
+    assert float(line["recall_sd"]) == pytest.approx(np.std(recalls, ddof=1))
+    assert page.csv.isascii()
 
 
 def test_counts_of_another_width_are_damaged(tmp_path, golds):

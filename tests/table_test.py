@@ -228,6 +228,19 @@ def test_a_sweep_whose_base_has_not_run_says_so(tmp_path):
     assert "Nothing is compared with base, which has no run yet." in markdown
 
 
+@pytest.mark.parametrize(
+    ("value", "form", "written"),
+    [
+        (-0.004, "+.2f", "+0.00"),
+        (-0.04, "+.1f", "+0.0"),
+        (-1.5, "+.2f", "−1.50"),
+        (0.5, "+.0%", "+50%"),
+    ],
+)
+def test_what_rounds_to_0_has_no_minus(value, form, written):
+    assert tables.signed(value, form) == written
+
+
 def test_rows_of_parsers_are_compared_by_f1_in_any_table(tmp_path):
     published = pathlib.Path(experiments.__file__).parent / "published/toy_parsing"
     shutil.copytree(published, tmp_path / "mine")

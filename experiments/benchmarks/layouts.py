@@ -14,7 +14,7 @@ import jax
 from configs import base, big
 from experiments.benchmarks import compiled
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, fields, files
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.training import fitting
 
@@ -96,7 +96,11 @@ def compile_once(layout: Layout, workdir: pathlib.Path) -> None:
         return
     config, described = layout.config(), compiled.chips(KIND, layout.chips)
     made = (str(datetime.date.today()), jax.__version__, importlib.metadata.version("libtpu"))
-    found: dict[str, Any] = dict(zip(_MADE, made, strict=True))
+    found: dict[str, Any] = {
+        **dict(zip(_MADE, made, strict=True)),
+        "memory_bytes": 0,
+        "refusal": "",
+    }
     text = ""
     try:
         program = compiled.compile_step(config, described)
@@ -112,12 +116,15 @@ def read(layout: Layout, workdir: pathlib.Path) -> Result:
     """What `compile_once` left; raises UserError if it is damaged."""
     kept, packed = (workdir / f"{layout.name}.{ending}" for ending in ("json", "hlo.gz"))
     remedy = f"delete {kept.name}, and {layout.name} is compiled again"
-    found = files.read_json(kept, dict.fromkeys(_MADE, str), remedy)
+    shape = {**dict.fromkeys(_MADE, str), "memory_bytes": fields.Natural, "refusal": str}
+    found = files.read_json(kept, shape, remedy)
     program = None
-    if "refusal" not in found:
+    if not found["refusal"]:
         try:
             text = gzip.decompress(packed.read_bytes()).decode()
             program = compiled.of_text(text, found["memory_bytes"], KIND, layout.chips)
+            if not program.seconds:
+                raise ValueError("it computes nothing")
         except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
             raise errors.UserError(f"{packed} is damaged ({error}): {remedy}") from error
-    return Result(layout, program, found.get("refusal", ""), tuple(found[key] for key in _MADE))
+    return Result(layout, program, found["refusal"], tuple(found[key] for key in _MADE))
