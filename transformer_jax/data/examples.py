@@ -60,7 +60,7 @@ class TranslationExamples(Examples):
 
 
 class CorruptedExamples(Examples):
-    """Texts of sentence pairs, of which an objective makes examples."""
+    """Texts, here both sides of sentence pairs, of which an objective makes examples."""
 
     def __init__(
         self,
@@ -76,9 +76,10 @@ class CorruptedExamples(Examples):
         self._objective, self._seed, self._ids = objective, seed, ids
         self._chosen = [each for each in self._candidates(numbers) if self._fits(each, longest)]
 
-    @abc.abstractmethod
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
         """What says which texts there are: of which pairs one has the source and the target."""
+        yield from ((pair, None) for pair in pairs.tolist())
+        yield from ((None, pair) for pair in pairs.tolist())
 
     def _fits(self, pairs: Pairs, longest: int) -> bool:
         both = zip(self._sides, pairs, strict=True)  # lengths alone: texts may lie on a disk
@@ -111,15 +112,6 @@ class CorruptedExamples(Examples):
 
 
 @final
-class TextExamples(CorruptedExamples):
-    """Both sides of sentence pairs, each a text of its own."""
-
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
-        yield from ((pair, None) for pair in pairs.tolist())
-        yield from ((None, pair) for pair in pairs.tolist())
-
-
-@final
 class PairExamples(CorruptedExamples):
     """A source, EOS and its translation: of either's hidden words the other says something."""
 
@@ -149,7 +141,7 @@ class CoupleExamples(CorruptedExamples):
         return example._replace(labels=[answer, *(example.labels or ())[1:]])
 
 
-EXAMPLES = {"sentence": TextExamples, "pair": PairExamples, "couple": CoupleExamples}
+EXAMPLES = {"sentence": CorruptedExamples, "pair": PairExamples, "couple": CoupleExamples}
 
 
 def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Examples:

@@ -175,10 +175,6 @@ def _encode(
     encode: Callable[[list[str]], list[list[int]]],
 ) -> list[int]:
     """A sentence's ids; a UserError if there are none, or more than there are positions."""
-    try:
-        sentence.encode()
-    except UnicodeEncodeError as error:  # bytes of the command line that are no text
-        raise errors.UserError(f"the {side} sentence is not UTF-8") from error
     ids = encode([sentence])[0]
     if not sentence.strip() or not ids:
         raise errors.UserError(f"the {side} sentence is empty")

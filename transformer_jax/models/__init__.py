@@ -79,7 +79,7 @@ def build(
         if field not in architecture.reads and getattr(config, field) != value:
             raise _useless(config, field, f"set model.{field}={value}")
     architecture.check(config)
-    for field in position.even if "position" in architecture.reads else ():
+    for field in position.even:
         if getattr(config, field) % 2:
             raise errors.UserError(
                 f"model.position={config.position} needs an even {field}, "

@@ -177,7 +177,6 @@ def _attend_backward(sharded: bool, heads: int, saved: Any, dy: Float[Array, "B 
 
     dO / Z takes the place of dO, and E that of P.
     """
-    del heads
     queries, keys, values, bias, exponentials, total, mixed = saved
     dy = (dy.astype(jnp.float32) / total).astype(values.dtype)
     own = jnp.sum(mixed.astype(jnp.float32) * dy, axis=-1, keepdims=True)

@@ -126,7 +126,6 @@ class Convolutional(interface.Decoder):
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> interface.FixedSizeState:
         """Encodes; each layer's cache is its last kernel_size - 1 inputs, side by side."""
-        del max_length
         config = self.config
         shape = (source.tokens.shape[0], width, (config.kernel_size - 1) * config.d_model)
         caches = [jnp.zeros(shape, config.dtype)] * config.num_layers

@@ -47,7 +47,6 @@ class Elmo(interface.Architecture):
 
         At position 0 both are the same, of the whole text.
         """
-        del source
         starts = target.positions == 0
         ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
         x = embedding.embed(self.embedding, target.tokens, self.config.dtype)

@@ -72,7 +72,6 @@ class EncoderOnly(interface.Architecture):
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
         """What it makes of each position: of the word there or, at position 0, of the text."""
-        del source
         same = masks.same_segment(target.segments, target.segments)
         patterns = masks.by_layer(self.config, target.positions, target.positions)
         x = self._embed(target, rates)

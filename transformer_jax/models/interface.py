@@ -64,8 +64,7 @@ class FixedSizeState(NamedTuple):
         )
 
     def lengthened(self, length: int) -> "FixedSizeState":
-        del length  # it takes no room that grows
-        return self
+        return self  # it takes no room that grows
 
 
 class Architecture(nn.Module, abc.ABC):

@@ -37,14 +37,12 @@ class Position(nn.Module):
         self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
     ) -> Float[Array, "B T D"]:
         """Acts on scaled embeddings, before dropout."""
-        del positions
         return x
 
     def rotate(
         self, x: Float[Array, "B _ T C"], positions: Int[Array, "#B T"]
     ) -> Float[Array, "B _ T C"]:
         """Acts on the queries or keys of a self-attention, head by head."""
-        del positions
         return x
 
     def bias(
@@ -55,7 +53,6 @@ class Position(nn.Module):
         The queries are as `rotate` left them, in the config's dtype and not divided; the offset
         says how far each key stands after its query. None adds nothing.
         """
-        del queries, offset
         return None
 
     def relate_values(
@@ -65,7 +62,6 @@ class Position(nn.Module):
 
         The weights are in float32. None adds nothing.
         """
-        del weights, offset
         return None
 
     @classmethod
@@ -144,7 +140,6 @@ class T5Bias(Position):
     def bias(
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"]:
-        del queries
         table = self.param(
             "table",
             nn.with_logical_partitioning(
@@ -179,7 +174,6 @@ class Alibi(Position):
     def bias(
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"]:
-        del queries
         slopes = jnp.array(alibi_slopes(self.config.num_heads))
         return -slopes[:, None, None] * jnp.abs(offset)[:, None]
 

@@ -92,7 +92,6 @@ def _gather(x: Array, buckets: Array) -> Array:
 def _backward(
     spec: str, sharded: bool, dtype: Any, saved: tuple[Array, Array], dy: Array
 ) -> tuple[Array, Array]:
-    del dtype
     a, b = saved
     of_a, of_b, of_y = re.split(",|->", spec)
     dy = dy.astype(a.dtype)

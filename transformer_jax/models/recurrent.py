@@ -125,7 +125,6 @@ class Recurrent(interface.Decoder):
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> interface.FixedSizeState:
         """Encodes; each layer's cache is its cell's state."""
-        del max_length
         outputs, states = self.encode(source)
         last = (source.segments > 0).sum(axis=1, keepdims=True) - 1
         starts = self._starts(states, jnp.zeros_like(last), last)
@@ -137,7 +136,6 @@ class Recurrent(interface.Decoder):
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: interface.FixedSizeState
     ) -> tuple[Float[Array, "B W V"], interface.FixedSizeState]:
         """Logits for the token that follows `tokens`, which stand at position `index`."""
-        del index
         x = self._embed(tokens, dropout.NONE)
         x, caches = self._step(x, state.caches, state.source, dropout.NONE)
         logits = embedding.logits(self.embedding, self.attention.after(x, state.source))

@@ -26,14 +26,12 @@ class Attention(nn.Module):
         self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
         """Joins the first layer's input, from the state before it; of width D, here of none."""
-        del source
         return state[..., :0]
 
     def after(
         self, output: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
         """Takes the place of the last layer's output."""
-        del source
         return output
 
     def _matrix(self, name: str, features: int) -> products.Dense:

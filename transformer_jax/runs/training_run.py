@@ -264,9 +264,8 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         raise errors.UserError(
             "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
         )
-    attention = decoder.SOURCE_ATTENTIONS.get(config.model.source_attention)
-    in_order = model.one_sequence and attention and attention.causal
-    if config.train.source_loss and not in_order:
+    causal = decoder.SOURCE_ATTENTIONS[config.model.source_attention].causal
+    if config.train.source_loss and not (model.one_sequence and causal):
         raise errors.UserError(
             f"train.source_loss={config.train.source_loss} needs a model that reads the source "
             "token by token: set model.architecture=decoder and model.source_attention=causal"

@@ -171,7 +171,6 @@ def _cross_entropy(sharded: bool, chunks: int, skips: bool, *arguments: Any) -> 
 def _backward(
     sharded: bool, chunks: int, skips: bool, gradients: Any, factors: Losses
 ) -> tuple[Any, ...]:
-    del sharded, chunks, skips
     factor, (d_outputs, d_matrix) = factors.smoothed, gradients
     return (factor * d_outputs).astype(d_outputs.dtype), factor * d_matrix.T, None, None, None
 

@@ -1,7 +1,6 @@
 """What a checkpoint's files were when written: without it Orbax reads flipped bits as well."""
 
 import hashlib
-import json
 from concurrent import futures
 from typing import Any
 
@@ -32,7 +31,7 @@ def fault(folder: files.Path) -> str:
       Exception: the bucket that it lies in does not answer.
     """
     try:
-        expected = dict(json.loads((folder / NAME).read_text(encoding="utf-8"))["sha256"])
+        expected = files.parse_json((folder / NAME).read_bytes(), {"sha256": {str: str}})["sha256"]
         found = _digests(folder)
     except FileNotFoundError:
         return f"it has no {NAME}: its writing was cut short"
@@ -40,7 +39,7 @@ def fault(folder: files.Path) -> str:
         if files.met_in_a_bucket(error):
             raise  # which says nothing of the checkpoint
         return f"a file of it cannot be read: {error}"
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         return f"its {NAME} is damaged"
     for name in sorted({*expected, *found}):
         if name not in found:
