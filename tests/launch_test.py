@@ -202,7 +202,9 @@ def test_nothing_is_handed_over_beside_a_damaged_record(lenient_sky, sweep, vari
     record.unlink()  # as one who follows the remedy
     variables["QUEUE"] = json.dumps([{"job_name": first, "status": "RUNNING"}])
     assert not sweep("--launcher=skypilot", "--rows=base").code
-    assert re.search("base +0 +running", sweep("--status").stdout.decode())
+    status = sweep("--status").stdout.decode()
+    assert re.search("base +0 +running", status)
+    assert re.search("E +0 +waiting", status)  # which an earlier start has asked for
 
 
 def test_what_the_engine_has_is_not_handed_over_again(lenient_sky, sweep, variables):

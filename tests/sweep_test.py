@@ -12,7 +12,7 @@ import pytest
 from experiments import compare, publish, table3
 from experiments.analysis import comparison
 from experiments.reporting import comparison_table, translations
-from experiments.sweep import results
+from experiments.sweep import progress, results
 from tests import sweeps, tiny
 from tests.rows_test import paper_base
 from transformer_jax import errors
@@ -118,6 +118,8 @@ def test_missing_seeds_of_a_row_are_trained(server, copied):
     assert "1 of 3 runs are done; 2 to go" in done.stderr
     rows = {row.name: row for row in results.read(copied).rows}
     assert rows["C N=2"].results.keys() == {0, 1, 2}
+    runs = [(run.row, run.seed) for run in progress.read(copied)]  # of this start and the first
+    assert runs == [("base", 0), *(("C N=2", seed) for seed in range(3)), ("E", 0)]
 
 
 def test_a_sweep_compared_with_itself_differs_in_nothing_but_what_was_changed(copied, swept):
@@ -226,9 +228,9 @@ def test_the_dry_run_prints_rows_and_runs_nothing(server, tmp_path):
     columns = {"COLUMNS": "200"}
     done = server.run("experiments.table3", *flags, f"--workdir={tmp_path}", environment=columns)
     assert done.code == 0, done.stderr
-    lines = {line[:22].strip(): line for line in done.stdout.decode().splitlines()}
-    assert "65.073             65   6.99e-04" in lines["base"]
-    assert "57.995    −11%     58" in lines["B d_k=16"]
+    lines = {line.strip().split("  ")[0]: line for line in done.stdout.decode().splitlines()}
+    assert lines["base"].split()[1:4] == ["65.073", "65", "6.99e-04"]
+    assert lines["B d_k=16"].split()[2:5] == ["57.995", "−11%", "58"]
     assert "model.num_heads=1 model.d_k=512 model.d_v=512" in lines["A h=1"]
     assert {*table3.ROWS} & {*lines} == {"base", "A h=1", "B d_k=16"}
     assert not os.listdir(tmp_path)

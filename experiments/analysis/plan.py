@@ -148,11 +148,7 @@ def _of_rates(base: config_lib.Config) -> list[str]:
 
 def list_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Reported]) -> None:
     """Prints each row's overrides, parameters beside the paper's, peak rate and operations."""
-    print(
-        f"{'row':22} {'params':>8} {'− base':>7} {'paper':>6} {'peak rate':>10} {'FLOPs':>8}  "
-        f"overrides\n{'':22} {'×10⁶':>8} {'':>7} {'×10⁶':>6}"
-    )
-    base_params = cost.parameters(base)
+    base_params, lines = cost.parameters(base), []
     for row, overrides in rows.items():
         config = config_lib.replace(base, overrides)
         params = cost.parameters(config)
@@ -160,12 +156,19 @@ def list_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.
         peak = float(step_lib.learning_rate(warmup, config.train, config.model.d_model))
         flops = cost.training_flops(config)
         in_paper = reported[row].params if row in reported else None
-        print(
-            f"{row:22} {params / 1e6:8.3f} {results.unequal(params, base_params):>7} "
-            f"{in_paper or '':>6} {peak:10.2e} {flops:8.1e}  "
-            + " ".join(f"{name}={value}" for name, value in overrides.items())
+        lines.append(
+            [
+                row,
+                f"{params / 1e6:.3f} {results.unequal(params, base_params)}".strip(),
+                *([str(in_paper or "")] if reported else []),
+                f"{peak:.2e}",
+                f"{flops:.1e}",
+                " ".join(f"{name}={value}" for name, value in overrides.items()),
+            ]
         )
-    print(results.UNEQUAL_NOTE)
+    papers = ["paper: params"] if reported else []
+    heads = ["row", "params ×10⁶", *papers, "peak rate", "FLOPs", "overrides"]
+    tables.show([tables.Printed(heads, lines)], [results.UNEQUAL_NOTE])
 
 
 def _fits(config: config_lib.Config, needed: float, devices: Chips) -> str:

@@ -7,6 +7,7 @@ import logging
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 from absl import flags
@@ -152,6 +153,7 @@ def main(table: table_lib.Table) -> int:
         "said": said,
     }
     results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
+    record |= _asked_before(workdir, record)
     missing = _missing(cells, workdir, launcher)
     files.write_json(workdir / "sweep.json", record)
     work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
@@ -174,6 +176,19 @@ def _seeds(
         base_row = rows_lib.floor_row(table, rows, variants, _NOISE_FLOOR.value)
         seeds[base_row] = max(seeds[base_row], _NOISE_FLOOR.value)
     return seeds
+
+
+def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The seeds and digests of a record, with those that earlier starts have asked for."""
+    try:
+        before = results.read_record(workdir)
+    except errors.UserError:  # none, or a damaged one, which is written anew
+        return {}
+    if any(before[field] != record[field] for field in ("base", "rows", "tune")):
+        return {}
+    seeds, digests = before.get("seeds", {}), before.get("digests", [])
+    most = {row: max(number, seeds.get(row, 0)) for row, number in record["seeds"].items()}
+    return {"seeds": seeds | most, "digests": [*dict.fromkeys([*digests, *record["digests"]])]}
 
 
 def _show_plan(
