@@ -21,7 +21,7 @@ const heightOfDifferences = 70 + (isTested ? 32 : 23) * differing.length;
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
 function buildDifferences(width) {
   const known = differing.filter(row => row.paper !== null);
-  const isNarrow = width < 520, longest = Math.max(...differing.map(row => Math.min(row.label.length, 26)));
+  const isNarrow = width < 520, labels = differing.map(row => shorter(row.label, 28));
   const mark = (list, x, shift, text, rest) => ({
     type: "scatter", mode: "markers", y: list.map(row => differing.indexOf(row) + shift), x: list.map(x),
     hovertext: list.map(row => plain(row.label) + "<br>" + text(row)), hoverinfo: "text",
@@ -55,9 +55,9 @@ function buildDifferences(width) {
   const zero = {zeroline: true, zerolinewidth: 1.5, fixedrange: true, nticks: isNarrow ? 4 : 9, tickformat: "~g"};
   const layout = {
     height: heightOfDifferences, annotations,
-    margin: {l: Math.min(width * 0.4, 18 + 7.1 * longest), r: 12, t: 30, b: 34},
+    margin: {l: Math.min(width * 0.4, 18 + 7.1 * Math.max(...labels.map(label => label.length))), r: 12, t: 30, b: 34},
     xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1]}),
-    yaxis: axis({tickvals: differing.map((_, i) => i), ticktext: differing.map(row => plain(shorter(row.label, 26))),
+    yaxis: axis({tickvals: differing.map((_, i) => i), ticktext: labels.map(plain),
       range: [differing.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
     shapes: content.tie === null ? [] : [{type: "rect", layer: "below", xref: "x", yref: "paper", y0: 0, y1: 1,
       x0: -content.tie, x1: content.tie, fillcolor: colour("line"), opacity: 0.45, line: {width: 0}}],
