@@ -2,7 +2,7 @@
 
   python -m experiments.families --config=configs/toy.py --workdir=runs/families
   python -m experiments.families --config=configs/multi30k.py --workdir=runs/families_multi30k \
-      --claim_seeds=3 --config.data.train=PATH/train …
+      --claim_seeds=3 --reuse=experiments/published/multi30k --config.data.train=PATH/train …
 
 runs what has no result yet, then prints the table and what papers claim beside what these runs say.
 Rows that those claims compare have at least --claim_seeds runs each.
