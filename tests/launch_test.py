@@ -197,14 +197,18 @@ def test_nothing_is_handed_over_beside_a_damaged_record(lenient_sky, sweep, vari
     assert "submissions.json is damaged" in refused.stderr
     assert not (tmp_path / "calls").exists()
     record.unlink()
-    assert not sweep("--launcher=skypilot").code
+    assert not sweep("--launcher=skypilot", "--noise_floor=2").code
     first = re.findall(r"--name=(\S+)", "\n".join(lenient_sky()))[0]
     record.unlink()  # as one who follows the remedy
     variables["QUEUE"] = json.dumps([{"job_name": first, "status": "RUNNING"}])
     assert not sweep("--launcher=skypilot", "--rows=base").code
     status = sweep("--status").stdout.decode()
     assert re.search("base +0 +running", status)
-    assert re.search("E +0 +waiting", status)  # which an earlier start has asked for
+    for asked_for_before in ("base +1 +waiting", "E +0 +waiting"):
+        assert re.search(asked_for_before, status)
+    assert json.loads((tmp_path / "sweep/sweep.json").read_text())["noise_floor"] == 2
+    assert not sweep("--launcher=skypilot", "--rows=base", "--noise_floor=0").code
+    assert json.loads((tmp_path / "sweep/sweep.json").read_text())["noise_floor"] == 0
 
 
 def test_what_the_engine_has_is_not_handed_over_again(lenient_sky, sweep, variables):

@@ -44,7 +44,8 @@ _SEEDS = flags.DEFINE_integer("seeds", 1, "Runs of each row, with seeds 0, 1, â€
 _NOISE_FLOOR = flags.DEFINE_integer(
     "noise_floor",
     0,
-    "Runs of base whose deviation stands for the seeds of rows that have one: 10; 0: none.",
+    "Runs of base whose deviation stands for the seeds of rows that have one: 10; 0: none; left "
+    "out: as at the last start.",
     lower_bound=0,
 )
 _TUNE = flags.DEFINE_string(
@@ -179,7 +180,7 @@ def _seeds(
 
 
 def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The seeds and digests of a record, with those that earlier starts have asked for."""
+    """What of a record is as earlier starts have asked for: further seeds, a noise floor."""
     try:
         before = results.read_record(workdir)
     except errors.UserError:  # none, or a damaged one, which is written anew
@@ -188,7 +189,9 @@ def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> Mapping[s
         return {}
     seeds, digests = before.get("seeds", {}), before.get("digests", [])
     most = {row: max(number, seeds.get(row, 0)) for row, number in record["seeds"].items()}
-    return {"seeds": seeds | most, "digests": [*dict.fromkeys([*digests, *record["digests"]])]}
+    kept = {} if _NOISE_FLOOR.present else {"noise_floor": before.get("noise_floor", 0)}
+    digests = [*dict.fromkeys([*digests, *record["digests"]])]
+    return {"seeds": seeds | most, "digests": digests, **kept}
 
 
 def _show_plan(
