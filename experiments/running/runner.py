@@ -154,9 +154,8 @@ def main(table: table_lib.Table) -> int:
         "said": said,
     }
     results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
-    record |= _asked_before(workdir, record)
     missing = _missing(cells, workdir, launcher)
-    files.write_json(workdir / "sweep.json", record)
+    files.write_json(workdir / "sweep.json", record | _asked_before(workdir, record))
     work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
     return _run(table, work, launcher)
 
