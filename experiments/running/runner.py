@@ -178,7 +178,7 @@ def _seeds(
     return seeds
 
 
-def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> dict[str, Any]:
     """What of a record is as earlier starts have asked for: further seeds, a noise floor."""
     try:
         before = results.read_record(workdir)
