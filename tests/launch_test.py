@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from tests import fake_bucket, tiny
+from tests import fake_bucket, sweeps, tiny
 
 FLAGS = ["--rows=base,E", "--bucket=gs://bucket/sweep", "--accelerator=v5litepod-8"]
 SIZES = {
@@ -209,6 +209,9 @@ def test_nothing_is_handed_over_beside_a_damaged_record(lenient_sky, sweep, vari
     assert json.loads((tmp_path / "sweep/sweep.json").read_text())["noise_floor"] == 2
     assert not sweep("--launcher=skypilot", "--rows=base", "--noise_floor=0").code
     assert json.loads((tmp_path / "sweep/sweep.json").read_text())["noise_floor"] == 0
+    sweeps.set_record(tmp_path / "sweep", seeds={"no row": 1})
+    assert not sweep("--launcher=skypilot", "--rows=base").code
+    assert json.loads((tmp_path / "sweep/sweep.json").read_text())["seeds"] == {"base": 1}
 
 
 def test_what_the_engine_has_is_not_handed_over_again(lenient_sky, sweep, variables):

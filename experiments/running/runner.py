@@ -181,7 +181,7 @@ def _seeds(
 def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> dict[str, Any]:
     """What of a record is as earlier starts have asked for: further seeds, a noise floor."""
     try:
-        before = results.read_record(workdir)
+        before, *_ = results.described(workdir)
     except errors.UserError:  # none, or a damaged one, which is written anew
         return {}
     if any(before[field] != record[field] for field in ("base", "rows", "tune")):
