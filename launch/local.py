@@ -15,6 +15,7 @@ from launch import engine
 SECONDS_TO_SAVE = 120  # for a job that is told to stop
 # The shape that some chips of a TPU host form, by their number.
 CHIPS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
+GPU_MEMORY = 0.8  # the part of a GPU's memory that jobs which share it reserve, together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +29,19 @@ class Devices:
 
     @property
     def for_each(self) -> int:
-        """Devices of one job; those of the CPU are shared by all."""
-        return len(self.names) if self.kind == "cpu" else len(self.names) // self.parallel
+        """Devices of one job, which others may share; those of the CPU are shared by all."""
+        return len(self.names) if self.kind == "cpu" else len(self.names) // self.parallel or 1
+
+    @property
+    def jobs_on_each(self) -> int:
+        """Jobs that share a device."""
+        return -(-self.parallel * self.for_each // len(self.names))
 
     @property
     def described(self) -> str:
-        """What each job has: "1 CPU core", "2 × NVIDIA H100"."""
+        """What each job has: "1 CPU core", "2 × NVIDIA H100", "1/8 of NVIDIA H100"."""
+        if self.kind != "cpu" and self.jobs_on_each > 1:
+            return f"1/{self.jobs_on_each} of {self.model}"
         if self.kind != "cpu":
             return f"{self.for_each} × {self.model}"
         cores = len(_cores()[:: self.parallel])
@@ -43,9 +51,10 @@ class Devices:
         """The variables that show its share alone to the job in a slot, from 0 to parallel - 1."""
         if self.kind == "cpu" or self.parallel == 1:
             return {}
-        own = ",".join(self.names[slot * self.for_each :][: self.for_each])
+        own = ",".join(self.names[slot * self.for_each % len(self.names) :][: self.for_each])
         if self.kind == "gpu":
-            return {"CUDA_VISIBLE_DEVICES": own}
+            part = {"XLA_CLIENT_MEM_FRACTION": f"{GPU_MEMORY / self.jobs_on_each:.3f}"}
+            return {"CUDA_VISIBLE_DEVICES": own, **(part if self.jobs_on_each > 1 else {})}
         return {
             "TPU_VISIBLE_DEVICES": own,
             "TPU_CHIPS_PER_PROCESS_BOUNDS": CHIPS[self.for_each],
@@ -82,13 +91,18 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
     """Shares out so many devices of a kind among jobs that run at a time.
 
     0 jobs stand for one for each CPU core that this process may use, or one in all on an
-    accelerator. `visible` names GPUs where not all are to be used, as CUDA_VISIBLE_DEVICES does.
+    accelerator. GPUs take several jobs each, as many on one as on another. `visible` names GPUs
+    where not all are to be used, as CUDA_VISIBLE_DEVICES does.
     """
     if kind == "cpu":
         return Devices(kind, [str(i) for i in range(count)], parallel or len(_cores()))
     names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
     parallel = parallel or 1
-    if parallel > count or (kind == "tpu" and count // parallel not in CHIPS):
+    if parallel > count:
+        fits = kind == "gpu" and parallel % count == 0
+    else:
+        fits = kind != "tpu" or count // parallel in CHIPS
+    if not fits:
         raise engine.EngineError(
             f"--parallel={parallel}: {count} {kind.upper()} devices cannot be shared out among so "
             "many"

@@ -76,8 +76,17 @@ def test_jobs_at_a_time_have_devices_that_no_other_has():
     assert local.share("cpu", 1, 4).environment(3) == {}
 
 
-@pytest.mark.parametrize(("kind", "count", "parallel"), [("gpu", 2, 3), ("tpu", 6, 2)])
-def test_more_jobs_than_devices_are_refused(kind, count, parallel):
+def test_jobs_that_share_a_gpu_share_its_memory():
+    devices = dataclasses.replace(local.share("gpu", 2, 8), model="H100")
+    shares = [devices.environment(slot) for slot in range(8)]
+    assert sorted(share["CUDA_VISIBLE_DEVICES"] for share in shares) == 4 * ["0"] + 4 * ["1"]
+    assert 4 * float(shares[0]["XLA_CLIENT_MEM_FRACTION"]) == local.GPU_MEMORY < 1
+    assert devices.for_each == 1
+    assert devices.described == "1/4 of H100"
+
+
+@pytest.mark.parametrize(("kind", "count", "parallel"), [("gpu", 2, 3), ("tpu", 6, 2), ("tpu", 4, 8)])
+def test_jobs_that_devices_do_not_fit_are_refused(kind, count, parallel):
     with pytest.raises(engine.EngineError, match=f"--parallel={parallel}"):
         local.share(kind, count, parallel)
 
