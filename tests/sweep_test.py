@@ -266,6 +266,21 @@ def test_below_a_narrow_base_a_line_says_that_bigs_dropout_is_not_scaled(tmp_pat
             )
 
 
+def test_a_table_whose_runs_had_other_devices_says_so(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows()))
+
+    def said():
+        notes = comparison_table.notes(comparison.compare(results.read(tmp_path)))
+        return [note for note in notes if note.startswith("Runs by the devices")]
+
+    assert not said()
+    runs = len([*tmp_path.glob("*/seed*/result.json")])
+    sweeps.change(results.cell_folder(tmp_path, "base", 0), devices=8 * ["NVIDIA H100"])
+    assert said() == [
+        f"Runs by the devices that trained them: {runs - 1} on cpu, 1 on NVIDIA H100."
+    ]
+
+
 def test_a_test_set_like_the_development_set_gives_the_same_differences_and_verdicts(tmp_path):
     sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows()))
     without = comparison_table.document(comparison.compare(results.read(tmp_path)))

@@ -1,5 +1,6 @@
 """Rows beside base and the paper: the table, further numbers of its rows, and the notes below."""
 
+import collections
 import logging
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -248,7 +249,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
                     "the development set."
                 )
             found += _unscaled(sweep)
-        found.append(results.UNEQUAL_NOTE)
+        found += [*_trained_on(done), results.UNEQUAL_NOTE]
         if sweep.match:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
             if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
@@ -263,6 +264,14 @@ def notes(compared: comparison.Comparison) -> list[str]:
             f"{', '.join(others)}, which was trained on the same ones."
         )
     return found
+
+
+def _trained_on(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many runs which kinds of devices trained, as a line; nothing where all are of one."""
+    said = [run["devices"] for run in runs if run.get("devices")]
+    kinds = collections.Counter(" and ".join(sorted({*devices})) for devices in said)
+    each = ", ".join(f"{number} on {kind}" for kind, number in kinds.most_common())
+    return [f"Runs by the devices that trained them: {each}."] if len(kinds) > 1 else []
 
 
 def of_base(sweep: results.Sweep) -> str:

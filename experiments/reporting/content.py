@@ -211,7 +211,8 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
         "heads": ["row", "seed", *varied, *heads],
         "lines": lines,
         "total": f"{len(found)} runs took {sum(hours):.2f} device hours and {total:.2e} FLOPs of "
-        "training (matrix products of the traced step, padding included, × steps)."
+        "training (matrix products of the traced step, padding included, × steps). Runs that "
+        "share a device count it each."
         if found
         else "",
     }
