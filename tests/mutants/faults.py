@@ -126,7 +126,7 @@ FAULTS: dict[str, list[Fault]] = {
         ),
         Fault(
             "jobs share a device",
-            "self.names[slot * self.for_each :]",
+            "self.names[slot * self.for_each % len(self.names) :]",
             "self.names[slot:]",
             "tests/local_test.py::test_jobs_at_a_time_have_devices_that_no_other_has",
         ),
