@@ -34,18 +34,18 @@ class Devices:
 
     @property
     def jobs_on_each(self) -> int:
-        """Jobs that share a device."""
+        """Jobs that share a GPU."""
         return -(-self.parallel * self.for_each // len(self.names))
 
     @property
     def described(self) -> str:
         """What each job has: "1 CPU core", "2 × NVIDIA H100", "1/8 of NVIDIA H100"."""
-        if self.kind != "cpu" and self.jobs_on_each > 1:
+        if self.kind == "cpu":
+            cores = len(_cores()[:: self.parallel])
+            return f"{cores} CPU core{'s' if cores != 1 else ''}"
+        if self.jobs_on_each > 1:
             return f"1/{self.jobs_on_each} of {self.model}"
-        if self.kind != "cpu":
-            return f"{self.for_each} × {self.model}"
-        cores = len(_cores()[:: self.parallel])
-        return f"{cores} CPU core{'s' if cores != 1 else ''}"
+        return f"{self.for_each} × {self.model}"
 
     def environment(self, slot: int) -> dict[str, str]:
         """The variables that show its share alone to the job in a slot, from 0 to parallel - 1."""
@@ -98,14 +98,15 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
         return Devices(kind, [str(i) for i in range(count)], parallel or len(_cores()))
     names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
     parallel = parallel or 1
-    if parallel > count:
-        fits = kind == "gpu" and parallel % count == 0
+    if kind == "tpu":
+        fits, remedy = count // parallel in CHIPS, "a number that leaves each 1, 2, 4 or 8 chips"
     else:
-        fits = kind != "tpu" or count // parallel in CHIPS
+        fits = parallel <= count or (kind == "gpu" and parallel % count == 0)
+        remedy = f"at most {count}" + f", or a multiple of {count}" * (kind == "gpu")
     if not fits:
         raise engine.EngineError(
             f"--parallel={parallel}: {count} {kind.upper()} devices cannot be shared out among so "
-            "many"
+            f"many: give {remedy}"
         )
     return Devices(kind, names, parallel)
 

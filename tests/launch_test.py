@@ -7,85 +7,12 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests import fake_bucket, sweeps, tiny
-
-FLAGS = ["--rows=base,E", "--bucket=gs://bucket/sweep", "--accelerator=v5litepod-8"]
-SIZES = {
-    "train.num_steps": 4,
-    "model.num_layers": 3,
-    "model.num_heads": 8,
-    "model.d_k": 8,
-    "model.d_v": 8,
-    "model.d_model": 64,
-}
-# Writes its arguments down; fails when asked to for the CELLth time.
-RECORD = """#!/bin/bash
-printf '%s\\n' "$(basename "$0") $*" >> "$CALLS"
-case "$*" in
-  *queue*) echo "${QUEUE:-[]}" ;;
-  *"$FAILS"*) [ -z "$FAILS" ] || { echo "no $FAILS today" >&2; exit 3; } ;;
-esac
-"""
-
-
-@pytest.fixture(scope="module")
-def bucket():
-    with fake_bucket.Server() as bucket:
-        yield bucket
-
-
-@pytest.fixture
-def variables(bucket, tmp_path):
-    """What leads a command to the bucket that stands in, and to programs that do."""
-    bucket.objects.clear()
-    (tmp_path / "bin").mkdir()
-    return {
-        "STORAGE_EMULATOR_HOST": bucket.address,
-        "TENSORSTORE_GCS_HTTP_URL": bucket.address,
-        "GCE_METADATA_ROOT": "127.0.0.1:1",
-        "CALLS": str(tmp_path / "calls"),
-        "FAILS": "",
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-    }
-
-
-@pytest.fixture
-def engine(tmp_path):
-    """A function that makes a program, and returns the function that lists its calls."""
-
-    def make(name, text=RECORD):
-        path = tmp_path / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return lambda: (tmp_path / "calls").read_text().splitlines()
-
-    return make
-
-
-@pytest.fixture
-def sweep(server, variables, commands_cache, tmp_path):
-    """A function that starts a sweep with more flags, as a user does."""
-
-    def sweep(*flags):
-        values = {**tiny.OVERRIDES, **SIZES}
-        return server.run(
-            "experiments.table3",
-            "--config=configs/toy.py",
-            *(f"--config.{name}={value}" for name, value in values.items()),
-            f"--workdir={tmp_path / 'sweep'}",
-            f"--cache_dir={commands_cache}",
-            *FLAGS,
-            *flags,
-            environment=variables,
-        )
-
-    return sweep
+from tests import fake_engines, sweeps
 
 
 def sky(engine):
@@ -151,7 +78,7 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     assert not list(workdir.glob("*/seed0/run.json"))
     assert not sweep(*edited).code
     for program in ("sbatch", "squeue", "scancel", "scontrol"):
-        engine(program, SLURM)
+        engine(program, fake_engines.SLURM)
     variables["SQUEUE"] = ""
     assert not sweep(*edited, "--launcher=slurm", "--bucket=", "--accelerator=", "--nospot").code
     # The array takes over; what lies in the bucket from before the edit is still known.
@@ -243,109 +170,6 @@ def test_xpk_is_given_a_workload_for_each_cell(engine, sweep, tmp_path):
     assert all(line.endswith(where) for line in listed)
     lines = (tmp_path / "sweep/xpk.sh").read_text().splitlines()
     assert [" ".join(shlex.split(line)) for line in lines[1:]] == created
-
-
-XPK = """#!/bin/bash
-printf '%s\\n' "$(basename "$0") $*" >> "$CALLS"
-case "$*" in
-  *list*"$SILENT"*) [ -z "$SILENT" ] || { echo "no such cluster" >&2; exit 1; } ;;
-esac
-case "$*" in  # all that was created in the cluster is there, in no state that has a filter
-  *list*EVERYTHING*) grep create "$CALLS" | grep -e "${*: -1}" | grep -o 'workload=[^ ]*' \\
-    | cut -d= -f2; exit 0 ;;
-esac
-"""
-
-
-def test_another_place_takes_over_once_the_first_has_no_job_left(
-    engine, sweep, variables, tmp_path
-):
-    calls = engine("xpk", XPK)
-    variables["SILENT"] = ""
-    one, two = (("--launcher=xpk", f"--launcher_options=--cluster={place}") for place in "12")
-    assert not sweep(*one).code
-    created = [line for line in calls() if "workload create" in line]
-    assert len(created) == 2
-    for other in (two, ("--launcher=local", "--bucket=", "--accelerator=")):
-        done = sweep(*other)
-        assert done.code == 2
-        message = "base, seed 0: its launcher has changed, and xpk --cluster=1 has a job of it"
-        assert message in done.stderr
-        assert "as with xpk workload delete --force --workload=base-s0-" in done.stderr
-    assert "2 cells are in the engine's queue already" in sweep(*one).stderr
-    variables["SILENT"] = "--cluster=1"
-    done = sweep(*two)
-    assert done.code == 2
-    message = r"xpk --cluster=1 still .* \(xpk .*no such cluster.*\): .* delete \S+/submissions"
-    assert re.search(message, done.stderr)
-    status = sweep("--status")
-    assert "2 runs: 0 done, 0 running, 0 failed, 2 waiting" in status.stdout.decode()
-    assert "what follows is what the files say: xpk workload list" in status.stderr
-    assert [line for line in calls() if "workload create" in line] == created
-    variables["SILENT"] = ""
-    (tmp_path / "calls").unlink()  # with which the stand-in has no workload any more
-    assert not sweep(*two, "--rows=base").code
-    created = [line for line in calls() if "workload create" in line]
-    assert len(created) == 1
-    assert "--cluster=2" in created[0]
-    status = sweep("--status", "--rows=*").stdout.decode()
-    assert re.search("base +0 +queued", status)
-
-
-def test_a_launcher_that_cannot_be_asked_is_left_once_the_record_is_deleted(
-    sweep, engine, tmp_path
-):
-    engine("xpk")
-    where = "--launcher_options=--zone=z --runtime-version=v"
-    assert not sweep("--launcher=tpu-vm", where).code
-    assert not sweep("--launcher=tpu-vm", where).code  # gives the same lines again
-    done = sweep("--launcher=xpk")
-    assert done.code == 2
-    assert "tpu-vm --zone=z was given cells of this sweep, and cannot be asked" in done.stderr
-    record = tmp_path / "sweep/submissions.json"
-    assert f"delete {record}" in done.stderr
-    record.unlink()
-    assert not sweep("--launcher=xpk").code
-
-
-SLURM = """#!/bin/bash
-printf '%s\\n' "$(basename "$0") $*" >> "$CALLS"
-case $(basename "$0") in
-  sbatch) cat "$CALLS" | grep -c sbatch ;;
-  squeue) printf "$SQUEUE" ;;
-esac
-case " $FAILS " in *" $(basename "$0") "*) echo "Socket timed out" >&2; exit 1 ;; esac
-"""
-
-
-def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables, tmp_path):
-    flags = ("--launcher=slurm", "--bucket=", "--accelerator=")
-    variables |= {"FAILS": "scontrol scancel", "SQUEUE": ""}
-    for program in ("sbatch", "squeue", "scancel", "scontrol"):
-        calls = engine(program, SLURM)
-    done = sweep(*flags)
-    assert done.code == 2
-    assert re.search("error: scontrol: Socket .*: give scancel 1 2 before you start", done.stderr)
-    record, folder = tmp_path / "sweep/submissions.json", tmp_path / "sweep/slurm"
-    assert (folder / "1/0.sh").exists()  # Slurm may have it still
-    assert json.loads(record.read_text())["submissions"]
-    shutil.rmtree(folder)
-    record.unlink()
-    (tmp_path / "calls").unlink()
-    variables["FAILS"] = "scontrol"
-    done = sweep(*flags)
-    assert done.code == 2
-    assert "error: scontrol: Socket timed out" in done.stderr
-    assert calls()[-1] == "scancel 1 2"
-    assert json.loads(record.read_text())["submissions"] == []
-    assert not list(folder.iterdir())
-    variables["FAILS"] = ""
-    done = sweep(*flags)
-    assert done.code == 0, done.stderr
-    assert "submitted as array 3 of 2 tasks" in done.stderr
-    variables["SQUEUE"] = "3|0|RUNNING|None\\n"
-    status = sweep("--status").stdout.decode()
-    assert re.search("base +0 +running", status)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_jobs_that_share_a_gpu_share_its_memory():
     ("kind", "count", "parallel"), [("gpu", 2, 3), ("tpu", 6, 2), ("tpu", 4, 8)]
 )
 def test_jobs_that_devices_do_not_fit_are_refused(kind, count, parallel):
-    with pytest.raises(engine.EngineError, match=f"--parallel={parallel}"):
+    with pytest.raises(engine.EngineError, match=f"--parallel={parallel}: .*: give a"):
         local.share(kind, count, parallel)
 
 
