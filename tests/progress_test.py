@@ -225,7 +225,7 @@ def test_on_a_terminal_it_ends_when_nothing_is_left(sweep):
     for row, seed in (("base", 0), ("base", 1), ("A h=1", 0), ("A h=1 warmup_steps=20", 0)):
         (begin(sweep, row, seed) / "failure.json").write_text('{"error": "no luck"}')
     with watch(sweep) as (process, ours):
-        assert "no luck" in read_until(ours, "4 failed, 0 waiting")
+        assert "4 failed, 0 waiting" in read_until(ours, "no luck")  # which stands below it
         assert read_to_the_end(ours, process) == 0
 
 
