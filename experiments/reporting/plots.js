@@ -18,6 +18,16 @@ const NAME_SIZE = 10.5;  // pixels, of names beside marks
 const differing = rows.filter(row => row.gap || row.test?.gap);
 const heightOfDifferences = 70 + (isTested ? 32 : 23) * differing.length;
 
+// Bars that are this much longer than the median one run out of the figure, so that the others can be told apart.
+const gaps = differing.flatMap(row => Object.keys(SETS).map(set => on(row, set)?.gap)).filter(Boolean);
+const longest = 4 * gaps.map(gap => gap.half).sort((a, b) => a - b)[gaps.length >> 1];
+const longBars = gaps.some(gap => gap.half > longest);
+function extentWithoutThem() {
+  const ends = [-1, 1].map(side => gaps.map(({mean, half}) => mean + side * Math.min(half, longest)));
+  const low = Math.min(0, ...ends[0]), high = Math.max(0, ...ends[1]), room = 0.04 * (high - low);
+  return [low - room, high + room];
+}
+
 // Differences from base: ours with intervals, and beside them the paper's, each to its own scale.
 function buildDifferences(width) {
   const known = differing.filter(row => row.paper !== null);
@@ -56,7 +66,7 @@ function buildDifferences(width) {
   const layout = {
     height: heightOfDifferences, annotations,
     margin: {l: Math.min(width * 0.4, 18 + 7.1 * Math.max(...labels.map(label => label.length))), r: 12, t: 30, b: 34},
-    xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1]}),
+        xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1], ...(longBars && {range: extentWithoutThem()})}),
     yaxis: axis({tickvals: differing.map((_, i) => i), ticktext: labels.map(plain),
       range: [differing.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
     shapes: content.tie === null ? [] : [{type: "rect", layer: "below", xref: "x", yref: "paper", y0: 0, y1: 1,
@@ -93,6 +103,7 @@ if (rows.some(row => row.gap)) {
       ? " Pale: one seed, whose interval knows nothing of others." : "")
     + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "")
     + (content.tie === null ? "" : ` Shaded: ± ${content.tie}, which the interval of a tie as in the paper lies within.`)
+    + (longBars ? " A bar that is cut off goes on beyond the figure; the table says how far." : "")
     + " Press a mark, or an interval in a table, for the sentences behind it; the Tab key goes to the marks, arrow keys from one to the next.";
   addFigure("figure-differences", "differences", buildDifferences, {height: heightOfDifferences, whenDrawn: addDifferenceMarks});
 }

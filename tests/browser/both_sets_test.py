@@ -120,6 +120,19 @@ def test_both_sets_have_their_intervals_in_the_figure_and_in_tables(browser, mul
         assert {bar.get_attribute("data-row") for bar in bars} == set(expected)
 
 
+def test_a_bar_far_longer_than_others_runs_out_of_the_figure(browser, multi30k):
+    page = opened(browser, multi30k)
+    low, high, bars = page.execute_script(
+        "const plot = document.querySelector('#figure-differences .plot');"
+        "return [...plot._fullLayout.xaxis.range, plot.data.flatMap(each => each.error_x"
+        " ? each.meta.map((name, i) => [name, each.x[i], each.error_x.array[i]]) : [])]"
+    )
+    assert all(low < mean < high for _, mean, _ in bars)
+    cut = {name for name, mean, half in bars if mean - half < low or mean + half > high}
+    assert cut == {"big"}
+    assert "cut off" in page.find_element(By.ID, "reading-differences").text
+
+
 def driven(workdir, row):
     sweep = results.read(workdir)
     rows = {each.name: each for each in sweep.rows}
