@@ -18,7 +18,7 @@ const NAME_SIZE = 10.5;  // pixels, of names beside marks
 const differing = rows.filter(row => row.gap || row.test?.gap);
 const heightOfDifferences = 70 + (isTested ? 32 : 23) * differing.length;
 
-// Bars that are this much longer than the median one run out of the figure, so that the others can be told apart.
+// Bars more than four times as long as the median one run out of the figure, so that the others can be told apart.
 const gaps = differing.flatMap(row => Object.keys(SETS).map(set => on(row, set)?.gap)).filter(Boolean);
 const longest = 4 * gaps.map(gap => gap.half).sort((a, b) => a - b)[gaps.length >> 1];
 const longBars = gaps.some(gap => gap.half > longest);
@@ -66,7 +66,7 @@ function buildDifferences(width) {
   const layout = {
     height: heightOfDifferences, annotations,
     margin: {l: Math.min(width * 0.4, 18 + 7.1 * Math.max(...labels.map(label => label.length))), r: 12, t: 30, b: 34},
-        xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1], ...(longBars && {range: extentWithoutThem()})}),
+    xaxis: axis({...zero, domain: known.length ? [0, 0.6] : [0, 1], ...(longBars && {range: extentWithoutThem()})}),
     yaxis: axis({tickvals: differing.map((_, i) => i), ticktext: labels.map(plain),
       range: [differing.length - 0.4, -0.6], zeroline: false, fixedrange: true}),
     shapes: content.tie === null ? [] : [{type: "rect", layer: "below", xref: "x", yref: "paper", y0: 0, y1: 1,
