@@ -41,11 +41,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "E BERT": {"model.architecture": "encoder", "train.objective": "bert"},
     "E RoBERTa": {"model.architecture": "encoder", "train.objective": "roberta"},
     "E DistilBERT": {"model.architecture": "encoder", "train.objective": "roberta"},
-    "E ELMo": {
-        "model.architecture": "elmo",
-        "model.position": "none",
-        "train.objective": "elmo",
-    },
+    "E ELMo": {"model.architecture": "elmo", "model.position": "none", "train.objective": "elmo"},
 }
 NOTHING = "E nothing"
 LARGER = 2  # times BERT's batch is RoBERTa's, in as many times fewer steps
@@ -81,13 +77,8 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
         row: {"train.objective": kind, "train.objective_steps": own.train.num_steps // PART}
         for row, kind in OBJECTIVES.items()
     }
-    rows = {
-        "base": {},
-        **_stacks(own.model.num_layers),
-        **objectives,
-        **_encoders(own),
-        **multilingual.rows_for(own),
-    }
+    rows = {"base": {}, **_stacks(own.model.num_layers), **objectives, **_encoders(own)}
+    rows |= multilingual.rows_for(own)
     return {row: {**recipe, **changes} for row, changes in rows.items()}
 
 

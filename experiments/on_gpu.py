@@ -64,16 +64,10 @@ COLUMNS = (
 
 @dataclasses.dataclass
 class Piece:
-    """What is measured.
+    """What is measured; what was asked otherwise is measured anew."""
 
-    Attributes:
-      asked: all that its result depends on besides code and machine; what was asked otherwise is
-        measured anew.
-      measure: what is recorded, from its name.
-    """
-
-    asked: Any
-    measure: Callable[[str], Mapping[str, Any]]
+    asked: Any  # all that its result depends on besides code and machine
+    measure: Callable[[str], Mapping[str, Any]]  # what is recorded, from its name
 
 
 def timed(rows: Sequence[timing.TimedRow], repeats: int, seconds: float) -> Piece:

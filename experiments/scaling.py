@@ -22,10 +22,7 @@ _log = logging.getLogger("transformer_jax.scaling")
 
 # The batch has 24,576 / (positions in a row) rows to share out.
 _BOTH = ("8x1x1-256", "1x8x1-256", "16x1x1-256", "32x1x1-256", "32x1x2-256")
-MESHES = {
-    "base": ("1x1x1-256", *_BOTH, "64x1x1-128"),
-    "big": ("1x1x1-256", "4x1x1-256", *_BOTH),
-}
+MESHES = {"base": ("1x1x1-256", *_BOTH, "64x1x1-128"), "big": ("1x1x1-256", "4x1x1-256", *_BOTH)}
 
 
 def _main() -> None:

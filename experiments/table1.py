@@ -16,7 +16,7 @@ from absl import flags
 
 from experiments.benchmarks import layer_kinds, measuring
 from experiments.reporting import table1_page
-from transformer_jax import errors, files
+from transformer_jax import files
 from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.table1")
@@ -66,10 +66,7 @@ def _main() -> None:
         "n": [dataclasses.replace(common, length=length) for length in lengths],
         "d": [dataclasses.replace(common, width=width) for width in widths],
     }
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"cannot make the folder of the table: {error}") from error
+    files.make_folder(workdir, "the folder of the table")
     sweeps = measure(axes, _REPEATS.value)
     table1_page.write(workdir, sweeps, measuring.describe_machine())
     _log.info("the table lies in %s", workdir / "table1.md")

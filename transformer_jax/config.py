@@ -202,21 +202,13 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 
 def get(config: Config, name: str) -> Any:
-    """A field by its dotted name.
-
-    Raises:
-      UserError: there is no such field.
-    """
+    """A field by its dotted name; raises UserError if there is no such field."""
     section, field = _section_and_field(name)
     return getattr(getattr(config, section), field)
 
 
 def replace(config: Config, changes: Mapping[str, Any]) -> Config:
-    """A configuration with some fields changed, by dotted name, and checked.
-
-    Raises:
-      UserError: a field does not exist, or a value is not allowed.
-    """
+    """A configuration with fields changed, by dotted name; raises UserError if that cannot be."""
     values = to_dict(config)
     for name, value in changes.items():
         section, field = _section_and_field(name)

@@ -113,11 +113,7 @@ def added(kind: type) -> dict[str, Any]:
 
 
 def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
-    """The entry of a table of kinds.
-
-    Raises:
-      UserError: there is no such kind; the message lists those there are.
-    """
+    """The entry of a table of kinds; raises UserError, which lists them, if there is none."""
     require_known(field, name, table)
     return table[name]
 

@@ -52,11 +52,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # of one slash too: what pa
 
 
 def local_path(name: str) -> pathlib.Path:
-    """A file or folder of this machine, by its name.
-
-    Raises:
-      UserError: it is an address.
-    """
+    """A file or folder of this machine, by its name; raises UserError if it is an address."""
     if _ADDRESS.match(name):
         raise errors.UserError(f"{name} is no folder of this machine, which is needed here")
     return pathlib.Path(name)
@@ -78,6 +74,14 @@ def met_in_a_bucket(error: BaseException) -> bool:
     # Not protobuf, which is google's too.
     theirs = ("gcsfs", "google.api_core", "google.auth", "google.cloud", "google.resumable_media")
     return any(name.startswith(theirs) for name in names)
+
+
+def make_folder(folder: Path, what: str) -> None:
+    """Makes a folder, and those around it; raises UserError, which says what it should be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(f"cannot make {what}: {error}") from error
 
 
 def write(path: Path, content: bytes) -> None:
@@ -146,11 +150,7 @@ def read_json(path: Path, shape: Any, remedy: str) -> Any:
 
 
 def parse_json(content: bytes, shape: Any) -> Any:
-    """The value that JSON stands for; see `read_json`.
-
-    Raises:
-      ValueError: it is no JSON, or something else than `shape`.
-    """
+    """The value that JSON stands for, of a shape as in `read_json`; ValueError if it is none."""
     try:
         value = json.loads(content, parse_constant=_refuse)
     except RecursionError as error:

@@ -27,10 +27,7 @@ def main() -> None:
     if not _CACHE_DIR.value:
         raise errors.UserError("--cache_dir is empty: name a folder")
     cache_dir = files.local_path(_CACHE_DIR.value)
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"cannot make the cache's folder: {error}") from error
+    files.make_folder(cache_dir, "the cache's folder")
     dataset = dataset_lib.load(config.data, cache_dir)
     sets = (dataset.dev, dataset.test)
     sets += tuple(pairs for other in dataset.directions.values() for pairs in other[1:])

@@ -13,19 +13,12 @@ MOST = 8  # sentences that are named
 
 @dataclasses.dataclass(frozen=True)
 class Driver:
-    """A sentence that moves a difference.
+    """A sentence that moves a difference."""
 
-    Attributes:
-      sentence: its number, from 0.
-      push: what the difference is less, once neither row has to translate it; of corpus scores.
-      ours: seed of the row's run that moves the difference most by it, in the same direction.
-      theirs: that of the other row.
-    """
-
-    sentence: int
-    push: float
-    ours: int
-    theirs: int
+    sentence: int  # its number, from 0
+    push: float  # what the difference is less once neither row translates it; of corpus scores
+    ours: int  # seed of the row's run that moves the difference most by it, in the same direction
+    theirs: int  # that of the other row
 
 
 def drivers(

@@ -37,21 +37,13 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-    """What seeds do to the scores of a sweep.
+    """What seeds do to the scores of a sweep."""
 
-    Attributes:
-      pooled: the estimate that stands for all rows but those set apart.
-      rows: those whose runs it is of, base first.
-      own: the deviation of base alone.
-      apart: of rows that vary clearly more, their own estimates.
-      chances: p that a row varies no more than base, corrected for the number of rows.
-    """
-
-    pooled: Spread
-    rows: Sequence[str]
-    own: float
-    apart: Mapping[str, Spread]
-    chances: Mapping[str, float]
+    pooled: Spread  # the estimate that stands for all rows but those set apart
+    rows: Sequence[str]  # those whose runs it is of, base first
+    own: float  # the deviation of base alone
+    apart: Mapping[str, Spread]  # of rows that vary clearly more, their own estimates
+    chances: Mapping[str, float]  # p that a row varies no more than base, corrected by Holm
 
     def spread(self, row: str) -> Spread:
         """The estimate for a row; that of two rows is one object where it is the pooled one."""

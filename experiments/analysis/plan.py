@@ -156,16 +156,10 @@ def list_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.
         peak = float(step_lib.learning_rate(warmup, config.train, config.model.d_model))
         flops = cost.training_flops(config)
         in_paper = reported[row].params if row in reported else None
-        lines.append(
-            [
-                row,
-                f"{params / 1e6:.3f} {results.unequal(params, base_params)}".strip(),
-                *([str(in_paper or "")] if reported else []),
-                f"{peak:.2e}",
-                f"{flops:.1e}",
-                " ".join(f"{name}={value}" for name, value in overrides.items()),
-            ]
-        )
+        theirs = [str(in_paper or "")] if reported else []
+        size = f"{params / 1e6:.3f} {results.unequal(params, base_params)}".strip()
+        changed = " ".join(f"{name}={value}" for name, value in overrides.items())
+        lines.append([row, size, *theirs, f"{peak:.2e}", f"{flops:.1e}", changed])
     papers = ["paper: params"] if reported else []
     heads = ["row", "params ×10⁶", *papers, "peak rate", "FLOPs", "overrides"]
     tables.show([tables.Printed(heads, lines)], [results.UNEQUAL_NOTE])

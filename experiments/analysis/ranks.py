@@ -33,20 +33,14 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """How far two sweeps say the same.
+    """How far two sweeps say the same."""
 
-    Attributes:
-      signs: share of rows whose difference from base has the same sign in both.
-      pairs: share of all pairs of rows, base among them, that both order alike. This is the
-        decision accuracy of Magnusson et al. 2025 (DataDecide).
-      tau: Kendall's tau-b between both orders.
-      num_pairs: of rows.
-    """
-
-    signs: Estimate
+    signs: Estimate  # share of rows whose difference from base has the same sign in both
+    # Share of all pairs of rows, base among them, that both order alike: the decision accuracy of
+    # Magnusson et al. 2025 (DataDecide).
     pairs: Estimate
-    tau: Estimate
-    num_pairs: int
+    tau: Estimate  # Kendall's tau-b between both orders
+    num_pairs: int  # of rows
 
 
 def tau(
@@ -110,10 +104,7 @@ def agreement(
 
 
 def _resampled(
-    rows: Mapping[str, significance.Runs],
-    variant: str,
-    floor: noise_floor.Floor | None,
-    seed: int,
+    rows: Mapping[str, significance.Runs], variant: str, floor: noise_floor.Floor | None, seed: int
 ) -> Float[np.ndarray, "samples rows"]:
     """Each row's mean score on each sample: over runs drawn anew, or moved as the floor says.
 

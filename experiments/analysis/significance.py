@@ -52,28 +52,17 @@ Spreads = tuple[noise_floor.Spread, noise_floor.Spread]  # of two rows
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A row against base, in BLEU.
+    """A row against base, in BLEU."""
 
-    Attributes:
-      mean: difference of the means over seeds.
-      half: half of its 95% interval over sentences, and over seeds where their spread is known.
-      p: of approximate randomisation, over sentences.
-      runs: of the row, and of base.
-      freedom: degrees of freedom, on which the interval rests.
-      sentences: the variance that is due to sentences.
-      of_run: a single run's part in it, by which other sentences move that run against others of
-        its row; 0 where neither has several.
-      spreads: the estimates of the variance over seeds of each; None if one has a single run and
-        there is no noise floor.
-    """
-
-    mean: float
-    half: float
-    p: float
-    runs: tuple[int, int]
-    freedom: float = np.inf
-    sentences: float = 0.0
-    of_run: float = 0.0
+    mean: float  # difference of the means over seeds
+    half: float  # of its 95% interval over sentences, and over seeds where their spread is known
+    p: float  # of approximate randomisation, over sentences
+    runs: tuple[int, int]  # of the row, and of base
+    freedom: float = np.inf  # degrees of freedom, on which the interval rests
+    sentences: float = 0.0  # the variance that is due to sentences
+    # A single run's part in it, by which other sentences move that run against others of its row.
+    of_run: float = 0.0  # 0 where neither row has several
+    # Of the variance over seeds of each; None if one has a single run and there is no noise floor.
     spreads: Spreads | None = None
 
     @property
@@ -145,19 +134,12 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """What a difference says of the paper's.
+    """What a difference says of the paper's."""
 
-    Attributes:
-      word: the verdict, by `RULES`.
-      level: at which this row was tested in the end for a difference.
-      tie_level: likewise for a tie.
-      is_sure: whether the difference is surely not 0, all rows together.
-    """
-
-    word: str
-    level: float
-    tie_level: float = LEVEL
-    is_sure: bool = False
+    word: str  # the verdict, by `RULES`
+    level: float  # at which this row was tested in the end for a difference
+    tie_level: float = LEVEL  # likewise for a tie
+    is_sure: bool = False  # whether the difference is surely not 0, all rows together
 
 
 def _quantile(share: float, freedom: float) -> float:
@@ -193,16 +175,10 @@ def scores(counts: Counts, variant: str, weights: Int[np.ndarray, "draws sentenc
 def difference(
     ours: Runs, theirs: Runs, variant: str, spreads: Spreads | None = None
 ) -> Difference:
-    """Compares two rows, by the runs of each seed.
+    """Compares a row with base, by the counts of their runs and a key of `measures.MEASURES`.
 
-    Args:
-      ours: counts of the row's runs.
-      theirs: those of base.
-      variant: a key of `measures.MEASURES`.
-      spreads: how the scores of each vary over seeds; None: as those of these runs do.
-
-    Raises:
-      UserError: their sentences cannot be the same, or there is only one.
+    Spreads say how the scores of each vary over seeds; None: as those of these runs do. Raises
+    UserError if their sentences cannot be the same, or there is only one.
     """
     lengths = {len(run) for side in (ours, theirs) for run in side.values()}
     if len(lengths) > 1 or min(lengths) < 2:

@@ -28,38 +28,24 @@ HALVES = (
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """A row with one value of the tuned field.
-
-    Attributes:
-      counts: of the sentences that score, by seed.
-      chosen_by: the mean score on those that choose.
-      score: the mean score on those that score.
-      nats: the mean loss, a token, on the whole development set: ln PPL.
-    """
+    """A row with one value of the tuned field."""
 
     value: Any
     row: results.Row
-    counts: significance.Runs
-    chosen_by: float
-    score: float
-    nats: float
+    counts: significance.Runs  # of the sentences that score, by seed
+    chosen_by: float  # the mean score on those that choose
+    score: float  # the mean score on those that score
+    nats: float  # the mean loss, a token, on the whole development set: ln PPL
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """A row over the grid.
+    """A row over the grid."""
 
-    Attributes:
-      tried: its values with results, the row's own first if it has any.
-      missing: values that have not failed, and of which no run has left its sentences.
-      is_at_edge: whether the best value is the lowest or highest of several.
-      add: the value to try next, if there is one beyond that edge.
-    """
-
-    tried: Sequence[Tried]
-    missing: Sequence[Any]
-    is_at_edge: bool = False
-    add: Any = None
+    tried: Sequence[Tried]  # its values with results, the row's own first if it has any
+    missing: Sequence[Any]  # values that have not failed, of which no run has left its sentences
+    is_at_edge: bool = False  # whether the best value is the lowest or highest of several
+    add: Any = None  # the value to try next, if there is one beyond that edge
 
     @property
     def best(self) -> Tried:

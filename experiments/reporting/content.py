@@ -111,13 +111,7 @@ def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]
     gap = compared.gaps.get(row.name)
     return {
         "is_sure": comparison.is_sure(row.name, compared),
-        "gap": gap
-        and {
-            "mean": gap.mean,
-            "half": gap.half,
-            "seeds": gap.seeds,
-            "over_seeds": gap.over_seeds,
-        },
+        "gap": gap and {"mean": gap.mean, "half": gap.half, "over_seeds": gap.over_seeds},
         "driving": _driving(row, compared) if gap else None,
         "verdict": comparison.verdict(row, compared),
     }
@@ -190,20 +184,14 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
     hours = [
         result["wall_seconds"] * len(result.get("devices") or [0]) / 3600 for _, _, result in found
     ]
-    lines = [
-        [
-            row.name,
-            str(seed),
-            *(own.get(name, "") for name in varied),
-            str(result.get("config_hash", ""))[:_HASH],
-            metrics.duration(result["wall_seconds"]),
-            f"{device_hours:.2f}",
-            f"{flops[row.name]:.2e}",
-            f"{speed:,.0f}" if isinstance(speed, int | float) else "",
-        ]
-        for (row, seed, result), own, device_hours in zip(found, facts, hours, strict=True)
-        for speed in [result.get("tokens_per_second")]
-    ]
+    lines = []
+    for (row, seed, result), own, device_hours in zip(found, facts, hours, strict=True):
+        facts_of_own = [own.get(name, "") for name in varied]
+        digest, speed = str(result.get("config_hash", ""))[:_HASH], result.get("tokens_per_second")
+        took = [metrics.duration(result["wall_seconds"]), f"{device_hours:.2f}"]
+        rate = f"{speed:,.0f}" if isinstance(speed, int | float) else ""
+        took += [f"{flops[row.name]:.2e}", rate]
+        lines.append([row.name, str(seed), *facts_of_own, digest, *took])
     heads = ["config", "wall time, h:mm:ss", "device hours", "training FLOPs", "tokens/s"]
     total = sum(flops[row.name] for row, _, _ in found)
     return {

@@ -28,21 +28,13 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
             continue
         found = [own.get(row.name) for own in gaps]
         said = [own.get(row.name, "") for own in words]
-        losses = [tried.nats for tried in each.tried]
-        lines.append(
-            [
-                row.name,
-                f"{each.best.value}{' (edge)' * each.is_at_edge}",
-                f"{each.best.score:.2f}",
-                f"{each.worst.score:.2f} at {each.worst.value}",
-                f"{min(losses):.3f}",
-                f"{max(losses):.3f}",
-                *(tables.difference(gap.mean, gap.half) if gap else "" for gap in found),
-                *said,
-                ("yes" if said[0] == said[1] else "no") if all(said) else "",
-                *_cost(row),
-            ]
-        )
+        losses, worst = [tried.nats for tried in each.tried], each.worst
+        at_best = [f"{each.best.value}{' (edge)' * each.is_at_edge}", f"{each.best.score:.2f}"]
+        at_worst = f"{worst.score:.2f} at {worst.value}"
+        nats = [f"{min(losses):.3f}", f"{max(losses):.3f}"]
+        differences = [tables.difference(gap.mean, gap.half) if gap else "" for gap in found]
+        same = ("yes" if said[0] == said[1] else "no") if all(said) else ""
+        lines.append([row.name, *at_best, at_worst, *nats, *differences, *said, same, *_cost(row)])
     name = compared.table.compared_by.name
     against = f"− {sweep.rows[0].name}"
     heads = ["row", "best at", f"{name}: best", f"{name}: worst", "nats: best", "nats: worst"]

@@ -58,15 +58,9 @@ def _table(sweep: results.Sweep) -> tables.Printed:
         if tests:
             score = statistics.mean(each["parses"]["f1"] for each in tests)
             written = f"{score:.2f}{_half(results.counts(sweep, row, measures.F1, 'test'))}"
-            lines.append(
-                [
-                    f"ours: {row.name}",
-                    f"{sweep.base.data.corpus}{results.files_of(sweep, 'test')} only",
-                    written,
-                ]
-            )
-            if "data.parsed" in row.overrides:
-                lines[-1][1] = "semi-supervised"
+            alone = f"{sweep.base.data.corpus}{results.files_of(sweep, 'test')} only"
+            training = "semi-supervised" if "data.parsed" in row.overrides else alone
+            lines.append([f"ours: {row.name}", training, written])
     return tables.Printed(["parser", "training", "F1"], lines, "Test sets")
 
 
@@ -112,15 +106,10 @@ def _values(row: results.Row, kind: str) -> list[float]:
 def _by_length(rows: Sequence[results.Row]) -> tables.Printed:
     """Mean F1 by words of the sentence."""
     buckets = rows[0].of("parses")[0]["by_length"]
-    lines = [
-        [
-            row.name,
-            *(
-                tables.mean_and_deviation([bucket["f1"] for bucket in runs], 2)
-                for runs in zip(*(each["by_length"] for each in row.of("parses")), strict=True)
-            ),
-        ]
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        by_bucket = zip(*(each["by_length"] for each in row.of("parses")), strict=True)
+        scores = [[bucket["f1"] for bucket in runs] for runs in by_bucket]
+        lines.append([row.name, *(tables.mean_and_deviation(each, 2) for each in scores)])
     heads = [f"F1, {bucket['words']} words ({bucket['sentences']})" for bucket in buckets]
     return tables.Printed(["row", *heads], lines, "By length")

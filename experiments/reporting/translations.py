@@ -51,22 +51,12 @@ def gather(
         texts = {name: most[name] for name in ("sources", "references", "total")}
         place = next((i for i, each in enumerate(sets) if _agree(each, texts)), len(sets))
         sets[place : place + 1] = [max([*sets[place : place + 1], texts], key=_held)]
-        own = counts.get(row.name, {})
-        rows.append(
-            {
-                "name": row.name,
-                "set": place,
-                "against": results.reference(row, sweep).name,
-                "runs": [
-                    {
-                        "seed": seed,
-                        "hypotheses": run["hypotheses"],
-                        "scores": [round(10 * measure.of_sentence(c)) for c in own.get(seed, ())],
-                    }
-                    for seed, run in runs.items()
-                ],
-            }
-        )
+        own, shown = counts.get(row.name, {}), []
+        for seed, run in runs.items():
+            scores = [round(10 * measure.of_sentence(c)) for c in own.get(seed, ())]
+            shown.append({"seed": seed, "hypotheses": run["hypotheses"], "scores": scores})
+        against = results.reference(row, sweep).name
+        rows.append({"name": row.name, "set": place, "against": against, "runs": shown})
     known = {row["name"]: row["set"] for row in rows}
     for row in rows:
         if row["against"] not in known:

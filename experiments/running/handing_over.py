@@ -38,18 +38,13 @@ LAST = ("result.json", "failure.json")  # their presence says that the rest is t
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A cell, by row, seed and config_hash, that the engine was given.
-
-    Attributes:
-      job: what the engine calls it.
-      there: its folder in the bucket; "" if it is on this machine's disk.
-    """
+    """A cell, by row, seed and config_hash, that the engine was given."""
 
     row: str
     seed: int
     digest: str
-    job: str
-    there: str
+    job: str  # what the engine calls it
+    there: str  # its folder in the bucket; "" if it is on this machine's disk
 
 
 def given(cell: cells_lib.Cell, launcher: engine.Engine, job: str = "") -> Given:

@@ -32,20 +32,15 @@ USER_MISTAKE = 2  # exit code of a run that was refused
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of the sweep.
-
-    Attributes:
-      overrides: what its command sets.
-      digest: its config_hash; "" until its text is read.
-      measured_on: what its result will say of data and decoding.
-    """
+    """One run of the sweep."""
 
     row: str
     seed: int
     config: config_lib.Config
-    overrides: Mapping[str, Any]
+    overrides: Mapping[str, Any]  # what its command sets
     folder: pathlib.Path
-    digest: str
+    digest: str  # its config_hash; "" until its text is read
+    # What its result will say of data and decoding.
     measured_on: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -163,10 +158,7 @@ def planned(
 
 def read_texts(cells: Sequence[Cell], cache_dir: pathlib.Path) -> list[Cell]:
     """Cells with what their text decides; raises UserError, naming its row, if one cannot run."""
-    try:
-        cache_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise errors.UserError(f"cannot make the sweep's folder: {error}") from error
+    files.make_folder(cache_dir, "the sweep's folder")
     one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
     found = []
     for cell in cells:

@@ -30,33 +30,22 @@ ENDED = (DONE, FAILED, LOST)  # of which nothing more is expected
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """Where a run is.
-
-    Attributes:
-      state: done; failed; running: a process of this machine is at work in its folder; stopped: it
-        has begun, and nobody is seen at work; waiting; or what an engine calls it.
-      steps: of the whole training; `step` is the last logged, or 0.
-      reason: why it failed or is lost, in one line.
-      loss: of the steps up to there, in nats a token.
-      dev_ppl: perplexity on the development set: the last logged, or the result's.
-      tokens_per_second: target tokens, of late.
-      seconds_left: of training, at that speed, if it is running.
-      score: on the development set, by what the sweep's rows are compared by.
-      scored_by: what that is, "BLEU" or "F1".
-    """
+    """Where a run is."""
 
     row: str
     seed: int
+    # done; failed; running: a process of this machine is at work in its folder; stopped: it has
+    # begun, and nobody is seen at work; waiting; or what an engine calls it.
     state: str
-    steps: int
-    reason: str = ""
-    step: int = 0
-    loss: float | None = None
-    dev_ppl: float | None = None
-    tokens_per_second: float | None = None
-    seconds_left: float | None = None
-    score: float | None = None
-    scored_by: str = "BLEU"
+    steps: int  # of the whole training
+    reason: str = ""  # why it failed or is lost, in one line
+    step: int = 0  # the last logged, or 0
+    loss: float | None = None  # of the steps up to there, in nats a token
+    dev_ppl: float | None = None  # on the development set: the last logged, or the result's
+    tokens_per_second: float | None = None  # target tokens, of late
+    seconds_left: float | None = None  # of training, at that speed, if it is running
+    score: float | None = None  # on the development set, by what the sweep's rows are compared by
+    scored_by: str = "BLEU"  # what that is, "BLEU" or "F1"
 
 
 def read(
@@ -109,21 +98,13 @@ def table(cells: Sequence[Standing]) -> tables.Printed:
     def written(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
 
-    lines = [
-        [
-            cell.row,
-            str(cell.seed),
-            cell.state,
-            f"{cell.step:,} of {cell.steps:,}",
-            written(cell.loss, ".3f"),
-            written(cell.dev_ppl, ".3f"),
-            written(cell.tokens_per_second, ",.0f"),
-            "" if cell.seconds_left is None else metrics.duration(cell.seconds_left),
-            written(cell.score, ".2f"),
-            cell.reason,
-        ]
-        for cell in cells
-    ]
+    lines = []
+    for cell in cells:
+        where = [cell.row, str(cell.seed), cell.state, f"{cell.step:,} of {cell.steps:,}"]
+        losses = [written(cell.loss, ".3f"), written(cell.dev_ppl, ".3f")]
+        speed, score = written(cell.tokens_per_second, ",.0f"), written(cell.score, ".2f")
+        left = "" if cell.seconds_left is None else metrics.duration(cell.seconds_left)
+        lines.append([*where, *losses, speed, left, score, cell.reason])
     scored_by = cells[0].scored_by if cells else Standing.scored_by
     heads = f"row,seed,state,step,loss,dev ppl,tokens/s,left,{scored_by},reason"
     return tables.Printed(heads.split(","), lines)

@@ -46,21 +46,14 @@ UNEQUAL_NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table with the runs that it has.
-
-    Attributes:
-      overrides: what the row changes in the base, by dotted name.
-      results: the contents of result.json by seed.
-      failures: the errors of failed runs by seed, each one line.
-      stale: seeds whose run on disk is not of this row's present configuration; they do not count.
-      tuned: the row with another value of the tuned field, by value.
-    """
+    """A row of a table with the runs that it has."""
 
     name: str
-    overrides: Mapping[str, Any]
-    results: Mapping[int, Mapping[str, Any]]
-    failures: Mapping[int, str]
-    stale: Sequence[int]
+    overrides: Mapping[str, Any]  # what the row changes in the base, by dotted name
+    results: Mapping[int, Mapping[str, Any]]  # the contents of result.json by seed
+    failures: Mapping[int, str]  # the errors of failed runs by seed, each one line
+    stale: Sequence[int]  # seeds whose run is not of the row's present configuration: none counts
+    # The row with another value of the tuned field, by value.
     tuned: Mapping[Any, "Row"] = dataclasses.field(default_factory=dict)
 
     def of(self, field: str) -> list[Any]:
@@ -70,24 +63,17 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """All rows of a table, in its order.
+    """All rows of a table, in its order."""
 
-    Attributes:
-      table: its name, such as table3.
-      rows: whether run yet or not.
-      tune: the field that each row is tuned in, and its values; empty if none is.
-      match: what all rows have as much of as base; "" if they need not.
-      noise_floor: runs of base whose deviation stands for other rows' seeds; 0: it does not.
-      said: of rows, why they are there and what was expected, as `expectations.recorded` has it.
-    """
-
-    table: str
+    table: str  # its name, such as table3
     base: config_lib.Config
-    rows: list[Row]
+    rows: list[Row]  # whether run yet or not
     workdir: pathlib.Path
+    # The field that each row is tuned in, and its values; empty if none is.
     tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
-    match: str = ""
-    noise_floor: int = 0
+    match: str = ""  # what all rows have as much of as base; "" if they need not
+    noise_floor: int = 0  # runs of base whose deviation stands for other rows' seeds; 0: none does
+    # Of rows, why they are there and what was expected, as `expectations.recorded` has it.
     said: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
     def config(self, row: Row) -> config_lib.Config:

@@ -180,13 +180,8 @@ def main() -> None:
             of_step, ratio = _compare(of_base, _training(config))
         except errors.UserError as error:
             raise errors.UserError(f"row {row!r}: {error}") from error
-        entry = {
-            "row": row,
-            "ratio": ratio,
-            "base_seconds": of_step,
-            "devices": _DEVICES.value,
-            "measured": measuring.describe_machine(),
-        }
+        where = {"devices": _DEVICES.value, "measured": measuring.describe_machine()}
+        entry = {"row": row, "ratio": ratio, "base_seconds": of_step, **where}
         name = f"{key(base)} {key(config)}"
         files.write_json(workdir / NAME, {**_entries(workdir), name: entry})
         _log.info("%s: a step takes %.3f times base's %.4f seconds", row, ratio, of_step)

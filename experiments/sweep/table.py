@@ -27,22 +27,14 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A sweep's results in tables and words.
+    """A sweep's results in tables and words."""
 
-    Attributes:
-      shown: the tables on the terminal and in Markdown.
-      on_page: those of the page, the one of all rows first.
-      notes: a paragraph each.
-      csv: of the same numbers, unrounded.
-      latex: of the first table.
-      failed: what sections raised that are missing; whoever shows the rest raises the first.
-    """
-
-    shown: Sequence[tables.Printed]
-    on_page: Sequence[tables.Printed]
-    notes: Sequence[str]
-    csv: str
-    latex: str
+    shown: Sequence[tables.Printed]  # the tables on the terminal and in Markdown
+    on_page: Sequence[tables.Printed]  # those of the page, the one of all rows first
+    notes: Sequence[str]  # a paragraph each
+    csv: str  # of the same numbers, unrounded
+    latex: str  # of the first table
+    # What sections raised that are missing; whoever shows the rest raises the first.
     failed: Sequence[Exception] = ()
 
 
@@ -51,39 +43,27 @@ class Table:
     """A table; NAME.py on the floor of experiments defines it as TABLE, and nothing else knows it.
 
     Functions of a comparison get an `analysis.comparison.Comparison`.
-
-    Attributes:
-      name: of its module, of its files, and in sweep.json.
-      title: of its page.
-      rows: from a base to the rows: what each changes, by name, the base's own first.
-      reported: a paper's numbers by row, the base's own among them, which add its columns and
-        verdicts.
-      reported_on: the corpus that they are of.
-      least_seeds: from a row to its runs even where --seeds says fewer.
-      needed: rows that its claims compare.
-      corpus: from a row to its corpus. Where there are several, no row is compared with base.
-      sections: from a sweep, of which rows may have no results yet, to what stands below the table
-        of its rows.
-      latex: from a comparison to the table in LaTeX; None: in the columns that are printed.
-      measure: what rows are compared by, a key of `measures.MEASURES`; see `of_corpus` for trees.
-      texts: why rows are there, and what is expected of them.
-      document: from a comparison to all that is shown; None: the rows beside base, and sections.
-      reads: what it shows of each result.json besides what every one has; see `files.read_json`.
     """
 
-    name: str
-    title: str
+    name: str  # of its module, of its files, and in sweep.json
+    title: str  # of its page
+    # From a base to the rows: what each changes, by name, the base's own first.
     rows: Callable[[config_lib.Config], Mapping[str, Mapping[str, Any]]]
+    # A paper's numbers by row, the base's own among them, which add its columns and verdicts.
     reported: Mapping[str, paper.Reported] = dataclasses.field(default_factory=dict)
-    reported_on: str = paper.TABLE3_ON
-    least_seeds: Callable[[str], int] = lambda row: 1
-    needed: Collection[str] = ()
-    corpus: Callable[[str], str] = lambda row: ""
+    reported_on: str = paper.TABLE3_ON  # the corpus that they are of
+    least_seeds: Callable[[str], int] = lambda row: 1  # a row's runs, even where --seeds says fewer
+    needed: Collection[str] = ()  # rows that its claims compare
+    corpus: Callable[[str], str] = lambda row: ""  # where it differs, no row is compared
+    # From a sweep, of which rows may have no results yet, to what stands below the table of them.
     sections: Sequence[Callable[[results.Sweep], Section]] = ()
-    latex: Callable[[Any], str] | None = None
-    measure: str = bleu.MAIN
+    latex: Callable[[Any], str] | None = None  # of a comparison; None: the columns that are printed
+    measure: str = bleu.MAIN  # what rows are compared by, of `measures.MEASURES`; see `of_corpus`
+    # Why rows are there, and what is expected of them.
     texts: expectations.Texts = dataclasses.field(default_factory=expectations.Texts)
+    # From a comparison to all that is shown; None: the rows beside base, and sections.
     document: Callable[[Any], Document] | None = None
+    # What it shows of each result.json besides what every one has; see `files.read_json`.
     reads: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

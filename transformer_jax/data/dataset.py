@@ -178,16 +178,10 @@ def _load_direction(
         targets = tokenizer.encode_lines(pairs.target)
         return HeldOut(pairs.source, pairs.target, sources, targets, pairs.trees)
 
-    return (
-        TokenPairs(source, target, usable),
-        Direction(config.target_language, held_out(corpus.dev), held_out(corpus.test)),
-        {
-            **corpus.provenance,
-            "languages": [config.source_language, config.target_language],
-            "dropped": dropped,
-            "checks": found,
-        },
-    )
+    direction = Direction(config.target_language, held_out(corpus.dev), held_out(corpus.test))
+    languages = [config.source_language, config.target_language]
+    about = {"languages": languages, "dropped": dropped, "checks": found}
+    return TokenPairs(source, target, usable), direction, {**corpus.provenance, **about}
 
 
 def _joined(parts: Sequence[TokenPairs], tags: Sequence[list[int]]) -> TokenPairs:

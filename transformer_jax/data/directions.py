@@ -60,11 +60,7 @@ def of(config: config_lib.DataConfig) -> list[config_lib.DataConfig]:
 
 
 def tags(config: config_lib.DataConfig) -> dict[str, int]:
-    """The tag of each target language; none where the model has one direction.
-
-    Raises:
-      UserError: as `of`, of data.directions itself.
-    """
+    """The tag of each target language, none in a model of one direction; UserError as `of`."""
     if not config.directions:
         return {}
     languages = sorted({target for _, target in _listed(config)})

@@ -129,11 +129,7 @@ def lines(path: pathlib.Path) -> Iterator[str]:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-    """All lines of a file.
-
-    Raises:
-      UserError: as `lines`, or the file is empty.
-    """
+    """All lines of a file; raises UserError as `lines` does, or if the file is empty."""
     found = list(lines(path))
     if not found:
         raise errors.UserError(f"{path} is empty: it has 0 lines")

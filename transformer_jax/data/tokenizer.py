@@ -50,14 +50,10 @@ SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
 class Tokenizer(abc.ABC):
     """Turns sentences into vocabulary ids and back; its digest is the SHA-256 of its model."""
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, vocab_size: int) -> None:
         self.model = model  # all that has to be kept of it (`read`)
+        self.vocab_size = vocab_size  # number of tokens, special ones included
         self.digest = hashlib.sha256(model).hexdigest()
-
-    @property
-    @abc.abstractmethod
-    def vocab_size(self) -> int:
-        """Number of tokens, special ones included."""
 
     @abc.abstractmethod
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
@@ -84,16 +80,12 @@ class PieceTokenizer(Tokenizer):
     """A SentencePiece model, serialised."""
 
     def __init__(self, model: bytes) -> None:
-        super().__init__(model)
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
         except RuntimeError as error:
             raise errors.UserError(f"this is not a SentencePiece model: {error}") from error
-
-    @property
-    def vocab_size(self) -> int:
-        return self._processor.vocab_size()
+        super().__init__(model, self._processor.vocab_size())
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         return self._processor.EncodeAsIds(list(sentences))
@@ -113,11 +105,7 @@ class ByteTokenizer(Tokenizer):
     MODEL = b"transformer_jax: PAD, BOS, EOS, UNK, then byte b as token 4 + b\n"
 
     def __init__(self) -> None:
-        super().__init__(self.MODEL)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(SPECIAL) + 256
+        super().__init__(self.MODEL, len(SPECIAL) + 256)
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         return [[len(SPECIAL) + byte for byte in sentence.encode()] for sentence in sentences]
@@ -208,11 +196,7 @@ def cached(
 
 
 def read(path: files.Path, remedy: str) -> Tokenizer:
-    """A tokenizer from the file of its model.
-
-    Raises:
-      UserError: it cannot be read or is damaged; the message ends with the remedy.
-    """
+    """A tokenizer from its model's file; raises UserError, with the remedy, if it is damaged."""
     try:
         model = path.read_bytes()
         return ByteTokenizer() if model == ByteTokenizer.MODEL else PieceTokenizer(model)

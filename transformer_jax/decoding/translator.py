@@ -45,11 +45,7 @@ class Translator:
         self._weights = cast(params, config.model.dtype)
         self._searches = _side_by_side(config.decode.batch_sentences, mesh)
         self._search = beam_search.BeamSearch(
-            model,
-            config.decode,
-            mesh,
-            one_core=self._searches > 1,
-            vocab_size=tokenizer.vocab_size,
+            model, config.decode, mesh, one_core=self._searches > 1, vocab_size=tokenizer.vocab_size
         )
 
     def translate(

@@ -43,11 +43,7 @@ def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ..
 def make_mesh(
     config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-    """Devices, by default all, in axes data, fsdp and tensor.
-
-    Raises:
-      UserError: the sizes' product is not the number of devices.
-    """
+    """Devices, by default all, in axes data, fsdp and tensor; raises UserError as `mesh_sizes`."""
     devices = jax.devices() if devices is None else devices
     return jax.make_mesh(
         mesh_sizes(config, len(devices)),

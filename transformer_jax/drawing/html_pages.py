@@ -145,22 +145,12 @@ draw();
 
 
 def html(all_maps: Sequence[attention_weights.Maps]) -> str:
-    """The page of a sentence pair; it holds the weights in thousandths.
-
-    Args:
-      all_maps: every kind of attention, each a button on the page.
-    """
-    kinds = [
-        {
-            "title": title,
-            "reading": reading,
-            "rows": maps.rows,
-            "columns": maps.columns,
-            "weights": np.rint(1000 * maps.weights).astype(int).tolist(),
-        }
-        for maps in all_maps
-        for title, reading in [attention_weights.CAPTIONS[maps.kind]]
-    ]
+    """The page of a sentence pair, with a button for each kind; weights are in thousandths."""
+    kinds = []
+    for maps in all_maps:
+        said = dict(zip(("title", "reading"), attention_weights.CAPTIONS[maps.kind], strict=True))
+        weights = np.rint(1000 * maps.weights).astype(int).tolist()
+        kinds.append({**said, "rows": maps.rows, "columns": maps.columns, "weights": weights})
     sentences = {tuple(maps.rows): None for maps in all_maps}  # each once, in order
     paragraphs = [
         "<p>" + "".join(f"<code>{html_lib.escape(token)}</code>" for token in tokens) + "</p>"

@@ -72,12 +72,8 @@ def perplexity_of(
     """As `perplexity`, of the tokenizer's ids that any examples ask for."""
     batches = packed(examples, config, mesh)
     rows, length = batches[0].labels.shape
-    loss_chunks = losses.chunks(
-        rows // sharding.batch_shards(mesh),
-        length,
-        config.vocab_size,
-        mesh.devices.flat[0].platform,
-    )
+    shard_rows, platform = rows // sharding.batch_shards(mesh), mesh.devices.flat[0].platform
+    loss_chunks = losses.chunks(shard_rows, length, config.vocab_size, platform)
 
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
     def sums(params: Any, batch: sequences.Batch) -> losses.Losses:

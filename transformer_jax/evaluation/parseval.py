@@ -29,11 +29,7 @@ SAME = {"PRT": "ADVP"}  # EQ_LABEL: from a label to the one that it counts as
 
 
 def count(gold: trees.Tree, test: trees.Tree) -> list[int]:
-    """What of one sentence is summed over all: `COUNTED`.
-
-    Raises:
-      ValueError: the parse is of other words.
-    """
+    """What of one sentence is summed over all, `COUNTED`; ValueError if its words differ."""
     if gold.words != test.words:
         raise ValueError(f"a parse of {' '.join(test.words)!r}, but {' '.join(gold.words)!r} it is")
     kept = [tag not in LEFT_OUT for tag in gold.tags]

@@ -145,16 +145,8 @@ def _masked(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(
-    sharded: bool,
-    heads: int,
-    queries: Float[Array, "B K N d_k"],
-    keys: Float[Array, "B K S d_k"],
-    values: Float[Array, "B K S d_v"],
-    mask: Bool[Array, "#B #1 T S"],
-    bias: Float[Array, "#B H T S"] | None,
-) -> Float[Array, "B K N d_v"]:
-    return _attend_forward(sharded, heads, queries, keys, values, mask, bias)[0]
+def _attend(sharded: bool, heads: int, *arguments: Any) -> Float[Array, "B K N d_v"]:
+    return _attend_forward(sharded, heads, *arguments)[0]
 
 
 def _attend_forward(

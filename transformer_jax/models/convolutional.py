@@ -48,10 +48,7 @@ class StepAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "B T D"],
-        embedded: Float[Array, "B T D"],
-        source: interface.Source,
+        self, x: Float[Array, "B T D"], embedded: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
         query = (self._projection("query")(x) + embedded) * _SCALE
         weights = source.weights(products.einsum("BTD,BSD->BTS", query, source.keys, jnp.float32))

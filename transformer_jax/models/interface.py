@@ -72,20 +72,16 @@ class Architecture(nn.Module, abc.ABC):
 
     It has its tokens' vectors as its parameter "embedding", V D (`embedding.make`), and sows what
     attention weights it has, as `evaluation.attention_weights` wants them.
-
-    Attributes:
-      config: its sizes and kinds.
-      vocab_size: V.
-      reads: the fields of `ModelConfig` that change its parameters or what it computes, in training
-        or anywhere. One that none of them stands for is refused (`models.require_read`).
-      one_sequence: whether the target's positions follow the source's, in place of beginning anew;
-        it then has a method `both`, as `decoder.DecoderOnly` has.
     """
 
-    config: config_lib.ModelConfig
-    vocab_size: int
+    config: config_lib.ModelConfig  # its sizes and kinds
+    vocab_size: int  # V
 
+    # The fields of `ModelConfig` that change its parameters or what it computes, in training or
+    # anywhere. One that none of them stands for is refused (`models.require_read`).
     reads: ClassVar[frozenset[str]]
+    # Whether the target's positions follow the source's, in place of beginning anew; it then has a
+    # method `both`, as `decoder.DecoderOnly` has.
     one_sequence: ClassVar[bool] = False
 
     # Linen hashes each architecture by its fields; type checkers believe that nothing does.

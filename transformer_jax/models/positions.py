@@ -140,13 +140,9 @@ class T5Bias(Position):
     def bias(
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"]:
-        table = self.param(
-            "table",
-            nn.with_logical_partitioning(
-                nn.initializers.normal(1 / math.sqrt(self.config.d_model)), (None, "heads")
-            ),
-            (self.BUCKETS, self.config.num_heads),
-        )
+        initialiser = nn.initializers.normal(1 / math.sqrt(self.config.d_model))
+        initialiser = nn.with_logical_partitioning(initialiser, (None, "heads"))
+        table = self.param("table", initialiser, (self.BUCKETS, self.config.num_heads))
         # A product with one-hot vectors: its gradient is a product too, not a scatter.
         chosen = jax.nn.one_hot(self._bucket(offset), self.BUCKETS)
         return jnp.einsum("BTSU,UH->BHTS", chosen, jnp.asarray(table))
@@ -214,11 +210,9 @@ class Relative(Position):
     @nn.compact
     def _vectors(self, name: str, width: int) -> Float[Array, "U H C"]:
         heads = self.config.num_heads
-        table = self.param(
-            name,
-            nn.with_logical_partitioning(nn.initializers.glorot_uniform(), (None, "heads")),
-            (2 * self.FARTHEST + 1, heads * width),
-        )
+        initialiser = nn.initializers.glorot_uniform()
+        initialiser = nn.with_logical_partitioning(initialiser, (None, "heads"))
+        table = self.param(name, initialiser, (2 * self.FARTHEST + 1, heads * width))
         return jnp.asarray(table, self.config.dtype).reshape(-1, heads, width)
 
 

@@ -159,10 +159,7 @@ class Recurrent(interface.Decoder):
         return x, after
 
     def _starts(
-        self,
-        states: list[recurrent_cells.State],
-        first: Int[Array, "B T"],
-        last: Int[Array, "B T"],
+        self, states: list[recurrent_cells.State], first: Int[Array, "B T"], last: Int[Array, "B T"]
     ) -> list[recurrent_cells.State]:
         """The decoder's first states, of each part tanh(W [forwards; backwards] + b)."""
         return [

@@ -79,10 +79,7 @@ class Gru(RecurrentCell):
 
 
 def run(
-    cell: RecurrentCell,
-    x: Float[Array, "B S D"],
-    fresh: Bool[Array, "B S"],
-    reverse: bool,
+    cell: RecurrentCell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
 ) -> State:
     """A cell's state after each position, from an empty one wherever `fresh` is true."""
 

@@ -31,11 +31,7 @@ _ALL_DEVICES = config_lib.MeshConfig(data=-1, fsdp=1, tensor=1)
 
 
 def read_config(workdir: files.Path) -> config_lib.Config:
-    """The configuration of the run in a folder.
-
-    Raises:
-      UserError: its config.json is damaged, or of another version of this package.
-    """
+    """A run's configuration; raises UserError if it is damaged, or another version wrote it."""
     path = workdir / "config.json"
     values = files.read_json(path, {str: dict}, "restore it, or train in another --workdir")
     try:
@@ -47,11 +43,7 @@ def read_config(workdir: files.Path) -> config_lib.Config:
 
 
 def read_record(workdir: files.Path) -> dict[str, Any]:
-    """What run.json says: `config_hash` and `digests`.
-
-    Raises:
-      UserError: it is damaged.
-    """
+    """What run.json says: `config_hash` and `digests`; raises UserError if it is damaged."""
     path, remedy = workdir / "run.json", "restore it, or choose another --workdir"
     record = files.read_json(path, {"config_hash": str, "digests": {str: str}}, remedy)
     if not re.fullmatch("[0-9a-f]{64}", record["config_hash"]):  # a part of it names a folder
@@ -60,11 +52,7 @@ def read_record(workdir: files.Path) -> dict[str, Any]:
 
 
 def read_result(workdir: files.Path) -> dict[str, Any]:
-    """What result.json says.
-
-    Raises:
-      UserError: it is damaged.
-    """
+    """What result.json says; raises UserError if it is damaged."""
     path = workdir / "result.json"
     remedy = "delete it and start the run again, which then only evaluates"
     found = files.read_json(path, shapes.RESULT, remedy)
@@ -81,11 +69,7 @@ def read_result(workdir: files.Path) -> dict[str, Any]:
 
 
 def read_error(workdir: files.Path) -> str:
-    """What failure.json says went wrong, as one line.
-
-    Raises:
-      UserError: it is damaged.
-    """
+    """What failure.json says went wrong, as one line; raises UserError if it is damaged."""
     path = workdir / "failure.json"
     failure = files.read_json(path, {"error": str}, "delete it and start the run again")
     return " ".join(failure["error"].split())
@@ -175,14 +159,8 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
             _log.info("%s held a run of another config that had not begun; it is replaced", workdir)
     files.write_json(workdir / "config.json", config_lib.to_dict(config))
     files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
-    files.write_json(
-        record_path,
-        {
-            "config_hash": config_hash,
-            "digests": dict(dataset.digests),
-            "data": dict(dataset.provenance),
-        },
-    )
+    about = {"digests": dict(dataset.digests), "data": dict(dataset.provenance)}
+    files.write_json(record_path, {"config_hash": config_hash, **about})
     return config_hash
 
 
@@ -192,14 +170,9 @@ def record_failure(workdir: files.Path, error: BaseException) -> None:
         steps = [0, *(record["step"] for record in metrics.read(workdir))]
     except errors.UserError:  # metrics.jsonl is damaged too, and the error comes first
         steps = [None]
-    files.write_json(
-        workdir / "failure.json",
-        {
-            "error": f"{type(error).__name__}: {error}",
-            "traceback": "".join(traceback.format_exception(error)),
-            "step": steps[-1],
-        },
-    )
+    said, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+    record = {"error": said, "traceback": trace, "step": steps[-1]}
+    files.write_json(workdir / "failure.json", record)
 
 
 def _differences(

@@ -57,11 +57,8 @@ def run(
     """
     mesh = sharding.make_mesh(config.mesh)
     with hosts.first_alone():
-        try:
-            for folder in (cache_dir, workdir):
-                folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise errors.UserError(f"cannot make the run's folder: {error}") from error
+        for folder in (cache_dir, workdir):
+            files.make_folder(folder, "the run's folder")
         dataset = dataset_lib.load(config.data, cache_dir)
         check(config, mesh, dataset)
     _require_same_data(dataset)

@@ -146,11 +146,7 @@ class Checkpoints:
                 _log.warning("%s could not be removed: %s", folder, error)
 
     def wait(self) -> None:
-        """Waits for what is being written.
-
-        Raises:
-          RunError: it could not be written.
-        """
+        """Waits for what is being written; raises RunError if it could not be written."""
         if self._finalizing:
             futures.wait([self._finalizing])
             finished, self._finalizing = self._finalizing, None

@@ -89,22 +89,12 @@ def teacher(config: config_lib.Config) -> interface.Architecture | None:
 
 def hyperparameters(config: config_lib.Config, taught_by: Any = None) -> Hyperparameters:
     """Those of a configuration, with the parameters of its teacher, if it has one."""
-    model = config.model
-    rates = dropout.Rates(
-        jnp.float32(model.dropout_rate),
-        # Unlike the paper's, these are rarely there: absent, they draw no random numbers.
-        *(
-            jnp.float32(rate) if rate else None
-            for rate in (model.attention_dropout_rate, model.feed_forward_dropout_rate)
-        ),
-    )
-    sampling = config.train.scheduled_sampling
-    return Hyperparameters(
-        rates,
-        jnp.float32(config.train.label_smoothing),
-        jnp.float32(sampling) if sampling else None,
-        taught_by,
-    )
+    model, train = config.model, config.train
+    # Unlike the paper's, these are rarely there: absent, they draw no random numbers.
+    rare = model.attention_dropout_rate, model.feed_forward_dropout_rate, train.scheduled_sampling
+    *others, sampling = (jnp.float32(rate) if rate else None for rate in rare)
+    rates = dropout.Rates(jnp.float32(model.dropout_rate), *others)
+    return Hyperparameters(rates, jnp.float32(train.label_smoothing), sampling, taught_by)
 
 
 def _boxed_state(
@@ -231,12 +221,8 @@ def make_step(
         total = sums.target
         gradients = jax.tree.map(lambda g: g / sums.weight, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
-        metrics = Metrics(
-            total.smoothed / total.tokens,
-            total.true / total.tokens,
-            total.tokens,
-            optax.tree.norm(gradients),
-        )
+        means = total.smoothed / total.tokens, total.true / total.tokens
+        metrics = Metrics(*means, total.tokens, optax.tree.norm(gradients))
         params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, opt_state), metrics
 
