@@ -147,7 +147,10 @@ def test_what_was_compiled_is_read_again_and_not_compiled_again(tmp_path, monkey
         ("json", b'{"memory_bytes": "x", "refusal": "", "date": "", "jax": "", "libtpu": ""}'),
         ("hlo.gz", b"cut"),
         ("hlo.gz", None),
-        ("hlo.gz", gzip.compress(b"HloModule m\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n")),
+        (
+            "hlo.gz",
+            gzip.compress(b"HloModule m\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n", mtime=0),
+        ),
     ],
 )
 def test_what_is_damaged_is_refused_in_one_line(tmp_path, ending, content):
