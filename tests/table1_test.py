@@ -141,8 +141,12 @@ def test_compiled_chains_are_those_counted_by_hand():
     assert chain(lambda x: jnp.tanh(x).T + jnp.sin(x), x) == 2  # side by side, then the sum
 
     def nested(x):  # 7 × 6 products, each of which needs the one before
-        inner = lambda x, _: (x @ x, None)  # noqa: E731
-        outer = lambda x, _: (jax.lax.scan(inner, x, length=6)[0], None)  # noqa: E731
+        def inner(x, _):
+            return x @ x, None
+
+        def outer(x, _):
+            return jax.lax.scan(inner, x, length=6)[0], None
+
         return jax.lax.scan(outer, x, length=7)[0]
 
     assert chain(nested, x) == 42

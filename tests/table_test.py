@@ -235,6 +235,8 @@ def test_a_sweep_whose_base_has_not_run_says_so(tmp_path):
         (-0.04, "+.1f", "+0.0"),
         (-1.5, "+.2f", "−1.50"),
         (0.5, "+.0%", "+50%"),
+        (-0.004, ".2f", "0.00"),
+        (-0.2, ".2f", "−0.20"),
     ],
 )
 def test_what_rounds_to_0_has_no_minus(value, form, written):

@@ -87,8 +87,8 @@ def _costs(axis: str, sweep: ByKind) -> tables.Printed:
         most = (last.seconds * 1e3, last.memory / 2**20)
         lines.append([
             *(kind, expected.complexity, str(expected.powers[axis])),
-            *(tables.signed(flops, "z.2f"), tables.signed(seconds, "z.2f")),
-            *(f"{r2:.3f}", tables.signed(memory, "z.2f")),
+            *(tables.signed(flops, ".2f"), tables.signed(seconds, ".2f")),
+            *(f"{r2:.3f}", tables.signed(memory, ".2f")),
             *(f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in most),
         ])  # fmt: skip
     points = next(iter(sweep.values()))
@@ -111,7 +111,7 @@ def _sequential(sweep: ByKind) -> tables.Printed:
         half, expected = _larger_half(points), paper.TABLE1[kind]
         power, _ = fit(_sizes(half, "n"), counts[-len(half) :])
         start = [kind, expected.sequential, *map(str, counts)]
-        fitted = tables.signed(power, "z.2f")
+        fitted = tables.signed(power, ".2f")
         lines.append([*start, str(expected.sequential_power), fitted, expected.path])
     lengths = [f"n = {length}" for length in _sizes(next(iter(sweep.values())), "n")]
     return tables.Printed(

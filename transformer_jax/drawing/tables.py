@@ -60,7 +60,7 @@ def csv_of(heads: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
 
 def signed(value: float, form: str = "+.2f") -> str:
     """A difference as it is printed: +1.23 or −1.23; what rounds to 0 has no minus."""
-    return format(value, form.replace("+", "+z")).replace("-", "−")
+    return format(value, form.replace(".", "z.")).replace("-", "−")
 
 
 def difference(value: float, half: float | None) -> str:
