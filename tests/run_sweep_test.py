@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -176,7 +177,10 @@ def test_a_sweep_runs_and_another_takes_its_runs_over(server, tmp_path):
     assert "| warmup_steps=5 | train.warmup_steps=5 |" in table
     assert "paper" not in table
     other = "ROWS = {'slow': {'train.warmup_steps': 20}}"
-    reused = f"--reuse={tmp_path / 'one'}"
+    (tmp_path / "rest").mkdir()  # as a machine leaves it that ran base alone
+    shutil.copy(tmp_path / "one/sweep.json", tmp_path / "rest")
+    (tmp_path / "one/base").rename(tmp_path / "rest/base")
+    reused = f"--reuse={tmp_path / 'rest'},{tmp_path / 'one'}"
     done = run(server, tmp_path / "two", other, reused, f"--cache_dir={tmp_path / 'one' / 'cache'}")
     assert done.returncode == 0, done.stderr
     assert "2 of 2 runs are done; 0 to go" in done.stderr

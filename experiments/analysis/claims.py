@@ -39,7 +39,7 @@ WHOLE = Quantity(lambda result: result["bleu"][bleu.MAIN]["score"] if result["bl
 BEYOND_TRAINING = Quantity(  # of sentences whose source is longer than any that was trained on
     lambda result: (result["bleu_beyond_training"] or {}).get("score"), ", beyond training"
 )
-LOST_ON_LONG = Quantity(_lost_on_long, ", % lost on long")
+LOST_ON_LONG = Quantity(_lost_on_long, ", points lost on long")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,7 @@ RECIPES = (
 NOTE = (
     f"{VERDICTS} Lost on "
     "long sentences: the share of BLEU, from the shortest to the longest bucket of at least "
-    f"{bleu.FEWEST} sentences, in percent. {RECIPES}"
+    f"{bleu.FEWEST} sentences, in percent; its differences are percentage points. {RECIPES}"
 )
 
 

@@ -63,8 +63,8 @@ _MATCH = flags.DEFINE_enum(
     "steps). Seconds a step are measured here before the sweep, each row alone on the machine, "
     "however many runs there are at a time (--parallel), and kept in WORKDIR/seconds.json.",
 )
-_REUSE = flags.DEFINE_string(
-    "reuse", "", "Folder of another sweep, whose finished runs of the same configuration serve."
+_REUSE = flags.DEFINE_list(
+    "reuse", [], "Folders of other sweeps, whose finished runs of the same configuration serve."
 )
 _WANDB = flags.DEFINE_string("wandb", "", "Project of Weights & Biases that shows the runs too.")
 _STATUS = flags.DEFINE_boolean(
@@ -138,7 +138,7 @@ def main(table: table_lib.Table) -> int:
     if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
         seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table.name, _MATCH.value or "")
-    folders = [workdir, *([files.local_path(_REUSE.value)] if _REUSE.value else [])]
+    folders = [workdir, *map(files.local_path, _REUSE.value)]
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
     cells = cells_lib.read_texts(cells, cache_dir)
     _require_alike(table, variants, cells)
@@ -234,11 +234,10 @@ def _missing(
 ) -> list[cells_lib.Cell]:
     """The cells that have no result yet, here or where they ran."""
     reusable = {}
-    if _REUSE.value:
-        other = files.local_path(_REUSE.value)
+    for other in map(files.local_path, _REUSE.value):
         if other.resolve() == workdir.resolve():
             raise errors.UserError(f"--reuse={other} is --workdir itself")
-        reusable = cells_lib.finished(other)
+        reusable |= cells_lib.finished(other)
     handing_over.require_no_other(cells, workdir, launcher)
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
     handing_over.fetch(missing, workdir, launcher)
