@@ -40,7 +40,11 @@ def agree(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, li
             f"{first} compares with {bases[0]!r} and {second} with {bases[1]!r}: give two sweeps "
             "of one base"
         )
-    names = [name for name in ours.gaps if name in theirs.gaps]
+    names = [
+        name
+        for name in ours.gaps
+        if name in theirs.gaps and _reference(name, ours) == _reference(name, theirs)
+    ]
     if not names:
         raise errors.UserError(
             f"{first} and {second} share no row that both compare with base: run the same rows in "
@@ -60,16 +64,21 @@ def _cells(name: str, ours: comparison.Comparison, theirs: comparison.Comparison
     return [first.written, second.written, said + perhaps]
 
 
+def _reference(name: str, side: comparison.Comparison) -> str:
+    """The row that a row's difference is taken from."""
+    row = next(row for row in side.sweep.rows if row.name == name)
+    return results.reference(row, side.sweep).name
+
+
 def _is_sure(name: str, *sides: comparison.Comparison) -> bool:
     """Whether both sweeps say surely that a row differs from base, also for other seeds."""
-    return all(side.gaps[name].over_seeds and comparison.is_sure(name, side) for side in sides)
+    return all(comparison.is_sure_over_seeds(name, side) for side in sides)
 
 
 def _notes(
     ours: comparison.Comparison, theirs: comparison.Comparison, names: list[str]
 ) -> list[str]:
-    rows = [row for row in ours.sweep.rows if row.name in names]
-    references = {row.name: results.reference(row, ours.sweep).name for row in rows}
+    references = {name: _reference(name, ours) for name in names}
     shared = list(dict.fromkeys([*references.values(), *names]))
     found = ranks.agreement(
         [{name: side.counts[name] for name in shared} for side in (ours, theirs)],
@@ -89,8 +98,8 @@ def _notes(
         f"{_flops(theirs, shared):.2e} in the second.",
         f"*: the 95% interval excludes 0. “{PERHAPS}”: not in both sweeps surely different from "
         "base, all rows together and for other seeds too. Intervals of accuracy and tau are a "
-        "bootstrap's over sentences and, where their noise is known, seeds; they lean towards no "
-        "agreement.",
+        "bootstrap's over sentences, and over seeds where their deviation is known; they lean "
+        "towards no agreement.",
         *(
             f"{side.sweep.workdir}: {line}"
             for side, other in ((ours, theirs), (theirs, ours))
@@ -110,6 +119,11 @@ def _lacking(
         ],
         "left out, since the other has not run it": [
             row.name for row in side.sweep.rows if row.results and row.name not in elsewhere
+        ],
+        "left out, since the other compares them with another row": [
+            name
+            for name in side.gaps
+            if name in other.gaps and _reference(name, side) != _reference(name, other)
         ],
         "left out, since they write no sentences": [
             row.name for row in side.sweep.rows if row.results and not side.counts[row.name]

@@ -3,9 +3,9 @@
 python -m experiments.publish --workdir=runs/mini-cpu --output=experiments/published/mini_wmt_cpu
 
 Writes the report's table (.md and .csv), scores.md with BLEU of every variant, examples.md, and
-sweep.json with what reports and --reuse read of each run, without the folders that files lay in:
-the copy can be reported again, and another sweep can take its runs over. Nothing of the corpus is
-copied but ten sentences, and with --noexamples not even these.
+sweep.json with what reports and --reuse read of each run, but for the whole paths of folders. The
+copy can be reported again, and another sweep can take its runs over. Nothing of the corpus is in it
+but ten sentences, and with --noexamples not even these.
 """
 
 import itertools
@@ -30,7 +30,7 @@ EXAMPLES = 10
 # What a measure sums, one variant a file.
 COUNTED = {key: measures.MEASURES[key] for key in (bleu.MAIN, measures.F1)}
 # Where files lay on the machine of the runs: what stands before a name, or after a comma.
-_FOLDER = re.compile(r'(?<=[",])/(?:[^",/]+/)+')
+_FOLDER = re.compile(r'(?<=[",])(\s*)/(?:[^",/]+/)+')
 
 
 def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = True) -> None:
@@ -82,9 +82,9 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
 
 
 def _copy(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies a file, if it is there, without the folders that it names."""
+    """Copies a file, if it is there, without the folders whose whole path it names."""
     if path.exists():
-        content = _FOLDER.sub("", path.read_text(encoding="utf-8"))
+        content = _FOLDER.sub(r"\1", path.read_text(encoding="utf-8"))
         files.write(folder / path.name, content.encode())
 
 

@@ -4,8 +4,8 @@ r"""What preparing and reading a large corpus takes, and what that foretells for
       --config.data.corpus=text --config.data.train=PATH/train --config.data.dev=PATH/dev
 
 writes corpora of --pairs pairs, prepares each in a process of its own and reads training batches of
-it in another: scale.md. A pair joins pairs of your own text, drawn at random, up to the length of
-WMT's, so that words and pieces are real ones.
+it in another: scale.md. A pair joins pairs of your own text, drawn at random, as many as give WMT's
+length on average, so that words and pieces are real ones.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def predict(measured: Sequence[Mapping[str, float]], pairs: int) -> dict[str, fl
 def write_corpus(
     pairs: Sequence[tuple[str, str]], prefix: pathlib.Path, ends: Sequence[str], number: int
 ) -> None:
-    """Writes so many pairs, each of which joins some of the given ones up to `WORDS` words."""
+    """Writes so many pairs, each of each of some of the given ones, `WORDS` words on average."""
     words = np.mean([len(source.split()) for source, _ in pairs])
     each = max(1, round(WORDS / words))
     draw = np.random.default_rng(0)

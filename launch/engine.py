@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
@@ -90,7 +91,7 @@ class Engine:
         for field in dataclasses.fields(Settings):
             given = getattr(self.settings, field.name) != field.default
             if given and field.name not in self.takes:
-                raise EngineError(f"--{field.name} is not for --launcher={self.name}")
+                raise EngineError(f"--{field.name} is not for --launcher={self.name}: leave it out")
         for program in self.programs:
             if not shutil.which(program):
                 raise EngineError(
@@ -137,12 +138,18 @@ class Queue(Engine, abc.ABC):
                 asked.append(name)
                 ask(creation, what)
         except BaseException:
-            codes = [
-                subprocess.run(self.cancelling(each), check=False).returncode for each in asked
-            ]
-            if not any(codes[:-1]):  # the last may not be there to be taken back
+            left = [each for each in asked if not self._is_taken_back(each, what)]
+            if left in ([], asked[-1:]):  # the last may not be there to be taken back
                 remember([])
             raise
+
+    def _is_taken_back(self, name: str, what: str) -> bool:
+        try:
+            print(ask(self.cancelling(name), what), end="")
+        except EngineError as error:
+            print(f"not taken back: {name}: {error}", file=sys.stderr)
+            return False
+        return True
 
 
 def label(text: str, kind: str) -> str:

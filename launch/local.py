@@ -53,7 +53,11 @@ class Devices:
             return {}
         own = ",".join(self.names[slot * self.for_each % len(self.names) :][: self.for_each])
         if self.kind == "gpu":
-            part = {"XLA_CLIENT_MEM_FRACTION": f"{GPU_MEMORY / self.jobs_on_each:.3f}"}
+            # By its earlier name too: JAX refuses both, and one may be set here.
+            part = {
+                "XLA_CLIENT_MEM_FRACTION": f"{GPU_MEMORY / self.jobs_on_each:.3f}",
+                "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
+            }
             return {"CUDA_VISIBLE_DEVICES": own, **(part if self.jobs_on_each > 1 else {})}
         return {
             "TPU_VISIBLE_DEVICES": own,

@@ -55,7 +55,10 @@ class Slurm(engine.Queue):
     def check(self) -> None:
         super().check()
         if not self._script.is_file():
-            raise engine.EngineError(f"--slurm_script={self.settings.slurm_script} is no file")
+            raise engine.EngineError(
+                f"--slurm_script={self.settings.slurm_script} is no file: name a changed copy of "
+                "launch/slurm.sh"
+            )
         for option in self.settings.options:
             if _is_among(OWN_OPTIONS, option):
                 raise engine.EngineError(

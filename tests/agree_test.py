@@ -180,3 +180,15 @@ def test_sweeps_of_two_tables_or_of_no_shared_row_are_refused(made, tmp_path):
     sweeps.make(tmp_path / "b", sweeps.Made(rows))
     with pytest.raises(errors.UserError, match="share no row that both compare with base"):
         agree.agree(made, tmp_path / "b")
+
+
+def test_a_row_that_is_compared_with_different_rows_is_left_out_and_named(tmp_path):
+    short = {"data.train_max_tokens": 8}
+    rows = {"base": {}, "short": short, "wide": {"model.d_ff": 64}}
+    rows["short wide"] = {**short, **rows["wide"]}
+    sweeps.make(tmp_path / "a", sweeps.Made(rows))
+    del rows["short"]
+    sweeps.make(tmp_path / "b", sweeps.Made(rows))
+    table, notes = agree.agree(tmp_path / "a", tmp_path / "b")
+    assert [line[0] for line in table.lines] == ["wide"]
+    assert sum("compares them with another row: short wide." in note for note in notes) == 2

@@ -16,7 +16,7 @@ from experiments.sweep import cells, results
 from experiments.sweep import rows as rows_lib
 from tests import tiny
 from transformer_jax import config as config_lib
-from transformer_jax import errors, models
+from transformer_jax import errors, files, models
 from transformer_jax.data import objectives, vocabulary
 from transformer_jax.training import metrics
 
@@ -126,6 +126,34 @@ def test_rows_that_start_from_one_another_in_a_circle_are_refused(rows, tmp_path
         in_order({"base": {}, **circle}, tmp_path)
 
 
+def test_a_run_that_began_with_other_weights_is_not_taken_over(tmp_path):
+    base = base_of(toy_config)
+    rows = {"source": {"model.d_ff": 16}, "row": {"train.start_from": "../../source/seed{seed}"}}
+
+    def lay(place, row, config_hash):
+        folder = results.cell_folder(tmp_path / place, row, 0)
+        files.write_json(folder / "run.json", {"config_hash": config_hash, "digests": {}})
+        files.write_json(folder / "result.json", {"config_hash": config_hash})
+        return folder
+
+    for place, of_source in (("same", "1" * 64), ("other", "2" * 64)):
+        lay(place, "source", of_source)
+        files.write(tmp_path / place / "sweep.json", b"{}")
+        theirs = lay(place, "row", "3" * 64)
+        folder = results.cell_folder(tmp_path / "here" / place, "row", 0)
+        config = config_lib.replace(base, rows["row"])
+        cell = cells.Cell("row", 0, config, rows["row"], folder, "3" * 64)
+        assert cell.source
+        reusable = cells.finished(tmp_path / place)
+        assert reusable["3" * 64] == theirs
+        assert cells._begins_otherwise(cell, theirs, {cell.source: "1" * 64}) == (place == "other")
+        assert not cells._begins_otherwise(
+            cell, theirs, {}
+        )  # the row is not chosen: nothing is known
+    assert not cells.is_done(cell, reusable, {cell.source: "1" * 64})
+    assert not cell.folder.exists()
+
+
 def test_answers_of_all_seeds_have_one_interval():
     def row(name, changes, *found):
         results_of = {
@@ -135,7 +163,7 @@ def test_answers_of_all_seeds_have_one_interval():
         return results.Row(name, changes, results_of, {}, [])
 
     rows = families.rows_for(base_of(toy_config))
-    judged = [{"share": share, "answers": 50} for share in (0.6, 0.8)]
+    judged = [{"share": share, "answers": 100} for share in (0.6, 0.8)]  # of the same questions
     found = [
         row("E RoBERTa", rows["E RoBERTa"], None, None),
         row("E nothing pairs", rows["E nothing pairs"], *judged),
@@ -144,7 +172,8 @@ def test_answers_of_all_seeds_have_one_interval():
     (table,) = families.TABLE.sections[-1](sweep).shown
     words, pairs = table.lines
     assert words == ["E RoBERTa", "7.50 ± 0.71 (hidden words)", "", "", ""]
-    # Wilson 1927: (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), of 70 of 100.
+    # Wilson 1927: (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), of 70 of 100,
+    # however many seeds answer these 100.
     z, n, p = 1.959964, 100, 0.7
     middle, half = p + z**2 / (2 * n), z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5
     low, high = (100 * (middle + sign * half) / (1 + z**2 / n) for sign in (-1, 1))

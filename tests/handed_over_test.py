@@ -35,21 +35,23 @@ def test_machines_of_one_cell_train_it_together(tmp_path):
 
 
 def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
-    paths = [tmp_path / name / "failure.json" for name in ("done", "failed", "stopped")]
+    names = ("done", "failed", "stopped", "waiting")
+    paths = [tmp_path / name / "failure.json" for name in names]
     for path in paths:
         path.parent.mkdir()
         path.write_text("earlier")
 
     def run():
-        with cells.without_failures(paths):
+        with cells.without_failures(paths, begun := set()):
             (tmp_path / "done/result.json").touch()
             paths[1].write_text("later")
+            begun.update(path.parent for path in paths[:3])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run()
-    assert not paths[0].exists()
-    assert [path.read_text() for path in paths[1:]] == ["later", "earlier"]
+    assert [path.exists() for path in paths] == [False, True, False, True]
+    assert [path.read_text() for path in paths[1::2]] == ["later", "earlier"]
 
 
 def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):

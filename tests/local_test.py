@@ -81,6 +81,7 @@ def test_jobs_that_share_a_gpu_share_its_memory():
     shares = [devices.environment(slot) for slot in range(8)]
     assert sorted(share["CUDA_VISIBLE_DEVICES"] for share in shares) == 4 * ["0"] + 4 * ["1"]
     assert 4 * float(shares[0]["XLA_CLIENT_MEM_FRACTION"]) == local.GPU_MEMORY < 1
+    assert not shares[0]["XLA_PYTHON_CLIENT_MEM_FRACTION"]  # which JAX refuses beside the other
     assert devices.for_each == 1
     assert devices.described == "1/4 of H100"
 

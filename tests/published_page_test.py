@@ -29,6 +29,15 @@ def published(sweep, tmp_path):
     return tmp_path / "published"
 
 
+def test_no_whole_path_is_published(sweep, tmp_path):
+    record = json.loads((sweep / "sweep.json").read_bytes())
+    record["base"]["data"]["train"] = "/secret/a/train, /secret/b/more,c/third"
+    (sweep / "sweep.json").write_text(json.dumps(record))
+    publish.publish(sweep, tmp_path / "published")
+    found = json.loads((tmp_path / "published/sweep.json").read_bytes())
+    assert found["base"]["data"]["train"] == "train, more,c/third"
+
+
 def lines_of(workdir, row, seed, name):
     folder = results.cell_folder(workdir, row, seed)
     return (folder / f"{name}.txt").read_text(encoding="utf-8").splitlines()

@@ -62,7 +62,8 @@ def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ROWS = {'a': {}, 'a': {}}", "two rows of one name, 'a'"),
+        ("ROWS = {'a': {}, 'a': {}}", "'a' stands twice in one mapping"),
+        ("GRID = {'model.d_k': [1], 'model.d_k': [2]}", "'model.d_k' stands twice in one mapping"),
         ("ROWS = [('a', {}), ('a', {})]", "two rows of one name, 'a'"),
         ("ROWS = {'a': {'train.warmup': 3}}", "row 'a': there is no config field train.warmup"),
         ("ROWS = {'a': {'d_k': 3}}", "row 'a': there is no config field d_k (known: model.d_k)"),

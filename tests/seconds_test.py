@@ -1,6 +1,7 @@
 """Rows with base's training time: what is measured, what is kept, and what follows from it."""
 
 import json
+import types
 
 import pytest
 
@@ -60,6 +61,17 @@ def test_damaged_numbers_are_refused(make_config, tmp_path):
         (tmp_path / "seconds.json").write_text(content)
         with pytest.raises(errors.UserError, match=r"seconds\.json is damaged .* measures anew"):
             seconds.read(tmp_path, make_config())
+
+
+def test_what_was_measured_elsewhere_is_not_measured_on_here(make_config, tmp_path):
+    base, entry = make_config(), {"row": "x", "ratio": 2.0, "devices": "2 CPU cores"}
+    (tmp_path / "seconds.json").write_text(json.dumps({f"{seconds.key(base)} x": entry}))
+    with pytest.raises(
+        errors.UserError, match="measured on 2 CPU cores, and runs would have 8 TPU"
+    ):
+        seconds.measured(
+            base, DEEP, tmp_path, tmp_path, lambda: types.SimpleNamespace(described="8 TPU")
+        )
 
 
 @pytest.mark.slow

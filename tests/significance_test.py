@@ -207,6 +207,17 @@ def test_a_difference_that_could_be_shown_mostly_is(freedom):
     assert shown == pytest.approx(significance.OFTEN, abs=0.03)
 
 
+def test_means_of_few_runs_vary_as_those_of_others_would():
+    # Sentences are alike, of 12 words: runs differ in how many of their n-grams are right.
+    right = {seed: [12 - seed - n for n in range(4)] for seed in range(3)}
+    few = {seed: np.array(50 * [[12, 12, *found, 12, 11, 10, 9]]) for seed, found in right.items()}
+    scores = [bleu.from_counts(run.sum(0), bleu.MAIN) for run in few.values()]
+    assert len({*scores}) == 3
+    means = ranks._resampled({"row": few}, bleu.MAIN, None, seed=2)[:, 0]
+    assert means[0] == pytest.approx(np.mean(scores))
+    assert means[1:].std() == pytest.approx(np.std(scores, ddof=1) / 3**0.5, rel=0.1)
+
+
 def test_tau_is_kendalls_over_the_pairs_that_the_paper_separates(runs):
     rows = {
         "good": {seed: runs[0.1, seed][1] for seed in range(3)},

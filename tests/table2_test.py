@@ -1,5 +1,6 @@
 """Table 2 and plans: rows against the paper, costs against numbers worked by hand."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from configs import base, base_fr, big, big_fr
@@ -118,6 +120,16 @@ def test_a_run_that_does_not_fit_is_told_what_would(paper_base):
     fits = config_lib.replace(paper_base, {"train.accumulation_steps": parts})
     less = config_lib.replace(paper_base, {"train.accumulation_steps": parts // 2})
     assert cost.memory_bytes(fits, 1) / 1e9 <= 4 < cost.memory_bytes(less, 1) / 1e9
+
+
+def test_what_is_said_to_fit_can_be_shared_out(paper_base):
+    # 96 rows on 8 chips: 8 accumulation steps would leave a chip one row and a half.
+    chips = plan.Chips("x", 8, 100.0, 1.0, 1.0)
+    parts = {memory: plan._fits(paper_base, 99.0, dataclasses.replace(chips, memory_gb=memory))
+             for memory in np.linspace(0.9, 3.0, 12)}  # fmt: skip
+    found = {int(said.split("=")[1]) for said in parts.values() if "=" in said}
+    assert found
+    assert found <= {2, 3, 4, 6, 12}
 
 
 def test_the_report_shows_the_papers_table_and_ours(paper_base, tmp_path):

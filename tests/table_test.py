@@ -16,8 +16,8 @@ import rich.console
 
 import experiments
 from experiments import eras, families, table2, table3, variations
-from experiments.analysis import comparison
-from experiments.reporting import comparison_table, document
+from experiments.analysis import comparison, noise_floor
+from experiments.reporting import comparison_table, document, headline
 from experiments.sweep import results, table
 from tests import sweeps, tiny
 from transformer_jax import errors, paper
@@ -241,6 +241,16 @@ def test_a_sweep_whose_base_has_not_run_says_so(tmp_path):
 )
 def test_what_rounds_to_0_has_no_minus(value, form, written):
     assert tables.signed(value, form) == written
+
+
+def test_one_seed_is_sure_of_nothing_where_no_paper_judges(tmp_path):
+    rows = {"base": {}, "low": {"model.d_ff": 16}}
+    sweeps.make(tmp_path, sweeps.Made(rows, table="mine", seeds=1, sentences=40))
+    compared = comparison.compare(results.read(tmp_path))
+    gap = dataclasses.replace(compared.gaps["low"], mean=-9.0, half=1.0)
+    assert "lowest" in headline.summary(dataclasses.replace(compared, gaps={"low": gap}))
+    known = dataclasses.replace(gap, spreads=(noise_floor.Spread(1.0, 4),) * 2)
+    assert "hurts most" in headline.summary(dataclasses.replace(compared, gaps={"low": known}))
 
 
 def test_rows_of_parsers_are_compared_by_f1_in_any_table(tmp_path):

@@ -10,6 +10,7 @@ from sacrebleu.metrics import bleu as sacrebleu
 from experiments import publish, table2, table3
 from experiments.analysis import comparison, tuning
 from experiments.reporting import comparison_table, document, sensitivity_table
+from experiments.running import runner
 from experiments.sweep import results
 from experiments.sweep import rows as rows_lib
 from tests import refusals, sweeps
@@ -240,6 +241,23 @@ def test_tuning_goes_with_a_budget_and_a_noise_floor(server, tmp_path):
     )  # fmt: skip
     assert done.code == 0, done.stderr
     assert "base learning_rate_scale=2.0" in done.stdout.decode()
+
+
+def test_what_earlier_starts_asked_for_stays_with_rows_that_have_not_changed(tmp_path):
+    rows = {"base": {}, "a": {"model.d_ff": 16}, "b": {"model.d_ff": 64}}
+    sweeps.make(tmp_path, sweeps.Made(rows))
+    sweeps.set_record(tmp_path, noise_floor=4, seeds={"base": 4, "a": 3, "b": 2}, digests=["1"])
+    record = {**results.read_record(tmp_path), "seeds": dict.fromkeys(rows, 1), "digests": ["2"]}
+    same = {"seeds": {"base": 4, "a": 3, "b": 2}, "noise_floor": 4}
+    assert runner._asked_before(tmp_path, record) == {**same, "digests": ["1", "2"]}
+    more = {**rows, "c": {"model.d_ff": 128}}
+    assert runner._asked_before(tmp_path, {**record, "rows": more}) == same
+    assert runner._asked_before(tmp_path, {**record, "tune": {FIELD: [0.5, 2.0]}}) == same
+    other = {"base": {}, "a": {"model.d_ff": 8}}
+    found = runner._asked_before(tmp_path, {**record, "rows": other, "seeds": {"a": 1}})
+    assert found == {"seeds": {"base": 4, "a": 1}, "noise_floor": 4}
+    base = {**record["base"], "train": {**record["base"]["train"], "num_steps": 7}}
+    assert runner._asked_before(tmp_path, {**record, "base": base}) == {}
 
 
 def test_a_noise_floor_that_serves_no_row_is_refused():

@@ -116,9 +116,8 @@ RECIPES = (
     "odd development sentences choose; its BLEU is then of the even ones, by length of all."
 )
 NOTE = (
-    f"{VERDICTS} Lost on "
-    "long sentences: the share of BLEU, from the shortest to the longest bucket of at least "
-    f"{bleu.FEWEST} sentences, in percent; its differences are percentage points. {RECIPES}"
+    f"{VERDICTS} Lost on long sentences: by how many percent BLEU is lower in the longest bucket "
+    f"of at least {bleu.FEWEST} sentences than in the shortest; differences in points. {RECIPES}"
 )
 
 

@@ -161,6 +161,11 @@ def is_sure(name: str, compared: Comparison) -> bool:
     return name in compared.gaps and compared.gaps[name].excludes_0
 
 
+def is_sure_over_seeds(name: str, compared: Comparison) -> bool:
+    """Likewise, for other seeds too: of one seed nothing is."""
+    return is_sure(name, compared) and compared.gaps[name].over_seeds
+
+
 def require_same_sentences(
     counts: Mapping[str, significance.Runs], variant: str, prefix: str = ""
 ) -> int:

@@ -16,7 +16,9 @@ class Driver:
     """A sentence that moves a difference."""
 
     sentence: int  # its number, from 0
-    push: float  # what the difference is less once neither row translates it; of corpus scores
+    push: (
+        float  # by how much the difference of corpus scores shrinks if it is left out of both rows
+    )
     ours: int  # seed of the row's run that moves the difference most by it, in the same direction
     theirs: int  # that of the other row
 

@@ -10,6 +10,7 @@ from experiments.benchmarks import compiled, cost, network
 from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
+from transformer_jax.distributed import sharding
 from transformer_jax.drawing import tables
 from transformer_jax.training import step as step_lib
 
@@ -112,8 +113,8 @@ def write_compiled(
     notes = [
         f"{_all(all_hours, seeds, devices)}; training only{without}.",
         "Nothing here was run: computing is the compiler's estimate of its operations' cycles, "
-        "which leaves out scatters and sorts; sending is collectives by published rates, of those "
-        "beside other operations what these do not hide. MB are sent by each chip in a step.",
+        "which leaves out scatters and sorts; sending is the time of collectives at published "
+        "rates, less what passes beside other operations. MB are sent by each chip in a step.",
     ]
     heads = "row,fits,GB a chip,estimated,computing ms,sending ms,MB,hours a run,dollars a run"
     tables.show([tables.Printed(heads.split(","), lines)], notes + _of_rates(base))
@@ -169,10 +170,12 @@ def _fits(config: config_lib.Config, needed: float, devices: Chips) -> str:
     """Whether a run fits, and if not what would."""
     if needed <= devices.memory_gb:
         return f"yes, of {devices.memory_gb:g}"
-    rows, parts = config.train.batch_tokens // config.data.target_length, 2
-    while rows // parts >= devices.chips:
+    rows = config.train.batch_tokens // config.data.target_length
+    data, fsdp, _ = sharding.mesh_sizes(config.mesh, devices.chips)
+    for parts in range(2, rows // (data * fsdp) + 1):
+        if rows % (parts * data * fsdp):
+            continue
         changed = config_lib.replace(config, {"train.accumulation_steps": parts})
         if cost.memory_bytes(changed, devices.chips) / 1e9 <= devices.memory_gb:
             return f"with train.accumulation_steps={parts}"
-        parts *= 2
     return f"no, of {devices.memory_gb:g}"

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.analysis import noise_floor, significance
+from transformer_jax.drawing import tables
 
 APART = 0.5  # rows that the paper separates by as much are to be ranked
 
@@ -27,8 +28,8 @@ class Estimate:
 
     def written(self, form: str) -> str:
         """As a line shows it."""
-        text = f"{self.value:{form}} (95%: {self.low:{form}} to {self.high:{form}})"
-        return text.replace("-", "−")
+        value, low, high = (tables.signed(each, form) for each in dataclasses.astuple(self))
+        return f"{value} (95%: {low} to {high})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +125,10 @@ def _resampled(
         else:
             chosen = random.integers(len(found), size=found.shape)
             chosen[:, 0] = np.arange(len(found))
-            means.append(np.take_along_axis(found, chosen, 0).mean(0))
+            # Of n runs drawn anew, means vary by (n - 1) / n of what those of n others would.
+            wider = (len(found) / max(len(found) - 1, 1)) ** 0.5
+            spread = wider * (found - found.mean(0))
+            means.append(found.mean(0) + np.take_along_axis(spread, chosen, 0).mean(0))
     return np.transpose(means)
 
 

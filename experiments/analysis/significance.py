@@ -11,7 +11,7 @@ rather too wide:
 
 B is the bootstrap's variance, s the deviations over n runs, each a part of P; this is Welch's test
 (1947) but for B. With a noise floor s² is the pooled one for both rows, whatever their runs, and
-P = s² (1/n₁ + 1/n₂) is a single part (`noise_floor`).
+P = s² (1/n₁ + 1/n₂) is a single part; rows set apart from the pool keep their own (`noise_floor`).
 
 Approximate randomisation (Riezler and Maxwell 2005) asks besides how often a difference as large
 would arise if it did not matter which row wrote which translation.
@@ -60,7 +60,7 @@ class Difference:
     runs: tuple[int, int]  # of the row, and of base
     freedom: float = np.inf  # degrees of freedom, on which the interval rests
     sentences: float = 0.0  # the variance that is due to sentences
-    # A single run's part in it, by which other sentences move that run against others of its row.
+    # Its part that is one run's alone: by which other sentences move it against others of its row.
     of_run: float = 0.0  # 0 where neither row has several
     # Of the variance over seeds of each; None if one has a single run and there is no noise floor.
     spreads: Spreads | None = None
@@ -91,7 +91,7 @@ class Difference:
         return self.half / _quantile(0.975, self.freedom)
 
     def chance(self, distance: float) -> float:
-        """Twice Student's chance to miss the truth by a distance on one given side."""
+        """Two-sided p: how likely an estimate misses the truth by at least a distance."""
         if not self.error:
             return float(distance <= 0)
         return min(1.0, 2 * float(scipy.special.stdtr(self.freedom, -distance / self.error)))

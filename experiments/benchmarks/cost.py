@@ -89,7 +89,7 @@ def _counted(config: config_lib.Config) -> _Counted:
     alike = model.attention_pattern != "interleaved"
     one, *more = (
         _traced(
-            # Neither the rate nor the type changes what is traced, but for the type itself.
+            # One rate and one type for all: neither changes a shape, so that rows share a trace.
             dataclasses.replace(
                 model, num_layers=layers, dropout_rate=0.0, compute_dtype="bfloat16"
             ),

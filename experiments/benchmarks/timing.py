@@ -68,7 +68,7 @@ def measure(
 def compare(records: Sequence[Record], peers: Sequence[str]) -> None:
     """Adds what follows from the times of rows that took turns.
 
-    That are medians; rates; ratios of rates by round, as (median, least, most), to the peer's, the
+    Those are medians; rates; ratios of rates by round, as (median, least, most), to the peer's, the
     first row that has one of the peers' names; and a training's share of the rate of a product of
     matrices of its type.
     """

@@ -232,8 +232,8 @@ def notes(compared: comparison.Comparison) -> list[str]:
             f"Development set{results.files_of(sweep, 'dev')} of the {data.corpus} corpus, "
             f"{data.source_language} to {data.target_language}; BLEU: "
             f"{scored[0]['signature'] if scored else 'none'}. ± after PPL and scores: standard "
-            "deviation over seeds; after a difference: half of its 95% interval, over sentences "
-            "and, where their noise is known, seeds."
+            "deviation over seeds; after a difference: half of its 95% interval, over sentences, "
+            "and over seeds where their deviation is known."
         )
         found[-1] += verdict_words.noise(compared)
         if compared.table.reported:

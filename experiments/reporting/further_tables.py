@@ -1,5 +1,7 @@
 """Tables below that of the rows: what was expected, the test set, and models of whole texts."""
 
+import statistics
+
 from experiments.analysis import comparison
 from experiments.reporting import verdict_words
 from experiments.sweep import results
@@ -11,10 +13,11 @@ from transformer_jax.evaluation import whole_texts
 
 _NOTE = (
     "Rows that write no sentences: their PPL is of words hidden from them in held-out pairs, the "
-    "same for all rows. Of all words, each is said from those on one side, and it is the mean of "
-    "both sides; it does not compare. Answers to “is this the translation of that?” are about "
-    "held-out pairs and as many that share their target, of about equal length and as many common "
-    "words; 50% is chance. The interval is Wilson's, over the answers of all seeds."
+    "same for all rows. Where it is of all words (ELMo), each is said from those on one of its "
+    "sides, and PPL is the mean of both directions; it does not compare with that of hidden words. "
+    "Answers to “is this the translation of that?” are about held-out pairs and as many that share "
+    "their target, of about equal length and as many common words; 50% is chance. Of several seeds "
+    "it is their mean; the interval is Wilson's, over the questions alone."
 )
 
 
@@ -36,7 +39,7 @@ def _came(row: results.Row, compared: comparison.Comparison) -> str:
     name = compared.table.compared_by.name
     if gap is None:
         return "" if row.results else "failed" if row.failures else "not run"
-    sure = "" if comparison.is_sure(row.name, compared) else ", which may be chance"
+    sure = "" if comparison.is_sure_over_seeds(row.name, compared) else ", which may be chance"
     if sure and gap.excludes_0:
         one = "one seed" if gap.runs[0] == 1 else "one seed of base"
         sure += " among so many rows" if gap.over_seeds else f" of {one}"
@@ -98,11 +101,11 @@ def answers(sweep: results.Sweep) -> table_lib.Section:
 
 
 def _answers(row: results.Row) -> list[str]:
-    """Of all seeds together; nothing where it was not asked."""
+    """The mean over seeds, all of which answer the same; nothing where it was not asked."""
     found = [result["accuracy"] for result in row.results.values() if "accuracy" in result]
     if not found:
         return [""] * 3
-    answers = sum(each["answers"] for each in found)
-    right = round(sum(each["answers"] * each["share"] for each in found))
+    answers = found[0]["answers"]
+    right = round(answers * statistics.fmean(each["share"] for each in found))
     share, low, high, _ = whole_texts.accuracy(right, answers).values()
     return [f"{100 * share:.1f}%", f"{100 * low:.1f}% to {100 * high:.1f}%", f"{answers:,}"]

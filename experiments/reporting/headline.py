@@ -22,13 +22,13 @@ def summary(compared: comparison.Comparison) -> str:
         parts.append(", ".join(f"{words.count(word)} {word}" for word in known))
     if gaps and min(gap.mean for gap in gaps.values()) < 0:
         name, lowest = min(gaps.items(), key=lambda item: item[1].mean)
-        is_sure = comparison.is_sure(name, compared)
+        is_sure = comparison.is_sure_over_seeds(name, compared)
         sure, what = ("", "hurts most") if is_sure else (", which may be chance", "lowest")
         written = f"{tables.signed(lowest.mean, '+.1f')} ± {lowest.half:.1f} {measure}"
         parts.append(f"{what}: {_labels(sweep)[name]}, {written}{sure}")
     if compared.order:
         tau, low, high, pairs = compared.order
-        said = f"{tau:.2f} ({low:.2f} to {high:.2f}, over {pairs} pairs of rows)"
+        said = f"{tau:z.2f} ({low:z.2f} to {high:z.2f}, over {pairs} pairs of rows)"
         parts.append(f"Kendall's tau with the paper {said}".replace("-", "−"))
     return "; ".join(parts) + "."
 

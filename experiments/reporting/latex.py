@@ -79,7 +79,7 @@ def _values(row: results.Row, compared: comparison.Comparison) -> list[str]:
         *cells,
         *(f"${mean}$".replace("±", r"\pm") if "±" in mean else mean for mean in written),
         f"{row.of('params')[0] / 1e6:.3g}",
-        rf"${gap.mean:+.1f} \pm {gap.half:.1f}$" if gap else "",
+        rf"${gap.mean:+z.1f} \pm {gap.half:.1f}$" if gap else "",
     ]
 
 

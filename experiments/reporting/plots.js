@@ -97,7 +97,7 @@ function addDifferenceMarks(plot) {
 if (rows.some(row => row.gap)) {
   show("differences");
   byId("reading-differences").textContent = `A row's ${content.measure} less ${content.base}'s; bars are 95% intervals, over `
-    + "sentences and, where their noise is known, seeds. A filled mark: "
+    + "sentences, and over seeds where their deviation is known. A filled mark: "
     + (content.judged ? "surely not 0, at 95% for all rows together." : "the interval excludes 0.")
     + ([true, false].every(is => rows.some(row => row.gap && row.gap.over_seeds === is))
       ? " Pale: one seed, whose interval knows nothing of others." : "")

@@ -46,9 +46,9 @@ def beneath(lines: Sequence[Sequence[str]]) -> str:
         " would show": "Would show: a true difference of this size would be seen in "
         f"{significance.OFTEN:.0%} of such tables if the deviation over seeds were known; as few "
         "seeds tell it, in 55 to 80%.",
-        "; needs ": "Needs: the seeds of a row, and of base at least, with which the paper's "
-        "difference (or tie) would be seen so often; or more sentences, where no number of seeds "
-        "is enough.",
+        "; needs ": "Needs: how many seeds the row needs, and base at least as many, for the "
+        "paper's difference (or tie) to be seen so often; or more sentences, where no number of "
+        "seeds is enough.",
         "; and so would ": "And so would: the paper's difference (or tie) would have been seen so "
         "often with these seeds, and was not.",
     }

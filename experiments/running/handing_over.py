@@ -90,7 +90,7 @@ def forget(workdir: pathlib.Path, cells: Sequence[cells_lib.Cell]) -> None:
         remember(workdir, queue, {key: each for key, each in before.items() if key not in keys})
 
 
-def check(settings: engine.Settings, base: config_lib.Config) -> None:
+def check(settings: engine.Settings, cells: Sequence[config_lib.Config]) -> None:
     """Raises UserError if cells elsewhere could not run, or leave their results."""
     if not settings.bucket.startswith("gs://"):
         raise errors.UserError(
@@ -103,9 +103,9 @@ def check(settings: engine.Settings, base: config_lib.Config) -> None:
             "skypilot, v5litepod-8 for xpk and tpu-vm"
         )
     needed = [("--config", config_flags.get_config_filename(flags.FLAGS["config"]))]
-    if base.data.corpus in ("text", *treebank.CORPORA):
+    for data in [each.data for each in cells if each.data.corpus in ("text", *treebank.CORPORA)]:
         for name in ("train", "dev", "test", "parsed"):
-            needed += [(f"data.{name}", each) for each in getattr(base.data, name).split(",")]
+            needed += [(f"data.{name}", each.strip()) for each in getattr(data, name).split(",")]
     for name, path in needed:
         if pathlib.Path(path).is_absolute() or ".." in pathlib.Path(path).parts:
             raise errors.UserError(
@@ -249,7 +249,9 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     """
     digests = results.read_record(workdir).get("digests", [])
     queue, before = remembered(workdir)
-    cells = [each for each in before.values() if each.digest in digests]
+    # Of a cell that was handed over again, the last.
+    newest = {(each.row, each.seed): each for each in before.values() if each.digest in digests}
+    cells = list(newest.values())
     if not queue or not cells:
         return {}
     queued, said = None, {}

@@ -32,6 +32,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
     by_name = {cell.name: cell for cell in work.cells}
     measure = table_lib.of_corpus(work.table, work.cells[0].config).compared_by
     failed: list[str] = []
+    begun: set[pathlib.Path] = set()
     ended = work.total - len(work.cells)
     last = 0.0
     console = rich.console.Console(stderr=True)
@@ -60,6 +61,7 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
 
     def on_tick(running: Sequence[engine.Job]) -> None:
         nonlocal last
+        begun.update(by_name[job.name].folder for job in running)
         now = time.monotonic()
         if now - last < (SECONDS_BETWEEN_LOOKS if console.is_terminal else SECONDS_BETWEEN_LINES):
             return
@@ -71,7 +73,8 @@ def run(work: cells_lib.Work, devices: local.Devices, more: Sequence[str]) -> li
             say(f"{ended} of {work.total}   {'   '.join(states)}")
         last = now
 
-    before = cells_lib.without_failures(cell.folder / "failure.json" for cell in work.cells)
+    paths = [cell.folder / "failure.json" for cell in work.cells]
+    before = cells_lib.without_failures(paths, begun)
     with before, live if console.is_terminal else contextlib.nullcontext():
         local.run(work.jobs(*more), devices, on_end, on_tick)
     return failed

@@ -1,7 +1,7 @@
 """What --launcher names, which runs the cells of a sweep or is handed them, and its flags."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from absl import flags
 
@@ -46,10 +46,10 @@ def chosen() -> Launcher:
     return kind(engine.Settings(**{name: getattr(flags.FLAGS, name) for name in _HELP}))
 
 
-def check(launcher: Launcher, base: config_lib.Config) -> None:
-    """Raises UserError or EngineError if no cell could run, before anything is written."""
+def check(launcher: Launcher, base: config_lib.Config, cells: Sequence[config_lib.Config]) -> None:
+    """Raises UserError or EngineError if a cell could not run, before anything is written."""
     if not launcher.shares_disk:
-        handing_over.check(launcher.settings, base)
+        handing_over.check(launcher.settings, cells)
     launcher.check()
     if isinstance(launcher, local.Local):
         devices_here(launcher, base)

@@ -134,7 +134,7 @@ def main(table: table_lib.Table) -> int:
         raise errors.UserError("--device, --utilisation, --compile: give --dry_run with them")
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
-    launcher_lib.check(launcher, base)
+    launcher_lib.check(launcher, base, [cell.config for cell in cells])
     if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
         seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table.name, _MATCH.value or "")
@@ -179,18 +179,33 @@ def _seeds(
 
 
 def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a record is as earlier starts have asked for: further seeds, a noise floor."""
+    """What of a record is as earlier starts have asked for: further seeds, a noise floor.
+
+    Rows that have changed since have none of it, nor has any row if base has.
+    """
     try:
-        before, *_ = results.described(workdir)
+        before, _, rows = results.described(workdir)
     except errors.UserError:  # none, or a damaged one, which is written anew
         return {}
-    if any(before[field] != record[field] for field in ("base", "rows", "tune")):
+    if before["base"] != record["base"]:
         return {}
-    seeds, digests = before.get("seeds", {}), before.get("digests", [])
+    then, now = (
+        {name: changes for tried in of.values() for name, changes in tried.items()}
+        for of in (rows, results.rows_of(record)[1])
+    )
+    seeds = {
+        row: number
+        for row, number in before.get("seeds", {}).items()
+        if row in now and now[row] == then[row]
+    }
     most = {row: max(number, seeds.get(row, 0)) for row, number in record["seeds"].items()}
-    kept = {} if _NOISE_FLOOR.present else {"noise_floor": before.get("noise_floor", 0)}
-    digests = [*dict.fromkeys([*digests, *record["digests"]])]
-    return {"seeds": seeds | most, "digests": digests, **kept}
+    kept: dict[str, Any] = {"seeds": seeds | most}
+    if not _NOISE_FLOOR.present and next(iter(now.items())) == next(iter(then.items())):
+        kept["noise_floor"] = before.get("noise_floor", 0)
+    if now == then:
+        digests = [*before.get("digests", []), *record["digests"]]
+        kept["digests"] = [*dict.fromkeys(digests)]
+    return kept
 
 
 def _show_plan(
@@ -239,7 +254,8 @@ def _missing(
             raise errors.UserError(f"--reuse={other} is --workdir itself")
         reusable |= cells_lib.finished(other)
     handing_over.require_no_other(cells, workdir, launcher)
-    missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable)]
+    hashes = {cell.folder.resolve(): cell.digest for cell in cells}
+    missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable, hashes)]
     handing_over.fetch(missing, workdir, launcher)
     return [cell for cell in missing if not (cell.folder / "result.json").exists()]
 

@@ -8,7 +8,7 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -85,9 +85,9 @@ class Work:
     cache_dir: pathlib.Path
 
     def in_order(self) -> list[Cell]:
-        """Seed by seed: the first row, which others are compared with, then by expense.
+        """Seed by seed: the first row of what is left, base at first, then by expense.
 
-        One that starts from another's weights comes after all that do not, or after that one.
+        Of a seed, one that starts from another's weights comes after all that do not.
         """
         first = self.cells[0].row  # the dearest come next, lest one runs alone in the end
         begun = starts(self.cells)
@@ -185,7 +185,9 @@ def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
     A result without a run.json, as published earlier, does not say what it is of.
     """
     if not (workdir / "sweep.json").exists():
-        raise errors.UserError(f"--reuse={workdir} holds no sweep: it has no sweep.json")
+        raise errors.UserError(
+            f"--reuse={workdir} holds no sweep: it has no sweep.json; name a sweep's folder"
+        )
     return {
         run_folder.read_record(record.parent)["config_hash"]: record.parent
         for record in sorted(workdir.glob("*/seed*/run.json"))
@@ -193,11 +195,19 @@ def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
     }
 
 
-def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
-    """Whether the cell has its result, by now; another sweep's, by config_hash, is `reusable`.
+def is_done(
+    cell: Cell, reusable: Mapping[str, pathlib.Path], hashes: Mapping[pathlib.Path, str]
+) -> bool:
+    """Whether the cell has a result, once what can be has been brought back or taken over.
 
     A run of another config in its place is set aside, under a part of its hash; one of this config
     that was set aside earlier is brought back.
+
+    Args:
+      cell: the cell.
+      reusable: other sweeps' finished runs, by config_hash.
+      hashes: the config_hash of each of this sweep's cells, by its whole path. A run that began
+        with other weights than the cell would is not taken over.
     """
     record_path = cell.folder / "run.json"
     if record_path.exists():
@@ -215,10 +225,24 @@ def is_done(cell: Cell, reusable: Mapping[str, pathlib.Path]) -> bool:
                 shutil.rmtree(cell.folder)
         _aside(cell.folder, cell.digest).rename(cell.folder)
         _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
-    if not (cell.folder / "result.json").exists() and cell.digest in reusable:
-        _log.info("%s: taken over from %s", cell.name, reusable[cell.digest])
-        _take(reusable[cell.digest], cell)
+    found = reusable.get(cell.digest)
+    if found and not (cell.folder / "result.json").exists():
+        if _begins_otherwise(cell, found, hashes):
+            _log.info("%s: not taken over from %s: its first weights were others", cell.name, found)
+        else:
+            _log.info("%s: taken over from %s", cell.name, found)
+            _take(found, cell)
     return (cell.folder / "result.json").exists()
+
+
+def _begins_otherwise(cell: Cell, found: pathlib.Path, hashes: Mapping[pathlib.Path, str]) -> bool:
+    """Whether a run of the cell's config_hash is known to have begun with other weights."""
+    if not cell.source or cell.source not in hashes:
+        return False
+    theirs = starting_weights.folder_of(cell.config, found.resolve())
+    if not (theirs / "run.json").exists():
+        return False
+    return run_folder.read_record(theirs)["config_hash"] != hashes[cell.source]
 
 
 def _take(found: pathlib.Path, cell: Cell) -> None:
@@ -261,8 +285,13 @@ def failed_before(cell: Cell) -> str:
 
 
 @contextlib.contextmanager
-def without_failures(paths: Iterable[files.Path]) -> Iterator[None]:
-    """What is run again has not failed; if it cannot be run, it has."""
+def without_failures(
+    paths: Iterable[files.Path], begun: Collection[files.Path] = ()
+) -> Iterator[None]:
+    """Removes failure.json of what is about to run again, and puts it back if that cannot run.
+
+    What has run by the end, in one of the folders `begun`, says itself how it ended.
+    """
     before = {path: path.read_bytes() for path in paths if path.exists()}
     for path in before:
         path.unlink()
@@ -270,7 +299,8 @@ def without_failures(paths: Iterable[files.Path]) -> Iterator[None]:
         yield
     except BaseException:
         for path, content in before.items():
-            if not path.exists() and not (path.parent / "result.json").exists():
+            has_run = path.parent in begun or (path.parent / "result.json").exists()
+            if not path.exists() and not has_run:
                 files.write(path, content)
         raise
 

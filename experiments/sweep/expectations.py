@@ -42,7 +42,7 @@ def recorded(
 
     A text that stands there already keeps its day; one that is new or has changed, or whose
     sweep.json is damaged, says whether the row had been run by then, in one of the folders: the
-    sweep's own, and that of which it takes runs over. Raises UserError if one is of no row.
+    sweep's own, and those of which it takes runs over. Raises UserError if one is of no row.
     """
     for name in {**texts.why, **texts.expect}:
         if name not in rows:

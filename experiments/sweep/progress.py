@@ -186,6 +186,8 @@ def _last_records(path: pathlib.Path) -> dict[str, Any]:
         try:
             record = files.parse_json(line, metrics.RECORD)
         except ValueError as error:
-            raise errors.UserError(f"{path} is damaged ({error})") from error
+            raise errors.UserError(
+                f"{path} is damaged ({error}): delete its line {line[:40]!r}…"
+            ) from error
         found = {**record, **found}
     return found

@@ -67,7 +67,11 @@ def run(path: pathlib.Path) -> dict[str, Any]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Dict):  # of two equal keys Python would silently take the last
                 keys = [each.value for each in node.keys if isinstance(each, ast.Constant)]
-                _require_names_once([key for key in keys if isinstance(key, str)])
+                for key in (key for key in set(keys) if keys.count(key) > 1):
+                    raise errors.UserError(
+                        f"{key!r} stands twice in one mapping, of which Python would take the "
+                        "last: rename or delete one"
+                    )
         return runpy.run_path(str(path))
 
 
@@ -124,7 +128,7 @@ def _require_comparable(overrides: Mapping[str, Any]) -> None:
 def _require_names_once(names: Sequence[str]) -> None:
     for name, number in collections.Counter(names).items():
         if number > 1:
-            raise errors.UserError(f"there are two rows of one name, {name!r}")
+            raise errors.UserError(f"there are two rows of one name, {name!r}: rename one")
 
 
 def select(rows: Iterable[str], patterns: str) -> list[str]:
@@ -280,8 +284,8 @@ def matched(
 ) -> Rows:
     """The rows at base's budget; one that cannot have it stays as it is, unless it is chosen.
 
-    UserError names a chosen one that cannot, or sets the field itself. What those take is measured,
-    by `measure`, where it has to be.
+    UserError names a chosen one that cannot, or sets the field itself. For seconds, `measure`
+    says what a step of each chosen row takes.
     """
     field, fit, _ = _BUDGETS[budget]
     base = config_lib.replace(base, next(iter(rows.values())))  # a table may have its own recipe

@@ -105,9 +105,8 @@ def measured(
 ) -> dict[str, float]:
     """As `read`, once what is missing of some rows has been measured.
 
-    A sweep's own process keeps off the devices; the one that measures has those, and the cores, of
-    one of the sweep's runs, as `devices_here` shares them out. UserError names a row that cannot be
-    measured, or not here.
+    A process of its own measures, on the devices and cores that `devices_here` gives one run; the
+    sweep's process touches none. UserError names a row that cannot be measured, or not here.
     """
     known = read(workdir, base)
     missing = {
@@ -118,6 +117,7 @@ def measured(
     if not missing:
         return known
     share = devices_here()
+    require_measured_on(share.described, workdir, base)
     print(f"measuring the seconds a step of {', '.join(missing)}", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "experiments.sweep.seconds", f"--rows={json.dumps(missing)}"]
     command += [f"--workdir={workdir}", f"--cache_dir={cache_dir}", f"--devices={share.described}"]

@@ -120,7 +120,8 @@ def scaled_rows(
             if exact.denominator != 1 or exact < 1:
                 raise errors.UserError(
                     f"row {row!r} cannot be scaled: {field} would be {float(exact):g}, since this "
-                    f"base has {own} where the paper's has {papers[field]}"
+                    f"base has {own} where the paper's has {papers[field]}; set --config.{field} "
+                    f"to a multiple of {Fraction(changes[field], papers[field]).denominator}"
                 )
             changes[field] = int(exact)
     return found
