@@ -1,11 +1,12 @@
 """Rows with base's training time: what is measured, what is kept, and what follows from it."""
 
+import dataclasses
 import json
-import types
 
 import pytest
 
 from experiments.sweep import rows, seconds
+from launch import local
 from tests import refusals
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -65,6 +66,7 @@ def test_damaged_numbers_are_refused(make_config, tmp_path):
 
 def test_what_was_measured_elsewhere_is_not_measured_on_here(make_config, tmp_path):
     base, entry = make_config(), {"row": "x", "ratio": 2.0, "devices": "2 CPU cores"}
+    devices = dataclasses.replace(local.share("gpu", 2, 8), model="H100")
     (tmp_path / "seconds.json").write_text(json.dumps({f"{seconds.key(base)} x": entry}))
     with pytest.raises(
         errors.UserError, match="measured on 2 CPU cores, and runs would have 8 TPU"
