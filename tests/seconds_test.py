@@ -68,12 +68,8 @@ def test_what_was_measured_elsewhere_is_not_measured_on_here(make_config, tmp_pa
     base, entry = make_config(), {"row": "x", "ratio": 2.0, "devices": "2 CPU cores"}
     devices = dataclasses.replace(local.share("gpu", 2, 8), model="H100")
     (tmp_path / "seconds.json").write_text(json.dumps({f"{seconds.key(base)} x": entry}))
-    with pytest.raises(
-        errors.UserError, match="measured on 2 CPU cores, and runs would have 8 TPU"
-    ):
-        seconds.measured(
-            base, DEEP, tmp_path, tmp_path, lambda: types.SimpleNamespace(described="8 TPU")
-        )
+    with pytest.raises(errors.UserError, match="on 2 CPU cores, and runs would have 1/4 of H100"):
+        seconds.measured(base, DEEP, tmp_path, tmp_path, lambda: devices)
 
 
 @pytest.mark.slow
