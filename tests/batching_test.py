@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from transformer_jax.data import batching, dataset
 from transformer_jax.data import examples as examples_lib
@@ -69,3 +70,8 @@ def test_padded_batches_leave_no_sentence_out_whatever_its_length():
             tokens = group.batch.source.tokens[row][group.batch.source.segments[row] == 1]
             seen[index] = tokens[:-1].tolist()
     assert [seen[index] for index in range(37)] == source
+
+
+def test_a_row_that_is_too_short_by_one_token_is_refused():
+    with pytest.raises(ValueError, match="do not fit"):
+        batching.fill([[((), ()), ((), ())]], 1, 1)

@@ -18,6 +18,8 @@ from transformer_jax import errors, fields
 # The vocabularies that no corpus makes, and their ids: data.vocab_size is theirs, whatever it was.
 FIXED_VOCABULARIES = {"bytes": 4 + 256}
 DTYPES = ("float32", "bfloat16")
+# Of data: where files lie. What they hold counts, not where.
+PATHS = ("train", "dev", "test", "tfds_dir", "parsed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +244,7 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
             if values[section][name] == before:
                 del values[section][name]
     content = {key: values[key] for key in ("model", "train", "data", "decode", "evaluation")}
-    for path in ("train", "dev", "test", "tfds_dir", "parsed"):
+    for path in PATHS:
         content["data"].pop(path, None)
     scored = {"test": config.evaluation.score_test}
     content["digests"] = {name: d for name, d in digests.items() if scored.get(name, True)}

@@ -41,6 +41,8 @@ def fill(
         for segment, (read, said, *asked) in enumerate(pairs, start=1):
             written = ([*read, tokenizer_lib.EOS], [tokenizer_lib.BOS, *said])
             for side, (part, tokens) in enumerate(zip((source, target), written, strict=True)):
+                if ends[side] + len(tokens) > part.tokens.shape[1]:
+                    raise ValueError("the pairs of a row do not fit into it")
                 span = (row, slice(ends[side], ends[side] + len(tokens)))
                 part.tokens[span] = tokens
                 part.segments[span] = segment

@@ -188,6 +188,7 @@ def _differences(
         for section in ("model", "train", "data", "decode", "evaluation")
         for field in after[section]
         if before[section][field] != after[section][field]
+        and not (section == "data" and field in config_lib.PATHS)
     ]
     there, here = (each["checkpoint"]["every"] for each in (before, after))
     if there != here and new.evaluation.average_checkpoints > 1:  # else it changes no result

@@ -57,8 +57,8 @@ def run(
     """
     mesh = sharding.make_mesh(config.mesh)
     with hosts.first_alone():
-        for folder in (cache_dir, workdir):
-            files.make_folder(folder, "the run's folder")
+        files.make_folder(workdir, "the run's folder")
+        files.make_folder(cache_dir, "the cache's folder")
         dataset = dataset_lib.load(config.data, cache_dir)
         check(config, mesh, dataset)
     _require_same_data(dataset)
