@@ -16,9 +16,7 @@ class Driver:
     """A sentence that moves a difference."""
 
     sentence: int  # its number, from 0
-    push: (
-        float  # by how much the difference of corpus scores shrinks if it is left out of both rows
-    )
+    push: float  # what the difference of corpus scores loses if both rows are scored without it
     ours: int  # seed of the row's run that moves the difference most by it, in the same direction
     theirs: int  # that of the other row
 

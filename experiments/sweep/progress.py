@@ -187,7 +187,8 @@ def _last_records(path: pathlib.Path) -> dict[str, Any]:
             record = files.parse_json(line, metrics.RECORD)
         except ValueError as error:
             raise errors.UserError(
-                f"{path} is damaged ({error}): delete its line {line[:40]!r}…"
+                f"{path} is damaged ({error}): delete its line "
+                f"{line[:40].decode(errors='replace')}…"
             ) from error
         found = {**record, **found}
     return found
