@@ -115,7 +115,13 @@ def test_a_config_file_that_is_none_is_named(server, tmp_path, case):
     ("a missing file", "train.de", None, r"there is no file .*train\.de, nor train\.de\.gz"),
     ("UTF-16", "train.en", "a\n".encode("utf-16"), r"train\.en: line 1 is not UTF-8"),
     ("a folder", "train.en", refusals.FOLDER, r"train\.en is a folder or a pipe: give a file"),
-    ("one side blank", "train.en", b"\n" * 300, r"no training pair is left once empty and long"),
+    ("one side blank", "train.en", b"\n" * 300, r"no training pair is left: 300 are empty and 0"),
+    (
+        "held out of nothing",
+        "dev.en",
+        b"\n" * 20,
+        r"dev set has no sources: all 20 lines are blank",
+    ),
     ("only long lines", "train.en", b"long " * 900 + b"\n" + b"\n" * 299, r"no training pair is l"),
 )
 def test_a_corpus_that_is_none_is_named(server, commands_cache, corpus, tmp_path, case):

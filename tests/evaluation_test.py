@@ -145,11 +145,18 @@ def test_bleu_beyond_training_is_of_sentences_longer_than_any_there(
 
 
 @pytest.mark.parametrize(
-    ("devices", "positions", "in_a_batch", "batches"),
-    [(8, 8192, 8, 1), (1, 8192, 5, 1), (1, 16, 2, 3), (1, 4, 1, 5), (2, 24, 4, 2)],
+    ("changes", "devices", "positions", "in_a_batch", "batches"),
+    [
+        ({}, 8, 8192, 8, 1),
+        ({}, 1, 8192, 5, 1),
+        ({}, 1, 16, 2, 3),
+        ({}, 1, 4, 1, 5),
+        ({}, 2, 24, 4, 2),
+        ({"model.architecture": "elmo", "model.position": "none"}, 1, 8192, 5, 1),
+    ],
 )
 def test_perplexitys_rows_are_as_long_and_as_many_as_needed(
-    make_config, monkeypatch, devices, positions, in_a_batch, batches
+    make_config, monkeypatch, changes, devices, positions, in_a_batch, batches
 ):
     """Five pairs that fill a row each: a batch has so many target positions, shared out evenly."""
     seen, chunked = [], []
@@ -163,9 +170,13 @@ def test_perplexitys_rows_are_as_long_and_as_many_as_needed(
     monkeypatch.setattr(
         losses, "chunks", lambda *shape: chunked.append(shape[:2]) or chunks(*shape)
     )
-    config = make_config({"data.source_length": 4, "data.target_length": 8, "mesh.data": devices})
+    sizes = {"data.source_length": 4, "data.target_length": 8, "mesh.data": devices}
+    config = make_config({**sizes, **changes})
     pairs = dataset_lib.HeldOut([""] * 5, [""] * 5, [[5] * 6] * 5, [[5] * 7] * 5)
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:devices])
-    evaluators.perplexity(models.build(config.model, 50), pairs, config.data, mesh)
+    model = models.build(config.model, 50)
+    measure = evaluators.perplexity(model, pairs, config.data, mesh)
+    measure(random_parameters.of(model))
     assert seen == [(in_a_batch, 7, 8)] * batches
-    assert chunked == [(in_a_batch // devices, 8)]
+    outputs = 2 if changes else 1  # at each position, for the words before it and after
+    assert chunked == [(in_a_batch // devices, 8 * outputs)]

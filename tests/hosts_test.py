@@ -190,6 +190,17 @@ def _called(port):
     raise AssertionError("nobody listens")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_processes_meet_over_either_protocol(host):
+    if host == "[::1]" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    port = processes.free_port()
+    places = [rendezvous.ProcessPlace(f"{host}:{port}", 2, each) for each in range(2)]
+    with futures.ThreadPoolExecutor() as pool:
+        started = [pool.submit(rendezvous.wait_for_all, place, 20.0) for place in places]
+        assert [each.result(30) for each in started] == [None] * 2
+
+
 def test_the_missing_are_named_and_so_are_those_that_came():
     port = processes.free_port()
     places = [rendezvous.ProcessPlace(f"localhost:{port}", 3, each) for each in (0, 2)]

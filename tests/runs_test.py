@@ -311,6 +311,8 @@ def test_a_result_names_its_commit_and_whether_code_differs_from_it(tmp_path, mo
         return done.stdout.strip()
 
     git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "of another project")
+    assert not training_run.git_commit()
     git("add", ".")
     git("commit", "-q", "-m", "first")
     commit = git("rev-parse", "HEAD")

@@ -87,6 +87,11 @@ def test_no_prefix_says_which_flag_to_give():
         text.load(tiny.data(train=""))
 
 
+def test_the_source_is_never_taken_for_a_target_that_has_no_language():
+    with pytest.raises(errors.UserError, match=r"data\.target_language is empty: set the ending"):
+        text.load(tiny.data(target_language=""))
+
+
 def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_path, cache_dir):
     lines = [f"{word} {other} sleeps" for word in "abcdefghij" for other in "klmnopqrst"]
     source = [*lines, "", "x", "  ", "long " * 90, "end"]

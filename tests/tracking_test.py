@@ -5,6 +5,7 @@ import importlib.util
 import json
 import struct
 import sys
+import tempfile
 import textwrap
 from typing import Any
 
@@ -14,7 +15,7 @@ from tensorboardX.proto import event_pb2, plugin_hparams_pb2
 from tests import refusals
 from tests.faults import processes
 from transformer_jax import config as config_lib
-from transformer_jax import errors
+from transformer_jax import errors, files
 from transformer_jax.evaluation import bleu
 from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics, tensorboard, tracking
@@ -236,6 +237,30 @@ def test_a_service_that_goes_ends_no_training(track, stand_in, caplog):
     tracker.close(None)
     assert "the service is gone" in caplog.text
     assert calls(stand_in)[-1] == ["finish", "one", 1]
+
+
+def test_a_package_that_cannot_be_imported_ends_no_training(
+    make_config, tmp_path, monkeypatch, caplog
+):
+    (tmp_path / "wandb.py").write_text("raise ImportError('half of it is missing')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    project = tracking.Project("parts")
+    tracking.Tracker(project, "one", tmp_path, make_config(), "0" * 64).close(None)
+    assert "the training goes on: half of it is missing" in caplog.text
+
+
+def test_of_a_run_in_a_bucket_nothing_stays_on_this_machine(
+    stand_in, make_config, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(stand_in))
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    bucket, project = files.path("gs://bucket/run"), tracking.Project("parts")
+    tracker = tracking.Tracker(project, "one", bucket, make_config(), "0" * 64)
+    assert len(list(tmp_path.iterdir())) == 1
+    tracker.close(None)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed")

@@ -234,9 +234,10 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     """SHA-256 of what determines a run's result: `config_hash`.
 
     It covers model, train, data, decode and evaluation, with the digests of corpus and tokenizer
-    in place of the corpus's paths; of the test set too, where it is scored; and, where checkpoints
-    are averaged, their interval. The JSON is canonical: sorted keys, numbers that are equal written
-    alike. A field that was added later is left out at the value that it had before.
+    in place of the corpus's paths; of the test set too, where it is scored, and of all sets of
+    further directions; and, where checkpoints are averaged, their interval. The JSON is canonical:
+    sorted keys, numbers that are equal written alike. A field that was added later is left out at
+    the value that it had before.
     """
     values = to_dict(config)
     for section, kind in fields.declared(Config).items():

@@ -6,6 +6,8 @@ The run is one that was trained on text alone: --config.data.corpus=text
 --config.data.source_language="" reads the target language's files and nothing else.
 """
 
+import sys
+
 from absl import flags
 
 from transformer_jax import flags as flags_lib
@@ -33,10 +35,9 @@ def main() -> None:
     """Prints the texts."""
     settings = sampling.Drawing(_METHOD.value, _TEMPERATURE.value, _TOP_K.value, _TOP_P.value)
     run = run_folder.load(_WORKDIR.value)
-    for text in sampling.texts(
-        run, _PROMPT.value, _NUMBER.value, _TOKENS.value, settings, _SEED.value
-    ):
-        print(text.replace("\n", " "))
+    asked = (_PROMPT.value, _NUMBER.value, _TOKENS.value, settings, _SEED.value)
+    lines = [text.replace("\n", " ") for text in sampling.texts(run, *asked)]
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
 
 
 if __name__ == "__main__":

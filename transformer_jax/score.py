@@ -22,7 +22,7 @@ _HYPOTHESES = flags.DEFINE_string("hypotheses", None, "File of translations.", r
 
 def main() -> None:
     """Prints one line a variant."""
-    if not re.fullmatch("[a-z]{2,3}", _LANGUAGE.value):  # Moses would not know it
+    if not re.fullmatch("[a-z]{2,3}", _LANGUAGE.value):  # Moses would take it for English
         raise errors.UserError(
             f"--language={_LANGUAGE.value} should be two or three small letters, as in de"
         )

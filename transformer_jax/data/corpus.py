@@ -84,7 +84,7 @@ def in_memory(
     terminals: str = "",
     symbols: Sequence[str] = (),
 ) -> Corpus:
-    """A corpus of sets in memory, which what stands for words in their trees identifies too."""
+    """A corpus of sets in memory; its digest covers terminals, which say how trees show words."""
     digest = hashlib.sha256(terminals.encode())
     digests: dict[str, str] = {}
     for name, pairs in sets.items():

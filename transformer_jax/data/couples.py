@@ -25,8 +25,8 @@ def make(
     """Makes couples of pairs, by their numbers; those that look like no other are left out.
 
     Pairs are sorted by length, those of equal lengths at random, and cut into groups. In a group
-    every second pair gets one of the others: of all ways to do so the one in which the couples'
-    sentences share most words, those counted once that a sentence has more often.
+    every second pair gets one of the others, in the way that lets the couples' sentences share most
+    words in all; a word that comes twice in a sentence counts once.
     """
     lengths = np.array([(len(target[i]), len(source[i])) for i in numbers.tolist()]).reshape(-1, 2)
     draws = np.random.default_rng(seed).random(len(numbers))

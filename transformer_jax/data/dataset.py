@@ -43,7 +43,7 @@ class TokenPairs(NamedTuple):
 
     source: token_cache.Lists  # without BOS and EOS
     target: token_cache.Lists  # their translations
-    usable: Int[np.ndarray, "pairs"]  # those that are neither empty nor too long for a row
+    usable: Int[np.ndarray, "pairs"]  # those to train on: neither empty, too long nor left out
 
 
 class Direction(NamedTuple):
@@ -61,7 +61,7 @@ class Dataset:
     tokenizer: tokenizer_lib.Tokenizer  # shared by all languages
     source: token_cache.Lists  # training sentences, each behind its tag, without BOS and EOS
     target: token_cache.Lists  # their translations
-    usable: Int[np.ndarray, "pairs"]  # training pairs that are neither empty nor too long for a row
+    usable: Int[np.ndarray, "pairs"]  # training pairs that are neither empty, too long nor left out
     texts: TokenPairs  # the same sentences without tags, each once though it is read in two ways
     tag_tokens: int  # ids at each source's start that only say the direction
     dev: HeldOut  # of the main direction, as is test
@@ -101,9 +101,10 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     read = fields.lookup("data.corpus", config.corpus, CORPORA)
     for field in ("train", "dev", "test", "parsed"):
         if getattr(config, field) and field not in FILES.get(config.corpus, ()):
+            others = " or ".join(name for name, read in FILES.items() if field in read)
             raise errors.UserError(
                 f"data.{field} is given, but data.corpus={config.corpus} reads no such files: "
-                "leave it out, or set data.corpus=text, for treebanks data.corpus=trees"
+                f"leave it out, or set data.corpus to {others}"
             )
     if config.directions and config.corpus in treebank.CORPORA:
         raise errors.UserError(
@@ -240,5 +241,9 @@ def _usable(
             "left out: %s longer than data.train_max_tokens=%d", f"{dropped['left_out']:,}", most
         )
     if not len(usable):
-        raise errors.UserError("no training pair is left once empty and long ones are dropped")
+        raise errors.UserError(
+            f"no training pair is left: {dropped['empty']:,} are empty and "
+            f"{dropped['too_long'] + dropped['left_out']:,} too long; give other files, or raise "
+            "data.source_length, data.target_length and data.train_max_tokens"
+        )
     return usable, dropped

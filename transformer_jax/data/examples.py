@@ -77,7 +77,7 @@ class CorruptedExamples(Examples):
         self._chosen = [each for each in self._candidates(numbers) if self._fits(each, longest)]
 
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
-        """What says which texts there are: of which pairs one has the source and the target."""
+        """The texts there are: each by the pair it has its source from, and its target; or None."""
         yield from ((pair, None) for pair in pairs.tolist())
         yield from ((None, pair) for pair in pairs.tolist())
 
@@ -121,7 +121,7 @@ class PairExamples(CorruptedExamples):
 
 @final
 class CoupleExamples(CorruptedExamples):
-    """A source, EOS and a target, two for each couple: of them one is a pair, as a coin says."""
+    """A source, EOS and a target that is its translation, or not, as a coin says: two a couple."""
 
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
         return iter(couples.make(*self._sides, pairs, self._seed).tolist())

@@ -99,7 +99,7 @@ def answers(ids: Ids) -> tuple[int, int]:
     return ids.own + 1, ids.own + 2
 
 
-# As many extra ids each: one's weights can start another's run.
+# The same number of extra ids in all, so that one's weights can start another's run.
 _OF_WHOLE_TEXTS: dict[str, Any] = {"extra_ids": lambda longest: 3, "in_place": True}
 _FEW_WORDS: dict[str, Any] = {**_OF_WHOLE_TEXTS, "asks_few": True}
 KINDS: dict[str, Objective] = {

@@ -58,9 +58,14 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     Without a source language there is one file a prefix.
 
     Raises:
-      UserError: a prefix is not given, a file is missing, unreadable, empty or not UTF-8, or
-        the two files of a pair differ in their number of lines.
+      UserError: a prefix or the target language is not given, a file is missing, unreadable, empty
+        or not UTF-8, or the two files of a pair differ in their number of lines.
     """
+    if not config.target_language:
+        raise errors.UserError(
+            "data.target_language is empty: set the ending of the files to translate into, such as "
+            "de; to read one side alone, set data.source_language to nothing in its place"
+        )
     ends = list(filter(None, (config.source_language, config.target_language)))
     records: list[dict[str, Any]] = []
     digest = hashlib.sha256()

@@ -147,7 +147,7 @@ def train(sentences: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()
         if limit:
             raise errors.UserError(
                 f"the training set is too small for data.vocab_size={vocab_size:,}: "
-                f"it yields at most {int(limit[1]):,} pieces"
+                f"it yields at most {int(limit[1]):,} pieces; give more text or a smaller size"
             ) from error
         if "smaller than required_chars" in str(error):
             raise errors.UserError(

@@ -178,7 +178,8 @@ class Translator:
                 raise errors.UserError(
                     f"sentence {index + 1} has {len(ids)} tokens, but this model's learned "
                     f"positions (model.max_positions={model.max_positions}, of which a translation "
-                    f"takes decode.extra_tokens={extra} more) allow at most {limit}"
+                    f"takes decode.extra_tokens={extra} more) allow at most {limit}: "
+                    "split it"
                 )
 
 

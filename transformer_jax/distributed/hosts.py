@@ -1,11 +1,11 @@
 """The processes of one run: how they find each other, who speaks for all, and who has died.
 
-One process drives the devices of one host. What must be said or written once, the first does. A
-process that is missing at the start, or dies later, is missed by all others within a time limit.
-They end, with exit code 2 if it never came, with 42 if it was there: what was saved stays, and
-starting all of them again goes on. They name it, unless it is missing at the start of processes
-that JAX detects: there each that came names its own host. When the first itself dies, JAX ends the
-others, at once and with its own words (exit code 134).
+One process drives the devices of one host. What must be said or written once, the first does. If a
+process is missing at the start, or dies later, all others notice within a time limit and end: with
+exit code 2 if it never came, with 42 if it died. What was saved stays, and starting all of them
+again goes on. They name the missing process; but where JAX detects the processes (on Slurm, on
+TPUs), one that never came has no name, and each that came names its own host. When the first
+itself dies, JAX ends the others, at once and with its own words (exit code 134).
 """
 
 import contextlib

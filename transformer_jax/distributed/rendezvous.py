@@ -46,13 +46,18 @@ def wait_for_all(where: ProcessPlace, timeout: float) -> None:
 def _hear(where: ProcessPlace, deadline: float) -> dict[int, str]:
     """The first process's part."""
     names = {0: socket.gethostname()}
-    port = int(where.coordinator.rpartition(":")[2])
+    port, both = int(where.coordinator.rpartition(":")[2]), socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
     with contextlib.ExitStack() as opened:
         try:
-            server = opened.enter_context(socket.create_server(("", port), backlog=1024))
+            server = socket.create_server(
+                ("", port), family=family, dualstack_ipv6=both, backlog=1024
+            )
+            opened.enter_context(server)
         except OSError as error:
             raise errors.UserError(
-                f"the first process cannot listen on port {port} of its host: {error.strerror}"
+                f"the first process cannot listen on port {port} of its host ({error.strerror}): "
+                "give another port in --coordinator"
             ) from error
         callers: list[socket.socket] = []
         while len(names) < where.processes and (left := deadline - time.monotonic()) > 0:

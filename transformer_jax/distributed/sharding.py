@@ -36,7 +36,8 @@ def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ..
     except ValueError as error:
         raise errors.UserError(
             f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
-            f"not share out {num_devices} devices"
+            f"not share out {num_devices} devices: their product should be that, or one of them "
+            "-1, which stands for what the others leave"
         ) from error
 
 
@@ -92,7 +93,7 @@ def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
                 name = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise errors.UserError(
                     f"mesh.{axes}={mesh.shape[axes]} does not divide the axis of size {size} of "
-                    f"parameter {name}"
+                    f"parameter {name}: choose a mesh that does, or mesh.{axes}=1"
                 )
 
     jax.tree_util.tree_map_with_path(check, nn.unbox(boxed), shardings)

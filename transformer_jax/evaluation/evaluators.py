@@ -69,30 +69,33 @@ def perplexity_of(
     config: config_lib.DataConfig,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], float]:
-    """As `perplexity`, of the tokenizer's ids that any examples ask for."""
+    """As `perplexity`, of the labels of examples; ids that the tokenizer has not are no labels."""
     batches = packed(examples, config, mesh)
-    rows, length = batches[0].labels.shape
-    shard_rows, platform = rows // sharding.batch_shards(mesh), mesh.devices.flat[0].platform
-    loss_chunks = losses.chunks(shard_rows, length, config.vocab_size, platform)
+    shard_rows = len(batches[0].labels) // sharding.batch_shards(mesh)
+    platform = mesh.devices.flat[0].platform
 
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
     def sums(params: Any, batch: sequences.Batch) -> losses.Losses:
         with sharding.activation_rules(mesh):
             outputs = models.outputs(model, params, batch)
+            size = shard_rows, outputs.shape[1], config.vocab_size, platform
             return losses.cross_entropy(
                 outputs,
                 embedding.of(params)[: config.vocab_size],  # extra ids are no words
                 models.repeated(batch.labels, outputs),
                 models.repeated(batch.target.segments, outputs),
                 0.0,
-                loss_chunks,
+                losses.chunks(*size),
             )
 
     def measure(params: Any) -> float:
         found = [sums(params, sharding.put(batch, mesh)) for batch in batches]
         nats, tokens = (sum(float(part[i]) for part in found) for i in (1, 2))
         if not nats / tokens < LARGEST:
-            raise errors.RunError(f"the model diverged: {nats / tokens} nats per token")
+            raise errors.RunError(
+                f"the model diverged: {nats / tokens} nats per token; lower "
+                "train.learning_rate_scale or raise train.warmup_steps, in another --workdir"
+            )
         return math.exp(nats / tokens)
 
     return measure

@@ -35,7 +35,7 @@ ARCHITECTURES: dict[str, type[interface.Architecture]] = {
     "encoder": encoder.EncoderOnly,
     "elmo": elmo.Elmo,
 }
-# What says of a part that a model is without it, where it could have it; sizes have no such value.
+# The values that mean "without this part"; a size has no such value.
 ABSENT: Mapping[str, Any] = {
     "num_kv_heads": 0,
     "attention_dropout_rate": 0,

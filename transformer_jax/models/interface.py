@@ -1,9 +1,9 @@
 """What every architecture offers, so that training, evaluation and decoding know none of them.
 
-Training and evaluation ask an `Architecture` for its output at each target position; times the
-matrix that `embedding.of` finds among its parameters, that is the labels' logits. Translating asks
-a `Decoder` besides for one position after another. A family that writes no sentences is the first
-alone; one without an encoder reads the source as its prompt, or not at all.
+Training and evaluation ask an `Architecture` for its output at each target position; the labels'
+logits are that times its embedding (`embedding.of`). A `Decoder` writes sentences too: translating
+asks it for one position after another. BERT is an architecture and no decoder; a decoder without an
+encoder reads the source as its prompt, or not at all.
 
 Letters of shapes are those of `attention`. To add an architecture, write its class and its line in
 `models.ARCHITECTURES`.
@@ -77,8 +77,8 @@ class Architecture(nn.Module, abc.ABC):
     config: config_lib.ModelConfig  # its sizes and kinds
     vocab_size: int  # V
 
-    # The fields of `ModelConfig` that change its parameters or what it computes, in training or
-    # anywhere. One that none of them stands for is refused (`models.require_read`).
+    # The fields of `ModelConfig` that it reads. A config that sets another one is refused
+    # (`models.require_read`).
     reads: ClassVar[frozenset[str]]
     # Whether the target's positions follow the source's, in place of beginning anew; it then has a
     # method `both`, as `decoder.DecoderOnly` has.

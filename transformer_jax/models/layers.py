@@ -145,8 +145,8 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swig
 class Layer(nn.Module):
     """Self-attention, attention to the encoder's output, feed-forward (section 3.1).
 
-    Without a position kind for it, or where no source is given, there is no attention to a source:
-    so are an encoder's layers, and those of a decoder alone.
+    An encoder's layers, and those of a decoder alone, attend to no source: they have no
+    cross_position, or are given no source.
     """
 
     config: config_lib.ModelConfig

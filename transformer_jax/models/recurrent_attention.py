@@ -25,7 +25,7 @@ class Attention(nn.Module):
     def before(
         self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
-        """Joins the first layer's input, from the state before it; of width D, here of none."""
+        """What is joined to the first layer's input, from the state before it: D wide, or 0."""
         return state[..., :0]
 
     def after(

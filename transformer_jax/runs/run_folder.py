@@ -249,7 +249,10 @@ def load_model(workdir: str | files.Path) -> Trained:
         except OSError as error:
             raise errors.UserError(f"cannot read {folder}: {error}") from error
         if not is_there:
-            raise errors.UserError(f"{folder} holds no trained run: it has no {name}")
+            raise errors.UserError(
+                f"{folder} holds no trained run: it has no {name}; name the folder that was the "
+                "--workdir of one"
+            )
     config = read_config(folder)
     tokenizer = read_tokenizer(folder, config)
     model = models.build(config.model, vocabulary.size(config))

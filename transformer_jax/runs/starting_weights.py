@@ -47,7 +47,7 @@ def start(
     if rest:
         raise errors.UserError(
             f"train.start_from={config.train.start_from}: its {layers} layers are no multiple of "
-            f"model.num_layers={config.model.num_layers}, so that not every so many-th can be taken"
+            f"model.num_layers={config.model.num_layers}, which takes evenly spaced ones of them"
         )
     return state._replace(params=take(state.params, params, every))
 
@@ -55,7 +55,7 @@ def start(
 def teacher(
     config: config_lib.Config, mesh: jax.sharding.Mesh, other: Callable[[], tuple[int, Any]]
 ) -> Any:
-    """The parameters of the run that train.start_from names, on every device; None: it teaches not.
+    """The teacher's parameters, those of train.start_from's run, on every device; or None.
 
     Raises:
       UserError: as `start`, or it is not the model of which this is the student.
@@ -102,9 +102,8 @@ def read(
 def take(own: Any, others: Any, every: int) -> Any:
     """A model's parameters, with those of another in the place of what bears their names.
 
-    Of the other's layers every so many-th is taken, from the first on, as DistilBERT takes every
-    second of its teacher's. Of two embeddings the tokenizer's ids are, and further ones that both
-    have.
+    Of the other's layers the first of each `every` is taken: DistilBERT takes every second of its
+    teacher's. Of its embedding the rows are taken that both have.
 
     Raises:
       UserError: an array of one name has another shape, or no name is in both.

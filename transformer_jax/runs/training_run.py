@@ -303,6 +303,11 @@ def _check_objective(
             f"train.objective_steps={train.num_steps})"
         )
     for name, (pairs, _) in evaluators.held_out(dataset, config).items():
+        if writes and all(dataset.provenance["languages"]) and not any(pairs.source):
+            raise errors.UserError(
+                f"the {name} set has no sources: all {len(pairs)} lines are blank; give another "
+                'file, or set data.source_language="" to train on text alone'
+            )
         if not writes and not all(examples_lib.held_out(pairs, config).values()):
             raise errors.UserError(
                 f"train.objective={train.objective} finds nothing to ask of the {len(pairs)} pairs "
@@ -312,16 +317,17 @@ def _check_objective(
 
 def git_commit() -> str:
     """The checkout's commit, with "+changes" if Python files differ from it; "" outside one."""
-    folder = pathlib.Path(__file__).parent
+    here = pathlib.Path(__file__)
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+            ["git", "-C", str(here.parent), *arguments], capture_output=True, text=True, check=False
         )
         return done.stdout.strip()
 
     try:
-        commit = git("rev-parse", "HEAD")
+        # Installed into another checkout, this file is none of its own.
+        commit = git("ls-files", "--", here.name) and git("rev-parse", "HEAD")
         changes = commit and git("status", "--porcelain", "--", ":(top)*.py")
         return commit + "+changes" * bool(changes)
     except FileNotFoundError:  # no git on this machine

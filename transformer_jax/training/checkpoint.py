@@ -170,7 +170,8 @@ class Checkpoints:
         if record["tokenizer_sha256"] != self._tokenizer_digest:
             raise errors.UserError(
                 f"the checkpoint {folder} was written with the tokenizer "
-                f"{record['tokenizer_sha256'][:16]}…, not with {self._tokenizer_digest[:16]}…"
+                f"{record['tokenizer_sha256'][:16]}…, not with {self._tokenizer_digest[:16]}…: "
+                "restore the run's own tokenizer.model, or train in another --workdir"
             )
         restored: Any = self._orbax.restore(
             folder, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
@@ -197,7 +198,8 @@ class Checkpoints:
         steps = hosts.from_first(self._regular)[-last:]
         if len(steps) < last:
             raise errors.UserError(
-                f"evaluation.average_checkpoints={last}, but {self._folder} has {len(steps)}"
+                f"evaluation.average_checkpoints={last}, but {self._folder} has {len(steps)}: "
+                "restore those that are missing, or train in another --workdir"
             )
         parts = (self.restore(shapes, step).state.params for step in steps)
         total = functools.reduce(functools.partial(jax.tree.map, jnp.add), parts)

@@ -212,7 +212,8 @@ class _Tally:
                 newest = f"the last good checkpoint is that of step {self._saved}"
                 raise DivergedError(
                     f"step {step}: loss {one.smoothed_loss}, gradient norm {one.gradient_norm}; "
-                    f"{newest if self._saved else 'there is no checkpoint yet'}"
+                    f"{newest if self._saved else 'there is no checkpoint yet'}; lower "
+                    "train.learning_rate_scale or raise train.warmup_steps, in another --workdir"
                 )
         return found
 

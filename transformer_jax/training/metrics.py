@@ -8,8 +8,6 @@ import statistics
 import tempfile
 from typing import Any, final
 
-from etils import epath
-
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files
 from transformer_jax.training import tensorboard, tracking
@@ -43,8 +41,11 @@ class MetricsLog:
         self._workdir = workdir
         kept = [record for record in read(workdir) if record["step"] <= step]
         # Nothing can be added to a file in a bucket.
-        here = isinstance(workdir, pathlib.Path)
-        self._here = workdir if here else pathlib.Path(tempfile.mkdtemp(prefix="metrics-"))
+        if isinstance(workdir, pathlib.Path):
+            self._here, self._temporary = workdir, None
+        else:
+            self._temporary = tempfile.TemporaryDirectory(prefix="metrics-")
+            self._here = pathlib.Path(self._temporary.name)
         if tracker:
             for record in kept:  # which a killed start may not have sent, and an offline one keeps
                 values = {name: value for name, value in record.items() if name != "step"}
@@ -62,7 +63,7 @@ class MetricsLog:
         self._events.write(step, values)
         if self._tracker:
             self._tracker.log(step, values)
-        if self._here != self._workdir:
+        if self._temporary:
             for name in files.below(self._here):
                 files.write(self._workdir / name, (self._here / name).read_bytes())
 
@@ -70,8 +71,8 @@ class MetricsLog:
         """Writes everything out."""
         self._file.close()
         self._events.close()
-        if self._here != self._workdir:
-            epath.Path(self._here).rmtree()
+        if self._temporary:
+            self._temporary.cleanup()
 
 
 def read(workdir: files.Path) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ class Hyperparameters(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Of one step: losses are nats per label; tokens are labels, a target token each or fewer."""
+    """Of one step: losses are nats per label; tokens are the labels, in translation target's."""
 
     smoothed_loss: Float[Array, ""]
     true_loss: Float[Array, ""]

@@ -26,8 +26,8 @@ class Events:
         # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
         # that has died of a full disk.
         self._file = _library().event_file_writer.EventsWriter(str(folder / "events"), f".{name}")
-        # Left out: one run's word on all runs' fields, from which TensorBoard would not find out
-        # in which of them runs differ.
+        # The experiment's summary is left out: it would say for all runs which fields there are,
+        # and TensorBoard would not look for those in which they differ.
         _, start, self._end = _library().summary.hparams(hyperparameters(config), {})
         self._add(0, start)
         self._file.flush()

@@ -54,11 +54,13 @@ class Tracker:
         Its files lie in the run's folder, or in a temporary one, if that is in a bucket.
         """
         here = isinstance(workdir, pathlib.Path)
-        folder = workdir if here else tempfile.mkdtemp(prefix="wandb-")
+        self._temporary = None if here else tempfile.TemporaryDirectory(prefix="wandb-")
+        folder = self._temporary.name if self._temporary else workdir
         identity = "\n".join((config_hash, project.group, name))
-        wandb: Any = importlib.import_module("wandb")
-        self._run: Any = self._try(
-            lambda: wandb.init(
+
+        def init() -> Any:
+            wandb: Any = importlib.import_module("wandb")
+            return wandb.init(
                 project=project.name,
                 group=project.group or None,
                 name=name,
@@ -68,12 +70,18 @@ class Tracker:
                 config=config_lib.to_dict(config),
                 settings=wandb.Settings(console="off", finish_timeout=SECONDS_TO_FINISH),
             )
-        )
+
+        self._run: Any = self._try(init)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Adds metrics, unless an earlier start has told those of that step, or of a later one."""
-        if self._run is not None and step >= self._run.step:  # offline, it knows of no other start
-            self._try(lambda: self._run.log(dict(values), step=step))
+
+        def tell() -> None:
+            if step >= self._run.step:  # offline, it knows of no other start
+                self._run.log(dict(values), step=step)
+
+        if self._run is not None:
+            self._try(tell)
 
     def close(self, result: Mapping[str, Any] | None) -> None:
         """Ends the run, with what its result.json says; None: it failed or was stopped."""
@@ -82,6 +90,8 @@ class Tracker:
                 self._try(lambda: self._run.summary.update({"result": dict(result)}))
             self._try(lambda: self._run.finish(exit_code=0 if result is not None else 1))
             self._run = None
+        if self._temporary:
+            self._temporary.cleanup()
 
     def _try(self, action: Callable[[], Any]) -> Any:
         """What an action returns; a failure is said, and costs the showing alone."""

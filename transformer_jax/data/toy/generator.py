@@ -317,7 +317,8 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     languages = (config.source_language, config.target_language)
     if sorted(languages) != ["de", "en"]:
         raise errors.UserError(
-            f"the toy corpus is in en and de, not in {languages[0]} and {languages[1]}"
+            f"the toy corpus is in en and de, not in {languages[0] or 'none'} and "
+            f"{languages[1] or 'none'}: set data.source_language and data.target_language to these"
         )
     fields = {"en": "english", "de": "german"}
     pairs = {
