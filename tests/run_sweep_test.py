@@ -196,8 +196,8 @@ def test_a_sweep_runs_and_another_takes_its_runs_over(server, tmp_path):
     for name, flags, message in (
         ("two", ["--reuse=nowhere"], "--reuse=nowhere holds no sweep"),
         ("two", [f"--reuse={tmp_path / 'two'}"], "is --workdir itself"),
-        ("two", ["--match=flops"], "holds the sweep with --match '', not 'flops'"),
-        ("three", [two], "two holds the sweep 'two_rows', not 'three_rows'"),
+        ("two", ["--match=flops"], "a sweep with --match=none, not a sweep with --match=flops"),
+        ("three", [two], "two holds a sweep of two_rows, not a sweep of three_rows"),
     ):
         refused = run(server, tmp_path / name, other, *flags)
         assert refused.returncode == 2

@@ -310,12 +310,11 @@ def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> N
         record = files.read_json(workdir / "sweep.json", {"table": str}, "")
     except errors.UserError:  # none, or a damaged one, which is written anew
         return
-    for name, ours, theirs in (
-        ("sweep", table, record["table"]),
-        ("sweep with --match", match, record.get("match", "")),
-    ):
-        if ours not in (theirs, None):
+    named = f"sweep of {table}", f"sweep of {record['table']}"
+    budgets = [f"sweep with --match={budget or 'none'}" for budget in (match, record.get("match"))]
+    for ours, theirs in (named, *([budgets] if match is not None else [])):
+        if ours != theirs:
             raise errors.UserError(
-                f"{workdir} holds the {name} {theirs!r}, not {ours!r}: choose another --workdir; "
+                f"{workdir} holds a {theirs}, not a {ours}: choose another --workdir; "
                 f"with --reuse={workdir} its finished runs are not run again"
             )
