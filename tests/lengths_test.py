@@ -30,7 +30,9 @@ def test_a_sentence_with_its_end_and_its_translation_need_positions(make_config,
     longest = next(n for n in range(max_positions, 0, -1) if n + 1 + 5 <= max_positions)
     check(learned, 0, 1, longest)
     for length in (longest + 1, longest + 2, 10_000):
-        message = rf"^sentence 3 has {length} tokens.*extra_tokens=5.*allow at most {longest}$"
+        message = (
+            rf"^sentence 3 has {length} tokens.*extra_tokens=5.*allow at most {longest}: split it$"
+        )
         with pytest.raises(errors.UserError, match=message):
             check(learned, 1, longest, length)
         check(make_config(changes), length)  # other positions have no end

@@ -116,11 +116,6 @@ EQUIVALENT: Mapping[str, Sequence[Equivalent]] = {
         ),
     ],
     "transformer_jax/training/metrics.py": [
-        Equivalent(
-            "if self._here != self._workdir:",
-            "if self._here is not self._workdir:",
-            "it is the workdir itself, or a temporary folder, which none equals",
-        ),
         Equivalent("@final", "", "it is for those who check types; nothing happens at run time"),
     ],
     "transformer_jax/training/step.py": [
