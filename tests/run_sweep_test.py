@@ -196,7 +196,11 @@ def test_a_sweep_runs_and_another_takes_its_runs_over(server, tmp_path):
     for name, flags, message in (
         ("two", ["--reuse=nowhere"], "--reuse=nowhere holds no sweep"),
         ("two", [f"--reuse={tmp_path / 'two'}"], "is --workdir itself"),
-        ("two", ["--match=flops"], "a sweep with --match=none, not a sweep with --match=flops"),
+        (
+            "two",
+            ["--match=flops"],
+            "a sweep of two_rows, not a sweep of two_rows with --match=flops",
+        ),
         ("three", [two], "two holds a sweep of two_rows, not a sweep of three_rows"),
     ):
         refused = run(server, tmp_path / name, other, *flags)

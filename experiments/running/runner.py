@@ -310,11 +310,14 @@ def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> N
         record = files.read_json(workdir / "sweep.json", {"table": str}, "")
     except errors.UserError:  # none, or a damaged one, which is written anew
         return
-    named = f"sweep of {table}", f"sweep of {record['table']}"
-    budgets = [f"sweep with --match={budget or 'none'}" for budget in (match, record.get("match"))]
-    for ours, theirs in (named, *([budgets] if match is not None else [])):
-        if ours != theirs:
-            raise errors.UserError(
-                f"{workdir} holds a {theirs}, not a {ours}: choose another --workdir; "
-                f"with --reuse={workdir} its finished runs are not run again"
-            )
+    theirs = record["table"], record.get("match") or ""
+    ours = table, theirs[1] if match is None else match
+    if ours != theirs:
+        there, here = (
+            f"a sweep of {name}" + f" with --match={budget}" * bool(budget)
+            for name, budget in (theirs, ours)
+        )
+        raise errors.UserError(
+            f"{workdir} holds {there}, not {here}: choose another --workdir; "
+            f"with --reuse={workdir} its finished runs are not run again"
+        )

@@ -101,7 +101,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     read = fields.lookup("data.corpus", config.corpus, CORPORA)
     for field in ("train", "dev", "test", "parsed"):
         if getattr(config, field) and field not in FILES.get(config.corpus, ()):
-            others = " or ".join(name for name, read in FILES.items() if field in read)
+            others = " or ".join(name for name, known in FILES.items() if field in known)
             raise errors.UserError(
                 f"data.{field} is given, but data.corpus={config.corpus} reads no such files: "
                 f"leave it out, or set data.corpus to {others}"

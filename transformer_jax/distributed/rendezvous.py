@@ -50,10 +50,9 @@ def _hear(where: ProcessPlace, deadline: float) -> dict[int, str]:
     family = socket.AF_INET6 if both else socket.AF_INET
     with contextlib.ExitStack() as opened:
         try:
-            server = socket.create_server(
-                ("", port), family=family, dualstack_ipv6=both, backlog=1024
+            server = opened.enter_context(
+                socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=1024)
             )
-            opened.enter_context(server)
         except OSError as error:
             raise errors.UserError(
                 f"the first process cannot listen on port {port} of its host ({error.strerror}): "

@@ -46,7 +46,10 @@ class Hyperparameters(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Of one step: losses are nats per label; tokens are the labels, in translation target's."""
+    """Of one step: losses are nats per label; tokens is the number of labels.
+
+    In translation these are the target's tokens.
+    """
 
     smoothed_loss: Float[Array, ""]
     true_loss: Float[Array, ""]
