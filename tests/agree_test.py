@@ -192,3 +192,24 @@ def test_a_row_that_is_compared_with_different_rows_is_left_out_and_named(tmp_pa
     table, notes = agree.agree(tmp_path / "a", tmp_path / "b")
     assert [line[0] for line in table.lines] == ["wide"]
     assert sum("compares them with another row: short wide." in note for note in notes) == 2
+
+
+def test_what_commands_print_of_sweeps_is_what_they_write(server, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for workdir in (one, other):
+        sweeps.make(workdir, sweeps.Made(sweeps.some_rows()))
+    for command in ("agree", "compare"):
+        output = tmp_path / f"{command}.md"
+        done = server.run(f"experiments.{command}", str(one), str(other), f"--output={output}")
+        assert done.code == 0, done.stderr
+        assert " A h=1 " in done.stdout.decode()
+        assert "| A h=1 |" in output.read_text(encoding="utf-8")
+    done = server.run("experiments.diff", str(one), "base", "A h=1")
+    assert done.code == 0, done.stderr
+    assert " model.num_heads " in done.stdout.decode()
+    for flag, shows in (("--examples", True), ("--noexamples", False)):
+        there = tmp_path / "published"
+        done = server.run("experiments.publish", f"--workdir={one}", f"--output={there}", flag)
+        assert done.code == 0, done.stderr
+        assert (there / "table3.md").read_bytes() == (one / "table3.md").read_bytes()
+        assert (there / "examples.md").exists() == shows

@@ -147,35 +147,18 @@ def test_gradients_are_those_of_the_loops():
         assert np.abs(gradient - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def test_repeated_key_value_heads_are_multi_head_attention():
-    keys = jax.random.split(jax.random.key(0), 3)
-    queries = jax.random.normal(keys[0], (2, 6, 4, 8))
-    few = attention.KeysValues(
-        jax.random.normal(keys[1], (2, 2, 5, 8)), jax.random.normal(keys[2], (2, 2, 5, 8))
-    )
-    many = attention.KeysValues(*(jnp.repeat(x, 3, axis=1) for x in few))
-    mask = jnp.ones((1, 1, 4, 5), bool)
-    np.testing.assert_allclose(
-        attention.attend(queries, few, mask), attention.attend(queries, many, mask), atol=1e-6
-    )
-
-
 def test_every_third_layer_of_an_interleaved_stack_has_no_window(make_config):
-    config = make_config(
-        {
-            "model.num_layers": 6,
-            "model.window": 1,
-            "model.attention_pattern": "interleaved",
-            "model.global_every": 3,
-        }
-    ).model
-    positions = jnp.arange(5)[None]
-    window = masks.PATTERNS[config.attention_pattern]
-    for layer in range(1, 7):
-        found = masks.within_window(positions, positions, window(config, layer))[0, 0]
-        for t in range(5):
-            for s in range(5):
-                assert found[t, s] == (layer in (3, 6) or abs(s - t) <= 1)
+    changes = {
+        "model.num_layers": 6,
+        "model.attention_pattern": "interleaved",
+        "model.window": 2,
+        "model.global_every": 3,
+    }
+    places = jnp.arange(8)[None]
+    found = masks.by_layer(make_config(changes).model, places, places)
+    near = abs(np.arange(8)[:, None] - np.arange(8)) <= 2
+    for layer, seen in enumerate(found, start=1):
+        np.testing.assert_array_equal(seen[0, 0], np.ones((8, 8)) if layer % 3 == 0 else near)
 
 
 @pytest.mark.parametrize("changes", [{"model.window": 0}, {"model.global_every": 9}])

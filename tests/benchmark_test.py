@@ -142,8 +142,8 @@ def test_a_worker_answers_with_seconds_and_memory():
     started = worker.Worker("ours:ceiling", {"dtype": "float32"})
     try:
         assert started.ready["flops"] == 2 * 2048**3
-        one, peak = started.run(1)
-        many, _ = started.run(8)
+        one, peak = min(started.run(1) for _ in range(3))
+        many, _ = min(started.run(8) for _ in range(3))
         assert 0 < one < many < 600
         assert peak > 2048**2 * 4
         assert np.isfinite(started.ready["first_step_seconds"])

@@ -5,16 +5,35 @@ Mistakes in configurations, corpora and command lines that all commands share ha
 """
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests import refusals
+from tests import pages, refusals
+from transformer_jax import config as config_lib
+from transformer_jax import fields
 
 TRAIN = ["transformer_jax.train", "--config=configs/toy.py"]
 RNN = [*TRAIN, "--config.model.architecture=rnn", "--config.model.position=none"]
 BENCHMARK = "experiments.benchmark"
+MODULES = sorted(
+    f"{package}.{path.stem}"
+    for package in ("transformer_jax", "experiments")
+    for path in (pages.ROOT / package).glob("*.py")
+    if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
+)
+DOCUMENTED = [
+    found
+    for path in pages.PAGES
+    for found in re.findall(
+        r"python -m ([\w.]+)((?:\\\n|[^\n`])*)",
+        re.sub(
+            r"_options=([\"']).*?\1", "_options", path.read_text(encoding="utf-8")
+        ),  # an engine's
+    )
+]
 
 
 @refusals.table(
@@ -71,37 +90,37 @@ def test_score_prints_every_variant(server, tmp_path):
     assert done.stdout.count(b"100.00  nrefs:1|") == 6
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "transformer_jax.train",
-        "transformer_jax.translate",
-        "transformer_jax.generate",
-        "transformer_jax.score",
-        "transformer_jax.attention_maps",
-        "experiments.table3",
-        "experiments.variations",
-        "experiments.families",
-        "experiments.eras",
-        "experiments.table1",
-        "experiments.benchmark",
-        "experiments.on_gpu",
-        "experiments.scaling",
-        "experiments.report",
-        "experiments.publish",
-        "experiments.figures",
-        "experiments.run_sweep",
-    ],
-)
-def test_help_describes_every_flag(server, module):
+@pytest.mark.parametrize("module", MODULES)
+def test_help_describes_every_flag_that_the_pages_give(server, module):
     done = server.run(module, "--help")
     assert done.code in (0, 1)  # absl ends --help with 1
-    for flag in ("--workdir", "--references"):
-        described = flag in done.stdout.decode()
-        assert described == ((flag == "--references") == module.endswith("score"))
+    described = re.findall(r"^ +--(\[no\])?(\w+):", done.stdout.decode(), re.MULTILINE)
+    known = {f"{no}{flag}" for either, flag in described for no in ("", "no" * bool(either))}
+    given = {
+        flag
+        for name, arguments in DOCUMENTED
+        if name == module
+        for flag in re.findall(r"(?<![\w-])--(\w+)", arguments)
+    }
+    assert given <= known
     # Those of all tables, which are the runner's, not the module's own.
-    runs_a_table = module.endswith(("table3", "variations", "families", "eras", "run_sweep"))
-    assert ("--[no]retry_failed:" in done.stdout.decode()) == runs_a_table
+    tables = ("table2", "table3", "table4", "variations", "families", "eras", "run_sweep")
+    assert ("retry_failed" in known) == module.endswith(tables)
+
+
+def test_fields_that_the_pages_give_are_there():
+    known = {
+        f"{section}.{name}"
+        for section, kind in fields.declared(config_lib.Config).items()
+        for name in fields.declared(kind)
+    }
+    given = {
+        field
+        for path in pages.PAGES
+        for field in re.findall(r"--config\.([a-z][\w.]+)", path.read_text(encoding="utf-8"))
+    }
+    assert given
+    assert given <= known
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What tells a translation from what looks like one: neither the target, nor length, nor copies."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -81,25 +83,23 @@ def test_sentences_of_a_couple_share_more_words_than_chance_gives(corpus):
     assert share(found) > 1.3 * share(shuffled)
 
 
-def test_couples_are_those_of_an_exhaustive_search():
-    source = [[5, 6], [5, 7], [8, 6], [8, 9]]
-    target = [[15, 16], [15, 17], [18, 16], [18, 19]]
-    found = couples.make(source, target, np.arange(4), 0)
-    # Pairs 0 and 3 share nothing, nor do 1 and 2: whatever group a shuffle makes, they are apart
-    # unless every second is the other's only choice.
-    shared = sum(
-        len({*side[a]} & {*side[b]}) for a, b in found.tolist() for side in (source, target)
+@pytest.mark.parametrize("seed", range(8))
+def test_couples_are_those_of_an_exhaustive_search(seed):
+    random = np.random.default_rng(seed)
+    source, target = (
+        [random.choice(range(first, first + 9), 4, replace=False).tolist() for _ in range(8)]
+        for first in (5, 15)
     )
-    order = np.argsort(np.random.default_rng(0).random(4)).tolist()
-    ways = [
-        [(order[0], order[1]), (order[2], order[3])],
-        [(order[0], order[3]), (order[2], order[1])],
-    ]
-    best = max(
-        sum(len({*side[a]} & {*side[b]}) for a, b in way for side in (source, target))
-        for way in ways
-    )
-    assert shared == best
+
+    def shared(one, other):
+        both = [(set(side[one]), set(side[other])) for side in (source, target)]
+        return sum(len(a & b) for a, b in both) if all(a != b for a, b in both) else -100
+
+    found = couples.make(source, target, np.arange(8), seed)
+    assert sorted(found.ravel().tolist()) == list(range(8))
+    one, other = found.T.tolist()
+    ways = [sum(map(shared, one, way)) for way in itertools.permutations(other)]
+    assert sum(map(shared, one, other)) == max(ways) > min(ways)
 
 
 def test_what_looks_like_nothing_else_is_left_out():

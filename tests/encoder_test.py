@@ -13,7 +13,7 @@ from tests import random_parameters
 from transformer_jax import models, sequences
 from transformer_jax.data import tokenizer
 from transformer_jax.evaluation import attention_weights
-from transformer_jax.models import encoder, interface
+from transformer_jax.models import encoder
 
 VOCABULARY = 50
 VARIANTS = [
@@ -62,12 +62,6 @@ def batch_of(rows, length):
 
 def outputs(model, params, rows, length=24):
     return np.asarray(jitted_outputs(model, params, batch_of(rows, length)))
-
-
-def test_it_writes_no_sentences(make_model):
-    model, _ = make_model({})
-    assert isinstance(model, interface.Architecture)
-    assert not isinstance(model, interface.Decoder)
 
 
 @every_variant

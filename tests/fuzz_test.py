@@ -101,17 +101,24 @@ def test_a_packed_corpus_is_the_plain_one(source, target):
 
 
 @FIXED
-@hypothesis.given(st.binary(max_size=80))
-def test_any_bytes_named_gz_are_lines_or_refused(content):
+@hypothesis.given(
+    ODD_BYTES, st.none() | st.tuples(st.integers(0, 99), st.integers(min_value=1, max_value=255))
+)
+def test_packed_bytes_are_lines_or_refused_as_are_damaged_ones(content, damage):
+    packed = bytearray(gzip.compress(content, mtime=0))
+    if damage:
+        packed[damage[0] % len(packed)] ^= damage[1]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.gz"
-        path.write_bytes(content)
+        path.write_bytes(packed)
         try:
             found = text.read_lines(path)
         except errors.UserError as error:
             one_line(error, "a.gz")
+            is_utf_8 = content.decode(errors="ignore").encode() == content
+            assert damage or not content or not is_utf_8
         else:
-            assert "\n".join(found).encode() == gzip.decompress(content).removesuffix(b"\n")
+            assert "\n".join(found).encode() == content.removesuffix(b"\n")
 
 
 BASE = config_lib.from_mapping(toy_config.get_config().to_dict())
@@ -149,7 +156,7 @@ def test_any_overrides_are_a_configuration_or_refused(changes):
 
 @FIXED
 @hypothesis.given(st.dictionaries(st.text(max_size=5), ANY))
-def test_any_value_is_a_configuration_or_refused(value):
+def test_a_mapping_of_other_names_is_refused(value):
     with pytest.raises(errors.UserError):
         config_lib.from_mapping(value)
     with pytest.raises(errors.UserError):
@@ -158,12 +165,20 @@ def test_any_value_is_a_configuration_or_refused(value):
 
 @FIXED
 @hypothesis.given(st.binary(max_size=40) | ANY.map(lambda value: repr(value)[:99].encode()))
-def test_any_bytes_are_json_of_a_shape_or_refused(content):
-    try:
-        value = files.parse_json(content, {"a": [float]})
-    except ValueError:
-        return
-    assert all(math.isfinite(item) for item in value["a"])
+def test_bytes_that_are_no_json_of_a_shape_are_refused(content):
+    with pytest.raises(ValueError, match=r"\w"):
+        files.parse_json(content, {"a": [float]})
+
+
+@FIXED
+@hypothesis.given(st.lists(st.floats(), max_size=4), st.sampled_from(["Infinity", "1e999"]))
+def test_numbers_of_json_are_read_as_they_are_or_refused(values, infinity):
+    content = json.dumps({"a": values}).replace("Infinity", infinity).encode()
+    if all(map(math.isfinite, values)):
+        assert files.parse_json(content, {"a": [float]}) == {"a": values}
+    else:
+        with pytest.raises(ValueError, match="a"):
+            files.parse_json(content, {"a": [float]})
 
 
 DIGESTS = {"corpus": "c", "tokenizer": "t"}

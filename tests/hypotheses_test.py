@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer_jax.models import attention, hypotheses, masks
+from transformer_jax.models import attention, hypotheses
 
 BATCH, WIDTH, LENGTH = 2, 3, 4
 
@@ -24,17 +24,3 @@ def test_with_more_room_everything_stands_where_it_stood(shared):
     assert found.values.shape[2] == found.keys.shape[3] == shared + (LENGTH + 7) * WIDTH
     np.testing.assert_array_equal(found.keys[..., :slots], keys.swapaxes(2, 3))
     np.testing.assert_array_equal(found.values[:, :, :slots], values)
-
-
-def test_layers_are_counted_from_one(make_config):
-    changes = {
-        "model.num_layers": 6,
-        "model.attention_pattern": "interleaved",
-        "model.window": 2,
-        "model.global_every": 3,
-    }
-    places = jnp.arange(8)[None]
-    found = masks.by_layer(make_config(changes).model, places, places)
-    near = abs(np.arange(8)[:, None] - np.arange(8)) <= 2
-    for layer, seen in enumerate(found, start=1):
-        np.testing.assert_array_equal(seen[0, 0], np.ones((8, 8)) if layer % 3 == 0 else near)

@@ -4,6 +4,10 @@ import json
 import re
 import shutil
 
+import pytest
+
+from launch import engine as engine_lib
+from launch import slurm, xpk
 from tests import fake_engines
 
 XPK = """#!/bin/bash
@@ -67,6 +71,61 @@ def test_a_launcher_that_cannot_be_asked_is_left_once_the_record_is_deleted(
     assert f"delete {record}" in done.stderr
     record.unlink()
     assert not sweep("--launcher=xpk").code
+
+
+@pytest.mark.parametrize(
+    ("queue", "answers", "names", "expected"),
+    [
+        (
+            xpk.Xpk(engine_lib.Settings(launcher_options="--cluster=c")),
+            {"EVERYTHING": "a b c d", "RUNNING": "b", "FINISHED": "c"},
+            "abce",
+            {"a": "queued", "b": "running"},
+        ),
+        (
+            slurm.Slurm(engine_lib.Settings()),
+            {
+                "": "7|0|RUNNING|None\n7|1|COMPLETING|None\n7|2|PENDING|Priority\n"
+                "7|3|PENDING|QOSMaxJobsPerUserLimit\n8|0|RUNNING|None\n"
+            },
+            ["7_0", "7_1", "7_2", "7_3", "7_4"],
+            {
+                "7_0": "running",
+                "7_1": "running",
+                "7_2": "queued",
+                "7_3": "queued: QOSMaxJobsPerUserLimit",
+            },
+        ),
+    ],
+    ids=["xpk", "slurm"],
+)
+def test_what_has_ended_is_in_no_queue_and_what_waits_says_for_what(
+    monkeypatch, queue, answers, names, expected
+):
+    def ask(command, *_, **__):
+        return next(
+            said for state, said in answers.items() if any(state in each for each in command)
+        )
+
+    monkeypatch.setattr(engine_lib, "ask", ask)
+    assert queue.queue(names) == expected
+
+
+def test_runs_of_a_sweep_are_told_their_project_where_they_share_this_disk(
+    engine, sweep, variables, tmp_path
+):
+    (tmp_path / "wandb.py").write_text("init = None")  # in place of the package
+    variables |= {"PYTHONPATH": str(tmp_path), "SQUEUE": "", "FAILS": ""}
+    for program in ("sbatch", "squeue", "scancel", "scontrol", "xpk"):
+        engine(program, fake_engines.SLURM)
+    done = sweep("--launcher=xpk", "--wandb=parts")
+    assert done.code == 2
+    assert "error: --wandb is for --launcher=local and slurm" in done.stderr
+    flags = ("--launcher=slurm", "--bucket=", "--accelerator=", "--wandb=parts")
+    assert not sweep(*flags).code
+    for cell in ("0", "1"):
+        script = (tmp_path / f"sweep/slurm/1/{cell}.sh").read_text()
+        assert "--wandb=parts --wandb_group=sweep" in script
 
 
 def test_an_array_that_cannot_be_released_is_taken_back(engine, sweep, variables, tmp_path):

@@ -39,3 +39,13 @@ def test_norms_stand_where_their_equations_have_them(make_config, placement, exp
     module = Around(layers.NORM_PLACEMENTS[placement](config))
     found, _ = module.init_with_output(jax.random.key(0), jnp.asarray(X))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", layers.NORMS)
+def test_norms_add_a_millionth_to_the_variance(make_config, norm):
+    x = 1e-3 * X
+    centred = x - x.mean(-1, keepdims=True) if norm == "layer_norm" else x
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    module = layers.make_norm(make_config({"model.norm": norm}).model)
+    found, _ = module.init_with_output(jax.random.key(0), jnp.asarray(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import logging
+import threading
 import types
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from transformer_jax import config as config_lib
-from transformer_jax.distributed import sharding
+from transformer_jax.distributed import preemption, sharding
 from transformer_jax.training import checkpoint, fitting, loop, metrics
 from transformer_jax.training import step as step_lib
 
@@ -178,3 +179,16 @@ def test_a_finished_run_compiles_no_step(train):
     # Another number than the config's, though it equals it.
     assert run(int("300"), lambda: pytest.fail("compiled"), num_steps=300) == (300, 500)
     assert not saved
+
+
+def test_a_notice_after_the_last_look_ends_the_run_too(monkeypatch):
+    told = threading.Event()
+    monkeypatch.setattr(preemption, "_told", told)
+
+    def train():
+        with preemption.handled():
+            assert not preemption.reached()
+            told.set()
+
+    with pytest.raises(preemption.PreemptedError):
+        train()

@@ -1,6 +1,9 @@
 """How much memory a step takes: known before it is taken, and less where a config asks for less."""
 
 import functools
+import os
+import re
+import types
 
 import flax.linen as nn
 import jax
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests import random_parameters
+from transformer_jax import config as config_lib
 from transformer_jax import errors, models, sequences
 from transformer_jax.data import batching
 from transformer_jax.distributed import memory, sharding
@@ -58,6 +62,15 @@ def test_a_programs_memory_is_what_its_arrays_need():
     assert found == pytest.approx(4 * (rows * columns + rows * rows), rel=0.01)
 
 
+@pytest.mark.parametrize(("written", "limit"), [("max\n", 4_096_000), ("1048576\n", 1_048_576)])
+def test_cpu_devices_divide_what_their_container_may_use(monkeypatch, written, limit):
+    mesh = sharding.make_mesh(config_lib.MeshConfig(2, 1, 1), jax.devices()[:2])
+    there = types.SimpleNamespace(exists=lambda: True, read_text=lambda: written)
+    monkeypatch.setattr(memory, "pathlib", types.SimpleNamespace(Path=lambda _: there))
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.get)
+    assert memory.of_device(mesh) == limit // 2
+
+
 def test_parts_take_less(make_config):
     whole = needed(make_config(LARGE))
     assert needed(make_config({**LARGE, "train.accumulation_steps": 4})) < 0.6 * whole
@@ -86,8 +99,10 @@ def test_a_step_that_does_not_fit_says_what_would(make_config, monkeypatch):
     model = models.build(config.model, config.data.vocab_size)
     assert fitting.compile_step(model, config, mesh)
     monkeypatch.setattr(memory, "of_device", lambda _: half)
-    with pytest.raises(errors.UserError, match=r"the device has .* with --config\.(\S+)=(\S+) "):
+    with pytest.raises(errors.UserError, match="the device has") as caught:
         fitting.compile_step(model, config, mesh)
+    (said,) = re.findall(r" with --config\.(\S+)=(\d+) it takes", str(caught.value))
+    assert needed(config_lib.replace(config, {said[0]: int(said[1])})) <= half
     monkeypatch.setattr(memory, "of_device", lambda _: 1000)
     with pytest.raises(errors.UserError, match=r"take a smaller train\.batch_tokens"):
         fitting.compile_step(model, config, mesh)

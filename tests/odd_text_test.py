@@ -144,12 +144,12 @@ def corpus(tmp_path):
     }
 
 
-def load(corpus, make_config, folder, cache_dir):
+def load(corpus, make_config, folder, cache_dir, **changes):
     """The data of a run on a corpus, written as files."""
     for (name, end), side in corpus.items():
         (folder / f"{name}.{end}").write_bytes("".join(f"{line}\n" for line in side).encode())
     sets = {f"data.{name}": str(folder / name) for name in ("train", "dev")}
-    return dataset.load(make_config({"data.corpus": "text", **sets}).data, cache_dir)
+    return dataset.load(make_config({"data.corpus": "text", **sets, **changes}).data, cache_dir)
 
 
 @refusals.table(
@@ -158,6 +158,8 @@ def load(corpus, make_config, folder, cache_dir):
     ("BOMs", lambda line: f"\ufeff{line}", "300 of its lines begin with a BOM"),
     ("U+0085", lambda line: f"{line}\u0085{line}", ""),
     ("U+2028", lambda line: f"{line}\u2028{line}", ""),
+    # SentencePiece does not learn from lines with it.
+    ("U+2585", lambda line: line + "\u2585" * (len(line) % 2), ""),
     ("emoji", lambda line: f"{line} 👩‍👩‍👧", ""),
     ("right to left", lambda line: f"{line} שלום", ""),
 )
@@ -171,6 +173,17 @@ def test_odd_characters_of_a_corpus_are_kept(
     assert (warning in caplog.text) if warning else not caplog.records
     ids = [loaded.source[i].tolist() for i in range(300)]
     assert loaded.tokenizer.decode(ids) == corpus["train", "en"]
+
+
+def test_pairs_with_either_side_longer_than_asked_for_are_left_out(
+    corpus, make_config, tmp_path, cache_dir
+):
+    sides = {"en": ["abc", "abcd", "abc", "ab"], "de": ["abc", "abc", "abcd", "a"]}
+    corpus |= {("train", end): lines for end, lines in sides.items()}
+    changes = {"data.vocabulary": "bytes", "data.train_max_tokens": 3}
+    loaded = load(corpus, make_config, tmp_path, cache_dir, **changes)
+    assert loaded.usable.tolist() == [0, 3]
+    assert loaded.provenance["dropped"] == {"empty": 0, "too_long": 0, "left_out": 2}
 
 
 def test_one_line_is_a_corpus(tmp_path):

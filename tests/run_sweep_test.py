@@ -1,5 +1,6 @@
 """Sweeps of a user's own: rows from files, grids and zips, equal budgets, and runs taken over."""
 
+import ast
 import json
 import re
 import shutil
@@ -8,7 +9,7 @@ import pytest
 
 from experiments.benchmarks import cost
 from experiments.sweep import results, rows
-from tests import tiny
+from tests import pages, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors
 
@@ -57,6 +58,15 @@ def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
     assert read(double) == expected
     assert list(read("GRID = {'model.d_k': [1, 2]}")) == ["base", "d_k=1", "d_k=2"]
     assert list(read(f"ROWS = {{'slow': {slow}, 'base': {{}}}}")) == ["base", "slow"]
+
+
+def test_the_sweep_that_the_page_shows_is_the_one_in_the_configs(make_config):
+    path = pages.ROOT / "configs/sweeps/warmup_smoothing.py"
+    page = (pages.ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^GRID = \{.*?^\}", page, re.DOTALL | re.MULTILINE)
+    names = rows.run(path)
+    assert names["GRID"] == ast.literal_eval(shown.removeprefix("GRID = "))
+    assert len(rows.read(path, names, make_config())) == 1 + 2 * 3
 
 
 @pytest.mark.parametrize(

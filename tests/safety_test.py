@@ -28,7 +28,8 @@ SOURCES = sorted(
 
 DANGEROUS_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "pty"}
 DANGEROUS_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "yaml.load",
-                   "torch.load", "runpy.run_path", "runpy.run_module"}  # fmt: skip
+                   "torch.load", "runpy.run_path", "runpy.run_module", "subprocess.getoutput",
+                   "subprocess.getstatusoutput"}  # fmt: skip
 # Modules by name: PyTorch's, CTranslate2's and wandb, which are not always there, in literal names;
 # and the contenders of the benchmark, whose names stand in its own table.
 IMPORTERS = {
@@ -53,7 +54,11 @@ def dotted(node):
 
 def dangers(source, name):
     """What of a module could run what it reads, one line each."""
-    for node in ast.walk(ast.parse(source)):
+    tree, whole = ast.parse(source), {}  # whole: names' own, as os.system of `system`
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            whole |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -61,7 +66,8 @@ def dangers(source, name):
                 if imported.split(".")[0] in DANGEROUS_MODULES:
                     yield f"line {node.lineno}: imports {imported}"
         if isinstance(node, ast.Call):
-            called = dotted(node.func)
+            first, *rest = dotted(node.func).split(".")
+            called = ".".join([whole.get(first, first), *rest])
             keywords = {k.arg: k.value for k in node.keywords}
             if called in DANGEROUS_CALLS and (name, called) not in RUNNERS:
                 yield f"line {node.lineno}: calls {called}"
@@ -92,6 +98,10 @@ def test_no_module_can_run_what_it_reads(path):
         "import subprocess; subprocess.run(text, shell=True)",
         "import os; os.system(text)",
         "import importlib; importlib.import_module(name)",
+        "from os import system; system(text)",
+        "from runpy import run_path as run; run(path)",
+        "from importlib import import_module; import_module(name)",
+        "import subprocess; subprocess.getoutput(text)",
     ],
 )
 def test_the_reading_of_modules_finds_each_danger(line):

@@ -276,7 +276,6 @@ def test_a_parser_is_trained_parses_new_text_and_another_learns_from_it(server, 
     assert "semi-supervised" in shown
     result = json.loads((tmp_path / "sweep/semi-supervised/seed0/result.json").read_text())
     assert result["data"]["pairs"]["train"] == 400 + 5
-    assert result["parses"]["f1"] >= 0
 
 
 @pytest.mark.slow

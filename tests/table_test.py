@@ -5,6 +5,7 @@ import dataclasses
 import io
 import pathlib
 import re
+import runpy
 import shutil
 import statistics
 import subprocess
@@ -19,7 +20,7 @@ from experiments import eras, families, table2, table3, variations
 from experiments.analysis import comparison, noise_floor
 from experiments.reporting import comparison_table, document, headline
 from experiments.sweep import results, table
-from tests import sweeps, tiny
+from tests import pages, sweeps, tiny
 from transformer_jax import errors, paper
 from transformer_jax.drawing import tables
 
@@ -70,6 +71,20 @@ def floor(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(folder)])
     return folder
+
+
+def test_the_table_that_the_page_shows_is_whole(tmp_path):
+    page = (pages.ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    (module,) = re.findall(r"```python\n([^`]*^TABLE = [^`]*)```", page, re.MULTILINE)
+    (tmp_path / "warmth.py").write_text(module, encoding="utf-8")
+    warmth = runpy.run_path(str(tmp_path / "warmth.py"))["TABLE"]
+    rows = warmth.rows(sweeps.base())
+    sweeps.make(tmp_path / "sweep", sweeps.Made(rows, table="warmth"), missing=["long"])
+    document.write(tmp_path / "sweep", table=warmth)
+    markdown = (tmp_path / "sweep/warmth.md").read_text(encoding="utf-8")
+    for line in ("## Steps", "| long |  |", "A note below."):
+        assert f"\n{line}\n" in markdown
+    assert warmth.least_seeds("long") == 2
 
 
 @pytest.mark.slow

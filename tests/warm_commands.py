@@ -127,6 +127,7 @@ def _become(request: dict[str, Any], seconds: int) -> int:
     """Runs a command with its files as standard input, output and error; returns its exit code."""
     signal.alarm(seconds)
     os.environ.update(request["environment"])
+    sys.path[:0] = filter(None, [request["environment"].get("PYTHONPATH")])
     folder = pathlib.Path(request["folder"])
     for number, (name, mode) in enumerate(
         (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))

@@ -262,6 +262,7 @@ def test_names_in_scatter_plots_are_whole_and_each_row_of_a_front_has_one(browse
             figure = report_browser_test.drawn(page, f"figure-{identity}")
             names = figure.find_elements(By.CSS_SELECTOR, ".textpoint text")
             texts = [name.text for name in names if name.text]
+            assert texts
             assert set(texts) <= owns
             box = figure.find_element(By.CSS_SELECTOR, ".gridlayer").rect
             for name in (each for each in names if each.text):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -49,7 +50,8 @@ def test_skypilot_reads_from_the_task_what_was_meant(tmp_path):
     assert task["resources"]["accelerators"] == {"H100": 8}
     assert task["resources"]["use_spot"] is True
     recovery = task["resources"]["job_recovery"]
-    assert engine.RUN_AGAIN in recovery["recover_on_exit_codes"]
+    killed = {128 + end for end in (signal.SIGABRT, signal.SIGKILL, signal.SIGTERM)}
+    assert {engine.RUN_AGAIN, *killed} <= {*recovery["recover_on_exit_codes"]}
     assert not {1, 2} & set(recovery["recover_on_exit_codes"])
     assert recovery["max_restarts_on_errors"] == 0
     assert task["envs"] == {"CELL": "0"}

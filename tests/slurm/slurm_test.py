@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -224,8 +223,3 @@ def test_what_slurm_refuses_is_one_line_and_submits_nothing(
     assert message in errors[0]
     assert not cluster.jobs()
     assert not list(workdir.glob("slurm/*"))
-
-
-def test_the_script_that_runs_a_cell_is_sound():
-    script = pathlib.Path("launch/slurm.sh")
-    assert not subprocess.run(["bash", "-n", script], check=False).returncode
