@@ -1,4 +1,4 @@
-"""Laws of ELMo: each direction knows its own side of a word alone, however texts are packed."""
+"""ELMo against its equations in NumPy, and its laws: no direction knows the word that it says."""
 
 import flax.linen as nn
 import jax
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import encoder_test, random_parameters
+from tests import encoder_test, random_parameters, recurrent_test
 from transformer_jax import models
 from transformer_jax.models import interface
 
@@ -15,20 +15,57 @@ LENGTH = 24
 
 
 @pytest.fixture
-def run(make_config):
-    """Outputs of packed texts, read forwards and read backwards, and the parameters."""
+def drawn(make_config):
+    """A model, and parameters drawn for it."""
     config = make_config({"model.architecture": "elmo", "model.position": "none"})
     model = models.build(config.model, encoder_test.VOCABULARY)
     params = random_parameters.of(model)
     params["params"]["mixture"] = jnp.array([0.5, -0.3, 0.2])
     assert not isinstance(model, interface.Decoder)
+    return model, params
+
+
+@pytest.fixture
+def run(drawn):
+    """Outputs of packed texts, read forwards and read backwards."""
     outputs = jax.jit(models.outputs, static_argnums=0)
 
     def outputs_of(rows, length=LENGTH):
         batch = encoder_test.batch_of(rows, length)
-        return np.asarray(outputs(model, params, batch)).reshape(len(rows), 2, length, -1)
+        return np.asarray(outputs(*drawn, batch)).reshape(len(rows), 2, length, -1)
 
     return outputs_of
+
+
+def peters(p, tokens):
+    """What sections 3.1 and 3.2 of the paper say of one text, forwards and backwards."""
+    x = p["embedding"][tokens] * np.sqrt(p["embedding"].shape[1])
+    left, right, layers = x, x, [x]
+    for n in range(len(p["mixture"]) - 1):
+        y = recurrent_test.unrolled("lstm", p[f"left_{n}"], left)[:, 0]
+        z = recurrent_test.unrolled("lstm", p[f"right_{n}"], right[::-1])[::-1, 0]
+        left, right = (left + y, right + z) if n else (y, z)
+        layers.append(np.concatenate([left, right], axis=1))
+    shares = np.exp(p["mixture"]) / np.exp(p["mixture"]).sum()
+    mixed = p["scale"] * sum(share * h for share, h in zip(shares, layers, strict=True))
+    half = mixed.shape[1] // 2
+    whole = np.concatenate([mixed[-1, :half], mixed[0, half:]])
+    text, before, after = (
+        recurrent_test.dense(h, p[name])
+        for name, h in (
+            ("text", whole),
+            ("from_left", left[:-1]),
+            ("from_right", np.vstack([right[2:], 0 * right[:1]])),
+        )
+    )
+    return np.stack([np.vstack([np.tanh(text), said]) for said in (before, after)])
+
+
+def test_is_the_equations_of_one_text_after_another(drawn, run):
+    exact = jax.tree.map(lambda x: np.array(x, np.float64), drawn[1]["params"])
+    found = run([TEXTS])[0]
+    expected = np.concatenate([peters(exact, tokens) for tokens in TEXTS], axis=1)
+    np.testing.assert_allclose(found[:, : expected.shape[1]], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_each_direction_sees_the_words_on_its_side_and_not_the_word_itself(run):

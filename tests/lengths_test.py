@@ -16,25 +16,32 @@ from transformer_jax.decoding import translator
 from transformer_jax.distributed import memory, sharding
 
 
+@pytest.mark.parametrize("one_sequence", [False, True])
 @pytest.mark.parametrize("max_positions", [8, 12, 300])
-def test_a_sentence_with_its_end_and_its_translation_need_positions(make_config, max_positions):
+def test_a_sentence_with_its_end_and_its_translation_need_positions(
+    make_config, max_positions, one_sequence
+):
     changes = {"model.max_positions": max_positions, "decode.extra_tokens": 5}
     learned = make_config({**changes, "model.position": "learned"})
 
     def check(config, *lengths):
-        model = types.SimpleNamespace(one_sequence=False)
+        model = types.SimpleNamespace(one_sequence=one_sequence)
         unchecked: Any = types.SimpleNamespace(config=config, model=model)
         translator.Translator._check_lengths(unchecked, [[7] * length for length in lengths])
 
-    # A translation has 5 tokens more than its source, whose EOS counts.
-    longest = next(n for n in range(max_positions, 0, -1) if n + 1 + 5 <= max_positions)
-    check(learned, 0, 1, longest)
+    # A translation has 5 tokens more than its source, whose EOS counts; in one sequence both share
+    # the positions.
+    sharing = 1 + one_sequence
+    longest = next(
+        n for n in range(max_positions, -1, -1) if sharing * (n + 1) + 5 <= max_positions
+    )
+    check(learned, 0, longest, longest)
     for length in (longest + 1, longest + 2, 10_000):
         message = (
             rf"^sentence 3 has {length} tokens.*extra_tokens=5.*allow at most {longest}: split it$"
         )
         with pytest.raises(errors.UserError, match=message):
-            check(learned, 1, longest, length)
+            check(learned, 0, longest, length)
         check(make_config(changes), length)  # other positions have no end
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
@@ -83,6 +84,20 @@ def test_source_and_target_together_restore_the_text(kind):
         assert 1 <= len(target) <= length
         extra = objectives.KINDS[kind].extra_ids(length)
         assert max(*source, *target) < VOCABULARY + extra
+
+
+def test_t5_hides_nine_tenths_of_what_berts_masking_chooses_and_replaces_the_rest():
+    texts, length = 100, 200
+    hidden = replaced = 0
+    for number in range(texts):
+        text = np.random.default_rng(number).integers(4, VOCABULARY, length)
+        source = make("bert_style", text, number, 1).source
+        hidden += np.sum(source == IDS.own)
+        replaced += np.sum((source != text) & (source != IDS.own))
+    chosen = texts * 30  # 15% of each
+    for count, share in ((hidden, 0.9), (replaced, 0.1 * (1 - 1 / (VOCABULARY - 4)))):
+        low, high = stats.binom(chosen, share).interval(1 - 1e-6)
+        assert low <= count <= high
 
 
 @pytest.mark.parametrize("kind", OF_PAIRS)

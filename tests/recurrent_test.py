@@ -24,6 +24,7 @@ from transformer_jax.models import (
 )
 
 VOCABULARY = 50
+SOURCE, TARGET = [5, 9, 31, 7], [12, 8, 33]
 LSTM = {"model.architecture": "lstm", "model.position": "none"}
 
 
@@ -117,9 +118,23 @@ def cho(h, x, u):
     return (kept * h + (1 - kept) * new,)
 
 
-@pytest.mark.parametrize(
-    ("name", "equations"), [("rnn", elman), ("lstm", hochreiter), ("gru", cho)]
-)
+EQUATIONS: dict[str, Any] = {"rnn": elman, "lstm": hochreiter, "gru": cho}
+
+
+def dense(x, p):
+    return x @ p["kernel"] + p.get("bias", 0)
+
+
+def unrolled(name, p, xs):
+    """A cell's states after each of its inputs, from an empty one: inputs, parts, features."""
+    kernel = p["from_state"]["kernel"]
+    states = [np.zeros((recurrent_cells.CELLS[name].parts, len(kernel)))]
+    for x in xs:
+        states.append(np.array(EQUATIONS[name](*states[-1], dense(x, p["from_input"]), kernel)))
+    return np.array(states[1:])
+
+
+@pytest.mark.parametrize(("name", "equations"), EQUATIONS.items())
 def test_a_cells_step_is_its_papers(name, equations):
     cell = recurrent_cells.CELLS[name](4, jnp.dtype("float32"))
     rng = np.random.default_rng(0)
@@ -175,6 +190,16 @@ def test_halves_for_each_direction_need_an_even_width(make_config, width):
         models.build(config, VOCABULARY)
 
 
+def luong(p, h, encoded):
+    context = weighted([h @ m for m in encoded], encoded)
+    return np.tanh(np.concatenate([context, h]) @ p["combine"]["kernel"])
+
+
+def bahdanau(p, s, encoded):
+    sums = [dense(s, p["from_state"]) + dense(m, p["from_memory"]) for m in encoded]
+    return weighted([np.tanh(each) @ p["score"]["kernel"][:, 0] for each in sums], encoded)
+
+
 def test_dot_attention_is_luongs(seen):
     config, x, encoded, mask = seen
     found, params = randomly(
@@ -185,10 +210,7 @@ def test_dot_attention_is_luongs(seen):
     )
     expected = np.zeros_like(x)
     for b, t in np.ndindex(*x.shape[:2]):
-        visible = encoded[b][mask[b, t]]
-        context = weighted([x[b, t] @ m for m in visible], visible)
-        joined = np.concatenate([context, x[b, t]])
-        expected[b, t] = np.tanh(joined @ params["combine"]["kernel"])
+        expected[b, t] = luong(params, x[b, t], encoded[b][mask[b, t]])
     assert_close(found, expected)
 
 
@@ -203,17 +225,48 @@ def test_additive_attention_is_bahdanaus(seen):
         *map(jnp.asarray, (x, encoded, mask)),
         method=look,
     )
-    of_state, of_encoded, score = (params[name] for name in ("from_state", "from_memory", "score"))
     expected = np.zeros_like(x)
     for b, t in np.ndindex(*x.shape[:2]):
-        visible = encoded[b][mask[b, t]]
-        scores = [
-            np.tanh(x[b, t] @ of_state["kernel"] + m @ of_encoded["kernel"] + of_encoded["bias"])
-            @ score["kernel"][:, 0]
-            for m in visible
-        ]
-        expected[b, t] = weighted(scores, visible)
+        expected[b, t] = bahdanau(params, x[b, t], encoded[b][mask[b, t]])
     assert_close(found, expected)
+
+
+def of_pair(p, name, attention):
+    """The outputs for SOURCE and TARGET, after each token that is read, of two layers of a cell."""
+
+    def embedded(tokens):
+        return p["embedding"][tokens] * np.sqrt(p["embedding"].shape[1])
+
+    x, states, found = embedded([*SOURCE, 2]), [], []
+    for n in range(2):
+        left = unrolled(name, p[f"forwards_{n}"], x)
+        right = unrolled(name, p[f"backwards_{n}"], x[::-1])[::-1]
+        ends = np.concatenate([left[-1], right[0]], axis=-1)
+        states.append([np.tanh(dense(end, p[f"bridge_{n}_{k}"])) for k, end in enumerate(ends)])
+        y = np.concatenate([left, right], axis=-1)[:, 0]
+        x = x + y if n else y
+    for token in [1, *TARGET]:
+        h = embedded(token)
+        if attention == "additive":  # the last layer's state before the step
+            h = np.concatenate([h, bahdanau(p["attention"], states[1][0], x)])
+        for n, state in enumerate(states):
+            of_input, of_state = (p[f"decoder_{n}"][key] for key in ("from_input", "from_state"))
+            states[n] = EQUATIONS[name](*state, dense(h, of_input), of_state["kernel"])
+            h = h + states[n][0] if n else states[n][0]
+        found.append(luong(p["attention"], h, x) if attention == "dot" else h)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("name", "attention"), [("lstm", "additive"), ("gru", "dot")])
+def test_two_layers_with_attention_are_their_papers(make_config, name, attention):
+    kind = {"model.architecture": name, "model.recurrent_attention": attention}
+    config = make_config({**kind, "model.position": "none", "model.num_layers": 2}).model
+    model = models.build(config, VOCABULARY)
+    params = random_parameters.of(model)
+    batch = jax.tree.map(jnp.asarray, batching.fill([[(SOURCE, TARGET)]], 5, 4))
+    found = jax.jit(models.outputs, static_argnums=0)(model, params, batch)
+    exact = jax.tree.map(lambda x: np.array(x, np.float64), params["params"])
+    assert_close(found[0], of_pair(exact, name, attention))
 
 
 @pytest.mark.parametrize("size", [3, 4])

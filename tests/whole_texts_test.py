@@ -149,48 +149,74 @@ def test_a_development_set_that_answers_nothing_is_named(small):
         training_run.check(config, one_device(config), few)
 
 
-def other(*arguments):
-    return functools.partial(starting_weights.read, *arguments)
-
-
-def test_a_folder_of_no_finished_run_is_named(small, tmp_path):
+@pytest.mark.parametrize(
+    ("is_there", "message"),
+    [
+        (False, r"one/seed0 holds no finished run; train it first"),
+        (True, r"\.\./one/seed\{seed\}: its tokenizer is not this run's; train both on one corpus"),
+    ],
+)
+def test_a_folder_whose_weights_are_none_of_this_corpus_is_named(
+    small, tmp_path, is_there, message
+):
     config, data = small(**{"train.objective": "bert", "train.start_from": "../one/seed{seed}"})
-    mesh = one_device(config)
+    mesh, folder = one_device(config), tmp_path / "one/seed0"
+    (tmp_path / "own").mkdir()
+    if is_there:
+        folder.mkdir(parents=True)
+        theirs, others = small(**{"train.objective": "bert", "data.vocab_size": 400})
+        run_folder.claim(folder, theirs, others)
+        (folder / "result.json").write_text("{}")
     state = step_lib.init_state(models.build(config.model, vocabulary.size(config)), config, mesh)
-    with pytest.raises(errors.UserError, match=r"one/seed0 holds no finished run; train it first"):
-        starting_weights.start(state, config, other(config, mesh, tmp_path, data.tokenizer))
+    run = functools.partial(starting_weights.read, config, mesh, tmp_path / "own", data.tokenizer)
+    with pytest.raises(errors.UserError, match=message):
+        starting_weights.start(state, config, run)
+
+
+def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, monkeypatch):
+    """At a learning rate of 0 it ends as it began."""
+    still = {"train.learning_rate_scale": 0.0, "train.num_steps": 1, "train.objective_steps": 1}
+    start = {"train.objective": "roberta", "train.start_from": "../one"}
+    config = make_config({**ENCODER, **start, **still})
+    params = random_parameters.of(models.build(config.model, vocabulary.size(config)))
+    before = jax.tree.map(np.array, params)  # a step consumes what it is given
+    monkeypatch.setattr(starting_weights, "read", lambda *_: (1, params))
+
+    def evaluate(*_):
+        raise errors.RunError("enough")
+
+    monkeypatch.setattr(training_run._Run, "_evaluate", evaluate)
+    with pytest.raises(errors.RunError, match="enough"):
+        training_run.run(config, tmp_path, cache_dir)
+    after = run_folder.load_model(tmp_path).params
+    jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
 @pytest.mark.slow
 def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
     def run(name, **overrides):
         config = make_config({**ENCODER, "model.num_layers": 2, **overrides})
-        return config, training_run.run(config, tmp_path / name, cache_dir)
+        return training_run.run(config, tmp_path / name, cache_dir)
 
-    _, first = run("bert", **{"train.objective": "bert"})
+    first = run("bert", **{"train.objective": "bert"})
     assert first["bleu"] == {}
     assert first["accuracy"]["answers"] > 0
     start = {"train.start_from": "../bert"}
-    _, judge = run("pairs", **{"train.objective": "matching", **start})
+    judge = run("pairs", **{"train.objective": "matching", **start})
     assert judge["accuracy"]["low"] < judge["accuracy"]["share"] < judge["accuracy"]["high"]
     student = {"train.objective": "roberta", "train.teacher_layers": 2, "model.num_layers": 1}
-    _, small = run("distilled", **{**student, **start})
-    assert small["params"] < first["params"]
+    run("distilled", **{**student, **start})
     plain = {"train.objective": "none", "train.objective_steps": 0, **start}
-    config, translator = run("translator", **{"model.architecture": "transformer", **plain})
+    still = {"train.learning_rate_scale": 0.0}  # it ends as it began
+    translator = run("translator", **{"model.architecture": "transformer", **plain, **still})
     assert set(json.loads((tmp_path / "translator/result.json").read_text())) >= {"bleu", "ppl"}
     assert translator["bleu"]
     with pytest.raises(errors.UserError, match="writes no sentences"):
         run_folder.load(tmp_path / "bert")
-    # What a translator begins with is the encoder's, which training has moved since.
-    trained = run_folder.load_model(tmp_path / "bert")
-    mesh = one_device(config)
-    model = models.build(config.model, vocabulary.size(config))
-    state = step_lib.init_state(model, config, mesh)
-    run = other(config, mesh, tmp_path / "translator", trained.tokenizer)
-    found = starting_weights.start(state, config, run).params["params"]
+    trained, begun = (run_folder.load_model(tmp_path / name) for name in ("bert", "translator"))
     for name in ("encoder_0", "encoder_1"):
-        jax.tree.map(np.testing.assert_array_equal, found[name], trained.params["params"][name])
+        pair = (each.params["params"][name] for each in (begun, trained))
+        jax.tree.map(np.testing.assert_array_equal, *pair)
     (maps,) = attention_weights.of_text(
         trained.model, trained.params, trained.tokenizer, trained.config.model, ["A dog.", "Hund"]
     )

@@ -14,6 +14,7 @@ COVER: Mapping[str, Sequence[str]] = {
     ),
     _MODELS + "attention.py": ("attention", *_WHOLE),
     _MODELS + "convolutional.py": (
+        "convolutional",
         *("recurrent", "transformer[cached and conv]", "transformer[packing and conv]"),
         "transformer[architecture]",
     ),
@@ -39,7 +40,7 @@ COVER: Mapping[str, Sequence[str]] = {
     _TRAINING + "losses.py": ("losses", "distillation", "step", "decoder"),
     _TRAINING + "manifest.py": ("checkpoint", "bucket", "safety"),
     _TRAINING + "metrics.py": ("loop", "tracking", "bucket", "runs", "damaged_files"),
-    _TRAINING + "step.py": ("optimizer", "step", "sharding", "memory"),
+    _TRAINING + "step.py": ("optimizer", "step", "distillation", "sharding", "memory"),
     _TRAINING + "tensorboard.py": ("tracking", "runs"),
     _TRAINING + "tracking.py": ("tracking",),
     _DECODING + "beam_search.py": ("beam_search", "leaving"),
