@@ -16,7 +16,6 @@ is deleted is measured again.
 import contextlib
 import dataclasses
 import datetime
-import fnmatch
 import functools
 import json
 import logging
@@ -37,6 +36,7 @@ from absl import flags
 
 from configs import base, big
 from experiments.benchmarks import speed_tables, timing, worker
+from experiments.sweep import rows as rows_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
@@ -216,14 +216,7 @@ def main() -> int:
         _REPEATS.value,
         _SECONDS.value,
     )
-    names: set[str] = set()
-    for pattern in _PIECES.value:
-        if not (matching := fnmatch.filter(found, pattern)):
-            raise errors.UserError(
-                f"--pieces: no piece matches {pattern!r}; there are {', '.join(found)}"
-            )
-        names |= {*matching}
-    chosen = {name: piece for name, piece in found.items() if name in names}
+    chosen = {name: found[name] for name in rows_lib.select(found, _PIECES.value, "pieces")}
     workdir.mkdir(parents=True, exist_ok=True)
     compiled = (workdir / "cache" / "xla").absolute()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))  # of those it starts
@@ -238,7 +231,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "Where results are kept.", required=True)
-    _PIECES = flags.DEFINE_list("pieces", "*", "Pieces: names and shell patterns.")
+    _PIECES = flags.DEFINE_string("pieces", "*", "Names and shell patterns, with commas between.")
     _MINUTES = flags.DEFINE_float("minutes", 9.0, "After which this call stops.", lower_bound=0.0)
     _BASE, _BIG = (flags_lib.define_config(name, required=False) for name in ("base", "big"))
     _SENTENCES = flags.DEFINE_list(

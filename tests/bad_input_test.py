@@ -207,7 +207,7 @@ SCORE = "transformer_jax.score"
         [TRAIN, *refusals.TOY, "--workdir=RUN", "--row=\udcff"],
         r"'--row=.udcff' is not UTF-8",
     ),
-    ("no such row", [*TOY, "--rows=Z"], r"no row matches 'Z'; there are 'b"),
+    ("no such row", [*TOY, "--rows=Z"], r"--rows: none matches 'Z'; there are 'b"),
     ("no seed at all", [*TOY, "--seeds=0"], r"--seeds=0"),
     ("no field to tune", [*TOY, "--tune=x"], r"--tune=x: only fields of"),
     ("no value", [*TOY, "--tune=model.d_k:"], r"give a field and its valu"),

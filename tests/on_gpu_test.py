@@ -252,7 +252,7 @@ def test_the_whole_command(tmp_path, make_config):
 
 def test_a_mistake_is_one_line(server, tmp_path):
     for flags, message in (
-        (["--pieces=bas"], "no piece matches 'bas'"),
+        (["--pieces=bas"], "--pieces: none matches 'bas'"),
         (["--base=configs/none.py"], "configs/none.py"),
         (["--sentences=0"], "should be a whole number"),
         (["--base=configs/toy.py", "--base.model.d_kk=3"], "d_kk"),
