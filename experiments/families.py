@@ -74,7 +74,7 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     recipe = {field: round(by * config_lib.get(base, field)) for field, by in factors.items()}
     own = config_lib.replace(base, recipe)
     objectives = {
-        row: {"train.objective": kind, "train.objective_steps": own.train.num_steps // PART}
+        row: {"train.objective": kind, "train.objective_steps": max(own.train.num_steps // PART, 1)}
         for row, kind in OBJECTIVES.items()
     }
     rows = {"base": {}, **_stacks(own.model.num_layers), **objectives, **_encoders(own)}

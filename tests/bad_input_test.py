@@ -122,6 +122,7 @@ def test_a_config_file_that_is_none_is_named(server, tmp_path, case):
         b"\n" * 20,
         r"dev set has no sources: all 20 lines are blank",
     ),
+    ("held out with nothing", "dev.de", b"\n" * 20, r"dev set has no targets: all 20 lines are"),
     ("only long lines", "train.en", b"long " * 900 + b"\n" + b"\n" * 299, r"no training pair is l"),
 )
 def test_a_corpus_that_is_none_is_named(server, commands_cache, corpus, tmp_path, case):

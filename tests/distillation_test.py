@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests import random_parameters
+from transformer_jax import config as config_lib
 from transformer_jax import errors, models
 from transformer_jax.data import batching, objectives, vocabulary
 from transformer_jax.distributed import sharding
@@ -40,6 +41,7 @@ def test_is_distilberts_loss():
         losses.Losses(hard, jnp.float32(1.6), counted),
         *(jnp.float32(ours), jnp.float32(matrix), jnp.float32(theirs), jnp.float32(other)),
         jnp.asarray(segments),
+        losses.Counts(counted, jnp.int32(4)),
     )
     np.testing.assert_allclose(found, np.array([expected, 1.6, 3]), rtol=1e-5)
 
@@ -64,7 +66,9 @@ def student(make_config):
     )
 
 
-def test_a_students_step_follows_its_teacher_who_drops_nothing(student, monkeypatch):
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_students_step_follows_its_teacher_who_drops_nothing(student, monkeypatch, parts):
+    student = config_lib.replace(student, {"train.accumulation_steps": parts})
     # Dropout replaced by a factor: where it acts then shows in the numbers.
     monkeypatch.setattr(dropout, "drop", lambda x, rate, _: x if rate is None else (1 - rate) * x)
     model, teacher = (

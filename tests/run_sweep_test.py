@@ -125,6 +125,7 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
     [
         ("parameters", {"model.d_ff": 4}, "row 'x' cannot be given base's budget: it sets model.d"),
         ("parameters", {"model.num_layers": 9}, r"with model.d_ff=1 it has"),
+        ("parameters", {"train.start_from": "x"}, "it starts from weights, whose sizes it has to"),
         (
             "parameters",
             {"model.architecture": "lstm", "model.position": "none"},
@@ -178,6 +179,15 @@ def test_rows_that_start_from_one_another_are_refused_before_anything_is_read(
     assert done.returncode == 2
     assert "row 'a' starts from weights that start from its own" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "circle").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry_run"]])
+def test_a_row_that_starts_from_weights_that_nobody_makes_is_refused(server, tmp_path, flags):
+    rows = {"a": {}, "b": {"train.start_from": "../../a/seed{seed}"}}
+    done = run(server, tmp_path / "half", f"ROWS = {rows}", "--rows=base,b", *flags)
+    assert done.returncode == 2
+    assert re.search(r"row 'b' starts from the weights in .*/half/a/seed0, where no", done.stderr)
+    assert not (tmp_path / "half").exists()
 
 
 @pytest.mark.slow

@@ -109,6 +109,10 @@ def test_stopped_and_started_again_a_run_ends_the_same(small, tmp_path, objectiv
     [
         ({}, r"architecture=encoder writes no sentences: it needs a train\.objective of roberta"),
         ({"train.objective": "mass"}, r"encoder writes no sentences"),
+        (
+            {"train.objective": "elmo"},
+            r"=elmo asks for words that model\.architecture=encoder sees: set it to one of roberta",
+        ),
         ({"train.objective": "bert", "train.objective_steps": 3}, r"objective_steps=4\)"),
         (
             {"model.architecture": "transformer", "train.objective": "roberta"},
@@ -209,6 +213,8 @@ def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
     plain = {"train.objective": "none", "train.objective_steps": 0, **start}
     still = {"train.learning_rate_scale": 0.0}  # it ends as it began
     translator = run("translator", **{"model.architecture": "transformer", **plain, **still})
+    ways = {"data.directions": "en-de,de-en"}
+    run("both ways", **{"model.architecture": "transformer", **plain, **still, **ways})
     assert set(json.loads((tmp_path / "translator/result.json").read_text())) >= {"bleu", "ppl"}
     assert translator["bleu"]
     with pytest.raises(errors.UserError, match="writes no sentences"):
@@ -217,6 +223,14 @@ def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
     for name in ("encoder_0", "encoder_1"):
         pair = (each.params["params"][name] for each in (begun, trained))
         jax.tree.map(np.testing.assert_array_equal, *pair)
+    # Of ids after the tokenizer's, those that mean something else have vectors of their own.
+    words = trained.tokenizer.vocab_size
+    one, other = (
+        np.asarray(run_folder.load_model(tmp_path / name).params["params"]["embedding"])
+        for name in ("bert", "both ways")
+    )
+    np.testing.assert_array_equal(one[:words], other[:words])
+    assert (one[words : words + 2] != other[words : words + 2]).all()
     (maps,) = attention_weights.of_text(
         trained.model, trained.params, trained.tokenizer, trained.config.model, ["A dog.", "Hund"]
     )

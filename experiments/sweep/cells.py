@@ -144,7 +144,11 @@ def planned(
     seeds: Mapping[str, int],
     workdir: pathlib.Path,
 ) -> list[Cell]:
-    """All cells of rows, without what their text decides; raises UserError as `starts` does."""
+    """All cells of rows, without what their text decides.
+
+    Raises UserError as `starts` does, and where a cell starts from weights that are not there and
+    that none of them makes.
+    """
     found = [
         Cell(row, seed, config_lib.replace(base, own), {**flags_lib.overrides(), **own}, folder, "")
         for row, overrides in rows.items()
@@ -153,6 +157,15 @@ def planned(
         for folder in [results.cell_folder(workdir, row, seed)]
     ]
     starts(found)
+    made = {cell.folder.resolve() for cell in found}
+    for cell in found:
+        if cell.source and cell.source not in made:
+            there = starting_weights.folder_of(cell.config, cell.folder.resolve())
+            if not (there / "result.json").exists():
+                raise errors.UserError(
+                    f"row {cell.row!r} starts from the weights in {cell.source}, where no finished "
+                    "run is: choose the row that makes them too, or leave this one out (--rows)"
+                )
     return found
 
 

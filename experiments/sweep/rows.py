@@ -15,6 +15,7 @@ from experiments.sweep import results, seconds
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
+from transformer_jax.data import vocabulary
 
 Rows = dict[str, dict[str, Any]]
 BASE = "base"
@@ -161,7 +162,9 @@ def require_effects(
     models.require_read(base.model, given)
     for name, overrides in rows.items():
         try:
-            models.require_read(config_lib.replace(base, overrides).model, overrides)
+            config = config_lib.replace(base, overrides)
+            models.require_read(config.model, overrides)
+            models.build(config.model, vocabulary.size(config))
         except errors.UserError as error:
             raise errors.UserError(f"row {name!r}: {error}") from error
 
@@ -300,6 +303,8 @@ def matched(
             continue
         try:
             config = config_lib.replace(base, overrides)
+            if config.train.start_from and field.startswith("model."):
+                raise errors.UserError("it starts from weights, whose sizes it has to keep")
             value = fit(config, base, ratios)
             config_lib.replace(config, {field: value})
         except errors.UserError as error:

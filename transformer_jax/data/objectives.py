@@ -52,6 +52,7 @@ class Objective:
     # are no decoders, and see the whole target.
     in_place: bool = False
     asks_few: bool = False  # whether most positions of a text have no label
+    in_sight: bool = False  # whether the words that it asks for stand where they are said
     drawings: int = 0  # epochs before the first one's examples come again; 0: they never do
     words: str = "bert_words"  # the kind by which held-out words are asked for; "": none are
     # What a text is; of a couple it is asked whether one sentence is the other's translation.
@@ -120,6 +121,7 @@ KINDS: dict[str, Objective] = {
     "elmo": Objective(
         lambda text, *_: Example((), text, [tokenizer_lib.PAD, *text]),
         **_OF_WHOLE_TEXTS,
+        in_sight=True,
         words="elmo",
     ),
     "matching": Objective(

@@ -5,6 +5,7 @@ these is drawn. The ways differ in how many they keep.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -104,6 +105,9 @@ def texts(
       UserError: the method is unknown, the run translates, or there is no room for so many tokens.
     """
     fields.require_known("--method", settings.method, METHODS)
+    for flag in ("temperature", "top_p"):
+        if math.isnan(getattr(settings, flag)):
+            raise errors.UserError(f"--{flag}=nan is no number")
     model, ids = run.config.model, run.tokenizer.encode([prompt])[0]
     if run.config.data.source_language:
         raise errors.UserError(

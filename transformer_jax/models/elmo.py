@@ -23,6 +23,8 @@ class Elmo(interface.Architecture):
         "architecture num_layers d_model dropout_rate compute_dtype".split()
     )
 
+    sees_its_own: ClassVar[bool] = False
+
     check = staticmethod(recurrent_cells.require_halves)
 
     def setup(self) -> None:

@@ -83,6 +83,8 @@ class Architecture(nn.Module, abc.ABC):
     # Whether the target's positions follow the source's, in place of beginning anew; it then has a
     # method `both`, as `decoder.DecoderOnly` has.
     one_sequence: ClassVar[bool] = False
+    # Whether a position may know the token that stands there; then words to be said are hidden.
+    sees_its_own: ClassVar[bool] = True
 
     # Linen hashes each architecture by its fields; type checkers believe that nothing does.
     __hash__ = object.__hash__

@@ -15,6 +15,7 @@ from flax import traverse_util
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
+from transformer_jax.data import directions, objectives
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder
@@ -83,6 +84,8 @@ def read(
 ) -> tuple[int, Any]:
     """Layers and parameters of the run that train.start_from names.
 
+    Where its ids after the tokenizer's mean something else, it has no vectors for them.
+
     Raises:
       UserError: no trained run is there, or its tokenizer is another.
     """
@@ -96,7 +99,18 @@ def read(
             f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
             "data.vocab_size"
         )
-    return other.model.num_layers, run_folder.restore_params(other, mesh, folder, theirs)
+    params = run_folder.restore_params(other, mesh, folder, theirs)
+    if _further_ids(config) != _further_ids(other):
+        words = params["params"]["embedding"][: config.data.vocab_size]
+        params = {**params, "params": {**params["params"], "embedding": words}}
+    return other.model.num_layers, params
+
+
+def _further_ids(config: config_lib.Config) -> tuple[dict[str, int], str]:
+    """What a run's ids after the tokenizer's mean: tags, and those of an objective."""
+    kind = objectives.KINDS.get(config.train.objective)
+    of_whole_texts = kind is not None and kind.in_place  # which have the same, whatever they ask
+    return directions.tags(config.data), "" if of_whole_texts else config.train.objective
 
 
 def take(own: Any, others: Any, every: int) -> Any:

@@ -302,11 +302,22 @@ def _check_objective(
             f"train.objective of {', '.join(in_place)}, for all its train.num_steps (set "
             f"train.objective_steps={train.num_steps})"
         )
+    kind = objectives.KINDS.get(train.objective)
+    if kind and kind.in_sight and model.sees_its_own:
+        hiding = [name for name in in_place if not objectives.KINDS[name].in_sight]
+        raise errors.UserError(
+            f"train.objective={train.objective} asks for words that model.architecture="
+            f"{config.model.architecture} sees: set it to one of {', '.join(hiding)}"
+        )
     for name, (pairs, _) in evaluators.held_out(dataset, config).items():
         if writes and all(dataset.provenance["languages"]) and not any(pairs.source):
             raise errors.UserError(
                 f"the {name} set has no sources: all {len(pairs)} lines are blank; give another "
                 'file, or set data.source_language="" to train on text alone'
+            )
+        if writes and not any(pairs.target):
+            raise errors.UserError(
+                f"the {name} set has no targets: all {len(pairs)} lines are blank; give another"
             )
         if not writes and not all(examples_lib.held_out(pairs, config).values()):
             raise errors.UserError(

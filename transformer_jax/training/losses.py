@@ -38,6 +38,13 @@ class Losses(NamedTuple):
     tokens: Float[Array, ""]  # how many there are
 
 
+class Counts(NamedTuple):
+    """How many positions of a batch are real, and how many of them have a label: its tokens."""
+
+    tokens: Float[Array, ""]
+    positions: Int[Array, ""]
+
+
 def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
     """In how many chunks of its rows, each of `length` positions, a device computes the logits.
 
@@ -124,6 +131,7 @@ def distilled(
     taught: Float[Array, "B T D"],
     taught_matrix: Float[Array, "V D"],
     segments: Int[Array, "B T"],
+    counted: Counts,
 ) -> Losses:
     """A small model learns from a large one what it says (Hinton et al. 2015; Sanh et al. 2019).
 
@@ -138,6 +146,7 @@ def distilled(
       taught: the teacher's outputs, for the same texts without dropout.
       taught_matrix: the teacher's.
       segments: 0 marks padding.
+      counted: of the whole batch, of which these rows may be a part.
     """
     real = segments > 0
     ours, theirs = (
@@ -148,8 +157,13 @@ def distilled(
     one, other = (x.astype(jnp.float32) for x in (outputs, taught))
     lengths = jnp.linalg.norm(one, axis=-1) * jnp.linalg.norm(other, axis=-1)
     apart = 1 - jnp.sum(one * other, axis=-1) / jnp.maximum(lengths, 1e-8)
-    each = jnp.sum(SOFT * soft + COSINE * apart, where=real) / jnp.maximum(real.sum(), 1)
-    return hidden._replace(smoothed=HARD * hidden.smoothed + hidden.tokens * each)
+    each = jnp.sum(SOFT * soft + COSINE * apart, where=real) / jnp.maximum(counted.positions, 1)
+    return hidden._replace(smoothed=HARD * hidden.smoothed + counted.tokens * each)
+
+
+def count(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Counts:
+    """The counts of a batch."""
+    return Counts(_is_asked(labels, segments).sum().astype(jnp.float32), (segments > 0).sum())
 
 
 def _is_asked(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:

@@ -36,13 +36,15 @@ class Hyperparameters(NamedTuple):
 
     Sampling is the chance after the last step that a decoder reads a token of its own: it grows
     evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never. The teacher is
-    the parameters of `teacher`'s model; None: there is none.
+    the parameters of `teacher`'s model; None: there is none. With it come the counts of the whole
+    batch, which the step takes itself.
     """
 
     rates: dropout.Rates
     label_smoothing: Float[Array, ""]
     sampling: Float[Array, ""] | None
     teacher: Any = None
+    counted: losses.Counts | None = None
 
 
 class Metrics(NamedTuple):
@@ -165,7 +167,8 @@ def _gradient(
                 if taught_by is not None:
                     taught = models.outputs(taught_by, hyper.teacher, batch)
                     both = outputs, embedding.of(params), taught, embedding.of(hyper.teacher)
-                    total = losses.distilled(total, *both, segments)
+                    assert hyper.counted
+                    total = losses.distilled(total, *both, segments, hyper.counted)
                 return total.smoothed, _Sums(total, total.tokens)
             of_source, outputs = models.outputs(model, params, *rest, method="both")
             total = loss_of(params, outputs, *labels, hyper.label_smoothing)
@@ -220,6 +223,8 @@ def make_step(
         if hyper.sampling is not None:
             share = state.step / config.train.num_steps
             hyper = hyper._replace(sampling=hyper.sampling * share)
+        if hyper.teacher is not None:
+            hyper = hyper._replace(counted=losses.count(batch.labels, batch.target.segments))
         gradients, sums = gradient(state.params, batch, hyper, jax.random.fold_in(key, state.step))
         total = sums.target
         gradients = jax.tree.map(lambda g: g / sums.weight, gradients)
