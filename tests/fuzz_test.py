@@ -177,7 +177,7 @@ def test_numbers_of_json_are_read_as_they_are_or_refused(values, infinity):
     if all(map(math.isfinite, values)):
         assert files.parse_json(content, {"a": [float]}) == {"a": values}
     else:
-        with pytest.raises(ValueError, match="a"):
+        with pytest.raises(ValueError, match=r"is no JSON|which is no number"):
             files.parse_json(content, {"a": [float]})
 
 
