@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -95,14 +96,18 @@ def test_rows_of_whole_texts_say_as_many_words_as_base_and_start_from_one_anothe
     assert teacher.model.num_layers % student.model.num_layers == 0
 
 
-def in_order(rows, folder):
+def cells_of(rows, folder):
     base = base_of(toy_config)
-    made = [
+    return [
         cells.Cell(row, 0, config_lib.replace(base, changes), changes, own, "")
         for row, changes in rows.items()
         for own in [results.cell_folder(folder, row, 0)]
     ]
-    return [cell.row for cell in cells.Work("families", made, 0, folder, folder).in_order()]
+
+
+def in_order(rows, folder):
+    work = cells.Work("families", cells_of(rows, folder), 0, folder, folder)
+    return [cell.row for cell in work.in_order()]
 
 
 def test_a_row_that_starts_from_another_comes_after_it(tmp_path):
@@ -124,6 +129,29 @@ def test_rows_that_start_from_one_another_in_a_circle_are_refused(rows, tmp_path
     circle = {row: {"train.start_from": f"../../{other}/seed{{seed}}"} for row, other in following}
     with pytest.raises(errors.UserError, match="starts from weights that start from its own"):
         in_order({"base": {}, **circle}, tmp_path)
+
+
+def test_weights_that_nobody_makes_are_missed_before_a_run(tmp_path):
+    rows = {"source": {}, "row": {"train.start_from": "../../source/seed{seed}"}}
+    source, row = cells_of(rows, tmp_path)
+    cells.require_weights([source, row])
+    for name in ("result.json", "checkpoints"):  # a published copy has the first alone
+        with pytest.raises(errors.UserError, match=r"^row 'row' starts from .*source/seed0"):
+            cells.require_weights([row])
+        (source.folder / name).mkdir(parents=True)
+    cells.require_weights([row])
+    shutil.rmtree(source.folder)
+    (row.folder / "result.json").mkdir(parents=True)
+    cells.require_weights([row])
+
+
+def test_a_run_that_is_taken_over_needs_no_weights(server, tmp_path):
+    chosen = ("--rows=base,E BERT translator", "--reuse=experiments/published/families_toy")
+    done = server.run(
+        "experiments.families", "--config=configs/toy.py", f"--workdir={tmp_path}", *chosen
+    )
+    assert done.code == 0, done.stderr
+    assert "2 of 2 runs are done; 0 to go" in done.stderr
 
 
 def test_a_run_that_began_with_other_weights_is_not_taken_over(tmp_path):

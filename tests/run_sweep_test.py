@@ -184,6 +184,7 @@ def test_rows_that_start_from_one_another_are_refused_before_anything_is_read(
 @pytest.mark.parametrize("flags", [[], ["--dry_run"]])
 def test_a_row_that_starts_from_weights_that_nobody_makes_is_refused(server, tmp_path, flags):
     rows = {"a": {}, "b": {"train.start_from": "../../a/seed{seed}"}}
+    flags = [f"--cache_dir={tmp_path / 'cache'}", *flags]
     done = run(server, tmp_path / "half", f"ROWS = {rows}", "--rows=base,b", *flags)
     assert done.returncode == 2
     assert re.search(r"row 'b' starts from the weights in .*/half/a/seed0, where no", done.stderr)

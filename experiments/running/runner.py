@@ -128,7 +128,7 @@ def main(table: table_lib.Table) -> int:
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
     cells = cells_lib.planned(base, planned, seeds, workdir)
     if _DRY_RUN.value:
-        _show_plan(table, base, planned, seeds)
+        _show_plan(table, base, planned, seeds, cells)
         return 0
     if _DEVICE.value or _UTILISATION.value or _COMPILE.value:
         raise errors.UserError("--device, --utilisation, --compile: give --dry_run with them")
@@ -209,9 +209,15 @@ def _asked_before(workdir: pathlib.Path, record: Mapping[str, Any]) -> dict[str,
 
 
 def _show_plan(
-    table: table_lib.Table, base: config_lib.Config, planned: plan.Rows, seeds: Mapping[str, int]
+    table: table_lib.Table,
+    base: config_lib.Config,
+    planned: plan.Rows,
+    seeds: Mapping[str, int],
+    cells: Sequence[cells_lib.Cell],
 ) -> None:
     """Prints the rows and, with --device, what they cost there."""
+    if not _REUSE.value:  # which may bring the results of those that start from others
+        cells_lib.require_weights(cells)
     devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
     if _COMPILE.value and not devices:
         raise errors.UserError("--compile: for what? give --device=v5e-8 with it")
@@ -247,7 +253,7 @@ def _require_alike(
 def _missing(
     cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: launcher_lib.Launcher
 ) -> list[cells_lib.Cell]:
-    """The cells that have no result yet, here or where they ran."""
+    """The cells that have no result yet, here or where they ran, and that can have one."""
     reusable = {}
     for other in map(files.local_path, _REUSE.value):
         if other.resolve() == workdir.resolve():
@@ -257,6 +263,7 @@ def _missing(
     hashes = {cell.folder.resolve(): cell.digest for cell in cells}
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable, hashes)]
     handing_over.fetch(missing, workdir, launcher)
+    cells_lib.require_weights(missing)
     return [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 

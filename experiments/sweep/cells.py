@@ -49,12 +49,14 @@ class Cell:
         return f"{self.row}, seed {self.seed}"
 
     @functools.cached_property
-    def source(self) -> pathlib.Path | None:
+    def source(self) -> files.Path | None:
         """The folder of the run whose weights it starts from (train.start_from); None: of none."""
         if not self.config.train.start_from:
             return None
         folder = starting_weights.folder_of(self.config, self.folder.resolve())
-        return pathlib.Path(os.path.normpath(folder))
+        if not isinstance(folder, pathlib.Path):
+            return folder
+        return pathlib.Path(os.path.normpath(folder))  # through a folder that may not be there yet
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -144,11 +146,7 @@ def planned(
     seeds: Mapping[str, int],
     workdir: pathlib.Path,
 ) -> list[Cell]:
-    """All cells of rows, without what their text decides.
-
-    Raises UserError as `starts` does, and where a cell starts from weights that are not there and
-    that none of them makes.
-    """
+    """All cells of rows, without what their text decides; raises UserError as `starts` does."""
     found = [
         Cell(row, seed, config_lib.replace(base, own), {**flags_lib.overrides(), **own}, folder, "")
         for row, overrides in rows.items()
@@ -157,16 +155,24 @@ def planned(
         for folder in [results.cell_folder(workdir, row, seed)]
     ]
     starts(found)
-    made = {cell.folder.resolve() for cell in found}
-    for cell in found:
-        if cell.source and cell.source not in made:
-            there = starting_weights.folder_of(cell.config, cell.folder.resolve())
-            if not (there / "result.json").exists():
-                raise errors.UserError(
-                    f"row {cell.row!r} starts from the weights in {cell.source}, where no finished "
-                    "run is: choose the row that makes them too, or leave this one out (--rows)"
-                )
     return found
+
+
+def require_weights(cells: Sequence[Cell]) -> None:
+    """Raises UserError if a cell without a result starts from weights that nobody makes.
+
+    They are neither another cell's nor there: a published copy has a result and no checkpoints.
+    """
+    made = {cell.folder.resolve() for cell in cells}
+    for cell in cells:
+        if not cell.source or cell.source in made or (cell.folder / "result.json").exists():
+            continue
+        if not all((cell.source / name).exists() for name in ("result.json", "checkpoints")):
+            raise errors.UserError(
+                f"row {cell.row!r} starts from the weights in {cell.source}, where no finished run "
+                "is that has its checkpoints: choose the row that makes them too (--rows), without "
+                "--reuse of a copy that has none"
+            )
 
 
 def read_texts(cells: Sequence[Cell], cache_dir: pathlib.Path) -> list[Cell]:

@@ -102,7 +102,8 @@ def texts(
     """So many texts of a trained run that begin with a prompt, each of `length` tokens at most.
 
     Raises:
-      UserError: the method is unknown, the run translates, or there is no room for so many tokens.
+      UserError: a setting is unknown or no number, the run translates, or there is no room for so
+        many tokens.
     """
     fields.require_known("--method", settings.method, METHODS)
     for flag in ("temperature", "top_p"):

@@ -117,7 +117,7 @@ def take(own: Any, others: Any, every: int) -> Any:
     """A model's parameters, with those of another in the place of what bears their names.
 
     Of the other's layers the first of each `every` is taken: DistilBERT takes every second of its
-    teacher's. Of its embedding the rows are taken that both have.
+    teacher's. Of its embedding the first rows are taken, as many as both have.
 
     Raises:
       UserError: an array of one name has another shape, or no name is in both.
