@@ -17,7 +17,7 @@ SWEEPS = sorted(path.parent for path in PUBLISHED.glob("*/sweep.json"))
 SHOWN = {
     "README.md": ["multi30k"],
     "results.md": ["multi30k"],
-    "captions.md": ["families_multi30k", "families_multi30k_warmup"],
+    "captions.md": [f"families_multi30k{end}" for end in ("", "_parameters", "_flops", "_warmup")],
     "variations.md": ["variations_multi30k"],
 }
 

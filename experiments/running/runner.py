@@ -260,7 +260,7 @@ def _missing(
             raise errors.UserError(f"--reuse={other} is --workdir itself")
         reusable |= cells_lib.finished(other)
     handing_over.require_no_other(cells, workdir, launcher)
-    hashes = {cell.folder.resolve(): cell.digest for cell in cells}
+    hashes: dict[files.Path, str] = {cell.folder.resolve(): cell.digest for cell in cells}
     missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable, hashes)]
     handing_over.fetch(missing, workdir, launcher)
     cells_lib.require_weights(missing)

@@ -102,7 +102,7 @@ class Work:
 
     def jobs(self, *more: str) -> list[engine.Job]:
         """The processes that run the cells, in order, with more flags of transformer_jax.train."""
-        names = {cell.folder.resolve(): cell.name for cell in self.cells}
+        names: dict[files.Path, str] = {cell.folder.resolve(): cell.name for cell in self.cells}
         return [
             dataclasses.replace(
                 cell.job(sys.executable, cell.folder, self.cache_dir, *more),
@@ -215,7 +215,7 @@ def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def is_done(
-    cell: Cell, reusable: Mapping[str, pathlib.Path], hashes: Mapping[pathlib.Path, str]
+    cell: Cell, reusable: Mapping[str, pathlib.Path], hashes: Mapping[files.Path, str]
 ) -> bool:
     """Whether the cell has a result, once what can be has been brought back or taken over.
 
@@ -254,7 +254,7 @@ def is_done(
     return (cell.folder / "result.json").exists()
 
 
-def _begins_otherwise(cell: Cell, found: pathlib.Path, hashes: Mapping[pathlib.Path, str]) -> bool:
+def _begins_otherwise(cell: Cell, found: pathlib.Path, hashes: Mapping[files.Path, str]) -> bool:
     """Whether a run of the cell's config_hash is known to have begun with other weights."""
     if not cell.source or cell.source not in hashes:
         return False
