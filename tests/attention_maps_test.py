@@ -126,6 +126,35 @@ def test_a_decoder_alone_has_one_map_of_both_sentences(translator, kind, target)
     assert attention_weights.collect(alone, SOURCE, target)
 
 
+def test_a_language_model_has_a_map_of_its_text_alone(translator):
+    changes = {"model.architecture": "decoder", "data.corpus": "text", "data.source_language": ""}
+    config = config_lib.replace(translator.config, changes)
+    model: Any = models.build(config.model, config.data.vocab_size)
+    params = random_parameters.of(model)
+    alone = translator_lib.Translator(
+        model, params, translator.tokenizer, config, sharding.make_mesh(config.mesh)
+    )
+    exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params["params"])
+    reference = Recording(exact, config.model)
+    decoder_test.one_sequence(reference, [], alone.tokenizer.encode([TARGET])[0], full=False)
+    (maps,) = attention_weights.collect(alone, None, TARGET)
+    np.testing.assert_allclose(maps.weights, reference.weights, rtol=1e-3, atol=1e-5)
+    assert maps.columns[:2] == ["</s>", "<s>"]
+    for wrong in ((SOURCE, TARGET), (None, None), (SOURCE, None)):
+        with pytest.raises(errors.UserError, match="reads no source: give a text as the target"):
+            attention_weights.collect(alone, *wrong)
+
+
+def test_of_several_languages_the_one_that_is_asked_for_is_tagged(translator):
+    translator.config = config_lib.replace(translator.config, {"data.directions": "en-de,de-en"})
+    translator.translate = lambda sentences, to: [f"{to}."]
+    encoder, decoder, _ = attention_weights.collect(translator, SOURCE, to="en")
+    assert encoder.rows[0] == "<2en>"
+    assert "".join(decoder.rows) == "_en.</s>"
+    with pytest.raises(errors.UserError, match="translates into de and en, not into fr"):
+        attention_weights.collect(translator, SOURCE, to="fr")
+
+
 def test_a_row_is_the_token_being_written(translator):
     encoder, decoder, cross = attention_weights.collect(translator, SOURCE, TARGET)
     assert "".join(encoder.rows[:2]).startswith("_The")
@@ -178,7 +207,7 @@ def test_what_cannot_be_shown_is_named(translator):
 
     assert complaint(" ", TARGET) == "the source sentence is empty"
     assert complaint(SOURCE, "") == "the target sentence is empty"
-    translator.translate = lambda sentences: [""]
+    translator.translate = lambda sentences, to: [""]
     assert complaint(SOURCE, None).endswith("to nothing: give a target")
     translator.model = Other(translator.config.model, 5, 0)
     assert complaint(SOURCE, TARGET) == "model.architecture=transformer has no attention to show"

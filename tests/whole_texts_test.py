@@ -1,7 +1,6 @@
 """What models of whole texts are scored by, against loops; runs of them, and what they start."""
 
 import dataclasses
-import functools
 import json
 import logging
 
@@ -18,7 +17,7 @@ from transformer_jax.data import examples as examples_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import attention_weights, whole_texts
 from transformer_jax.runs import run_folder, starting_weights, training_run
-from transformer_jax.training import step as step_lib
+from transformer_jax.training import fitting
 
 ENCODER = {
     "model.architecture": "encoder",
@@ -154,27 +153,26 @@ def test_a_development_set_that_answers_nothing_is_named(small):
 
 
 @pytest.mark.parametrize(
-    ("is_there", "message"),
+    ("there", "message"),
     [
-        (False, r"one/seed0 holds no finished run; train it first"),
-        (True, r"\.\./one/seed\{seed\}: its tokenizer is not this run's; train both on one corpus"),
+        ([], r"one/seed0 holds no finished run; train it first"),
+        (["result.json"], r"one/seed0 has no checkpoint of its last step, 4; train it again"),
+        (["result.json", "checkpoints/4"], r"seed\{seed\}: its tokenizer is not this run's; train"),
     ],
 )
-def test_a_folder_whose_weights_are_none_of_this_corpus_is_named(
-    small, tmp_path, is_there, message
+def test_a_folder_whose_weights_cannot_be_a_start_is_named_before_a_step_is_compiled(
+    small, make_config, cache_dir, tmp_path, monkeypatch, there, message
 ):
-    config, data = small(**{"train.objective": "bert", "train.start_from": "../one/seed{seed}"})
-    mesh, folder = one_device(config), tmp_path / "one/seed0"
-    (tmp_path / "own").mkdir()
-    if is_there:
+    changes = {"train.objective": "bert", "train.start_from": "../one/seed{seed}"}
+    folder = tmp_path / "one/seed0"
+    if there:
         folder.mkdir(parents=True)
-        theirs, others = small(**{"train.objective": "bert", "data.vocab_size": 400})
-        run_folder.claim(folder, theirs, others)
-        (folder / "result.json").write_text("{}")
-    state = step_lib.init_state(models.build(config.model, vocabulary.size(config)), config, mesh)
-    run = functools.partial(starting_weights.read, config, mesh, tmp_path / "own", data.tokenizer)
+        run_folder.claim(folder, *small(**{"train.objective": "bert", "data.vocab_size": 400}))
+    for name in there:
+        (folder / name).mkdir(parents=True)
+    monkeypatch.setattr(fitting, "compile_step", lambda *_: pytest.fail("was compiled"))
     with pytest.raises(errors.UserError, match=message):
-        starting_weights.start(state, config, run)
+        training_run.run(make_config({**ENCODER, **changes}), tmp_path / "own", cache_dir)
 
 
 def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, monkeypatch):
@@ -184,6 +182,7 @@ def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, 
     config = make_config({**ENCODER, **start, **still})
     params = random_parameters.of(models.build(config.model, vocabulary.size(config)))
     before = jax.tree.map(np.array, params)  # a step consumes what it is given
+    monkeypatch.setattr(starting_weights, "source", lambda *_: None)
     monkeypatch.setattr(starting_weights, "read", lambda *_: (1, params))
 
     def evaluate(*_):

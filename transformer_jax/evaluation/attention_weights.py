@@ -5,6 +5,7 @@ collection "intermediates"; an architecture needs nothing else for its attention
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -61,23 +62,35 @@ class Maps:
 
 
 def collect(
-    translator: translator_lib.Translator, source: str, target: str | None = None
+    translator: translator_lib.Translator,
+    source: str | None,
+    target: str | None = None,
+    to: str = "",
 ) -> list[Maps]:
     """The weights with which a trained model reads a sentence and writes its translation.
 
-    The target may be any translation; None: the model's own, as beam search finds it. There is one
-    element for each kind of attention that the model has, the encoder's first.
+    The target may be any translation; None: the model's own, as beam search finds it, into the
+    language `to` where it knows several. A model of text alone has a target and no source (None).
+    There is one element for each kind of attention that the model has, the encoder's first.
 
     Raises:
-      UserError: a sentence is empty or too long for learned positions, or the model has no
-        attention.
+      UserError: a sentence is empty, not given, or too long for learned positions, the model does
+        not know the language, or it has no attention.
     """
     config = translator.config.model
-    source_ids = _encode(config, "source", source, translator.encode)
-    if target is None:
-        target = translator.translate([source])[0]
-        if not target:
-            raise errors.UserError("the model translates this source to nothing: give a target")
+    if translator.config.data.source_language:
+        encode = functools.partial(translator.encode, to=to)
+        source_ids = _encode(config, "source", source or "", encode)
+        if target is None:
+            (target,) = translator.translate([source or ""], to=to)
+            if not target:
+                raise errors.UserError("the model translates this source to nothing: give a target")
+    elif source is not None or target is None:
+        raise errors.UserError(
+            "this model reads no source: give a text as the target, and it alone"
+        )
+    else:
+        source_ids = []
     target_ids = _encode(config, "target", target, translator.tokenizer.encode)
     target_length, source_length = len(target_ids) + 1, len(source_ids) + 1
     if translator.model.one_sequence:

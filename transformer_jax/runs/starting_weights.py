@@ -76,6 +76,32 @@ def teacher(
     return jax.device_put(params, sharding.replicated(mesh))
 
 
+def source(
+    config: config_lib.Config, workdir: files.Path, tokenizer: tokenizer_lib.Tokenizer
+) -> tuple[files.Path, config_lib.Config]:
+    """The folder and the configuration of the run that train.start_from names.
+
+    Raises:
+      UserError: no finished run is there, it lacks its last checkpoint, or its tokenizer is
+        another.
+    """
+    name, folder = f"train.start_from={config.train.start_from}", folder_of(config, workdir)
+    if not (folder / "result.json").exists():
+        raise errors.UserError(f"{name}: {folder} holds no finished run; train it first")
+    other = run_folder.read_config(folder)
+    if not (folder / "checkpoints" / str(other.train.num_steps)).exists():
+        raise errors.UserError(
+            f"{name}: {folder} has no checkpoint of its last step, {other.train.num_steps:,}; train "
+            "it again, in an empty folder"
+        )
+    if run_folder.read_tokenizer(folder, other).digest != tokenizer.digest:
+        raise errors.UserError(
+            f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
+            "data.vocab_size"
+        )
+    return folder, other
+
+
 def read(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
@@ -87,19 +113,10 @@ def read(
     Where its ids after the tokenizer's mean something else, it has no vectors for them.
 
     Raises:
-      UserError: no trained run is there, or its tokenizer is another.
+      UserError: as `source`.
     """
-    name, folder = f"train.start_from={config.train.start_from}", folder_of(config, workdir)
-    if not (folder / "result.json").exists():
-        raise errors.UserError(f"{name}: {folder} holds no finished run; train it first")
-    other = run_folder.read_config(folder)
-    theirs = run_folder.read_tokenizer(folder, other)
-    if theirs.digest != tokenizer.digest:
-        raise errors.UserError(
-            f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
-            "data.vocab_size"
-        )
-    params = run_folder.restore_params(other, mesh, folder, theirs)
+    folder, other = source(config, workdir, tokenizer)
+    params = run_folder.restore_params(other, mesh, folder, tokenizer)
     if _further_ids(config) != _further_ids(other):
         words = params["params"]["embedding"][: config.data.vocab_size]
         params = {**params, "params": {**params["params"], "embedding": words}}
