@@ -91,8 +91,8 @@ def source(
     other = run_folder.read_config(folder)
     if not (folder / "checkpoints" / str(other.train.num_steps)).exists():
         raise errors.UserError(
-            f"{name}: {folder} has no checkpoint of its last step, {other.train.num_steps:,}; train "
-            "it again, in an empty folder"
+            f"{name}: {folder} has no checkpoint of its last step, {other.train.num_steps:,}; "
+            "train it again, in an empty folder"
         )
     if run_folder.read_tokenizer(folder, other).digest != tokenizer.digest:
         raise errors.UserError(
