@@ -141,6 +141,10 @@ def test_a_tpus_text_is_read_as_what_it_runs():
     assert partitioned.collectives(module, 8) == [GATHER, PERMUTE, SCATTER]
     assert programs.cycles(module) == 300 + 6 * 10 + 500
     assert programs.wide_products(module) == ["both.2"]
+    with pytest.raises(ValueError, match="has no products"):
+        programs.wide_products(
+            hlo.read(TPU.replace(" dot(", " other(").replace(" convolution(", " other("))
+        )
 
 
 def test_a_collective_hides_as_much_as_stands_before_it_is_awaited(monkeypatch):

@@ -79,7 +79,11 @@ def cycles(module: hlo.Module) -> int:
 
 
 def wide_products(module: hlo.Module) -> list[str]:
-    """Names of the products of two float32 operands, in all of a module's computations."""
+    """Names of the products of two float32 operands, in all of a module's computations.
+
+    Raises:
+      ValueError: no product at all is found.
+    """
     named = by_name(module)
 
     def is_product(one: hlo.Instruction) -> bool:
@@ -88,11 +92,10 @@ def wide_products(module: hlo.Module) -> list[str]:
     def is_wide(operand: str) -> bool:
         return operand in named and named[operand].shape.startswith("f32[")
 
-    return [
-        name
-        for name, one in named.items()
-        if is_product(one) and all(map(is_wide, one.operands[:2]))
-    ]
+    products = {name: one for name, one in named.items() if is_product(one)}
+    if not products:
+        raise ValueError("the module has no products")
+    return [name for name, one in products.items() if all(map(is_wide, one.operands[:2]))]
 
 
 def moved_bytes(module: hlo.Module) -> int:
