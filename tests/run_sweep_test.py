@@ -187,7 +187,8 @@ def test_a_row_that_starts_from_weights_that_nobody_makes_is_refused(server, tmp
     flags = [f"--cache_dir={tmp_path / 'cache'}", *flags]
     done = run(server, tmp_path / "half", f"ROWS = {rows}", "--rows=base,b", *flags)
     assert done.returncode == 2
-    assert re.search(r"row 'b' starts from the weights in .*/half/a/seed0, where no", done.stderr)
+    says = r"row 'b' starts from the weights in .*/half/a/seed0, which holds no finished run: choose"
+    assert re.search(says, done.stderr)
     assert not (tmp_path / "half").exists()
 
 

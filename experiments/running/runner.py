@@ -18,7 +18,7 @@ from experiments.reporting import document
 from experiments.running import handing_over, here
 from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
-from experiments.sweep import expectations, progress, results
+from experiments.sweep import expectations, progress, results, taking_over
 from experiments.sweep import rows as rows_lib
 from experiments.sweep import seconds as seconds_lib
 from experiments.sweep import table as table_lib
@@ -124,11 +124,11 @@ def main(table: table_lib.Table) -> int:
     variants = {row: results.tuned(row, rows[row], base, tune) for row in chosen}
     planned = {name: changes for tried in variants.values() for name, changes in tried.items()}
     seeds = _seeds(table, base, rows, variants)
-    results.require_folders(planned)
     rows_lib.require_effects(base, flags_lib.overrides(), planned)
     cells = cells_lib.planned(base, planned, seeds, workdir)
+    others = cells_lib.others(cells, base, rows, workdir)
     if _DRY_RUN.value:
-        _show_plan(table, base, planned, seeds, cells)
+        _show_plan(table, base, planned, seeds, cells, others)
         return 0
     if _DEVICE.value or _UTILISATION.value or _COMPILE.value:
         raise errors.UserError("--device, --utilisation, --compile: give --dry_run with them")
@@ -154,7 +154,7 @@ def main(table: table_lib.Table) -> int:
         "said": said,
     }
     results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
-    missing = _missing(cells, workdir, launcher)
+    missing = _missing(cells, cells_lib.read_texts(others, cache_dir), workdir, launcher)
     files.write_json(workdir / "sweep.json", record | _asked_before(workdir, record))
     work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
     return _run(table, work, launcher)
@@ -214,10 +214,11 @@ def _show_plan(
     planned: plan.Rows,
     seeds: Mapping[str, int],
     cells: Sequence[cells_lib.Cell],
+    others: Sequence[cells_lib.Cell],
 ) -> None:
     """Prints the rows and, with --device, what they cost there."""
     if not _REUSE.value:  # which may bring the results of those that start from others
-        cells_lib.require_weights(cells)
+        taking_over.require_weights(cells, others)
     devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
     if _COMPILE.value and not devices:
         raise errors.UserError("--compile: for what? give --device=v5e-8 with it")
@@ -251,19 +252,21 @@ def _require_alike(
 
 
 def _missing(
-    cells: Sequence[cells_lib.Cell], workdir: pathlib.Path, launcher: launcher_lib.Launcher
+    cells: Sequence[cells_lib.Cell],
+    others: Sequence[cells_lib.Cell],
+    workdir: pathlib.Path,
+    launcher: launcher_lib.Launcher,
 ) -> list[cells_lib.Cell]:
     """The cells that have no result yet, here or where they ran, and that can have one."""
     reusable = {}
     for other in map(files.local_path, _REUSE.value):
         if other.resolve() == workdir.resolve():
             raise errors.UserError(f"--reuse={other} is --workdir itself")
-        reusable |= cells_lib.finished(other)
+        reusable |= taking_over.finished(other)
     handing_over.require_no_other(cells, workdir, launcher)
-    hashes: dict[files.Path, str] = {cell.folder.resolve(): cell.digest for cell in cells}
-    missing = [cell for cell in cells if not cells_lib.is_done(cell, reusable, hashes)]
+    missing = taking_over.missing(cells, reusable)
     handing_over.fetch(missing, workdir, launcher)
-    cells_lib.require_weights(missing)
+    taking_over.require_weights(cells, others)
     return [cell for cell in missing if not (cell.folder / "result.json").exists()]
 
 
@@ -272,10 +275,8 @@ def _run(table: table_lib.Table, work: cells_lib.Work, launcher: launcher_lib.La
     workdir, done, handed_over = work.workdir, work.total - len(work.cells), False
     failed = []
     if not _RETRY_FAILED.value:
-        before = [(cell, cells_lib.failed_before(cell)) for cell in work.cells]
-        work = dataclasses.replace(work, cells=[cell for cell, error in before if not error])
-        left = "(left as it is; --retry_failed runs it again)"
-        failed = [f"{cell.name}: {error} {left}" for cell, error in before if error]
+        cells, failed = cells_lib.without_failed(work.cells)
+        work = dataclasses.replace(work, cells=cells)
     _log.info("%d of %d runs are done; %d to go", done, work.total, len(work.cells))
     if work.cells:
         group = workdir.absolute().name

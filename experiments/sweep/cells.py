@@ -3,10 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import logging
-import os
 import pathlib
-import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,8 +21,6 @@ from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder, starting_weights, training_run
-
-_log = logging.getLogger("transformer_jax.sweep")
 
 USER_MISTAKE = 2  # exit code of a run that was refused
 
@@ -53,10 +48,7 @@ class Cell:
         """The folder of the run whose weights it starts from (train.start_from); None: of none."""
         if not self.config.train.start_from:
             return None
-        folder = starting_weights.folder_of(self.config, self.folder.resolve())
-        if not isinstance(folder, pathlib.Path):
-            return folder
-        return pathlib.Path(os.path.normpath(folder))  # through a folder that may not be there yet
+        return starting_weights.folder_of(self.config, self.folder)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -146,33 +138,50 @@ def planned(
     seeds: Mapping[str, int],
     workdir: pathlib.Path,
 ) -> list[Cell]:
-    """All cells of rows, without what their text decides; raises UserError as `starts` does."""
+    """All cells of rows, without what their text decides.
+
+    Raises:
+      UserError: as `starts` and `results.require_folders`.
+    """
+    results.require_folders(rows)
     found = [
-        Cell(row, seed, config_lib.replace(base, own), {**flags_lib.overrides(), **own}, folder, "")
+        _cell(base, row, seed, overrides, workdir)
         for row, overrides in rows.items()
         for seed in range(seeds[row])
-        for own in [{**overrides, "train.seed": seed}]
-        for folder in [results.cell_folder(workdir, row, seed)]
     ]
     starts(found)
     return found
 
 
-def require_weights(cells: Sequence[Cell]) -> None:
-    """Raises UserError if a cell without a result starts from weights that nobody makes.
-
-    They are neither another cell's nor there: a published copy has a result and no checkpoints.
-    """
+def others(
+    cells: Sequence[Cell],
+    base: config_lib.Config,
+    rows: Mapping[str, Mapping[str, Any]],
+    workdir: pathlib.Path,
+) -> list[Cell]:
+    """Of the table's other rows, the cells from whose weights some of these start."""
     made = {cell.folder.resolve() for cell in cells}
-    for cell in cells:
-        if not cell.source or cell.source in made or (cell.folder / "result.json").exists():
-            continue
-        if not all((cell.source / name).exists() for name in ("result.json", "checkpoints")):
-            raise errors.UserError(
-                f"row {cell.row!r} starts from the weights in {cell.source}, where no finished run "
-                "is that has its checkpoints: choose the row that makes them too (--rows), without "
-                "--reuse of a copy that has none"
-            )
+    wanted = {cell.source: cell.seed for cell in cells if cell.source and cell.source not in made}
+    return [
+        _cell(base, row, seed, overrides, workdir)
+        for source, own in wanted.items()
+        for row, overrides in rows.items()
+        for seed in sorted({0, own})
+        if results.cell_folder(workdir, row, seed).resolve() == source
+    ]
+
+
+def _cell(
+    base: config_lib.Config,
+    row: str,
+    seed: int,
+    overrides: Mapping[str, Any],
+    workdir: pathlib.Path,
+) -> Cell:
+    own = {**overrides, "train.seed": seed}
+    given = {**flags_lib.overrides(), **own}
+    folder = results.cell_folder(workdir, row, seed)
+    return Cell(row, seed, config_lib.replace(base, own), given, folder, "")
 
 
 def read_texts(cells: Sequence[Cell], cache_dir: pathlib.Path) -> list[Cell]:
@@ -198,109 +207,24 @@ def read_texts(cells: Sequence[Cell], cache_dir: pathlib.Path) -> list[Cell]:
 _dataset = functools.cache(dataset_lib.load)
 
 
-def finished(workdir: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The folders of a sweep's finished runs, those that were set aside too, by config hash.
+def without_failed(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """Cells whose runs have not failed at an earlier start, and a line for each of the others.
 
-    A result without a run.json, as published earlier, does not say what it is of.
+    One that starts from the weights of another is left as that is.
     """
-    if not (workdir / "sweep.json").exists():
-        raise errors.UserError(
-            f"--reuse={workdir} holds no sweep: it has no sweep.json; name a sweep's folder"
-        )
-    return {
-        run_folder.read_record(record.parent)["config_hash"]: record.parent
-        for record in sorted(workdir.glob("*/seed*/run.json"))
-        if record.with_name("result.json").exists()
-    }
-
-
-def is_done(
-    cell: Cell, reusable: Mapping[str, pathlib.Path], hashes: Mapping[files.Path, str]
-) -> bool:
-    """Whether the cell has a result, once what can be has been brought back or taken over.
-
-    A run of another config in its place is set aside, under a part of its hash; one of this config
-    that was set aside earlier is brought back.
-
-    Args:
-      cell: the cell.
-      reusable: other sweeps' finished runs, by config_hash.
-      hashes: the config_hash of each of this sweep's cells, by its whole path. A run that began
-        with other weights than the cell would is not taken over.
-    """
-    record_path = cell.folder / "run.json"
-    if record_path.exists():
-        found = run_folder.read_record(cell.folder)["config_hash"]
-        if found != cell.digest:
-            aside = _aside(cell.folder, found)
-            while aside.exists():  # the same config, run twice
-                aside = aside.with_name(f"{aside.name}-again")
-            with run_folder.only_run_in(cell.folder):
-                cell.folder.rename(aside)
-            _log.info("%s: its config has changed; the earlier run is now %s", cell.name, aside)
-    if not record_path.exists() and _aside(cell.folder, cell.digest).exists():
-        if cell.folder.exists():  # of a start that ended before it began
-            with run_folder.only_run_in(cell.folder):
-                shutil.rmtree(cell.folder)
-        _aside(cell.folder, cell.digest).rename(cell.folder)
-        _log.info("%s: a run of this config was set aside earlier; it is back", cell.name)
-    found = reusable.get(cell.digest)
-    if found and not (cell.folder / "result.json").exists():
-        if _begins_otherwise(cell, found, hashes):
-            _log.info("%s: not taken over from %s: its first weights were others", cell.name, found)
-        else:
-            _log.info("%s: taken over from %s", cell.name, found)
-            _take(found, cell)
-    return (cell.folder / "result.json").exists()
-
-
-def _begins_otherwise(cell: Cell, found: pathlib.Path, hashes: Mapping[files.Path, str]) -> bool:
-    """Whether a run of the cell's config_hash is known to have begun with other weights."""
-    if not cell.source or cell.source not in hashes:
-        return False
-    theirs = starting_weights.folder_of(cell.config, found.resolve())
-    if not (theirs / "run.json").exists():
-        return False
-    return run_folder.read_record(theirs)["config_hash"] != hashes[cell.source]
-
-
-def _take(found: pathlib.Path, cell: Cell) -> None:
-    """Copies a finished run in place of one that has not ended, under the row's name here.
-
-    Checkpoints, which nobody changes, are linked where that can be done.
-    """
-    folder, about = cell.folder, {"row": cell.row, "overrides": dict(cell.overrides)}
-    folder.mkdir(parents=True, exist_ok=True)
-    with run_folder.only_run_in(folder):
-        copy = folder.with_name(f".{folder.name}.copy")
-        shutil.rmtree(copy, ignore_errors=True)
-        try:
-            link_or_copy = functools.partial(_link_or_copy, found)
-            shutil.copytree(found, copy, symlinks=True, copy_function=link_or_copy)
-            result = {**run_folder.read_result(found), **about}
-            files.write_json(copy / "result.json", result)
-            shutil.rmtree(folder)
-            copy.rename(folder)
-        except OSError as error:
-            raise errors.UserError(f"cannot copy {found} to {folder}: {error}") from error
-
-
-def _link_or_copy(run: pathlib.Path, source: str, target: str) -> None:
-    if "checkpoints" in pathlib.Path(source).relative_to(run).parts:
-        with contextlib.suppress(OSError):  # another disk, or one without links
-            os.link(source, target)
-            return
-    shutil.copy2(source, target)
-
-
-def _aside(folder: pathlib.Path, config_hash: str) -> pathlib.Path:
-    return folder.with_name(f"{folder.name}.{config_hash[:8]}")
-
-
-def failed_before(cell: Cell) -> str:
-    """Why the cell's run failed at an earlier start, once it had claimed its folder, or ""."""
-    failed = all((cell.folder / name).exists() for name in ("run.json", "failure.json"))
-    return run_folder.read_error(cell.folder) if failed else ""
+    begun = starts(cells)
+    errors_of: dict[files.Path, str] = {}
+    for cell in sorted(cells, key=lambda cell: begun[cell.folder]):
+        folder = cell.folder
+        if all((folder / name).exists() for name in ("run.json", "failure.json")):
+            errors_of[folder.resolve()] = run_folder.read_error(folder)
+        elif cell.source in errors_of:
+            errors_of[folder.resolve()] = f"it starts from {cell.source}, where a run failed"
+    found = [(cell, errors_of.get(cell.folder.resolve())) for cell in cells]
+    left = "(left as it is; --retry_failed runs it again)"
+    return [cell for cell, error in found if not error], [
+        f"{cell.name}: {error} {left}" for cell, error in found if error
+    ]
 
 
 @contextlib.contextmanager

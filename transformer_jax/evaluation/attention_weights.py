@@ -78,19 +78,7 @@ def collect(
         not know the language, or it has no attention.
     """
     config = translator.config.model
-    if translator.config.data.source_language:
-        encode = functools.partial(translator.encode, to=to)
-        source_ids = _encode(config, "source", source or "", encode)
-        if target is None:
-            (target,) = translator.translate([source or ""], to=to)
-            if not target:
-                raise errors.UserError("the model translates this source to nothing: give a target")
-    elif source is not None or target is None:
-        raise errors.UserError(
-            "this model reads no source: give a text as the target, and it alone"
-        )
-    else:
-        source_ids = []
+    source_ids, target = _sides(translator, source, target, to)
     target_ids = _encode(config, "target", target, translator.tokenizer.encode)
     target_length, source_length = len(target_ids) + 1, len(source_ids) + 1
     if translator.model.one_sequence:
@@ -123,6 +111,25 @@ def collect(
     return maps
 
 
+def _sides(
+    translator: translator_lib.Translator, source: str | None, target: str | None, to: str
+) -> tuple[list[int], str]:
+    """The source's ids, none where the model reads none, and the target; raises as `collect`."""
+    if not translator.config.data.source_language:
+        if source is not None or target is None or to:
+            raise errors.UserError("this model reads no source: give --target, and it alone")
+        return [], target
+    if source is None:
+        raise errors.UserError("give a sentence: --source")
+    encode = functools.partial(translator.encode, to=to)
+    source_ids = _encode(translator.config.model, "source", source, encode)
+    if target is None:
+        (target,) = translator.translate([source], to=to)
+        if not target:
+            raise errors.UserError("the model translates this source to nothing: give a target")
+    return source_ids, target
+
+
 def of_text(
     model: interface.Architecture,
     params: Any,
@@ -135,6 +142,8 @@ def of_text(
     Raises:
       UserError: as `collect`.
     """
+    if not sentences:
+        raise errors.UserError("give one sentence or two: --source, --target")
     ids = [_encode(config, "given", sentence, tokenizer.encode) for sentence in sentences]
     text = [token for each in ids for token in (tokenizer_lib.EOS, *each)][1:]
     _require_positions(config, "sentences have", len(text))

@@ -5,6 +5,8 @@ the like, or all for another objective of the same model. What the other run lac
 """
 
 import logging
+import os
+import pathlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +32,10 @@ def folder_of(config: config_lib.Config, workdir: files.Path) -> files.Path:
     """The folder that train.start_from names: from the run's own, if it is no whole path."""
     name = config.train.start_from.replace(SEED, str(config.train.seed))
     other = files.path(name)
-    return other if other.is_absolute() else workdir / other
+    if not isinstance(other, pathlib.Path) or not isinstance(workdir, pathlib.Path):
+        return other if other.is_absolute() else workdir / other
+    # A run's own folder may be a link, or not there yet.
+    return pathlib.Path(os.path.normpath(workdir.resolve() / other))
 
 
 def start(
@@ -44,13 +49,18 @@ def start(
     if not config.train.start_from:
         return state
     layers, params = other()
+    return state._replace(params=take(state.params, params, _every(config, layers)))
+
+
+def _every(config: config_lib.Config, layers: int) -> int:
+    """Of how many layers of the other run one is taken."""
     every, rest = divmod(layers, config.model.num_layers)
     if rest:
         raise errors.UserError(
             f"train.start_from={config.train.start_from}: its {layers} layers are no multiple of "
             f"model.num_layers={config.model.num_layers}, which takes evenly spaced ones of them"
         )
-    return state._replace(params=take(state.params, params, every))
+    return every
 
 
 def teacher(
@@ -82,8 +92,8 @@ def source(
     """The folder and the configuration of the run that train.start_from names.
 
     Raises:
-      UserError: no finished run is there, it lacks its last checkpoint, or its tokenizer is
-        another.
+      UserError: no finished run is there, it lacks its last checkpoint, its tokenizer is another,
+        or its layers are no multiple of this model's.
     """
     name, folder = f"train.start_from={config.train.start_from}", folder_of(config, workdir)
     if not (folder / "result.json").exists():
@@ -99,6 +109,7 @@ def source(
             f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
             "data.vocab_size"
         )
+    _every(config, other.model.num_layers)
     return folder, other
 
 
