@@ -310,7 +310,6 @@ SCORE = "transformer_jax.score"
     ),
     ("no run", ["transformer_jax.translate", "--workdir=RUN"], r"no trained run: it has no c"),
     ("a file", ["transformer_jax.translate", "--workdir=FILE"], r"two holds no trained run"),
-    ("no sentence", ["transformer_jax.attention_maps", "--workdir=RUN"], r"flag --source"),
 )
 def test_a_command_line_that_means_nothing_is_refused(server, tmp_path, case):
     command, message = case
