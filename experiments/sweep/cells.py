@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -161,13 +162,13 @@ def others(
 ) -> list[Cell]:
     """Of the table's other rows, the cells from whose weights some of these start."""
     made = {cell.folder.resolve() for cell in cells}
-    wanted = {cell.source: cell.seed for cell in cells if cell.source and cell.source not in made}
+    sources = {cell.source for cell in cells if cell.source and cell.source not in made}
     return [
-        _cell(base, row, seed, overrides, workdir)
-        for source, own in wanted.items()
+        _cell(base, row, int(seed[1]), overrides, workdir)
+        for source in sorted(sources, key=str)
+        if (seed := re.fullmatch(r"seed(\d+)", source.name))
         for row, overrides in rows.items()
-        for seed in sorted({0, own})
-        if results.cell_folder(workdir, row, seed).resolve() == source
+        if results.cell_folder(workdir, row, int(seed[1])).resolve() == source
     ]
 
 

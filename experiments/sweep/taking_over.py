@@ -42,13 +42,13 @@ def missing(
     hashes: dict[files.Path, str] = {cell.folder.resolve(): cell.digest for cell in cells}
     begun = cells_lib.starts(cells)
     wanted: set[files.Path] = set()
-    left = []
+    left: set[pathlib.Path] = set()
     for cell in sorted(cells, key=lambda cell: -begun[cell.folder]):
         if not is_done(cell, reusable, hashes, wanted):
-            left.append(cell)
-            if cell.source and _needs_weights(cell):
+            left.add(cell.folder)
+            if cell.source and starting_weights.are_read(cell.config, cell.folder):
                 wanted.add(cell.source)
-    return [cell for cell in cells if cell in left]
+    return [cell for cell in cells if cell.folder in left]
 
 
 def require_weights(cells: Sequence[cells_lib.Cell], others: Sequence[cells_lib.Cell] = ()) -> None:
@@ -64,7 +64,9 @@ def require_weights(cells: Sequence[cells_lib.Cell], others: Sequence[cells_lib.
         cell.folder.resolve(): cell for cell in (*others, *cells)
     }
     for cell in left:
-        if not cell.source or cell.source in made or not _needs_weights(cell):
+        if not cell.source or cell.source in made:
+            continue
+        if not starting_weights.are_read(cell.config, cell.folder):
             continue
         other = known.get(cell.source)
         if fault := _fault(cell.source, other):
@@ -76,12 +78,6 @@ def require_weights(cells: Sequence[cells_lib.Cell], others: Sequence[cells_lib.
                 f"row {cell.row!r} starts from the weights in {cell.source}, which holds {fault}: "
                 f"{remedy}, or leave this row out (--rows)"
             )
-
-
-def _needs_weights(cell: cells_lib.Cell) -> bool:
-    """Whether its run reads those that it starts from: at its start, or as a student throughout."""
-    begun = any((cell.folder / "checkpoints").glob("[0-9]*"))
-    return bool(cell.source) and (not begun or cell.config.train.teacher_layers > 0)
 
 
 def _fault(folder: files.Path, expected: cells_lib.Cell | None) -> str:

@@ -128,6 +128,11 @@ def only_run_in(workdir: files.Path) -> Iterator[None]:
         yield
 
 
+def has_begun(workdir: files.Path) -> bool:
+    """Whether a run has written checkpoints there."""
+    return any((workdir / "checkpoints").glob("[0-9]*"))
+
+
 def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
     """Makes the folder this run's, or checks that it is; returns the run's config hash.
 
@@ -138,7 +143,7 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
     """
     config_hash = config_lib.fingerprint(config, dataset.digests)
     record_path = workdir / "run.json"
-    started = list((workdir / "checkpoints").glob("[0-9]*"))
+    started = has_begun(workdir)
     if started and not record_path.exists():
         raise errors.UserError(
             f"{workdir} holds checkpoints, but no run.json says of which run: restore it, or "

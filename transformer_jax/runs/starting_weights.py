@@ -38,6 +38,12 @@ def folder_of(config: config_lib.Config, workdir: files.Path) -> files.Path:
     return pathlib.Path(os.path.normpath(workdir.resolve() / other))
 
 
+def are_read(config: config_lib.Config, workdir: files.Path) -> bool:
+    """Whether a run reads the weights of another: at its start, or as a student throughout."""
+    is_student = config.train.teacher_layers > 0
+    return bool(config.train.start_from) and (is_student or not run_folder.has_begun(workdir))
+
+
 def start(
     state: step_lib.TrainState, config: config_lib.Config, other: Callable[[], tuple[int, Any]]
 ) -> step_lib.TrainState:

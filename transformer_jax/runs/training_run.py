@@ -127,7 +127,7 @@ class _Run:
             name = f"{about['row'] or workdir.name}, seed {config.train.seed}"
             tracker = tracking.Tracker(project, name, workdir, config, about["config_hash"])
         try:
-            if config.train.start_from and not any((workdir / "checkpoints").glob("[0-9]*")):
+            if starting_weights.are_read(config, workdir):
                 # What is missing is named now, not once the step is compiled.
                 starting_weights.source(config, workdir, self.dataset.tokenizer)
             state, wall_seconds = loop.train(
