@@ -16,7 +16,7 @@ SWEEPS = sorted(path.parent for path in PUBLISHED.glob("*/sweep.json"))
 # Of pages' tables with rows and their scores on the test sets, in their order.
 SHOWN = {
     "README.md": ["multi30k"],
-    "results.md": ["multi30k"],
+    "results.md": ["multi30k", "small_multi30k"],
     "captions.md": [f"families_multi30k{end}" for end in ("", "_parameters", "_flops", "_warmup")],
     "variations.md": ["variations_multi30k"],
 }
