@@ -89,6 +89,22 @@ def test_an_engine_that_cannot_be_asked_is_left_once_all_its_results_are_here(
     handing_over.require_no_other([cell], tmp_path, here)
 
 
+@pytest.mark.parametrize("kind", [slurm.Slurm, xpk.Xpk])
+def test_what_begins_elsewhere_with_weights_that_are_not_there_is_refused(
+    tmp_path, make_config, kind
+):
+    config = make_config({"train.start_from": "../../source/seed0"})
+    cell = cells.Cell("row", 0, config, {}, tmp_path / "row/seed0", "0f3a9c12" * 8)
+    queue = kind(engine.Settings(bucket=str(tmp_path / "bucket")))
+    says = "not there yet" if queue.shares_disk else "not on that disk"
+    with pytest.raises(errors.UserError, match=f"row 'row' starts from the weights.*{says}"):
+        handing_over.require_own_weights([cell], queue)
+    given = handing_over.given(cell, queue)
+    begun = pathlib.Path(given.there) if given.there else cell.folder
+    (begun / "checkpoints/2").mkdir(parents=True)
+    handing_over.require_own_weights([cell], queue)
+
+
 def test_options_in_another_order_are_the_same_place():
     one, other = (
         xpk.Xpk(engine.Settings(launcher_options=options)).where

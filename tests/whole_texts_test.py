@@ -30,6 +30,7 @@ ENCODER = {
     "train.num_steps": 4,
     "train.objective_steps": 4,
 }
+LEFT = ["result.json", "checkpoints/4"]
 ELMO = {"model.architecture": "elmo", "model.position": "none"}
 
 
@@ -153,26 +154,30 @@ def test_a_development_set_that_answers_nothing_is_named(small):
 
 
 @pytest.mark.parametrize(
-    ("there", "message"),
+    ("there", "changes", "message"),
     [
-        ([], r"one/seed0 holds no finished run; train it first"),
-        (["result.json"], r"one/seed0 has no checkpoint of its last step, 4; train it again"),
-        (["result.json", "checkpoints/4"], r"seed\{seed\}: its tokenizer is not this run's; train"),
+        ([], {}, r"one/seed0 holds no finished run; train it first"),
+        (["result.json"], {}, r"one/seed0 has no checkpoint of its last step, 4; train it again"),
+        (LEFT, {"data.vocab_size": 400}, r"seed\{seed\}: its tokenizer is not this run's; train"),
+        (LEFT, {"model.num_layers": 3}, r"should be this model with train\.teacher_layers=2"),
+        (LEFT, {"model.d_ff": 8}, r"inner/\w+ has the shape .* give both runs the same sizes"),
     ],
 )
 def test_a_folder_whose_weights_cannot_be_a_start_is_named_before_a_step_is_compiled(
-    small, make_config, cache_dir, tmp_path, monkeypatch, there, message
+    small, make_config, cache_dir, tmp_path, monkeypatch, there, changes, message
 ):
-    changes = {"train.objective": "bert", "train.start_from": "../one/seed{seed}"}
+    started = {"train.objective": "bert", "train.start_from": "../one/seed{seed}"}
+    if "model.num_layers" in changes:
+        started |= {"train.teacher_layers": 2}
     folder = tmp_path / "one/seed0"
     if there:
         folder.mkdir(parents=True)
-        run_folder.claim(folder, *small(**{"train.objective": "bert", "data.vocab_size": 400}))
+        run_folder.claim(folder, *small(**{"train.objective": "bert", **changes}))
     for name in there:
         (folder / name).mkdir(parents=True)
     monkeypatch.setattr(fitting, "compile_step", lambda *_: pytest.fail("was compiled"))
     with pytest.raises(errors.UserError, match=message):
-        training_run.run(make_config({**ENCODER, **changes}), tmp_path / "own", cache_dir)
+        training_run.run(make_config({**ENCODER, **started}), tmp_path / "own", cache_dir)
 
 
 def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, monkeypatch):
@@ -182,7 +187,7 @@ def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, 
     config = make_config({**ENCODER, **start, **still})
     params = random_parameters.of(models.build(config.model, vocabulary.size(config)))
     before = jax.tree.map(np.array, params)  # a step consumes what it is given
-    monkeypatch.setattr(starting_weights, "source", lambda *_: None)
+    monkeypatch.setattr(starting_weights, "require", lambda *_: None)
     monkeypatch.setattr(starting_weights, "read", lambda *_: (1, params))
 
     def evaluate(*_):

@@ -22,7 +22,7 @@ from launch import engine, skypilot, slurm, tpu_vm, xpk
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.data import treebank
-from transformer_jax.runs import run_folder
+from transformer_jax.runs import run_folder, starting_weights
 
 _log = logging.getLogger("transformer_jax.sweep")
 
@@ -161,11 +161,15 @@ def _has_ended(cell: Given, workdir: pathlib.Path) -> bool:
     return run_folder.read_record(folder)["config_hash"] == cell.digest
 
 
-def _require_own_weights(cells: Sequence[cells_lib.Cell], queue: engine.Queue) -> None:
+def require_own_weights(cells: Sequence[cells_lib.Cell], queue: engine.Queue) -> None:
     """Raises UserError if a cell starts from weights that it would not find there."""
     for cell in cells:
-        if cell.source and not (queue.shares_disk and (cell.source / "result.json").exists()):
-            there = "are not there yet" if queue.shares_disk else "are not on that disk"
+        shared = queue.shares_disk
+        folder = cell.folder if shared else files.path(given(cell, queue).there)
+        if not cell.source or not starting_weights.are_read(cell.config, folder):
+            continue
+        if not (shared and (cell.source / "result.json").exists()):
+            there = "are not there yet" if shared else "are not on that disk"
             raise errors.UserError(
                 f"row {cell.row!r} starts from the weights in {cell.source}, which {there} when "
                 f"--launcher={queue.name} begins it: choose others with --rows, or run it with "
@@ -180,7 +184,7 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     """
     if more and not queue.shares_disk:
         raise errors.UserError("--wandb is for --launcher=local and slurm")
-    _require_own_weights(work.cells, queue)
+    require_own_weights(work.cells, queue)
     _, before = remembered(work.workdir)
     # If the record was deleted, jobs are found by their labels, where those are their names.
     asked = {cell.key: before.get(cell.key) or given(cell, queue) for cell in work.cells}

@@ -76,7 +76,7 @@ def _listed(config: config_lib.DataConfig) -> list[tuple[str, str]]:
         if not pair or pair[1] == pair[2] or pair.groups() in found:
             raise errors.UserError(
                 f"data.directions={config.directions!r} should list directions, each once, such "
-                "as en-de,de-en"
+                "as en-de,de-en; a language's own hyphen is written otherwise, as in en-pt_BR"
             )
         found.append(pair.groups())
     if main not in found:

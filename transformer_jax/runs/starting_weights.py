@@ -13,11 +13,12 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax import traverse_util
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
-from transformer_jax.data import directions, objectives
+from transformer_jax.data import directions, objectives, vocabulary
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder
@@ -77,19 +78,43 @@ def teacher(
     Raises:
       UserError: as `start`, or it is not the model of which this is the student.
     """
-    model = step_lib.teacher(config)
-    if model is None:
+    if not config.train.teacher_layers:
         return None
     _, params = other()
-    expected = nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
-    shapes = [jax.tree.map(lambda x: x.shape, tree) for tree in (params, expected)]
-    if shapes[0] != shapes[1]:
+    _require_teacher(config, params)
+    return jax.device_put(params, sharding.replicated(mesh))
+
+
+def _require_teacher(config: config_lib.Config, params: Any) -> None:
+    """Raises UserError if parameters, or their shapes, are no teacher's of this student."""
+    expected = _shapes(step_lib.teacher(config))
+    if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise errors.UserError(
             f"train.start_from={config.train.start_from}: the teacher should be this model with "
             f"train.teacher_layers={config.train.teacher_layers} layers, but its parameters are "
             "others"
         )
-    return jax.device_put(params, sharding.replicated(mesh))
+
+
+def _shapes(model: Any) -> Any:
+    return nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
+
+
+def require(
+    config: config_lib.Config, workdir: files.Path, tokenizer: tokenizer_lib.Tokenizer
+) -> None:
+    """Raises UserError, before anything is compiled, if a run cannot start as it says.
+
+    As `source`, `start` and `teacher` do; a damaged checkpoint is named once it is read.
+    """
+    _, other = source(config, workdir, tokenizer)
+    mine, theirs = (
+        _shapes(models.build(each.model, vocabulary.size(each))) for each in (config, other)
+    )
+    theirs = jax.eval_shape(lambda params: _own_words(params, config, other), theirs)
+    if config.train.teacher_layers:
+        _require_teacher(config, theirs)
+    _origins(_flat(mine), _flat(theirs), _every(config, other.model.num_layers))
 
 
 def source(
@@ -134,10 +159,15 @@ def read(
     """
     folder, other = source(config, workdir, tokenizer)
     params = run_folder.restore_params(other, mesh, folder, tokenizer)
-    if _further_ids(config) != _further_ids(other):
-        words = params["params"]["embedding"][: config.data.vocab_size]
-        params = {**params, "params": {**params["params"], "embedding": words}}
-    return other.model.num_layers, params
+    return other.model.num_layers, _own_words(params, config, other)
+
+
+def _own_words(params: Any, config: config_lib.Config, other: config_lib.Config) -> Any:
+    """Another run's parameters without vectors for ids that mean something else here."""
+    if _further_ids(config) == _further_ids(other):
+        return params
+    words = params["params"]["embedding"][: config.data.vocab_size]
+    return {**params, "params": {**params["params"], "embedding": words}}
 
 
 def _further_ids(config: config_lib.Config) -> tuple[dict[str, int], str]:
@@ -156,27 +186,40 @@ def take(own: Any, others: Any, every: int) -> Any:
     Raises:
       UserError: an array of one name has another shape, or no name is in both.
     """
-    mine: dict[str, Any] = traverse_util.flatten_dict(own, sep="/")
-    theirs: dict[str, Any] = traverse_util.flatten_dict(others, sep="/")
+    mine, theirs = _flat(own), _flat(others)
     found = dict(mine)
+    for name, origin in _origins(mine, theirs, every).items():
+        array, new = mine[name], theirs[origin]
+        if new.shape != array.shape:  # an embedding's
+            rows = min(len(array), len(new))
+            new = array.at[:rows].set(new[:rows])
+        found[name] = jax.device_put(new, array.sharding)
+    taken = [name for name in found if found[name] is not mine[name]]
+    share = sum(mine[name].size for name in taken) / sum(array.size for array in mine.values())
+    _log.info("%.0f%% of the parameters begin as those of the other run", 100 * share)
+    return traverse_util.unflatten_dict(found, sep="/")
+
+
+def _flat(params: Any) -> dict[str, Any]:
+    return traverse_util.flatten_dict(params, sep="/")
+
+
+def _origins(mine: dict[str, Any], theirs: dict[str, Any], every: int) -> dict[str, str]:
+    """The names that a model's arrays, or their shapes, have in another; raises as `take`."""
+    found = {}
     for name, array in mine.items():
         # The first number of a name is its layer's; bridge_1_0 is a part of layer 1's.
         origin = re.sub(r"(?<=_)\d+", lambda layer: str(int(layer[0]) * every), name, count=1)
         if origin not in theirs:
             continue
-        new = theirs[origin]
-        if name == "params/embedding" and new.shape[1] == array.shape[1]:
-            rows = min(len(array), len(new))
-            new = array.at[:rows].set(new[:rows])
-        if new.shape != array.shape:
+        shapes = array.shape, theirs[origin].shape
+        rows_aside = slice(1 if name == "params/embedding" else 0, None)
+        if shapes[0][rows_aside] != shapes[1][rows_aside]:
             raise errors.UserError(
-                f"{name.removeprefix('params/')} has the shape {array.shape} here and {new.shape} "
+                f"{name.removeprefix('params/')} has the shape {shapes[0]} here and {shapes[1]} "
                 "in the run of train.start_from: give both runs the same sizes"
             )
-        found[name] = jax.device_put(new, array.sharding)
-    taken = [name for name in found if found[name] is not mine[name]]
-    if not taken:
+        found[name] = origin
+    if not found:
         raise errors.UserError("the run of train.start_from has no parameter of this one's")
-    share = sum(mine[name].size for name in taken) / sum(array.size for array in mine.values())
-    _log.info("%.0f%% of the parameters begin as those of the other run", 100 * share)
-    return traverse_util.unflatten_dict(found, sep="/")
+    return found

@@ -129,7 +129,7 @@ class _Run:
         try:
             if starting_weights.are_read(config, workdir):
                 # What is missing is named now, not once the step is compiled.
-                starting_weights.source(config, workdir, self.dataset.tokenizer)
+                starting_weights.require(config, workdir, self.dataset.tokenizer)
             state, wall_seconds = loop.train(
                 *(self.model, self.dataset, config, mesh, workdir, dev_perplexity, tracker),
                 profile,
