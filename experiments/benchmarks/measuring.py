@@ -7,7 +7,7 @@ import os
 import pathlib
 import resource
 import sys
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,20 +137,14 @@ def time_interleaved(
     A call lasts until its result is there. In each round every program gives one sample; `on_round`
     is called with the number of rounds done.
     """
-
-    def seconds(program: Callable[[], object], calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            program()
-        return (time.perf_counter() - start) / calls
-
     calls = []
     for program in programs:
         program()
-        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / seconds(program, 1))))
+        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / timeit.timeit(program, number=1))))
     rounds = []
     for done in range(1, repeats + 1):
-        rounds.append(list(map(seconds, programs, calls)))
+        turns = zip(programs, calls, strict=True)
+        rounds.append([timeit.timeit(program, number=number) / number for program, number in turns])
         on_round(done)
     return list(map(list, zip(*rounds, strict=True)))
 

@@ -13,7 +13,7 @@ import math
 import pathlib
 import statistics
 import sys
-import time
+import timeit
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -155,10 +155,8 @@ def _compare(base: Callable[[], object], other: Callable[[], object]) -> tuple[f
     """Median seconds a step of base, and the median over rounds of how many such another takes."""
     for each in (base, other):
         each()  # the first is slower
-    start = time.perf_counter()
-    for each in (base, other):
-        each()
-    rounds = np.clip(math.ceil(SECONDS_A_ROW / (time.perf_counter() - start)), *ROUNDS)
+    once = timeit.timeit(base, number=1) + timeit.timeit(other, number=1)
+    rounds = np.clip(math.ceil(SECONDS_A_ROW / once), *ROUNDS)
     samples = measuring.time_interleaved([base, other], int(rounds), lambda _: None)
     ratios = [row / of_base for of_base, row in zip(*samples, strict=True)]
     return statistics.median(samples[0]), statistics.median(ratios)
