@@ -76,9 +76,12 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
             f"({', '.join(sorted(lost))}): start the sweep again, which writes it anew and runs "
             "nothing twice"
         )
-    measure, corpora = table.measure, by_corpus(sweep.rows, table)
-    for rows in corpora:
+    corpora: dict[str, list[results.Row]] = {}
+    for row in sweep.rows:
+        corpora.setdefault(table.corpus(row.name), []).append(row)
+    for rows in corpora.values():
         require_alike(rows)
+    measure = table.measure
     results.require_fields(sweep, table.reads)
     counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
     variants = [each for row in sweep.rows for each in row.tuned.values()]
@@ -192,14 +195,6 @@ def require_same_sentences(
             "the sweep again, which evaluates it anew"
         )
     return next((sentences for _, sentences in found.values()), 0)
-
-
-def by_corpus(rows: Sequence[results.Row], table: table_lib.Table) -> list[list[results.Row]]:
-    """The rows of a table in groups, one for each of its corpora: each has to be measured alike."""
-    found: dict[str, list[results.Row]] = {}
-    for row in rows:
-        found.setdefault(table.corpus(row.name), []).append(row)
-    return list(found.values())
 
 
 def require_alike(rows: Sequence[results.Row]) -> None:
