@@ -129,23 +129,22 @@ def verdicts(
     compared: Comparison, gaps: Mapping[str, significance.Difference] | None = None
 ) -> dict[str, significance.Judgement]:
     """What differences, by default those of the table, say of the paper's, where it has one."""
-    paper = {row.name: paper_gap(row, compared) for row in compared.sweep.rows}
-    known = {name: found for name, found in paper.items() if found is not None}
-    return significance.verdicts(compared.gaps if gaps is None else gaps, known)
+    return significance.verdicts(compared.gaps if gaps is None else gaps, paper_gaps(compared))
 
 
-def verdict(row: results.Row, compared: Comparison) -> str:
+def verdict(name: str, compared: Comparison) -> str:
     """What our difference says of the paper's; "" where one is missing."""
-    found = verdicts(compared).get(row.name)
+    found = verdicts(compared).get(name)
     return found.word if found else ""
 
 
-def paper_gap(row: results.Row, compared: Comparison) -> float | None:
-    """The paper's difference from base, to its one decimal."""
-    base, reported = compared.sweep.rows[0], compared.table.reported
-    if row is base or not {row.name, base.name} <= reported.keys():
-        return None
-    return round(reported[row.name].bleu - reported[base.name].bleu, 1)
+def paper_gaps(compared: Comparison) -> dict[str, float]:
+    """The paper's differences from base, to their one decimal, of the rows that it has."""
+    base, *others = (row.name for row in compared.sweep.rows)
+    bleu_of = {name: result.bleu for name, result in compared.table.reported.items()}
+    if base not in bleu_of:
+        return {}
+    return {row: round(bleu_of[row] - bleu_of[base], 1) for row in others if row in bleu_of}
 
 
 def scores(row: results.Row, measure: str = bleu.MAIN) -> list[float]:
