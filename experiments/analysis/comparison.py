@@ -73,8 +73,7 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     if lost := {*table.needed} - {row.name for row in sweep.rows}:
         raise errors.UserError(
             f"{sweep.workdir / 'sweep.json'} lacks rows that claims compare "
-            f"({', '.join(sorted(lost))}): start the sweep again, which writes it anew and runs "
-            "nothing twice"
+            f"({', '.join(sorted(lost))}): {results.REMEDY}"
         )
     corpora: dict[str, list[results.Row]] = {}
     for row in sweep.rows:
