@@ -180,9 +180,7 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
     shared = [[name, *own] for name, own in values.items() if len(own) == 1]
     varied = [name for name in names if len(values[name]) > 1]
     flops = {row.name: cost.training_flops(sweep.config(row)) for row, _, _ in found}
-    hours = [
-        result["wall_seconds"] * len(result.get("devices") or [0]) / 3600 for _, _, result in found
-    ]
+    hours = [results.device_hours([result]) for _, _, result in found]
     lines = []
     for (row, seed, result), own, device_hours in zip(found, facts, hours, strict=True):
         facts_of_own = [own.get(name, "") for name in varied]

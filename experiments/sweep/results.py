@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -188,6 +188,11 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
                     f"{score:.2f} and {written:.2f}): {ANEW}"
                 )
     return found
+
+
+def device_hours(runs: Iterable[Mapping[str, Any]]) -> float:
+    """What runs took, by their results; one that does not name its devices had one."""
+    return sum(run["wall_seconds"] * len(run.get("devices") or [0]) for run in runs) / 3600
 
 
 def files_of(sweep: Sweep, held_out: str) -> str:
