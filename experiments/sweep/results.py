@@ -160,8 +160,8 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
     found: dict[int, np.ndarray] = {}
     for seed, result in row.results.items():
         path = cell_folder(sweep.workdir, row.name, seed) / name
+        scored = result if of == "dev" else result.get("test", {})
         if not path.exists():
-            scored = result if of == "dev" else result.get("test", {})
             if measure.in_results and scored.get("bleu"):
                 raise errors.UserError(f"{path} is missing, of a scored run: {ANEW}")
             return {}
@@ -176,7 +176,7 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
         if measure.in_results:
             score = measure.from_counts(found[seed].sum(0))
             try:
-                written = measure.of_result(result if of == "dev" else result["test"])
+                written = measure.of_result(scored)
             except KeyError as error:
                 raise errors.UserError(
                     f"{path} counts sentences of which result.json beside it has no "
