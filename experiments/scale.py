@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import flags
 
-from experiments.benchmarks import speed_tables
+from experiments.benchmarks import measuring, speed_tables
 from experiments.sweep import cells
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
@@ -84,9 +84,7 @@ def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
     _, status, usage = os.wait4(child, 0)
     if status:
         raise errors.RunError(f"{' '.join(arguments[:1])} failed; see above")
-    # Kilobytes on Linux, bytes on macOS.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return time.perf_counter() - start, usage.ru_maxrss * unit
+    return time.perf_counter() - start, measuring.peak_resident_bytes(usage)
 
 
 def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> dict[str, float]:
