@@ -8,6 +8,7 @@ it in another: scale.md. A pair joins pairs of your own text, drawn at random, a
 length on average, so that words and pieces are real ones.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -67,13 +68,11 @@ def write_corpus(
     each = max(1, round(WORDS / words))
     draw = np.random.default_rng(0)
     paths = [pathlib.Path(f"{prefix}.{end}") for end in ends]
-    with (
-        paths[0].open("w", encoding="utf-8") as source_file,
-        paths[1].open("w", encoding="utf-8") as target_file,
-    ):
+    with contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(path.open("w", encoding="utf-8")) for path in paths]
         for first in range(0, number, BLOCK):
             chosen = draw.integers(len(pairs), size=(min(BLOCK, number - first), each)).tolist()
-            for side, file in enumerate((source_file, target_file)):
+            for side, file in enumerate(sides):
                 file.writelines(" ".join(pairs[i][side] for i in row) + "\n" for row in chosen)
 
 
