@@ -27,18 +27,17 @@ def agree(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, li
     Raises:
       UserError: they are of two tables, or share no row that both compare.
     """
-    sides = [comparison.compare(results.read(folder)) for folder in (first, second)]
-    ours, theirs = sides
+    ours, theirs = (comparison.compare(results.read(folder)) for folder in (first, second))
     if ours.sweep.table != theirs.sweep.table:
         raise errors.UserError(
             f"{first} holds {ours.sweep.table} and {second} {theirs.sweep.table}: give two sweeps "
             "of one table"
         )
-    bases = [side.sweep.rows[0].name for side in sides]
-    if bases[0] != bases[1]:
+    base, other = ours.sweep.rows[0].name, theirs.sweep.rows[0].name
+    if base != other:
         raise errors.UserError(
-            f"{first} compares with {bases[0]!r} and {second} with {bases[1]!r}: give two sweeps "
-            "of one base"
+            f"{first} compares with {base!r} and {second} with {other!r}: give two sweeps of one "
+            "base"
         )
     names = [
         name

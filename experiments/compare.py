@@ -39,8 +39,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, 
     if not shared:
         raise errors.UserError(f"{first} and {second} have no row that both have run")
     comparison.require_alike([row for rows in by_name for row in rows.values()])
-    found = [table_lib.of_corpus(each.table, each.base) for each in sweeps]
-    measure, theirs = (table.measure for table in found)
+    measure, theirs = (table_lib.of_corpus(each.table, each.base).measure for each in sweeps)
     score, other = (measures.MEASURES[each].name for each in (measure, theirs))
     if measure != theirs:
         raise errors.UserError(

@@ -8,6 +8,7 @@ it in another: scale.md. A pair joins pairs of your own text, drawn at random, a
 length on average, so that words and pieces are real ones.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -22,7 +23,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from absl import flags
 
-from experiments.benchmarks import speed_tables
+from experiments.benchmarks import measuring, speed_tables
 from experiments.sweep import cells
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
@@ -67,13 +68,11 @@ def write_corpus(
     each = max(1, round(WORDS / words))
     draw = np.random.default_rng(0)
     paths = [pathlib.Path(f"{prefix}.{end}") for end in ends]
-    with (
-        paths[0].open("w", encoding="utf-8") as source_file,
-        paths[1].open("w", encoding="utf-8") as target_file,
-    ):
+    with contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(path.open("w", encoding="utf-8")) for path in paths]
         for first in range(0, number, BLOCK):
             chosen = draw.integers(len(pairs), size=(min(BLOCK, number - first), each)).tolist()
-            for side, file in enumerate((source_file, target_file)):
+            for side, file in enumerate(sides):
                 file.writelines(" ".join(pairs[i][side] for i in row) + "\n" for row in chosen)
 
 
@@ -84,9 +83,7 @@ def _in_a_process(arguments: Sequence[str]) -> tuple[float, int]:
     _, status, usage = os.wait4(child, 0)
     if status:
         raise errors.RunError(f"{' '.join(arguments[:1])} failed; see above")
-    # Kilobytes on Linux, bytes on macOS.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return time.perf_counter() - start, usage.ru_maxrss * unit
+    return time.perf_counter() - start, measuring.peak_resident_bytes(usage)
 
 
 def _measure(pairs: int, workdir: pathlib.Path, prefix: pathlib.Path) -> dict[str, float]:

@@ -73,12 +73,14 @@ def compare(sweep: results.Sweep, table: table_lib.Table | None = None) -> Compa
     if lost := {*table.needed} - {row.name for row in sweep.rows}:
         raise errors.UserError(
             f"{sweep.workdir / 'sweep.json'} lacks rows that claims compare "
-            f"({', '.join(sorted(lost))}): start the sweep again, which writes it anew and runs "
-            "nothing twice"
+            f"({', '.join(sorted(lost))}): {results.REMEDY}"
         )
-    measure, corpora = table.measure, by_corpus(sweep.rows, table)
-    for rows in corpora:
+    corpora: dict[str, list[results.Row]] = {}
+    for row in sweep.rows:
+        corpora.setdefault(table.corpus(row.name), []).append(row)
+    for rows in corpora.values():
         require_alike(rows)
+    measure = table.measure
     results.require_fields(sweep, table.reads)
     counts = {row.name: results.counts(sweep, row, measure) for row in sweep.rows}
     variants = [each for row in sweep.rows for each in row.tuned.values()]
@@ -126,23 +128,22 @@ def verdicts(
     compared: Comparison, gaps: Mapping[str, significance.Difference] | None = None
 ) -> dict[str, significance.Judgement]:
     """What differences, by default those of the table, say of the paper's, where it has one."""
-    paper = {row.name: paper_gap(row, compared) for row in compared.sweep.rows}
-    known = {name: found for name, found in paper.items() if found is not None}
-    return significance.verdicts(compared.gaps if gaps is None else gaps, known)
+    return significance.verdicts(compared.gaps if gaps is None else gaps, paper_gaps(compared))
 
 
-def verdict(row: results.Row, compared: Comparison) -> str:
+def verdict(name: str, compared: Comparison) -> str:
     """What our difference says of the paper's; "" where one is missing."""
-    found = verdicts(compared).get(row.name)
+    found = verdicts(compared).get(name)
     return found.word if found else ""
 
 
-def paper_gap(row: results.Row, compared: Comparison) -> float | None:
-    """The paper's difference from base, to its one decimal."""
-    base, reported = compared.sweep.rows[0], compared.table.reported
-    if row is base or not {row.name, base.name} <= reported.keys():
-        return None
-    return round(reported[row.name].bleu - reported[base.name].bleu, 1)
+def paper_gaps(compared: Comparison) -> dict[str, float]:
+    """The paper's differences from base, to their one decimal, of the rows that it has."""
+    base, *others = (row.name for row in compared.sweep.rows)
+    bleu_of = {name: result.bleu for name, result in compared.table.reported.items()}
+    if base not in bleu_of:
+        return {}
+    return {row: round(bleu_of[row] - bleu_of[base], 1) for row in others if row in bleu_of}
 
 
 def scores(row: results.Row, measure: str = bleu.MAIN) -> list[float]:
@@ -192,14 +193,6 @@ def require_same_sentences(
             "the sweep again, which evaluates it anew"
         )
     return next((sentences for _, sentences in found.values()), 0)
-
-
-def by_corpus(rows: Sequence[results.Row], table: table_lib.Table) -> list[list[results.Row]]:
-    """The rows of a table in groups, one for each of its corpora: each has to be measured alike."""
-    found: dict[str, list[results.Row]] = {}
-    for row in rows:
-        found.setdefault(table.corpus(row.name), []).append(row)
-    return list(found.values())
 
 
 def require_alike(rows: Sequence[results.Row]) -> None:

@@ -7,7 +7,7 @@ import os
 import pathlib
 import resource
 import sys
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,20 +137,14 @@ def time_interleaved(
     A call lasts until its result is there. In each round every program gives one sample; `on_round`
     is called with the number of rounds done.
     """
-
-    def seconds(program: Callable[[], object], calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            program()
-        return (time.perf_counter() - start) / calls
-
     calls = []
     for program in programs:
         program()
-        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / seconds(program, 1))))
+        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / timeit.timeit(program, number=1))))
     rounds = []
     for done in range(1, repeats + 1):
-        rounds.append(list(map(seconds, programs, calls)))
+        turns = zip(programs, calls, strict=True)
+        rounds.append([timeit.timeit(program, number=number) / number for program, number in turns])
         on_round(done)
     return list(map(list, zip(*rounds, strict=True)))
 
@@ -171,9 +165,9 @@ def processor_flags() -> set[str]:
     return set(about.read_text(encoding="utf-8").split()) if about.exists() else set()
 
 
-def peak_resident_bytes() -> int:
-    """The most memory that this process has had so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_resident_bytes(usage: resource.struct_rusage | None = None) -> int:
+    """The most memory that a process has had, by what the system says of it: this one's, so far."""
+    peak = (usage or resource.getrusage(resource.RUSAGE_SELF)).ru_maxrss  # macOS counts bytes
     return peak if sys.platform == "darwin" else 1024 * peak
 
 

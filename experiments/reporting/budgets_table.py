@@ -54,5 +54,4 @@ def _cells(name: str, compared: comparison.Comparison) -> list[str]:
     gap = compared.gaps.get(name)
     if gap is None:
         return ["", ""]
-    row = next(row for row in compared.sweep.rows if row.name == name)
-    return [tables.difference(gap.mean, gap.half), verdict_words.said(row, compared)]
+    return [tables.difference(gap.mean, gap.half), verdict_words.said(name, compared)]

@@ -111,7 +111,7 @@ def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
     reported = compared.table.reported
     if row.name not in reported:
         return [""] * (5 if reported else 0)
-    theirs, theirs_gap = reported[row.name], comparison.paper_gap(row, compared)
+    theirs, theirs_gap = reported[row.name], comparison.paper_gaps(compared).get(row.name)
     verdict = verdict_words.judged(
         row.name, theirs_gap, compared.gaps, comparison.verdicts(compared)
     )
@@ -333,13 +333,13 @@ def csv_of(
             line[f"best_{field}_value"] = found.value if found else ""
             line[f"best_{field}_{score}"] = found.score if found else ""
         if reported:
-            theirs, theirs_gap = reported.get(row.name), comparison.paper_gap(row, compared)
+            theirs = reported.get(row.name)
             line |= {
                 "paper_ppl": theirs.ppl if theirs else "",
                 "paper_bleu": theirs.bleu if theirs else "",
-                "paper_bleu_minus_base": "" if theirs_gap is None else theirs_gap,
+                "paper_bleu_minus_base": comparison.paper_gaps(compared).get(row.name, ""),
                 "paper_params_millions": (theirs and theirs.params) or "",
-                "verdict": comparison.verdict(row, compared),
+                "verdict": comparison.verdict(row.name, compared),
             }
         lines.append(line)
     return tables.csv_of(lines[0], [line.values() for line in lines])

@@ -32,8 +32,7 @@ def of_table(
 ) -> dict[str, Any]:
     """What JSON can say of a sweep, its tables and notes, and the table's files by their names."""
     sweep = compared.sweep
-    gaps = [comparison.paper_gap(row, compared) for row in sweep.rows]
-    paper = [gap for gap in gaps if gap is not None]
+    paper = comparison.paper_gaps(compared).values()
     # The buckets of source lengths, if all rows have the same, with their numbers of sentences.
     lengths = {
         tuple(f"{length} ({sentences})" for length, sentences, _ in buckets)
@@ -80,7 +79,7 @@ def _row(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
         ],
         **_judged(row, compared),
         "test": compared.on_test and _judged(row, compared.on_test),
-        "paper": comparison.paper_gap(row, compared),
+        "paper": comparison.paper_gaps(compared).get(row.name),
         "ppl": statistics.mean(ppl) if ppl else None,
         "score": statistics.mean(scores) if scores else None,
         "score_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
@@ -113,7 +112,7 @@ def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]
         "is_sure": comparison.is_sure(row.name, compared),
         "gap": gap and {"mean": gap.mean, "half": gap.half, "over_seeds": gap.over_seeds},
         "driving": _driving(row, compared) if gap else None,
-        "verdict": comparison.verdict(row, compared),
+        "verdict": comparison.verdict(row.name, compared),
     }
 
 
@@ -181,9 +180,7 @@ def _provenance(sweep: results.Sweep) -> dict[str, Any]:
     shared = [[name, *own] for name, own in values.items() if len(own) == 1]
     varied = [name for name in names if len(values[name]) > 1]
     flops = {row.name: cost.training_flops(sweep.config(row)) for row, _, _ in found}
-    hours = [
-        result["wall_seconds"] * len(result.get("devices") or [0]) / 3600 for _, _, result in found
-    ]
+    hours = [results.device_hours([result]) for _, _, result in found]
     lines = []
     for (row, seed, result), own, device_hours in zip(found, facts, hours, strict=True):
         facts_of_own = [own.get(name, "") for name in varied]

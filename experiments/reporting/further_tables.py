@@ -58,7 +58,7 @@ def held_out(compared: comparison.Comparison) -> table_lib.Section:
         gap = on_test.gaps.get(row.name)
         if not on_test.counts[row.name] or results.reference(row, sweep) is not base:
             continue
-        scored, theirs = row.of("test"), comparison.paper_gap(row, compared)
+        scored, theirs = row.of("test"), comparison.paper_gaps(compared).get(row.name)
         cells = [
             tables.mean_and_deviation([each["ppl"] for each in scored], 3),
             tables.mean_and_deviation([*map(measure.of_result, scored)], 2),

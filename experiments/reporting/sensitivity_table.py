@@ -1,6 +1,6 @@
 """How much a tuned field matters: each row at its best and worst, and whether its verdict stays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from experiments.analysis import comparison, noise_floor, significance, tuning
 from experiments.sweep import results
@@ -90,11 +90,7 @@ def _cost(row: results.Row) -> list[str]:
     runs = [result for each in row.tuned.values() for result in each.results.values()]
     failed = sum(len(each.failures) for each in row.tuned.values())
     cells = f"{len(runs)}" + (f" ({failed} failed)" if failed else "")
-    return [cells, f"{_hours(runs):.2f}"]
-
-
-def _hours(runs: Sequence[Mapping]) -> float:
-    return sum(each["wall_seconds"] * len(each.get("devices") or [0]) for each in runs) / 3600
+    return [cells, f"{results.device_hours(runs):.2f}"]
 
 
 def notes(compared: comparison.Comparison, name: str) -> list[str]:
@@ -108,8 +104,8 @@ def notes(compared: comparison.Comparison, name: str) -> list[str]:
         f"Best of {field}, for base as for all rows: {tuning.HALVES}; worst likewise. recipe: the "
         f"row's own value, on the even sentences too. nats: ln PPL of the whole set, the lowest "
         "and the highest. same: whether the verdict is the same with each row at its best. "
-        f"Tuning took {len(more)} cells and {_hours(more):.2f} device hours, beside {len(fixed)} "
-        f"and {_hours(fixed):.2f} of the recipe."
+        f"Tuning took {len(more)} cells and {results.device_hours(more):.2f} device hours, beside "
+        f"{len(fixed)} and {results.device_hours(fixed):.2f} of the recipe."
     ]
     edges = {row: each for row, each in tuned.items() if each.is_at_edge}
     if edges:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from experiments.analysis import comparison, significance
-from experiments.sweep import results
 from transformer_jax.drawing import tables
 
 
@@ -30,9 +29,9 @@ def judged(
     return f"{word} ({gap.shows(level):.1f} would show; {rest})"
 
 
-def said(row: results.Row, compared: comparison.Comparison) -> str:
+def said(row: str, compared: comparison.Comparison) -> str:
     """The verdict on a row or, where the paper has none, its sign; "" without an interval."""
-    gap = compared.gaps.get(row.name)
+    gap = compared.gaps.get(row)
     if gap is None:
         return ""
     sign = "undecided" if not gap.excludes_0 else "higher" if gap.mean > 0 else "lower"

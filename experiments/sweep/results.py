@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -160,8 +160,8 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
     found: dict[int, np.ndarray] = {}
     for seed, result in row.results.items():
         path = cell_folder(sweep.workdir, row.name, seed) / name
+        scored = result if of == "dev" else result.get("test", {})
         if not path.exists():
-            scored = result if of == "dev" else result.get("test", {})
             if measure.in_results and scored.get("bleu"):
                 raise errors.UserError(f"{path} is missing, of a scored run: {ANEW}")
             return {}
@@ -176,7 +176,7 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
         if measure.in_results:
             score = measure.from_counts(found[seed].sum(0))
             try:
-                written = measure.of_result(result if of == "dev" else result["test"])
+                written = measure.of_result(scored)
             except KeyError as error:
                 raise errors.UserError(
                     f"{path} counts sentences of which result.json beside it has no "
@@ -188,6 +188,11 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
                     f"{score:.2f} and {written:.2f}): {ANEW}"
                 )
     return found
+
+
+def device_hours(runs: Iterable[Mapping[str, Any]]) -> float:
+    """What runs took, by their results; one that does not name its devices had one."""
+    return sum(run["wall_seconds"] * len(run.get("devices") or [0]) for run in runs) / 3600
 
 
 def files_of(sweep: Sweep, held_out: str) -> str:

@@ -13,7 +13,7 @@ import math
 import pathlib
 import statistics
 import sys
-import time
+import timeit
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,7 +25,7 @@ from experiments.benchmarks import measuring, ours
 from experiments.sweep import cells
 from launch import engine, local
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files, models, sequences
+from transformer_jax import errors, fields, files, models, sequences
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import objectives, vocabulary
 from transformer_jax.distributed import sharding
@@ -39,7 +39,7 @@ TIMELESS = """
     objective objective_steps start_from
 """.split()
 NAME = "seconds.json"
-_ENTRY = {"row": str, "ratio": float, "devices": str}
+_ENTRY = {"row": str, "ratio": fields.Above0, "devices": str}
 SECONDS_A_ROW = 5  # of measuring, where rounds are quick
 ROUNDS = (5, 50)  # in which base and the row take turns: at least, at most
 
@@ -64,10 +64,7 @@ def _entries(workdir: pathlib.Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     remedy = "delete it and start the sweep again, which measures anew"
-    found = files.read_json(path, {str: _ENTRY}, remedy)
-    if any(entry["ratio"] <= 0 for entry in found.values()):
-        raise errors.UserError(f"{path} is damaged (a ratio is not above 0): {remedy}")
-    return found
+    return files.read_json(path, {str: _ENTRY}, remedy)
 
 
 def _of_base(workdir: pathlib.Path, base: config_lib.Config, field: str) -> dict[str, Any]:
@@ -155,10 +152,8 @@ def _compare(base: Callable[[], object], other: Callable[[], object]) -> tuple[f
     """Median seconds a step of base, and the median over rounds of how many such another takes."""
     for each in (base, other):
         each()  # the first is slower
-    start = time.perf_counter()
-    for each in (base, other):
-        each()
-    rounds = np.clip(math.ceil(SECONDS_A_ROW / (time.perf_counter() - start)), *ROUNDS)
+    once = timeit.timeit(base, number=1) + timeit.timeit(other, number=1)
+    rounds = np.clip(math.ceil(SECONDS_A_ROW / once), *ROUNDS)
     samples = measuring.time_interleaved([base, other], int(rounds), lambda _: None)
     ratios = [row / of_base for of_base, row in zip(*samples, strict=True)]
     return statistics.median(samples[0]), statistics.median(ratios)
