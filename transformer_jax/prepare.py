@@ -37,13 +37,12 @@ def main() -> None:
         ids += [*(row[dataset.tag_tokens :] for row in pairs.source_ids), *pairs.target_ids]
     same = sum(map(operator.eq, held_out, dataset.tokenizer.decode(ids)))
     _log.info(
-        "%s of %s development and test sentences survive encoding and decoding unchanged",
-        f"{same:,}",
-        f"{len(held_out):,}",
+        f"{same:,} of {len(held_out):,} development and test sentences survive encoding and "
+        "decoding unchanged"
     )
     for name, side in (("source", dataset.source), ("target", dataset.target)):
         tokens = int(side.lengths.sum(dtype=int))
-        _log.info("training %s: %s tokens in %s sentences", name, f"{tokens:,}", f"{len(side):,}")
+        _log.info(f"training {name}: {tokens:,} tokens in {len(side):,} sentences")
     size = sum(path.stat().st_size for path in cache_dir.rglob("*") if path.is_file())
     _log.info("%s holds %.2f GB", cache_dir, size / 1e9)
 

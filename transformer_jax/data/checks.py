@@ -42,10 +42,8 @@ def run(
     for name, counts in found["overlap"].items():
         if counts["sources"]:
             _log.warning(
-                "data.%s: %s of its %s sources occur in the training set, %s with the same "
-                "translation",
-                name,
-                *(f"{counts[key]:,}" for key in ("sources", "of", "pairs")),
+                f"data.{name}: {counts['sources']:,} of its {counts['of']:,} sources occur in the "
+                f"training set, {counts['pairs']:,} with the same translation"
             )
     lines = found["misdirected"]
     for line in lines[:MOST_LINES]:

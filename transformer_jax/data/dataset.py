@@ -230,16 +230,12 @@ def _usable(
         kept &= ~pairs
     usable = np.flatnonzero(kept).astype(np.int32)
     _log.info(
-        "%s training pairs; dropped: %s empty, %s longer than data.source_length=%d or "
-        "data.target_length=%d",
-        *(f"{number:,}" for number in (len(usable), dropped["empty"], dropped["too_long"])),
-        config.source_length,
-        config.target_length,
+        f"{len(usable):,} training pairs; dropped: {dropped['empty']:,} empty, "
+        f"{dropped['too_long']:,} longer than data.source_length={config.source_length} or "
+        f"data.target_length={config.target_length}"
     )
     if most:
-        _log.info(
-            "left out: %s longer than data.train_max_tokens=%d", f"{dropped['left_out']:,}", most
-        )
+        _log.info(f"left out: {dropped['left_out']:,} longer than data.train_max_tokens={most}")
     if not len(usable):
         raise errors.UserError(
             f"no training pair is left: {dropped['empty']:,} are empty and "

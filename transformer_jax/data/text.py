@@ -93,7 +93,7 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
         sets[name] = Files(pairs)
         digests[name] = digest.hexdigest()
         if pairs:
-            _log.info("data.%s: %s sentence pairs", name, f"{len(sets[name]):,}")
+            _log.info(f"data.{name}: {len(sets[name]):,} sentence pairs")
     return corpus_lib.Corpus(
         train=sets["train"],
         dev=_in_memory(sets["dev"]),
@@ -173,10 +173,8 @@ def _count(path: pathlib.Path) -> int:
     for what, number in odd.items():
         if number:
             _log.warning(
-                "%s: %s of its lines %s, which stays part of the sentence; was it meant to?",
-                path,
-                f"{number:,}",
-                what,
+                f"{path}: {number:,} of its lines {what}, which stays part of the sentence; was it "
+                "meant to?"
             )
     return count
 

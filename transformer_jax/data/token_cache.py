@@ -144,7 +144,7 @@ def _write(
     remedy = f"delete {folder}, and the corpus is encoded anew"
     if record.exists():
         written = files.read_json(record, dict.fromkeys(written, int), remedy)
-        _log.info("going on after %s encoded pairs", f"{written['pairs']:,}")
+        _log.info(f"going on after {written['pairs']:,} encoded pairs")
     reader, first = pairs.read(written["pairs"]), written["pairs"]
     began = last_line = time.monotonic()
     kinds = _kinds(tokenizer)
@@ -173,9 +173,5 @@ def _write(
             files.write_json(record, written)
             if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
                 last_line = time.monotonic()
-                _log.info(
-                    "encoded %s of %s pairs, %s a second",
-                    f"{done:,}",
-                    f"{len(pairs):,}",
-                    f"{(done - first) / (last_line - began):,.0f}",
-                )
+                speed = (done - first) / (last_line - began)
+                _log.info(f"encoded {done:,} of {len(pairs):,} pairs, {speed:,.0f} a second")

@@ -179,11 +179,8 @@ def cached(
     key = json.dumps(about, sort_keys=True)
     path = cache_dir / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
     if not path.exists():
-        _log.info(
-            "training a tokenizer of %s pieces on %s pairs",
-            f"{vocab_size:,}",
-            f"{-(-len(pairs) // every):,}",
-        )
+        number = -(-len(pairs) // every)
+        _log.info(f"training a tokenizer of {vocab_size:,} pieces on {number:,} pairs")
         sentences = (pair[side] for side in (0, 1) for pair in pairs.read(every=every))
         files.write(path, train(sentences, vocab_size, symbols))
     tokenizer = read(path, "delete it, and it is trained again")

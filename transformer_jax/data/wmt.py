@@ -96,7 +96,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
         "sha256": digests,
     }
     for ours, split in splits.items():
-        _log.info("%s, data.%s: %s sentence pairs", name, ours, f"{len(split):,}")
+        _log.info(f"{name}, data.{ours}: {len(split):,} sentence pairs")
     return corpus_lib.Corpus(
         train=splits["train"],
         dev=_held_out(splits["dev"]),

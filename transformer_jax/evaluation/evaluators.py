@@ -136,7 +136,7 @@ def measure(
     ppl = perplexity_of(translator.params)
     hypotheses = translator.translate_ids(
         pairs.source_ids,
-        lambda done: _log.info("translated %s of %s sentences", f"{done:,}", f"{len(pairs):,}"),
+        lambda done: _log.info(f"translated {done:,} of {len(pairs):,} sentences"),
     )
     return Measured(ppl, hypotheses, time.monotonic() - started)
 
@@ -193,9 +193,8 @@ def score_parses(
     lengths = list(map(len, words))
     scores = parseval.score(counts)
     _log.info(
-        "F1 %.2f (recall %.2f, precision %.2f), %.2f%% of the trees malformed",
-        *(scores[kind] for kind in ("f1", "recall", "precision")),
-        malformed,
+        f"F1 {scores['f1']:.2f} (recall {scores['recall']:.2f}, precision "
+        f"{scores['precision']:.2f}), {malformed:.2f}% of the trees malformed"
     )
     buckets = f1.by_length(counts, lengths, bleu.bounds(lengths, WORDS), "words", "f1")
     return {"parses": {**scores, "malformed": malformed, "by_length": buckets}}

@@ -67,8 +67,8 @@ def score(
         found["accuracy"] = accuracy(int(right.sum()), len(right))
         share, low, high, answers = found["accuracy"].values()
         _log.info(
-            "%s: is this the translation of that? %.1f%% of %d answers right (%.1f%% to %.1f%%)",
-            *(name, 100 * share, answers, 100 * low, 100 * high),
+            f"{name}: is this the translation of that? {share:.1%} of {answers} answers right "
+            f"({low:.1%} to {high:.1%})"
         )
     _log.info("%s: ppl %.3f", name, found["ppl"])
     return {**found, "eval_seconds": time.monotonic() - started}

@@ -105,13 +105,11 @@ def _start_or_resume(
 ) -> tuple[step_lib.TrainState, float]:
     """The state to go on from, and the seconds that earlier starts spent on it."""
     step = checkpoints.latest_step()
-    source_fill, target_fill = (100 * rate for rate in batches.part(step or 0).fill_rates())
-    _log.info(
-        "packing fills %.1f%% of source and %.1f%% of target positions", source_fill, target_fill
-    )
+    source, target = batches.part(step or 0).fill_rates()
+    _log.info(f"packing fills {source:.1%} of source and {target:.1%} of target positions")
     if step is None:
         return start(step_lib.init_state(model, config, mesh)), 0.0
-    _log.info("going on from the checkpoint of step %s", f"{step:,}")
+    _log.info(f"going on from the checkpoint of step {step:,}")
     shapes = step_lib.state_shapes(model, config, mesh)
     state, spent, window_starts = checkpoints.restore(shapes)
     batches.part(step).plan.remember(window_starts)
@@ -139,7 +137,7 @@ def _due(
                 values["dev_ppl"] = dev_perplexity(state.params)
             except errors.RunError as error:
                 raise DivergedError(f"step {step}: {error}") from error
-        _log.info("step %s: development ppl %.3f", f"{step:,}", values["dev_ppl"])
+        _log.info(f"step {step:,}: development ppl {values['dev_ppl']:.3f}")
     return values
 
 

@@ -110,15 +110,11 @@ def tokens_per_second(workdir: files.Path) -> float | None:
 def log_progress(step: int, num_steps: int, values: dict[str, float], objective: str = "") -> None:
     """One line: step, objective if there is one, loss, speed and the time left at that speed."""
     left = (num_steps - step) * values["seconds_per_step"]
+    part = objective and f" ({objective})"
     _log.info(
-        "step %s of %s%s   loss %.3f   ppl %.2f   %s target tokens/s   %s left",
-        f"{step:,}",
-        f"{num_steps:,}",
-        objective and f" ({objective})",
-        values["loss"],
-        values["ppl"],
-        f"{values['tokens_per_second']:,.0f}",
-        duration(left),
+        f"step {step:,} of {num_steps:,}{part}   loss {values['loss']:.3f}   "
+        f"ppl {values['ppl']:.2f}   {values['tokens_per_second']:,.0f} target tokens/s   "
+        f"{duration(left)} left"
     )
 
 
