@@ -38,13 +38,11 @@ def main() -> None:
             )
         sentences = [each for each in (_SOURCE.value, _TARGET.value) if each is not None]
         all_maps = attention_weights.of_text(model, params, tokenizer, config.model, sentences)
-    for maps in all_maps:
-        path = output / f"{maps.kind}.png"
-        files.write(path, heat_maps.png(maps))
-        print(path)
-    path = output / "attention.html"
-    files.write(path, html_pages.html(all_maps).encode())
-    print(path)
+    pictures = {f"{maps.kind}.png": heat_maps.png(maps) for maps in all_maps}
+    page = html_pages.html(all_maps).encode()
+    for name, content in {**pictures, "attention.html": page}.items():
+        files.write(output / name, content)
+        print(output / name)
 
 
 if __name__ == "__main__":

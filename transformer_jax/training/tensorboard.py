@@ -1,6 +1,5 @@
 """What a run tells TensorBoard: metrics by step, and its hyperparameters beside its results."""
 
-import functools
 import pathlib
 import tempfile
 import time
@@ -55,7 +54,6 @@ class Events:
         self._file.write_event(event)
 
 
-@functools.cache
 def _library() -> Any:
     """tensorboardX, imported when it is needed: it takes PyTorch along, if there, and seconds."""
     import tensorboardX.event_file_writer
