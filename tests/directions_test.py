@@ -148,7 +148,7 @@ def test_each_direction_has_its_scores(workdir, commands_cache):
     assert set(result["directions"]) == {"de-en"}
     back, params = result["directions"]["de-en"], jax.device_get(loaded.params)
     for scores, pairs, prefix in ((back, data.dev, ""), (back["test"], data.test, "test_")):
-        ppl = evaluators.perplexity(loaded.model, pairs, turned.data, mesh)(params)
+        ppl = evaluators.perplexity(loaded.model, pairs.examples, turned.data, mesh)(params)
         assert scores["ppl"] == pytest.approx(ppl, rel=1e-5)
         assert "moses.en" in scores["bleu"]["paper"]["signature"]
         for name, lines in (
@@ -156,12 +156,9 @@ def test_each_direction_has_its_scores(workdir, commands_cache):
             ("references", pairs.target),
         ):
             assert (workdir / f"de-en_{prefix}{name}.txt").read_text().splitlines() == lines
-    assert result["ppl"] == pytest.approx(
-        evaluators.perplexity(loaded.model, data.directions["en-de"].dev, turned.data, mesh)(
-            params
-        ),
-        rel=1e-5,
-    )
+    examples = data.directions["en-de"].dev.examples
+    ppl = evaluators.perplexity(loaded.model, examples, turned.data, mesh)(params)
+    assert result["ppl"] == pytest.approx(ppl, rel=1e-5)
     assert result["data"]["languages"] == ["en", "de"]
 
 

@@ -117,7 +117,7 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
     source, target = map(list, zip(*pairs, strict=True))
     held_out = dataset_lib.HeldOut([""] * 4, [""] * 4, source, target)
-    measure = evaluators.perplexity(model, held_out, config.data, mesh)
+    measure = evaluators.perplexity(model, held_out.examples, config.data, mesh)
     assert tokens == 4 + 1 + 23 + 2 + 4
     assert measure(params) == pytest.approx(math.exp(nats / tokens), rel=1e-4)
     # What is no number is none for the worst of models.
@@ -175,7 +175,7 @@ def test_perplexitys_rows_are_as_long_and_as_many_as_needed(
     pairs = dataset_lib.HeldOut([""] * 5, [""] * 5, [[5] * 6] * 5, [[5] * 7] * 5)
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:devices])
     model = models.build(config.model, 50)
-    measure = evaluators.perplexity(model, pairs, config.data, mesh)
+    measure = evaluators.perplexity(model, pairs.examples, config.data, mesh)
     measure(random_parameters.of(model))
     assert seen == [(in_a_batch, 7, 8)] * batches
     outputs = 2 if changes else 1  # at each position, for the words before it and after

@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
-from transformer_jax.data import checks, directions, text, token_cache, treebank
+from transformer_jax.data import checks, directions, objectives, text, token_cache, treebank
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.data.toy import generator
@@ -32,6 +32,12 @@ class HeldOut:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def examples(self) -> list[objectives.Example]:
+        """Its pairs, as what is read and what is said."""
+        both = zip(self.source_ids, self.target_ids, strict=True)
+        return [objectives.Example(*ids) for ids in both]
 
     def first(self, number: int) -> "HeldOut":
         """So many of its pairs, or all."""

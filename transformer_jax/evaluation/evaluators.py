@@ -27,24 +27,6 @@ WORDS = 10  # width of the buckets of F1 by length
 BATCH_TOKENS = 8192  # target positions computed together
 
 
-def perplexity(
-    model: interface.Architecture,
-    pairs: dataset_lib.HeldOut,
-    config: config_lib.DataConfig,
-    mesh: jax.sharding.Mesh,
-) -> Callable[[Any], float]:
-    """exp(mean negative log-likelihood) of reference tokens, as a function of the parameters.
-
-    Every sentence counts, whatever its length, and so does every EOS; there is no smoothing. Pairs
-    are packed into rows of the config's lengths or, if one is longer, of its length.
-
-    Returns:
-      The function; it raises RunError if the model has diverged.
-    """
-    both = zip(pairs.source_ids, pairs.target_ids, strict=True)
-    return perplexity_of(model, [objectives.Example(*ids) for ids in both], config, mesh)
-
-
 def packed(
     examples: Sequence[objectives.Example], config: config_lib.DataConfig, mesh: jax.sharding.Mesh
 ) -> list[sequences.Batch]:
@@ -63,13 +45,20 @@ def packed(
     ]
 
 
-def perplexity_of(
+def perplexity(
     model: interface.Architecture,
     examples: Sequence[objectives.Example],
     config: config_lib.DataConfig,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], float]:
-    """As `perplexity`, of the labels of examples; ids that the tokenizer has not are no labels."""
+    """exp(mean negative log-likelihood) of examples' labels, as a function of the parameters.
+
+    Every sentence counts, whatever its length, and so does every EOS; there is no smoothing. Ids
+    that the tokenizer has not are no labels. The examples are `packed`.
+
+    Returns:
+      The function; it raises RunError if the model has diverged.
+    """
     batches = packed(examples, config, mesh)
     shard_rows = len(batches[0].labels) // sharding.batch_shards(mesh)
     platform = mesh.devices.flat[0].platform

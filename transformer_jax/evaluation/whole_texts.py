@@ -40,7 +40,7 @@ def perplexity(
     """
     examples = examples_lib.held_out(pairs, config)
     if "words" in examples:
-        return evaluators.perplexity_of(model, examples["words"], config.data, mesh)
+        return evaluators.perplexity(model, examples["words"], config.data, mesh)
     right = _right(model, examples["answers"], config, mesh)
     return lambda params: math.exp(np.mean(right(params)[1]))
 

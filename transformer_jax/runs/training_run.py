@@ -160,7 +160,7 @@ class _Run:
     def _perplexity(self, pairs: dataset_lib.HeldOut) -> Callable[[Any], float]:
         """Of translations or, where a model writes none, of words that are hidden from it."""
         if isinstance(self.model, interface.Decoder):
-            return evaluators.perplexity(self.model, pairs, self.config.data, self.mesh)
+            return evaluators.perplexity(self.model, pairs.examples, self.config.data, self.mesh)
         return whole_texts.perplexity(self.model, pairs, self.config, self.mesh)
 
     def _evaluate(
