@@ -1,7 +1,6 @@
 """The Transformer's decoder alone, which reads source and target as one sequence."""
 
-from collections.abc import Callable
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -19,21 +18,9 @@ from transformer_jax.models import (
 )
 from transformer_jax.models import positions as positions_lib
 
-
-class SourceAttention(NamedTuple):
-    """What the source sees of itself."""
-
-    # Of the source's positions: a token sees those that come with it or before it. Targets come in
-    # the order of their positions, which begin after the source.
-    order: Callable[[Int[Array, "B S"]], Int[Array, "B S"]]
-    causal: bool  # whether no token sees one that follows it
-
-
-SOURCE_ATTENTIONS: dict[str, SourceAttention] = {
-    "causal": SourceAttention(lambda positions: positions, True),
-    # The prefix language model of Raffel et al. 2020, section 3.2.1.
-    "full": SourceAttention(jnp.zeros_like, False),
-}
+# Whether no token of the source sees one that follows it. Where it does, this is the prefix
+# language model of Raffel et al. 2020, section 3.2.1.
+SOURCE_ATTENTIONS = {"causal": True, "full": False}
 
 
 @final
@@ -55,10 +42,8 @@ class DecoderOnly(interface.Decoder):
     def setup(self) -> None:
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
-        self.source_attention = SOURCE_ATTENTIONS[config.source_attention]
-        self.position = positions_lib.KINDS[config.position](
-            config, causal=self.source_attention.causal
-        )
+        self.causal = SOURCE_ATTENTIONS[config.source_attention]
+        self.position = positions_lib.KINDS[config.position](config, causal=self.causal)
         self.decoder = layers.make_stack(config, self.position, "self_attention")
         self.decoder_final_norm = layers.make_final_norm(config, "decoder_end")
 
@@ -83,7 +68,7 @@ class DecoderOnly(interface.Decoder):
             & (target.segments > 0)[..., None]
         )
         after = target.positions + ours.sum(axis=-1)
-        order = self.source_attention.order(source.positions)
+        order = self._order(source.positions)
         tokens = jnp.concatenate([source.tokens, target.tokens], axis=1)
         segments = jnp.concatenate([source.segments, target.segments], axis=1)
         places = jnp.concatenate([source.positions, after], axis=1)
@@ -103,7 +88,7 @@ class DecoderOnly(interface.Decoder):
         """Reads the source, whose keys and values all hypotheses share: caches begin with them."""
         batch, length = source.tokens.shape
         slots = length + max_length * width
-        order = self.source_attention.order(source.positions)
+        order = self._order(source.positions)
         same = masks.same_segment(source.segments, source.segments) & masks.causal(order, order)
         patterns = masks.by_layer(self.config, source.positions, source.positions)
         x, caches = self._embed(source.tokens, source.positions, dropout.NONE), []
@@ -138,6 +123,13 @@ class DecoderOnly(interface.Decoder):
             caches.append(cache)
         logits = embedding.logits(self.embedding, self.decoder_final_norm(x))
         return logits, state._replace(caches=tuple(caches))
+
+    def _order(self, positions: Int[Array, "B S"]) -> Int[Array, "B S"]:
+        """Of the source's positions: a token sees those that come with it or before it.
+
+        Targets come in the order of their positions, which begin after the source.
+        """
+        return positions if self.causal else jnp.zeros_like(positions)
 
     def _embed(
         self, tokens: Int[Array, "B T"], positions: Int[Array, "#B #T"], rates: dropout.Rates

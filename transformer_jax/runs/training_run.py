@@ -264,7 +264,7 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
         raise errors.UserError(
             "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
         )
-    causal = decoder.SOURCE_ATTENTIONS[config.model.source_attention].causal
+    causal = decoder.SOURCE_ATTENTIONS[config.model.source_attention]
     if config.train.source_loss and not (model.one_sequence and causal):
         raise errors.UserError(
             f"train.source_loss={config.train.source_loss} needs a model that reads the source "
