@@ -5,6 +5,7 @@ written there is in both a `Path`; what must be mapped into memory or locked is 
 """
 
 import dataclasses
+import hashlib
 import importlib.util
 import json
 import math
@@ -66,6 +67,13 @@ def below(folder: Path) -> list[str]:
     # epath would ask for each whether it is a folder, and take no answer for a no.
     system, root = fsspec.core.url_to_fs(str(folder))
     return sorted(name.removeprefix(f"{root}/") for name in system.find(root))
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    file: Any
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def met_in_a_bucket(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, final
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors
+from transformer_jax import errors, files
 from transformer_jax.data import corpus as corpus_lib
 
 _log = logging.getLogger(__name__)
@@ -154,9 +154,7 @@ def _find(prefix: str, language: str) -> _File:
             )
         if is_there:
             count = _count(path)
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return _File(path, digest, count)
+            return _File(path, files.sha256(path), count)
     raise errors.UserError(f"there is no file {candidates[0]}, nor {candidates[1].name}")
 
 
@@ -179,6 +177,6 @@ def _count(path: pathlib.Path) -> int:
     return count
 
 
-def _in_memory(files: Files) -> corpus_lib.Pairs:
-    source, target = zip(*files.read(), strict=True) if len(files) else ((), ())
+def _in_memory(pairs: Files) -> corpus_lib.Pairs:
+    source, target = zip(*pairs.read(), strict=True) if len(pairs) else ((), ())
     return corpus_lib.Pairs(list(source), list(target))

@@ -20,7 +20,6 @@ it neither drops nor cuts anything: what would remain to be written is longer th
 
 import dataclasses
 import glob
-import hashlib
 import os
 import pathlib
 import re
@@ -28,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, fields
+from transformer_jax import errors, fields, files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text, trees
 from transformer_jax.data.toy import generator
@@ -187,8 +186,7 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
             of_file = list(parse(text.lines(path), str(path)))
             if not of_file:
                 raise errors.UserError(f"{path} has no trees")
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            records.append({"path": str(path), "sha256": digest, "trees": len(of_file)})
+            records.append({"path": str(path), "sha256": files.sha256(path), "trees": len(of_file)})
             of_pattern += of_file
         places = {*range(len(of_pattern))[chosen]}
         kept = [tree for i, tree in enumerate(of_pattern) if (i in places) != is_left_out]

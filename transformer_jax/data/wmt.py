@@ -200,6 +200,5 @@ def _digests(builder: tfds.core.DatasetBuilder, cache_dir: pathlib.Path) -> dict
 def _sha256(paths: list[pathlib.Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(files.sha256(path)))
     return digest.hexdigest()

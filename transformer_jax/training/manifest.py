@@ -1,8 +1,6 @@
 """What a checkpoint's files were when written: without it Orbax reads flipped bits as well."""
 
-import hashlib
 from concurrent import futures
-from typing import Any
 
 from transformer_jax import files
 
@@ -54,11 +52,6 @@ def fault(folder: files.Path) -> str:
 def _digests(folder: files.Path) -> dict[str, str]:
     """SHA-256 of each file but the manifest, by its path below the folder."""
     names = [name for name in files.below(folder) if name != NAME]
-
-    def digest(name: str) -> str:
-        file: Any
-        with (folder / name).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
     with futures.ThreadPoolExecutor() as pool:
-        return dict(zip(names, pool.map(digest, names), strict=True))
+        digests = pool.map(files.sha256, (folder / name for name in names))
+        return dict(zip(names, digests, strict=True))
