@@ -12,6 +12,7 @@ from experiments.sweep import results, rows
 from tests import pages, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors
+from transformer_jax.runs import run_folder
 
 GRID = {"train.warmup_steps": [5, 10], "train.label_smoothing": [0.0, 0.1, 0.2]}
 
@@ -190,6 +191,16 @@ def test_a_row_that_starts_from_weights_that_nobody_makes_is_refused(server, tmp
     says = r"row 'b' starts from the weights in .*/half/a/seed0, which holds no finished run: "
     assert re.search(says, done.stderr)
     assert not (tmp_path / "half").exists()
+
+
+def test_a_sweep_is_refused_where_another_is_at_work(server, tmp_path):
+    workdir = tmp_path / "busy"
+    workdir.mkdir()
+    with run_folder.only_run_in(workdir):
+        done = run(server, workdir, "ROWS = {'x': {'train.warmup_steps': 5}}")
+    assert done.returncode == 2
+    assert f"another process is at work in {workdir}: wait for it" in done.stderr.splitlines()[-1]
+    assert not (workdir / "sweep.json").exists()
 
 
 @pytest.mark.slow

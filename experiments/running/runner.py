@@ -26,6 +26,7 @@ from launch import local
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
+from transformer_jax.runs import run_folder
 from transformer_jax.training import tracking
 
 _log = logging.getLogger("transformer_jax.sweep")
@@ -142,7 +143,28 @@ def main(table: table_lib.Table) -> int:
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
     cells = cells_lib.read_texts(cells, cache_dir)
     _require_alike(table, variants, cells)
-    record = {
+    record = _record(table, base, rows, tune, seeds) | {
+        "digests": [cell.digest for cell in cells],
+        "said": said,
+    }
+    results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
+    missing = _missing(cells, cells_lib.read_texts(others, cache_dir), workdir, launcher)
+    files.make_folder(workdir, "the sweep's folder")
+    with run_folder.only_run_in(workdir):
+        files.write_json(workdir / "sweep.json", record | _asked_before(workdir, record))
+        work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
+        return _run(table, work, launcher)
+
+
+def _record(
+    table: table_lib.Table,
+    base: config_lib.Config,
+    rows: plan.Rows,
+    tune: Mapping[str, Any],
+    seeds: Mapping[str, int],
+) -> dict[str, Any]:
+    """What sweep.json says of a sweep as it is asked for."""
+    return {
         "table": table.name,
         "base": config_lib.to_dict(base),
         "rows": {row: dict(overrides) for row, overrides in rows.items()},
@@ -150,14 +172,7 @@ def main(table: table_lib.Table) -> int:
         "match": _MATCH.value or "",
         "noise_floor": _NOISE_FLOOR.value,
         "seeds": seeds,
-        "digests": [cell.digest for cell in cells],
-        "said": said,
     }
-    results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
-    missing = _missing(cells, cells_lib.read_texts(others, cache_dir), workdir, launcher)
-    files.write_json(workdir / "sweep.json", record | _asked_before(workdir, record))
-    work = cells_lib.Work(table.name, missing, len(cells), workdir, cache_dir)
-    return _run(table, work, launcher)
 
 
 def _seeds(

@@ -262,6 +262,8 @@ def load_model(workdir: str | files.Path) -> Trained:
     tokenizer = read_tokenizer(folder, config)
     model = models.build(config.model, vocabulary.size(config))
     params = restore_params(config, sharding.make_mesh(_ALL_DEVICES), folder, tokenizer)
+    if not (folder / "result.json").exists():
+        _log.warning("%s holds a run that has not ended: its newest checkpoint is used", folder)
     return Trained(model, params, tokenizer, config)
 
 
