@@ -187,15 +187,14 @@ def take(own: Any, others: Any, every: int) -> Any:
       UserError: an array of one name has another shape, or no name is in both.
     """
     mine, theirs = _flat(own), _flat(others)
-    found = dict(mine)
-    for name, origin in _origins(mine, theirs, every).items():
+    found, origins = dict(mine), _origins(mine, theirs, every)
+    for name, origin in origins.items():
         array, new = mine[name], theirs[origin]
         if new.shape != array.shape:  # an embedding's
             rows = min(len(array), len(new))
             new = array.at[:rows].set(new[:rows])
         found[name] = jax.device_put(new, array.sharding)
-    taken = [name for name in found if found[name] is not mine[name]]
-    share = sum(mine[name].size for name in taken) / sum(array.size for array in mine.values())
+    share = sum(mine[name].size for name in origins) / sum(array.size for array in mine.values())
     _log.info("%.0f%% of the parameters begin as those of the other run", 100 * share)
     return traverse_util.unflatten_dict(found, sep="/")
 
