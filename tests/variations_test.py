@@ -243,6 +243,7 @@ def test_the_table_of_claims_shows_differences_and_parameters():
         ("train.learning_rate_scale", "--tune=train.learning_rate_scale: "),
         ("train.learning_rate_scale:1,fast", "fast"),
         ("model.dropout_rate:0.1,1.5", "should be below 1"),
+        ("train.learning_rate_scale:1,0.5,1.0", "value twice; give a field"),
         ("train.seed:1,2", "no seed"),
         ("mesh.data:1,2", "only fields of model"),
     ],

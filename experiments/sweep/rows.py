@@ -37,6 +37,8 @@ def zipped(fields: Mapping[str, Sequence[Any]]) -> Rows:
 
 
 def _require_lists(fields: Mapping[str, Sequence[Any]]) -> None:
+    if not isinstance(fields, Mapping) or not fields:
+        raise errors.UserError(f"GRID and ZIP map fields to lists of values, not {fields!r}")
     for field, values in fields.items():
         if not isinstance(values, list | tuple) or not values:
             raise errors.UserError(f"{field} needs a list of values, not {values!r}")
@@ -87,9 +89,7 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
     with _of_file(path):
         pairs = []
         for kind in [kind for kind in made if kind in described]:
-            found = made[kind](described[kind])
-            found = found.items() if isinstance(found, Mapping) else found
-            pairs += [(name, dict(overrides)) for name, overrides in found]
+            pairs += _pairs(made[kind](described[kind]))
         if not pairs:
             raise errors.UserError("it has no rows: give it ROWS, GRID, ZIP or rows(base)")
         _require_names_once([_text(name, "row's name") for name, _ in pairs])
@@ -105,6 +105,18 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
             except errors.UserError as error:
                 raise errors.UserError(f"row {name!r}: {error}") from error
     return rows
+
+
+def _pairs(found: Any) -> list[tuple[Any, dict[Any, Any]]]:
+    """Names of rows and their overrides."""
+    try:
+        listed = found.items() if isinstance(found, Mapping) else found
+        return [(name, dict(overrides)) for name, overrides in listed]
+    except (TypeError, ValueError) as error:
+        raise errors.UserError(
+            "ROWS, and what rows(base) returns, map rows' names to their overrides, or are a list "
+            f"of such pairs, not {found!r}"
+        ) from error
 
 
 def _text(name: Any, what: str) -> str:
@@ -256,6 +268,8 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
         found = [kind(value) for value in values.split(",")]
         for value in found:
             config_lib.replace(base, {field: value})
+        if len(set(found)) < len(found):
+            raise errors.UserError("it has a value twice")
     except (AttributeError, ValueError, errors.UserError) as error:
         raise errors.UserError(
             f"--tune={text}: {error}; give a field and its values, as in "
