@@ -84,6 +84,7 @@ def test_the_sweep_that_the_page_shows_is_the_one_in_the_configs(make_config):
         ("GRID = {}", "GRID and ZIP map fields to lists of values, not {}"),
         ("ZIP = ['model.d_k']", "GRID and ZIP map fields to lists of values, not ['model.d_k']"),
         ("def rows(base): pass", "what rows(base) returns, map rows' names to their overrides"),
+        ("def rows(base): yield int('x')", "fails: ValueError: invalid literal"),
         ("ROWS = [1]", "or are a list of such pairs, not [1]"),
         ("rows_ = {}", "it has no rows: give it ROWS, GRID, ZIP or rows(base)"),
         ("GRID = {'train.warmup_steps': []}", "train.warmup_steps needs a list of values"),

@@ -108,9 +108,10 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
 
 
 def _pairs(found: Any) -> list[tuple[Any, dict[Any, Any]]]:
-    """Names of rows and their overrides."""
+    """Rows' names and overrides, of what a file gives; what its own code raises passes through."""
+    items = found.items() if isinstance(found, Mapping) else found
+    listed = list(items) if isinstance(items, Iterable) else [items]
     try:
-        listed = found.items() if isinstance(found, Mapping) else found
         return [(name, dict(overrides)) for name, overrides in listed]
     except (TypeError, ValueError) as error:
         raise errors.UserError(
