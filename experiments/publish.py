@@ -23,7 +23,7 @@ from experiments.sweep import results
 from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu, measures
+from transformer_jax.evaluation import bleu, evaluators, measures
 from transformer_jax.training import metrics
 
 EXAMPLES = 10
@@ -69,6 +69,12 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
                 counts = files.read_json(folder / name, {key: [[fields.Natural]]}, results.ANEW)
                 kept = json.dumps({key: counts[key]}, separators=(",", ":"))
                 files.write(there / name, kept.encode())
+        for prefix in ("", "test_"):
+            name = prefix + evaluators.NLL_FILE
+            if (folder / name).exists():
+                shape = {"nats": [float], "tokens": [fields.Natural]}
+                found = files.read_json(folder / name, shape, results.ANEW)
+                files.write(there / name, json.dumps(found, separators=(",", ":")).encode())
         if with_examples and (sentences := _examples(sweep, row, seed)):
             files.write_json(there / translations.PUBLISHED, sentences)
             if row in rows:

@@ -148,7 +148,9 @@ def test_each_direction_has_its_scores(workdir, commands_cache):
     assert set(result["directions"]) == {"de-en"}
     back, params = result["directions"]["de-en"], jax.device_get(loaded.params)
     for scores, pairs, prefix in ((back, data.dev, ""), (back["test"], data.test, "test_")):
-        ppl = evaluators.perplexity(loaded.model, pairs.examples, turned.data, mesh)(params)
+        ppl = evaluators.likelihoods(loaded.model, pairs.examples, turned.data, mesh)(
+            params
+        ).perplexity
         assert scores["ppl"] == pytest.approx(ppl, rel=1e-5)
         assert "moses.en" in scores["bleu"]["paper"]["signature"]
         for name, lines in (
@@ -157,7 +159,7 @@ def test_each_direction_has_its_scores(workdir, commands_cache):
         ):
             assert (workdir / f"de-en_{prefix}{name}.txt").read_text().splitlines() == lines
     examples = data.directions["en-de"].dev.examples
-    ppl = evaluators.perplexity(loaded.model, examples, turned.data, mesh)(params)
+    ppl = evaluators.likelihoods(loaded.model, examples, turned.data, mesh)(params).perplexity
     assert result["ppl"] == pytest.approx(ppl, rel=1e-5)
     assert result["data"]["languages"] == ["en", "de"]
 

@@ -62,14 +62,17 @@ def test_unequal_numbers_of_lines_are_an_error():
 @pytest.mark.parametrize(("name", "prefix"), [("dev", ""), ("test", "test_")])
 def test_scoring_leaves_what_it_was_measured_by(tmp_path, name, prefix):
     pairs = dataset_lib.HeldOut(["a b", "c"], ["d e f g h", "i j k l"], [[5], [6]], [[7], [8]])
-    measured = evaluators.Measured(12.5, ["d e f g x", "i j k l"], 3.0)
+    likelihoods = evaluators.Likelihoods(np.array([10.5, 4.0]), np.array([3, 2]))
+    measured = evaluators.Measured(likelihoods, ["d e f g x", "i j k l"], 3.0)
     found = evaluators.score(name, pairs, measured, "de", tmp_path)
-    assert (found["ppl"], found["eval_seconds"]) == (12.5, 3.0)
+    assert found["ppl"] == pytest.approx(math.exp((10.5 + 4) / (3 + 2)))
+    assert found["eval_seconds"] == 3.0
     assert found["bleu"] == bleu.score(measured.hypotheses, pairs.target, "de")
     left = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     sums = np.sum(json.loads(left.pop(f"{prefix}bleu_counts.json"))[bleu.MAIN], axis=0)
     assert sums[:2].tolist() == [9, 9]  # words, and those of the references
     assert sums[2:6].tolist() == [8, 6, 4, 2]  # n-grams that the reference has
+    assert json.loads(left.pop(f"{prefix}nll.json")) == {"nats": [10.5, 4.0], "tokens": [3, 2]}
     assert left == {
         f"{prefix}sources.txt": "a b\nc\n",
         f"{prefix}hypotheses.txt": "d e f g x\ni j k l\n",
@@ -96,7 +99,7 @@ def test_bleu_by_length_scores_each_bucket_as_a_corpus_of_its_own():
 
 
 @pytest.mark.parametrize("extra", [0, 8])
-def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
+def test_likelihoods_count_every_token_of_every_sentence(make_config, extra):
     """Over the tokenizer's ids: what the model thinks of others does not count."""
     rows = {"data.source_length": 8, "data.target_length": 8, "data.vocab_size": 50}
     config = make_config(rows)
@@ -106,20 +109,21 @@ def test_perplexity_counts_every_token_of_every_sentence(make_config, extra):
     # One pair is far longer than the rows of training.
     lengths = [(3, 4), (1, 1), (19, 23), (5, 2)]
     pairs = [[rng.integers(4, 50, n).tolist() for n in pair] for pair in lengths]
-    nats, tokens = 0.0, 0
-    for source, target in pairs:
+    nats = np.zeros(len(pairs))
+    for number, (source, target) in enumerate(pairs):
         batch = batching.fill([[(source, target)]], 24, 24)
         logits = jax.jit(models.logits, static_argnums=0)(model, params, batch)
         log_p = jax.nn.log_softmax(logits[..., :50])
         for position, label in enumerate([*target, 2]):
-            nats -= float(log_p[0, position, label])
-            tokens += 1
+            nats[number] -= float(log_p[0, position, label])
     mesh = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1))
     source, target = map(list, zip(*pairs, strict=True))
     held_out = dataset_lib.HeldOut([""] * 4, [""] * 4, source, target)
-    measure = evaluators.perplexity(model, held_out.examples, config.data, mesh)
-    assert tokens == 4 + 1 + 23 + 2 + 4
-    assert measure(params) == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    measure = evaluators.likelihoods(model, held_out.examples, config.data, mesh)
+    found = measure(params)
+    np.testing.assert_array_equal(found.tokens, [5, 2, 24, 3])
+    np.testing.assert_allclose(found.nats, nats, rtol=1e-4)
+    assert found.perplexity == pytest.approx(math.exp(nats.sum() / 34), rel=1e-4)
     # What is no number is none for the worst of models.
     with pytest.raises(errors.RunError, match="the model diverged: nan nats per token"):
         measure(jax.tree.map(lambda x: x * math.nan, params))
@@ -175,7 +179,7 @@ def test_perplexitys_rows_are_as_long_and_as_many_as_needed(
     pairs = dataset_lib.HeldOut([""] * 5, [""] * 5, [[5] * 6] * 5, [[5] * 7] * 5)
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:devices])
     model = models.build(config.model, 50)
-    measure = evaluators.perplexity(model, pairs.examples, config.data, mesh)
+    measure = evaluators.likelihoods(model, pairs.examples, config.data, mesh)
     measure(random_parameters.of(model))
     assert seen == [(in_a_batch, 7, 8)] * batches
     outputs = 2 if changes else 1  # at each position, for the words before it and after

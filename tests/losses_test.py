@@ -32,6 +32,20 @@ def test_is_cross_entropy_with_the_smoothed_distribution(smoothing):
     np.testing.assert_allclose(found, [smoothed, true, len(counted)], rtol=1e-5)
 
 
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_negative_log_likelihoods_are_optaxs_where_there_is_a_label(chunks):
+    keys = jax.random.split(jax.random.key(0), 3)
+    outputs = jax.random.normal(keys[0], (6, 4, 8))
+    matrix = jax.random.normal(keys[1], (11, 8))
+    labels = jax.random.randint(keys[2], (6, 4), 0, 11)
+    segments = jnp.arange(24).reshape(6, 4) % 5
+    found = losses.negative_log_likelihoods(outputs, matrix, labels, segments, chunks)
+    logits = jnp.einsum("BTD,VD->BTV", outputs, matrix)
+    expected = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    expected = jnp.where((segments > 0) & (labels > 0), expected, 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("chunks", [1, 2, 6])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_chunks_and_their_gradients_are_those_of_written_out_logits(chunks, dtype):

@@ -118,7 +118,8 @@ def test_parses_are_scored_beside_bleu_and_left_in_brackets(tmp_path, golds):
     sources = [" ".join(tree.words) for tree in golds]
     held_out = dataset_lib.HeldOut(sources, lines, [], [], [*map(trees.bracketed, golds)])
     hypotheses = [damaged(tree, place) for place, tree in enumerate(golds)]
-    measured = evaluators.Measured(1.5, hypotheses, 2.0)
+    likelihoods = evaluators.Likelihoods(np.ones(len(golds)), np.ones(len(golds), int))
+    measured = evaluators.Measured(likelihoods, hypotheses, 2.0)
     found = evaluators.score("test", held_out, measured, "trees", tmp_path)
     # By the rules: a bracket lost in every second sentence that has a noun phrase of one word.
     brackets = [len(tree.brackets) for tree in golds]

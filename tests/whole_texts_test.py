@@ -50,7 +50,7 @@ def one_device(config):
 
 
 @pytest.mark.parametrize("architecture", ["encoder", "elmo"])
-def test_scores_are_those_of_one_text_after_another(small, architecture, caplog):
+def test_scores_are_those_of_one_text_after_another(small, architecture, caplog, tmp_path):
     chosen = {"train.objective": "bert"} if architecture == "encoder" else {**ELMO}
     config, data = small(**{"train.objective": "elmo", **chosen})
     caplog.set_level(logging.INFO)
@@ -65,14 +65,18 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog)
         return found.reshape(-1, 128, found.shape[-1])  # of each direction, where there are two
 
     nats = [
-        np.log(np.exp(scores[place, :1000]).sum()) - scores[place, label]
+        [
+            np.log(np.exp(scores[place, :1000]).sum()) - scores[place, label]
+            for scores in alone(example)
+            for place, label in enumerate(np.asarray(example.labels).tolist())
+            if label
+        ]
         for example in examples_lib.held_out(pairs, config)["words"]
-        for scores in alone(example)
-        for place, label in enumerate(np.asarray(example.labels).tolist())
-        if label
     ]
-    found = whole_texts.perplexity(model, pairs, config, one_device(config))(params)
-    assert found == pytest.approx(np.exp(np.mean(nats)), rel=1e-4)
+    found = whole_texts.likelihoods(model, pairs, config, one_device(config))(params)
+    assert found.tokens.tolist() == [len(each) for each in nats]
+    np.testing.assert_allclose(found.nats, [sum(each) for each in nats], rtol=1e-4)
+    assert found.perplexity == pytest.approx(np.exp(np.mean(np.concatenate(nats))), rel=1e-4)
     judged = dataclasses.replace(config, train=judge)
     yes, no = objectives.answers(objectives.Ids(1000, 1000))
     right, nats = [], []
@@ -84,9 +88,12 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog)
     scored = whole_texts.score(
         "dev",
         *(model, params, data.dev),
-        whole_texts.perplexity(model, data.dev, judged, one_device(config)),
-        *(judged, one_device(config)),
+        whole_texts.likelihoods(model, data.dev, judged, one_device(config)),
+        *(judged, one_device(config), tmp_path),
     )
+    left = json.loads((tmp_path / "nll.json").read_text())
+    np.testing.assert_allclose(left["nats"], nats, rtol=1e-4, atol=1e-6)
+    assert left["tokens"] == [1] * len(right)
     assert scored["accuracy"]["answers"] == len(right) > 3
     assert scored["accuracy"]["share"] == np.mean(right)
     low, high = stats.binomtest(sum(right), len(right)).proportion_ci(0.95, "wilson")

@@ -101,7 +101,7 @@ def evaluation(workload: str, sentences: int, **corpus: str) -> worker.Contender
     model = models.build(config.model, config.data.vocab_size)
     params = step_lib.init_state(model, config, mesh).params
     pairs = workloads.load(**corpus).dev.first(sentences)
-    measure = evaluators.perplexity(model, pairs.examples, config.data, mesh)
+    measure = evaluators.likelihoods(model, pairs.examples, config.data, mesh)
     assert isinstance(model, interface.Decoder), "a workload translates"
     search = beam_search.BeamSearch(endless(model), config.decode)
 

@@ -1,4 +1,4 @@
-"""What a trained model is worth on held-out pairs: perplexity, translations and BLEU."""
+"""Evaluation on held-out pairs: likelihoods, translations, BLEU and F1."""
 
 import functools
 import logging
@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models, sequences
-from transformer_jax.data import batching, objectives, packing, treebank, trees
+from transformer_jax.data import batching, objectives, packing, tokenizer, treebank, trees
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.distributed import sharding
@@ -25,69 +26,113 @@ _log = logging.getLogger(__name__)
 LARGEST = 700  # nats per token whose exponential is still a number
 WORDS = 10  # width of the buckets of F1 by length
 BATCH_TOKENS = 8192  # target positions computed together
+NLL_FILE = "nll.json"  # negative log-likelihoods of a set, in a run's folder
+
+
+class Packed(NamedTuple):
+    """A batch of examples, and the number of the example at each target position."""
+
+    batch: sequences.Batch
+    examples: Int[np.ndarray, "B T"]  # -1 in padding
+
+
+class Likelihoods(NamedTuple):
+    """Negative log-likelihoods of the labels of held-out examples, each summed over its tokens."""
+
+    nats: Float[np.ndarray, "examples"]
+    tokens: Int[np.ndarray, "examples"]  # labels of each example, EOS included
+
+    @property
+    def perplexity(self) -> float:
+        """exp(mean negative log-likelihood of a token)."""
+        return math.exp(self.nats.sum() / self.tokens.sum())
+
+    def write(self, folder: files.Path, name: str) -> None:
+        """Writes nll.json, or test_nll.json of the set "test", into a run's folder."""
+        values = {"nats": self.nats.tolist(), "tokens": self.tokens.tolist()}
+        files.write_json(folder / f"{prefix(name)}{NLL_FILE}", values)
 
 
 def packed(
     examples: Sequence[objectives.Example], config: config_lib.DataConfig, mesh: jax.sharding.Mesh
-) -> list[sequences.Batch]:
-    """Batches of examples, each once, in rows of the config's lengths or the longest example's."""
+) -> list[Packed]:
+    """Returns batches that hold each example once.
+
+    Their rows have the config's lengths, or the longest example's if that is longer.
+    """
     lengths = np.array([(len(example.source), len(example.target)) for example in examples]) + 1
     least = (config.source_length, config.target_length)
     capacities = tuple(max(pair) for pair in zip(least, lengths.max(axis=0).tolist(), strict=True))
-    plan = packing.pack(*lengths.T, *capacities)
-    rows = [[examples[number] for number in row] for row in plan]
+    rows = [list(row) for row in packing.pack(*lengths.T, *capacities)]
     parts = sharding.batch_shards(mesh)
     batch_rows = -(-min(len(rows), max(1, BATCH_TOKENS // capacities[1])) // parts) * parts
     rows += [[]] * (-len(rows) % batch_rows)
-    return [
-        batching.fill(rows[start : start + batch_rows], *capacities)
-        for start in range(0, len(rows), batch_rows)
-    ]
+    found = []
+    for start in range(0, len(rows), batch_rows):
+        some = rows[start : start + batch_rows]
+        batch = batching.fill([[examples[i] for i in row] for row in some], *capacities)
+        numbers = [
+            np.array([-1, *row])[segments]
+            for row, segments in zip(some, batch.target.segments, strict=True)
+        ]
+        found.append(Packed(batch, np.stack(numbers)))
+    return found
 
 
-def perplexity(
+def likelihoods(
     model: interface.Architecture,
     examples: Sequence[objectives.Example],
     config: config_lib.DataConfig,
     mesh: jax.sharding.Mesh,
-) -> Callable[[Any], float]:
-    """exp(mean negative log-likelihood) of examples' labels, as a function of the parameters.
+) -> Callable[[Any], Likelihoods]:
+    """Returns a function from parameters to the likelihoods of examples' labels.
 
-    Every sentence counts, whatever its length, and so does every EOS; there is no smoothing. Ids
-    that the tokenizer has not are no labels. The examples are `packed`.
+    Every example counts, whatever its length, and so does every EOS; there is no smoothing. The
+    probabilities are over the tokenizer's ids alone.
 
     Returns:
       The function; it raises RunError if the model has diverged.
     """
     batches = packed(examples, config, mesh)
-    shard_rows = len(batches[0].labels) // sharding.batch_shards(mesh)
+    shard_rows = len(batches[0].batch.labels) // sharding.batch_shards(mesh)
     platform = mesh.devices.flat[0].platform
 
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
-    def sums(params: Any, batch: sequences.Batch) -> losses.Losses:
+    def of_positions(params: Any, batch: sequences.Batch) -> Float[Array, "B _"]:
         with sharding.activation_rules(mesh):
             outputs = models.outputs(model, params, batch)
             size = shard_rows, outputs.shape[1], config.vocab_size, platform
-            return losses.cross_entropy(
+            return losses.negative_log_likelihoods(
                 outputs,
                 embedding.of(params)[: config.vocab_size],  # extra ids are no words
                 models.repeated(batch.labels, outputs),
                 models.repeated(batch.target.segments, outputs),
-                0.0,
                 losses.chunks(*size),
             )
 
-    def measure(params: Any) -> float:
-        found = [sums(params, sharding.put(batch, mesh)) for batch in batches]
-        nats, tokens = (sum(float(part[i]) for part in found) for i in (1, 2))
-        if not nats / tokens < LARGEST:
+    def measure(params: Any) -> Likelihoods:
+        nats, tokens = np.zeros(len(examples)), np.zeros(len(examples), np.int64)
+        for batch, numbers in batches:
+            nll = np.asarray(of_positions(params, sharding.put(batch, mesh)))
+            numbers = np.where(batch.labels == tokenizer.PAD, -1, numbers)
+            numbers = np.tile(numbers, nll.shape[1] // numbers.shape[1])  # as `models.repeated`
+            counted = numbers >= 0
+            nats += np.bincount(numbers[counted], nll[counted], len(examples))
+            tokens += np.bincount(numbers[counted], minlength=len(examples))
+        mean = nats.sum() / tokens.sum()
+        if not mean < LARGEST:
             raise errors.RunError(
-                f"the model diverged: {nats / tokens} nats per token; lower "
+                f"the model diverged: {mean} nats per token; lower "
                 "train.learning_rate_scale or raise train.warmup_steps, in another --workdir"
             )
-        return math.exp(nats / tokens)
+        return Likelihoods(nats, tokens)
 
     return measure
+
+
+def prefix(name: str) -> str:
+    """The beginning of the names of a set's files in a run's folder."""
+    return "" if name == "dev" else f"{name}_"
 
 
 def held_out(
@@ -108,9 +153,9 @@ def held_out(
 
 
 class Measured(NamedTuple):
-    """A model on a set: perplexity, translations, and the seconds that both took."""
+    """A model on a set: likelihoods, translations, and the seconds that both took."""
 
-    ppl: float
+    likelihoods: Likelihoods
     hypotheses: list[str]
     seconds: float
 
@@ -118,16 +163,16 @@ class Measured(NamedTuple):
 def measure(
     pairs: dataset_lib.HeldOut,
     translator: translator_lib.Translator,
-    perplexity_of: Callable[[Any], float],
+    likelihoods_of: Callable[[Any], Likelihoods],
 ) -> Measured:
     """Measures a model on a set; where several processes divide it, each gets the whole."""
     started = time.monotonic()
-    ppl = perplexity_of(translator.params)
+    found = likelihoods_of(translator.params)
     hypotheses = translator.translate_ids(
         pairs.source_ids,
         lambda done: _log.info(f"translated {done:,} of {len(pairs):,} sentences"),
     )
-    return Measured(ppl, hypotheses, time.monotonic() - started)
+    return Measured(found, hypotheses, time.monotonic() - started)
 
 
 def score(
@@ -135,29 +180,29 @@ def score(
 ) -> dict[str, Any]:
     """Scores what was measured on a set: `ppl`, `bleu` by variant, and `eval_seconds`.
 
-    Leaves in the folder what it was measured by: sources.txt, hypotheses.txt, references.txt and,
-    for tests of significance, bleu_counts.json, what `bleu.counts` gives for the variants that
-    tables compare. The files of another set than "dev" begin with its name. Of text without sources
-    there is the perplexity alone. Where the references are trees, they are scored as such too: see
-    `score_parses`.
+    Writes sources.txt, hypotheses.txt, references.txt and, for tests of significance, nll.json and
+    bleu_counts.json, the result of `bleu.counts` for the variants that tables compare. The files of
+    another set than "dev" begin with its name. Text without sources has a perplexity alone.
+    References that are trees are scored as such too: see `score_parses`.
     """
+    ppl, start = measured.likelihoods.perplexity, prefix(name)
+    measured.likelihoods.write(workdir, name)
     if not any(pairs.source):
-        _log.info("%s: ppl %.3f", name, measured.ppl)
-        return {"ppl": measured.ppl, "eval_seconds": measured.seconds}
-    prefix = "" if name == "dev" else f"{name}_"
+        _log.info("%s: ppl %.3f", name, ppl)
+        return {"ppl": ppl, "eval_seconds": measured.seconds}
     hypotheses = measured.hypotheses
-    files.write_lines(workdir / f"{prefix}sources.txt", pairs.source)
-    files.write_lines(workdir / f"{prefix}hypotheses.txt", hypotheses)
-    files.write_lines(workdir / f"{prefix}references.txt", pairs.target)
+    files.write_lines(workdir / f"{start}sources.txt", pairs.source)
+    files.write_lines(workdir / f"{start}hypotheses.txt", hypotheses)
+    files.write_lines(workdir / f"{start}references.txt", pairs.target)
     sides = (hypotheses, pairs.target)
     compared = (bleu.MAIN, bleu.PAPER)
     counts = {variant: bleu.counts(*sides, language, variant).tolist() for variant in compared}
-    files.write_json(workdir / f"{prefix}bleu_counts.json", counts)
+    files.write_json(workdir / f"{start}bleu_counts.json", counts)
     scores = bleu.score(*sides, language)
     main = scores[bleu.MAIN]
-    _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, measured.ppl, main["score"], main["signature"])
-    parses = score_parses(prefix, pairs, hypotheses, workdir) if pairs.trees else {}
-    return {"ppl": measured.ppl, "bleu": scores, **parses, "eval_seconds": measured.seconds}
+    _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, ppl, main["score"], main["signature"])
+    parses = score_parses(start, pairs, hypotheses, workdir) if pairs.trees else {}
+    return {"ppl": ppl, "bleu": scores, **parses, "eval_seconds": measured.seconds}
 
 
 def score_parses(

@@ -6,43 +6,43 @@ one (`data.couples`).
 
 import functools
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 from scipy import stats
 
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import files, models, sequences
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import examples as examples_lib
 from transformer_jax.data import objectives
-from transformer_jax.distributed import sharding
+from transformer_jax.distributed import hosts, sharding
 from transformer_jax.evaluation import evaluators
 from transformer_jax.models import embedding, interface
 
 _log = logging.getLogger(__name__)
 
 
-def perplexity(
+def likelihoods(
     model: interface.Architecture,
     pairs: dataset_lib.HeldOut,
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
-) -> Callable[[Any], float]:
-    """exp(mean negative log-likelihood) of hidden words, as a function of the parameters.
+) -> Callable[[Any], evaluators.Likelihoods]:
+    """Returns a function from parameters to the likelihoods of hidden words.
 
-    They are the same for every run. Where a run asks of no words, it is the perplexity of answers.
+    The hidden words are the same for every run. An objective without words has the likelihoods of
+    its answers instead.
     """
     examples = examples_lib.held_out(pairs, config)
     if "words" in examples:
-        return evaluators.perplexity(model, examples["words"], config.data, mesh)
-    right = _right(model, examples["answers"], config, mesh)
-    return lambda params: math.exp(np.mean(right(params)[1]))
+        return evaluators.likelihoods(model, examples["words"], config.data, mesh)
+    answers = _answers(model, examples["answers"], config, mesh)
+    return lambda params: answers(params)[1]
 
 
 def score(
@@ -50,20 +50,25 @@ def score(
     model: interface.Architecture,
     params: Any,
     pairs: dataset_lib.HeldOut,
-    perplexity_of: Callable[[Any], float],
+    likelihoods_of: Callable[[Any], evaluators.Likelihoods],
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
+    workdir: files.Path,
 ) -> dict[str, Any]:
     """Scores a model on a set: `ppl`, `eval_seconds`, and no BLEU.
 
-    If it was trained to answer, `accuracy` has the share of right answers with its interval.
+    The first process writes nll.json as `evaluators.score` does. A model trained to answer also
+    has an `accuracy`, the share of right answers with its interval.
     """
     started = time.monotonic()
-    found: dict[str, Any] = {"ppl": perplexity_of(params), "bleu": {}, "bleu_by_length": []}
+    measured = likelihoods_of(params)
+    if hosts.is_first():
+        measured.write(workdir, name)
+    found: dict[str, Any] = {"ppl": measured.perplexity, "bleu": {}, "bleu_by_length": []}
     found["bleu_beyond_training"] = None
     examples = examples_lib.held_out(pairs, config)
     if "answers" in examples:
-        right, _ = _right(model, examples["answers"], config, mesh)(params)
+        right, _ = _answers(model, examples["answers"], config, mesh)(params)
         found["accuracy"] = accuracy(int(right.sum()), len(right))
         share, low, high, answers = found["accuracy"].values()
         _log.info(
@@ -80,15 +85,15 @@ def accuracy(right: int, answers: int) -> dict[str, float]:
     return {"share": right / answers, "low": low, "high": high, "answers": answers}
 
 
-def _right(
+def _answers(
     model: interface.Architecture,
     examples: Sequence[objectives.Example],
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
-) -> Callable[[Any], tuple[np.ndarray, np.ndarray]]:
-    """Which answers are right, and the nats that each costs, as a function of the parameters.
+) -> Callable[[Any], tuple[Bool[np.ndarray, "examples"], evaluators.Likelihoods]]:
+    """Returns a function from parameters to the right answers and the answers' likelihoods.
 
-    Of two answers it gives the likelier.
+    A model gives the likelier of the two answers.
     """
     ids = np.array(objectives.answers(objectives.ids_of(config)))
     batches = evaluators.packed(examples, config.data, mesh)
@@ -99,14 +104,14 @@ def _right(
             outputs = models.outputs(model, params, batch)[:, : batch.labels.shape[1]]
             return jax.nn.log_softmax(embedding.logits(embedding.of(params)[ids], outputs))
 
-    def measure(params: Any) -> tuple[np.ndarray, np.ndarray]:
-        found = []
-        for batch in batches:
+    def measure(params: Any) -> tuple[np.ndarray, evaluators.Likelihoods]:
+        right, nats = np.zeros(len(examples), bool), np.zeros(len(examples))
+        for batch, numbers in batches:
             scores = np.asarray(log_probabilities(params, sharding.put(batch, mesh)))
-            for number in (0, 1):
-                of_true = scores[batch.labels == ids[number]]
-                found += [of_true[:, [number, 1 - number]]]
-        given, other = np.concatenate(found).T
-        return given > other, -given
+            for answer, other in ((0, 1), (1, 0)):
+                asked = batch.labels == ids[answer]
+                right[numbers[asked]] = scores[asked, answer] > scores[asked, other]
+                nats[numbers[asked]] = -scores[asked, answer]
+        return right, evaluators.Likelihoods(nats, np.ones(len(examples), np.int64))
 
     return measure

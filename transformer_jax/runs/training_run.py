@@ -118,7 +118,7 @@ class _Run:
             _log.info("not the paper's: %s", line)
         if config.model.attention_kernel != kernels.PLAIN:
             _log.info("attention kernels: %s", kernels.describe(config, type(self.model)))
-        dev_perplexity = self._perplexity(self.dataset.dev)
+        dev_likelihoods = self._likelihoods(self.dataset.dev)
         other = functools.partial(
             starting_weights.read, config, mesh, workdir, self.dataset.tokenizer
         )
@@ -131,12 +131,18 @@ class _Run:
                 # What is missing is named now, not once the step is compiled.
                 starting_weights.require(config, workdir, self.dataset.tokenizer)
             state, wall_seconds = loop.train(
-                *(self.model, self.dataset, config, mesh, workdir, dev_perplexity, tracker),
+                self.model,
+                self.dataset,
+                config,
+                mesh,
+                workdir,
+                lambda params: dev_likelihoods(params).perplexity,
+                tracker,
                 profile,
                 lambda state: starting_weights.start(state, config, other),
                 starting_weights.teacher(config, mesh, other),
             )
-            found = self._evaluate(state.params, wall_seconds, dev_perplexity)
+            found = self._evaluate(state.params, wall_seconds, dev_likelihoods)
             if hosts.is_first():
                 result = {**about, "seed": config.train.seed, **found}
                 score = result.get("bleu", {}).get(bleu.MAIN, {}).get("score")
@@ -157,31 +163,38 @@ class _Run:
                 is_done = (workdir / "result.json").exists()
                 tracker.close(run_folder.read_result(workdir) if is_done else None)
 
-    def _perplexity(self, pairs: dataset_lib.HeldOut) -> Callable[[Any], float]:
-        """Of translations or, where a model writes none, of words that are hidden from it."""
+    def _likelihoods(self, pairs: dataset_lib.HeldOut) -> Callable[[Any], evaluators.Likelihoods]:
+        """Returns a function from parameters to the likelihoods of a set.
+
+        They are those of translations or, for an encoder-only model, of hidden words.
+        """
         if isinstance(self.model, interface.Decoder):
-            return evaluators.perplexity(self.model, pairs.examples, self.config.data, self.mesh)
-        return whole_texts.perplexity(self.model, pairs, self.config, self.mesh)
+            return evaluators.likelihoods(self.model, pairs.examples, self.config.data, self.mesh)
+        return whole_texts.likelihoods(self.model, pairs, self.config, self.mesh)
 
     def _evaluate(
-        self, params: Any, wall_seconds: float, dev_perplexity: Callable[[Any], float]
+        self,
+        params: Any,
+        wall_seconds: float,
+        dev_likelihoods: Callable[[Any], evaluators.Likelihoods],
     ) -> dict[str, Any]:
         """What the result says of trained parameters, in the first process."""
         config, dataset, model = self.config, self.dataset, self.model
         if config.evaluation.average_checkpoints > 1:
             params = run_folder.restore_params(config, self.mesh, self.workdir, dataset.tokenizer)
         sets = evaluators.held_out(dataset, config)
-        perplexities = {
-            name: dev_perplexity if name == "dev" else self._perplexity(pairs)
+        likelihoods = {
+            name: dev_likelihoods if name == "dev" else self._likelihoods(pairs)
             for name, (pairs, _) in sets.items()
         }
         if isinstance(model, interface.Decoder):
             translate = translator.Translator(model, params, dataset.tokenizer, config, self.mesh)
-            scored = self._translations(sets, perplexities, translate)
+            scored = self._translations(sets, likelihoods, translate)
         else:
-            whole = (config, self.mesh)
             scored = {
-                name: whole_texts.score(name, model, params, pairs, perplexities[name], *whole)
+                name: whole_texts.score(
+                    name, model, params, pairs, likelihoods[name], config, self.mesh, self.workdir
+                )
                 for name, (pairs, _) in sets.items()
             }
         if not hosts.is_first():
@@ -214,12 +227,12 @@ class _Run:
     def _translations(
         self,
         sets: Mapping[str, tuple[dataset_lib.HeldOut, str]],
-        perplexities: Mapping[str, Callable[[Any], float]],
+        likelihoods: Mapping[str, Callable[[Any], evaluators.Likelihoods]],
         translate: translator.Translator,
     ) -> dict[str, Any]:
         """Perplexity and BLEU of each set, of the development set by length too; first process."""
         measured = {
-            name: evaluators.measure(pairs, translate, perplexities[name])
+            name: evaluators.measure(pairs, translate, likelihoods[name])
             for name, (pairs, _) in sets.items()
         }
         if not hosts.is_first():

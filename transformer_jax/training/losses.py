@@ -34,7 +34,7 @@ class Losses(NamedTuple):
 
     # What is trained on, and alone has a gradient: with the smoothed labels, or `distilled`.
     smoothed: Float[Array, ""]
-    true: Float[Array, ""]  # with the labels themselves: what perplexity counts
+    true: Float[Array, ""]  # with the labels themselves, as in perplexity
     tokens: Float[Array, ""]  # how many there are
 
 
@@ -89,7 +89,7 @@ def cross_entropy(
       chunks: logits are computed for one of so many chunks of the rows at a time; a divisor of B,
         and of the rows of each device.
     """
-    real, eps = _is_asked(labels, segments), jnp.asarray(smoothing, jnp.float32)
+    real, eps = _is_counted(labels, segments), jnp.asarray(smoothing, jnp.float32)
     whole = outputs, embedding, labels, real, eps
     return _cross_entropy(products.is_sharded(), chunks, False, *whole)
 
@@ -107,7 +107,7 @@ def cross_entropy_of_few(
     Those are moved to the front of their rows. Logits are computed for so many columns at a time,
     as often as the row with the most labels needs.
     """
-    real = _is_asked(labels, segments)
+    real = _is_counted(labels, segments)
     order = jnp.argsort(~real, axis=1, stable=True)
     chunks = -(-order.shape[1] // columns)
 
@@ -122,6 +122,32 @@ def cross_entropy_of_few(
     eps = jnp.asarray(smoothing, jnp.float32)
     few = first(outputs), embedding, first(labels), first(real), eps
     return _cross_entropy(products.is_sharded(), chunks, True, *few)
+
+
+def negative_log_likelihoods(
+    outputs: Float[Array, "B T D"],
+    embedding: Float[Array, "V D"],
+    labels: Int[Array, "B T"],
+    segments: Int[Array, "B T"],
+    chunks: int = 1,
+) -> Float[Array, "B T"]:
+    """Returns -log p of each label in nats; 0 where `cross_entropy` counts none.
+
+    Arguments are those of `cross_entropy`. It has no efficient gradient.
+    """
+    matrix, sharded = embedding.astype(outputs.dtype), products.is_sharded()
+
+    def of_rows(rows: tuple[Any, Any]) -> Float[Array, "_ T"]:
+        outputs, labels = rows
+        logits = products.multiply("BTD,VD->BTV", outputs, matrix, sharded)
+        return jax.nn.logsumexp(logits, axis=-1) - jnp.sum(
+            logits, axis=-1, where=_is_label(logits, labels)
+        )
+
+    # As in `_in_chunks`, each chunk has rows on every device.
+    split = [x.reshape(-1, chunks, *x.shape[1:]).swapaxes(0, 1) for x in (outputs, labels)]
+    found = jax.lax.map(of_rows, tuple(split)).swapaxes(0, 1).reshape(labels.shape)
+    return jnp.where(_is_counted(labels, segments), found, 0.0)
 
 
 def distilled(
@@ -163,11 +189,11 @@ def distilled(
 
 def count(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Counts:
     """The counts of a batch."""
-    return Counts(_is_asked(labels, segments).sum().astype(jnp.float32), (segments > 0).sum())
+    return Counts(_is_counted(labels, segments).sum().astype(jnp.float32), (segments > 0).sum())
 
 
-def _is_asked(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
-    """Where something is to be said: not in padding, nor where the label is PAD."""
+def _is_counted(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
+    """Returns True where there is a label: neither in padding nor where the label is PAD."""
     return (segments > 0) & (labels != tokenizer.PAD)
 
 
@@ -248,8 +274,7 @@ def _of_rows(
     highest = logits.max(axis=-1, keepdims=True)
     exponentials = jnp.exp(logits - highest)
     total = exponentials.sum(axis=-1, keepdims=True)
-    # Compared, not looked up: the gradient of looking up is a scatter.
-    is_label = jnp.arange(logits.shape[-1]) == labels[..., None]
+    is_label = _is_label(logits, labels)
     label = jnp.sum(logits, axis=-1, where=is_label)
     true = (jnp.log(total) + highest)[..., 0] - label
     smoothed = true + eps * (label - logits.mean(axis=-1))
@@ -259,3 +284,8 @@ def _of_rows(
         return sums, None
     d_logits = exponentials / total - jnp.where(is_label, 1 - eps, 0) - eps / logits.shape[-1]
     return sums, jnp.where(real[..., None], d_logits, 0).astype(outputs.dtype)
+
+
+def _is_label(logits: Float[Array, "B T V"], labels: Int[Array, "B T"]) -> Bool[Array, "B T V"]:
+    # Compared, not looked up: the gradient of looking up is a scatter.
+    return jnp.arange(logits.shape[-1]) == labels[..., None]
