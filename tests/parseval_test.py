@@ -140,6 +140,25 @@ def test_punctuation_top_and_equal_labels_are_as_in_collins():
     assert parseval.count(two, one)[:3] == [1, 2, 1]
 
 
+@pytest.mark.parametrize("root", ["{}", "(ROOT {})", "(VROOT {})", "(TOP {})", "({})"])
+def test_a_virtual_root_is_no_bracket(root):
+    """A label that every tree has around its only constituent, and no tree anywhere else."""
+    texts = [
+        "(S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN cat))))",
+        "(S (NP (DT the) (NN dog) (VBZ sees)) (NP (DT a) (NN cat)))",
+    ]
+    gold, test = (tree(root.format(text)) for text in texts)
+    counts = parseval.counts([gold], [test])
+    assert counts[0, :3].tolist() == [2, 4, 3]
+    assert parseval.score(counts)["f1"] == pytest.approx(100 * 2 * 2 / (4 + 3))  # 57.14
+
+
+def test_a_label_that_some_tree_lacks_at_its_top_is_a_bracket():
+    gold, other = tree("(ROOT (S (NN dog)))"), tree("(S (NN dog))")
+    assert parseval.counts([gold, other], [gold, other])[:, :3].tolist() == [[2] * 3, [1] * 3]
+    assert parseval.counts([gold, gold], [gold, other])[:, :3].tolist() == [[1] * 3, [1] * 3]
+
+
 def test_what_is_punctuation_is_decided_by_the_gold_tags():
     gold = tree("(S (NP (DT the) (NN dog)) (. .))")
     parse, is_whole = trees.from_linearised("(S (NP XX XX )NP XX )S", gold.words)

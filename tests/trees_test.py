@@ -3,6 +3,7 @@
 Round trips of GreynirCorpus run where $GREYNIR is the folder of its .psd files.
 """
 
+import collections
 import gzip
 import os
 import pathlib
@@ -176,13 +177,17 @@ def test_annotations_empty_elements_and_function_tags_are_dropped():
                      (grm \\( (lemma \\())))
         (grm . )))
 """
-    first, second, third = treebank.parse(penn.split("\n"), "here")
+    empty: collections.Counter[str] = collections.Counter()
+    first, second, third = treebank.parse(penn.split("\n"), "here", empty)
+    assert empty == {"-NONE-": 1}
     assert trees.bracketed(first) == (
         "(S (NP (DT The) (NN dog)) (VP (VBD was) (VP (VBN seen) (PP (IN at) (NP (CD 1/2))))) (. .))"
     )
     assert trees.bracketed(second) == "(S (NP (-LRB- -LRB-) (NN x)))"
     assert trees.bracketed(third) == "(NP (NN y))"
-    (only,) = treebank.parse(greynir.split("\n"), "here")
+    empty = collections.Counter()
+    (only,) = treebank.parse(greynir.split("\n"), "here", empty)
+    assert empty == {"S-MAIN": 1}
     assert trees.bracketed(only) == (
         r"(S0 (NP (no dog) (PP (P (fs out) (fs of)) (grm \())) (grm .))"
     )
@@ -197,7 +202,12 @@ def test_annotations_empty_elements_and_function_tags_are_dropped():
         ("\n(S\n(NN a)", r"bank: the tree that begins in line 2 is not closed: 1 of its bra"),
         ("(S (NN a)\n word)", r"bank: line 2 closes a bracket, 'S', with words beside other"),
         ("(S (NN a))\n(S (-NONE- *))", r"bank: the tree that begins in line 2 has no words"),
-        ("()", r"bank: the tree that begins in line 1 has no words"),
+        ("()", r"bank: line 1 closes a bracket, '', without a word"),
+        ("(S (NN a))\n(S (NP (NN dog)) (VP (VBZ )))", r"bank: line 2 .*'VBZ', without a word"),
+        ("(S (NP (NN Solano(r)) (NN x)))", r"bank: line 1 .*'r', without a word; .* written \\\("),
+        ("(S (NP (NN a(r b)c)))", r"bank: line 1 .*'NN', with words beside other brackets"),
+        ("(S (-LRB- () (NN a))", r"bank: line 1 .*'', without a word"),
+        ("(S (NP ) (NN a))", r"bank: line 1 .*'NP', without a word"),
     ],
 )
 def test_bad_trees_are_one_line_with_file_and_number(text, message):

@@ -12,14 +12,17 @@ What parsers are not asked for is removed in the usual way: traces and other emp
 unlabelled bracket or TOP around a whole tree, the backslash before / * ( ) and \ in a word. So is
 what GreynirCorpus adds: META, lemma and exp_… brackets; its terminals are cut to their word class
 (no_et_nf_kvk to no), and one of several words becomes as many, so that a sentence's words are what
-stands between spaces.
+stands between spaces. GreynirCorpus also has phrases without words, such as (S-MAIN ). Elsewhere a
+bracket without a word is an error, and so is a bracket within a word that is not written \( or \).
 
 nltk.Tree.fromstring reads brackets too, but one tree at a time, without the line of a mistake, and
 it neither drops nor cuts anything: what would remain to be written is longer than this reader.
 """
 
+import collections
 import dataclasses
 import glob
+import logging
 import os
 import pathlib
 import re
@@ -31,6 +34,8 @@ from transformer_jax import errors, fields, files
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import text, trees
 from transformer_jax.data.toy import generator
+
+_log = logging.getLogger(__name__)
 
 CORPORA = ("trees", "toy_parsing")  # the values of data.corpus whose targets are trees
 _EMPTY = "-NONE-"  # the tag of what is not said
@@ -50,15 +55,25 @@ class _Open:
     words: list[str] = dataclasses.field(default_factory=list)
     children: list[trees.Tree] = dataclasses.field(default_factory=list)
     ignored: bool = False  # it lies within a `_ABOUT_TREE`
+    may_be_empty: bool = False  # it lies in a tree of GreynirCorpus, and is a phrase
 
 
-def parse(lines: Iterable[str], name: str) -> Iterator[trees.Tree]:
-    """Trees of lines; the name is of where they come from, for the error.
+def parse(
+    lines: Iterable[str], name: str, empty: collections.Counter[str] | None = None
+) -> Iterator[trees.Tree]:
+    """Yields the trees of lines.
+
+    Args:
+      lines: text in Penn brackets.
+      name: the source of the lines, for error messages.
+      empty: the labels of empty nodes, which no tree keeps, are counted here.
 
     Raises:
       UserError: the brackets are no trees; the message has the line's number.
     """
     is_open: list[_Open] = []
+    empty = collections.Counter() if empty is None else empty
+    is_greynir = False
     number = 0
     for number, line in enumerate(lines, start=1):
         for part in _PART.findall(line):
@@ -76,10 +91,16 @@ def parse(lines: Iterable[str], name: str) -> Iterator[trees.Tree]:
                     is_open[-1].words.append(part)
             else:
                 closed = is_open.pop()
-                tree = _tree(closed, name, number)
+                if closed.ignored or _is_annotation(closed.label or ""):
+                    is_greynir = True
+                    continue
+                closed.may_be_empty = is_greynir and (closed.label or "")[:1].isupper()
+                tree = _tree(closed, name, number, empty)
                 if is_open:
                     is_open[-1].children.append(tree)
-                elif tree.words:
+                    continue
+                is_greynir = False
+                if tree.words:
                     yield tree if tree.has_root else trees.join(trees.ROOT, tree)
                 else:
                     raise errors.UserError(
@@ -92,24 +113,35 @@ def parse(lines: Iterable[str], name: str) -> Iterator[trees.Tree]:
         )
 
 
-def _tree(bracket: _Open, name: str, number: int) -> trees.Tree:
-    """What a bracket, closed in this line, contributes to the one around it."""
+def _is_annotation(label: str) -> bool:
+    """Returns whether a bracket is one of those that GreynirCorpus adds to words and trees."""
+    return label in (_ABOUT_TREE, "lemma") or label.startswith("exp_")
+
+
+def _tree(bracket: _Open, name: str, number: int, empty: collections.Counter[str]) -> trees.Tree:
+    """Returns the tree of a bracket closed in a line; `trees.ABSENT` if it has no words."""
     label, words, children = bracket.label or "", bracket.words, bracket.children
-    if bracket.ignored or label in (_ABOUT_TREE, "lemma") or label.startswith("exp_"):
-        return trees.ABSENT
-    said = trees.beside(children)
-    if words and said.words:
+    if words and children:
         raise errors.UserError(
             f"{name}: line {number:,} closes a bracket, {label[:40]!r}, with words beside other "
-            "brackets that have words"
+            "brackets; a bracket that belongs to a word is written \\( or \\), -LRB- or -RRB-"
         )
-    if words:
+    if words and label != _EMPTY:
         tag = label.split("_")[0] or label
         plain = " ".join(re.sub(r"\\(\S)", r"\1", word) for word in words)
         plain = plain.replace("&#40;", "(").replace("&#41;", ")")
-        return trees.ABSENT if label == _EMPTY else trees.leaf(tag, plain)
+        return trees.leaf(tag, plain)
+    if not words and not children and not bracket.may_be_empty:
+        raise errors.UserError(
+            f"{name}: line {number:,} closes a bracket, {label[:40]!r}, without a word; a bracket "
+            "that is a word, or a part of one, is written \\( or \\), -LRB- or -RRB-"
+        )
+    if not children:
+        empty[label] += 1
+        return trees.ABSENT
+    inner = trees.beside(children)
     label = re.split("[-=]", label)[0] or label
-    return trees.join(label, said) if said.words and label not in ("", trees.ROOT) else said
+    return trees.join(label, inner) if inner.words and label not in ("", trees.ROOT) else inner
 
 
 def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
@@ -183,10 +215,14 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
         pattern, chosen, is_left_out = _parts(part)
         of_pattern: list[trees.Tree] = []
         for path in _files(pattern, what):
-            of_file = list(parse(text.lines(path), str(path)))
+            empty: collections.Counter[str] = collections.Counter()
+            of_file = list(parse(text.lines(path), str(path), empty))
             if not of_file:
                 raise errors.UserError(f"{path} has no trees")
-            records.append({"path": str(path), "sha256": files.sha256(path), "trees": len(of_file)})
+            if empty:
+                _log.info("%s: left out empty nodes: %s", path, dict(empty))
+            record = {"path": str(path), "sha256": files.sha256(path), "trees": len(of_file)}
+            records.append({**record, "empty_nodes": empty.total()})
             of_pattern += of_file
         places = {*range(len(of_pattern))[chosen]}
         kept = [tree for i, tree in enumerate(of_pattern) if (i in places) != is_left_out]

@@ -28,8 +28,32 @@ LEFT_OUT = {"TOP", "-NONE-", ",", ":", "``", "''", ".", "S0", "grm"}
 SAME = {"PRT": "ADVP"}  # EQ_LABEL: from a label to the one that it counts as
 
 
-def count(gold: trees.Tree, test: trees.Tree) -> list[int]:
-    """What of one sentence is summed over all, `COUNTED`; ValueError if its words differ."""
+def virtual_root(golds: Sequence[trees.Tree]) -> str | None:
+    """Returns the label of a virtual root, such as (ROOT (S …)); None if the trees have none.
+
+    It is the label of every tree's top, around a single constituent or word, and of nothing else.
+    """
+    label = golds[0].brackets[0].label if golds and golds[0].brackets else None
+    for tree in golds:
+        top, rest = tree.brackets[:1], tree.brackets[1:]
+        is_unary = len(tree.words) == 1 or any(each[1:] == (0, len(tree.words)) for each in rest)
+        is_top = bool(top) and top[0].label == label and tree.has_root
+        if not is_unary or not is_top or any(each.label == label for each in rest):
+            return None
+    return label
+
+
+def count(gold: trees.Tree, test: trees.Tree, root: str | None = None) -> list[int]:
+    """Counts a sentence's brackets and tags, in the order of `COUNTED`.
+
+    Args:
+      gold: the treebank's tree.
+      test: the parse.
+      root: a label that does not count, as TOP.
+
+    Raises:
+      ValueError: the trees have different words.
+    """
     if gold.words != test.words:
         raise ValueError(f"a parse of {' '.join(test.words)!r}, but {' '.join(gold.words)!r} it is")
     kept = [tag not in LEFT_OUT for tag in gold.tags]
@@ -39,7 +63,7 @@ def count(gold: trees.Tree, test: trees.Tree) -> list[int]:
         return [
             (SAME.get(label, label), place[start], place[end])
             for label, start, end in tree.brackets
-            if label not in LEFT_OUT and place[start] < place[end]
+            if label not in LEFT_OUT and label != root and place[start] < place[end]
         ]
 
     theirs, ours = brackets(gold), brackets(test)
@@ -59,8 +83,15 @@ def count(gold: trees.Tree, test: trees.Tree) -> list[int]:
 def counts(
     golds: Sequence[trees.Tree], tests: Sequence[trees.Tree]
 ) -> Int[np.ndarray, "sentences 6"]:
-    """What F1 sums over sentences, for tests of significance: `COUNTED` of each."""
-    rows = [count(gold, test) for gold, test in zip(golds, tests, strict=True)]
+    """Returns the counts that F1 sums over sentences, `COUNTED` of each.
+
+    Each tree has one constituent or more around all its words.
+
+    Raises:
+      ValueError: the trees of a sentence have different words.
+    """
+    root = virtual_root(golds)
+    rows = [count(gold, test, root) for gold, test in zip(golds, tests, strict=True)]
     return np.array(rows, np.int32).reshape(-1, len(COUNTED))
 
 
