@@ -8,14 +8,13 @@
 # make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.
 # make accelerators: what XLA's compiler for TPUs makes of our programs; it needs no TPU.
 # make accelerators-gpu: likewise for NVIDIA's GPUs; its packages take 3.8 GB.
-# make mutants: whether each of a list of faults fails some test, and most of 200 that are drawn.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
 KILLS ?= 50
 BIN := .venv/bin
 
 .PHONY: table3 test lint types tests slow parity bench faults browser slurm engines accelerators \
-	accelerators-gpu mutants lock clean
+	accelerators-gpu lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
@@ -62,14 +61,13 @@ slurm: .venv/.installed
 engines: .venv/.installed .venv-skypilot/.installed .venv-xpk/.installed
 	$(BIN)/python -m pytest -n 0 tests/engines
 
-# launch/ needs nothing but the engine itself, and cosmic-ray runs tests with the Python of .venv.
+# launch/ needs nothing but the engine itself.
 .venv-%/.installed:
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet $*$(VERSION_$*)
 	touch $@
 VERSION_skypilot := ==0.14.1
 VERSION_xpk := ==1.16.0
-VERSION_cosmic-ray := ==8.7.0
 
 accelerators: .venv-tpu/.installed
 	JAX_PLATFORMS=cpu .venv-tpu/bin/python -m pytest -n 0 tests/accelerators/tpu_test.py
@@ -87,10 +85,6 @@ accelerators-gpu: .venv-gpu/.installed
 COMPILER_tpu := jax[tpu]
 COMPILER_gpu := jax-cuda13-plugin[with-cuda]
 JAX = $(shell sed -n 's/^jax==\([0-9.]*\).*/\1/p' requirements.lock)
-
-mutants: .venv/.installed .venv-cosmic-ray/.installed
-	$(BIN)/python -m tests.mutants
-	$(BIN)/python -m tests.mutants.drawn --sample=200 --seed=0
 
 # Not from a lock with hashes: PyTorch's file of one version differs from index to index.
 .venv/.parity .venv/.bench: .venv/.%: .venv/.installed
