@@ -1,5 +1,6 @@
 """Configurations: checked as a whole, and hashed by what changes the result."""
 
+import contextlib
 import importlib
 import pathlib
 import re
@@ -155,3 +156,62 @@ def test_the_test_set_counts_where_it_is_scored():
     config = config_lib.replace(config_lib.from_mapping(values()), {"evaluation.score_test": True})
     one, other = (config_lib.fingerprint(config, {**DIGESTS, "test": d}) for d in "ab")
     assert one != other
+
+
+def fingerprint_of(values):
+    return config_lib.fingerprint(config_lib.from_mapping(values), DIGESTS)
+
+
+def test_the_hash_ignores_the_order_of_fields_and_the_spelling_of_numbers():
+    def respell(value):
+        if isinstance(value, dict):
+            return {key: respell(value[key]) for key in reversed(value)}
+        is_whole = isinstance(value, float) and value.is_integer()
+        return int(value) if is_whole else value
+
+    assert fingerprint_of(respell(values())) == fingerprint_of(values())
+
+
+BASE = config_lib.from_mapping(values())
+FIELDS = [
+    f"{section}.{field}" for section, fields in config_lib.to_dict(BASE).items() for field in fields
+]
+# A base for fields that are allowed only beside others.
+PRETRAINED = config_lib.replace(
+    BASE,
+    {
+        "train.objective": "roberta",
+        "train.objective_steps": BASE.train.num_steps,
+        "train.start_from": "x",
+        "train.teacher_layers": 6,
+    },
+)
+UNCOUNTED = ("mesh", "checkpoint", "log")  # sections that change no result
+# Digests of the content are hashed in place of these.
+PATHS = ("data.train", "data.dev", "data.test", "data.tfds_dir", "data.parsed")
+
+
+def other_values(value):
+    """Returns values of the same type, at least one of which the field allows."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, str):
+        return [f"{value}x", "bfloat16"]
+    return [type(value)(other) for other in (2 * value + 1, value / 2, 0.5, 1, 2)]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_hash_follows_each_field_that_changes_the_result_and_no_other(name):
+    section = name.partition(".")[0]
+    needs_others = name in ("train.objective", "train.objective_steps", "train.teacher_layers")
+    base = PRETRAINED if needs_others else BASE
+    changed = []
+    for value in other_values(config_lib.get(base, name)):
+        with contextlib.suppress(errors.UserError):
+            changed.append(config_lib.replace(base, {name: value}))
+    changed = [config for config in changed if config != base]
+    assert changed, "no other value was allowed"
+    is_hashed = section not in UNCOUNTED and name not in PATHS
+    own = config_lib.fingerprint(base, DIGESTS)
+    for config in changed:
+        assert (config_lib.fingerprint(config, DIGESTS) != own) == is_hashed

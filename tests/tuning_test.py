@@ -246,6 +246,16 @@ def test_tuning_goes_with_a_budget_and_a_noise_floor(server, tmp_path):
     assert "base learning_rate_scale=2.0" in done.stdout.decode()
 
 
+def test_values_that_change_the_data_are_refused_before_anything_runs(server, tmp_path):
+    sizes = ("--config.data.toy_pairs=500", "--config.data.vocab_size=400")
+    folder = tmp_path / "sweep"
+    flags = ["--config=configs/toy.py", *sizes, f"--workdir={folder}", "--rows=base"]
+    tune = "--tune=data.vocab_size:400,420"
+    message = r"nothing was run: .*they differ in tokenizer \(.*\): see base and base \w+=\d+; give"
+    refusals.assert_refused(server.run("experiments.table3", *flags, tune), message)
+    assert [path.name for path in folder.iterdir()] == ["cache"]
+
+
 def test_what_earlier_starts_asked_for_stays_with_rows_that_have_not_changed(tmp_path):
     rows = {"base": {}, "a": {"model.d_ff": 16}, "b": {"model.d_ff": 64}}
     sweeps.make(tmp_path, sweeps.Made(rows))
