@@ -108,6 +108,12 @@ def test_help_describes_every_flag_that_the_pages_give(server, module):
     assert ("retry_failed" in known) == module.endswith(tables)
 
 
+def test_commands_that_the_pages_give_exist():
+    for name, _ in DOCUMENTED:
+        path = pages.ROOT.joinpath(*name.split("."))
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), name
+
+
 def test_fields_that_the_pages_give_are_there():
     known = {
         f"{section}.{name}"

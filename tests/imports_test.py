@@ -1,4 +1,4 @@
-"""Imports go downwards only, and to what is public; and nothing is too long to be read."""
+"""Imports go downwards only, and to what is public."""
 
 import ast
 import pathlib
@@ -65,16 +65,6 @@ def room(module):
 
 
 @pytest.mark.parametrize("folder", OURS)
-def test_no_file_has_over_350_lines_and_no_function_over_60(folder):
-    for module, path in modules(folder):
-        code = path.read_text(encoding="utf-8")
-        assert code.count("\n") <= 350, module
-        for node in ast.walk(ast.parse(code)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert (node.end_lineno or 0) - node.lineno < 60, f"{module}.{node.name}"
-
-
-@pytest.mark.parametrize("folder", OURS)
 def test_imports_go_downwards_only(folder):
     for module, path in modules(folder):
         if module == "transformer_jax":
@@ -83,24 +73,6 @@ def test_imports_go_downwards_only(folder):
             assert room(name) <= room(module), f"{module} imports {name}"
             if folder != "experiments":
                 assert name.split(".")[0] == folder, f"{module} imports {name}"
-
-
-def test_no_two_files_have_one_name():
-    names = [path.name for folder in OURS for _, path in modules(folder)]
-    several = {name for name in names if names.count(name) > 1}
-    assert several <= {"__init__.py"}
-
-
-def test_no_class_of_the_package_or_of_the_benchmarks_shares_its_name():
-    places: dict[str, list[str]] = {}
-    for folder in OURS:
-        for module, path in modules(folder):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ClassDef):
-                    places.setdefault(node.name, []).append(module)
-    for name, found in places.items():
-        ours = [one for one in found if one.startswith(("transformer_jax.", "experiments.bench"))]
-        assert len(found) == 1 or not ours, f"{name}: {found}"
 
 
 @pytest.mark.parametrize("folder", OURS)
