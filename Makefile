@@ -1,6 +1,7 @@
 # make table3: fresh machine to finished Table 3 on the embedded corpus.
 # make test:   fresh machine to passed lint, types and tests, in the minutes that one waits for.
 # make slow:   the tests that take longer: whole sweeps, several processes, kills, benchmarks.
+# make faults: kills a run at 50 random moments (KILLS=50), stops it, damages it and fills its disk.
 # make parity: the tests that compare with PyTorch, which it installs.
 # make bench:  training beside PyTorch, which it installs with CTranslate2.
 # make browser: the tests of report.html, in Chromium, and of its table in LaTeX.
@@ -43,7 +44,7 @@ bench: .venv/.bench
 	$(BIN)/python -m experiments.benchmark --workdir=runs/bench
 
 faults: .venv/.installed
-	$(BIN)/python -m tests.faults --kills=$(KILLS)
+	KILLS=$(KILLS) $(BIN)/python -m pytest -n 0 -m slow tests/faults_test.py
 
 # These skip, saying why, where Debian's packages are missing and cannot be installed.
 browser: .venv/.installed .venv-axe/.installed

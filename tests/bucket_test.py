@@ -81,7 +81,7 @@ def test_killed_damaged_and_stopped_a_run_in_a_bucket_is_the_run_on_this_machine
     assert run.until(lambda: len(processes.checkpoints(workdir)) == 2), run.text()
     run.kill()
     before, newest = processes.checkpoints(workdir)
-    faults.DAMAGES["a flipped bit"](folder / str(newest))
+    faults.flip_a_bit(folder / str(newest))
     (folder / "39" / "state" / "half").write_text("")
     run = start(workdir)
     assert run.until_printed("going on from"), run.text()

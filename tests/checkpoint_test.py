@@ -63,7 +63,7 @@ def test_what_cannot_be_restored_is_named(opened, tmp_path):
     with pytest.raises(errors.UserError, match="the tokenizer digest…, not with 0123456789abcdef…"):
         with_another.restore(state)
     with_another.close()
-    faults.DAMAGES["a flipped bit"](tmp_path / "8")
+    faults.flip_a_bit(tmp_path / "8")
     checkpoints._verified.clear()
     with pytest.raises(errors.UserError, match=f"checkpoint {tmp_path / '8'} cannot be read: "):
         checkpoints.restore(state)
@@ -77,7 +77,7 @@ def test_half_of_an_old_checkpoint_condemns_no_other(opened, tmp_path):
     half = tmp_path / "0"  # superseded, and its removal cut short
     shutil.copytree(tmp_path / "2", half)
     manifest.remove(half)
-    faults.DAMAGES["a flipped bit"](tmp_path / "8")
+    faults.flip_a_bit(tmp_path / "8")
     checkpoints.recover()
     assert there(tmp_path) == ["2", "4", "6", "unreadable-8"]
 
@@ -94,7 +94,7 @@ def test_killed_while_it_sets_aside_a_start_still_sees_what_is_damaged(
     opened, tmp_path, monkeypatch
 ):
     checkpoints, _ = opened
-    faults.DAMAGES["a flipped bit"](tmp_path / "6")
+    faults.flip_a_bit(tmp_path / "6")
 
     def killed(*_):
         raise KeyboardInterrupt

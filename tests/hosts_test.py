@@ -22,8 +22,9 @@ def bench(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_named_and_two_can_go_on_where_four_were(bench):
-    faults.one_of_four_killed(bench, killed=2, number_again=2)
+@pytest.mark.parametrize(("killed", "number_again"), [(0, 4), (2, 2)])
+def test_a_process_that_dies_ends_the_others_and_the_run_resumes(bench, killed, number_again):
+    faults.one_of_four_killed(bench, killed, number_again)
 
 
 @pytest.mark.slow
