@@ -1,4 +1,4 @@
-"""What rows are called, and what stands of them where their sentences' counts do not compare."""
+"""Names of rows as they are shown, and results that cannot be compared with them."""
 
 import pytest
 
