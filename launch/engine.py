@@ -110,10 +110,10 @@ class Queue(Engine, abc.ABC):
     """Takes jobs over, and runs them when there is room."""
 
     @abc.abstractmethod
-    def queue(self, names: Sequence[str]) -> dict[str, str] | None:
-        """Those of some jobs, by the engine's names, that have not ended, and their states.
+    def queue(self, names: Sequence[str]) -> dict[str, str]:
+        """Returns the states of those of some jobs, by the engine's names, that have not ended.
 
-        None if nobody can be asked; raises EngineError if it does not answer.
+        Raises EngineError if the engine does not answer.
         """
 
     @abc.abstractmethod

@@ -19,7 +19,7 @@ jax.config.update("jax_disable_most_optimizations", True)  # JAX has read its va
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 
 from configs import toy  # noqa: E402  (the package must be imported under the hook)
-from tests import fake_bucket, fake_engines, refusals, tiny, warm_commands  # noqa: E402
+from tests import fake_bucket, refusals, tiny, warm_commands  # noqa: E402
 from transformer_jax import config as config_lib  # noqa: E402
 from transformer_jax.data.toy import generator  # noqa: E402
 
@@ -134,56 +134,3 @@ def bucket() -> Iterator[fake_bucket.Server]:
     """A bucket that stands in for a cloud's."""
     with fake_bucket.Server() as bucket:
         yield bucket
-
-
-@pytest.fixture
-def variables(bucket: fake_bucket.Server, tmp_path: pathlib.Path) -> dict[str, str]:
-    """What leads a command to the bucket that stands in, and to programs that do."""
-    bucket.objects.clear()
-    (tmp_path / "bin").mkdir()
-    return {
-        "STORAGE_EMULATOR_HOST": bucket.address,
-        "TENSORSTORE_GCS_HTTP_URL": bucket.address,
-        "GCE_METADATA_ROOT": "127.0.0.1:1",
-        "CALLS": str(tmp_path / "calls"),
-        "FAILS": "",
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-    }
-
-
-@pytest.fixture
-def engine(tmp_path: pathlib.Path) -> Callable[..., Callable[[], list[str]]]:
-    """A function that makes a program, and returns the function that lists its calls."""
-
-    def make(name: str, text: str = fake_engines.RECORD) -> Callable[[], list[str]]:
-        path = tmp_path / "bin" / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return lambda: (tmp_path / "calls").read_text().splitlines()
-
-    return make
-
-
-@pytest.fixture
-def sweep(
-    server: warm_commands.Server,
-    variables: dict[str, str],
-    commands_cache: pathlib.Path,
-    tmp_path: pathlib.Path,
-) -> Callable[..., warm_commands.Done]:
-    """A function that starts a sweep with more flags, as a user does, for an engine."""
-
-    def sweep(*flags: str) -> warm_commands.Done:
-        values = {**tiny.OVERRIDES, **fake_engines.SIZES}
-        return server.run(
-            "experiments.table3",
-            "--config=configs/toy.py",
-            *(f"--config.{name}={value}" for name, value in values.items()),
-            f"--workdir={tmp_path / 'sweep'}",
-            f"--cache_dir={commands_cache}",
-            *fake_engines.FLAGS,
-            *flags,
-            environment=variables,
-        )
-
-    return sweep

@@ -1,23 +1,205 @@
-"""What is rendered for engines, and what is kept and found of cells that they were given."""
+"""Jobs as engines take them, and the record of runs that were submitted."""
 
 import dataclasses
 import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 
 import pytest
 
 from experiments.running import handing_over
-from experiments.sweep import cells
-from launch import engine, local, skypilot, slurm, tpu_vm, xpk
+from experiments.sweep import cells, results
+from launch import engine, local, skypilot, slurm, xpk
 from transformer_jax import errors
 
 
 def job(name, *command, folder=pathlib.Path("x")):
     return engine.Job(name, name, command, folder / "log.txt")
+
+
+class Memory(engine.Queue):
+    """A queue of names, by way of `engine.ask`, that refuses to create one of them."""
+
+    name = "memory"
+    takes = frozenset({"bucket"})
+    shares_disk = True
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.jobs: list[str] = []
+        self.calls: list[list[str]] = []
+        self.refused = ""
+
+    def answer(self, command, *_, **__):
+        """Carries out a command: ["create", NAME] or ["cancel", NAME]."""
+        self.calls.append(list(command))
+        if command == ["create", self.refused]:
+            raise engine.EngineError("no machines today")
+        if command[0] == "create":
+            self.jobs.append(command[1])
+        else:
+            self.jobs = [name for name in self.jobs if name != command[1]]
+        return ""
+
+    def queue(self, names):
+        return {name: "running" for name in names if name in self.jobs}
+
+    def submit(self, submission, remember):
+        self.create({job.label: ["create", job.label] for job in submission.jobs}, "it", remember)
+        return "submitted"
+
+    def cancelling(self, *names):
+        return ["cancel", *names]
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    queue = Memory(engine.Settings())
+    monkeypatch.setitem(handing_over.QUEUES, "memory", lambda settings: queue)
+    monkeypatch.setattr(engine, "ask", queue.answer)
+    return queue
+
+
+class Echoes(cells.Work):
+    """Runs whose commands do nothing."""
+
+    def jobs(self, *more):
+        return [
+            engine.Job(cell.name, cell.label, ["echo"], cell.folder / "log.txt")
+            for cell in self.in_order()
+        ]
+
+
+@pytest.fixture
+def work(tmp_path, make_config):
+    """Two runs, of which the second has failed before."""
+    both = [
+        cells.Cell(row, 0, make_config(), {}, tmp_path / row / "seed0", digit * 64)
+        for row, digit in (("base", "1"), ("E", "2"))
+    ]
+    both[1].folder.mkdir(parents=True)
+    (both[1].folder / "failure.json").write_text('{"error": "x"}')
+    return Echoes("table3", both, 2, tmp_path, tmp_path / "cache")
+
+
+def test_if_one_job_is_refused_all_are_taken_back(memory, work, tmp_path):
+    names = [cell.label for cell in work.cells]
+    memory.refused = names[1]
+    with pytest.raises(engine.EngineError, match="no machines today"):
+        handing_over.start(work, memory, [])
+    assert memory.calls == [[what, name] for what in ("create", "cancel") for name in names]
+    assert json.loads((tmp_path / "submissions.json").read_text())["submissions"] == []
+    assert (work.cells[1].folder / "failure.json").exists()  # it was not started again
+    memory.refused = ""
+    handing_over.start(work, memory, [])
+    assert memory.jobs == names
+    assert not (work.cells[1].folder / "failure.json").exists()
+
+
+def test_jobs_in_the_queue_are_not_submitted_again(memory, work, tmp_path, monkeypatch):
+    handing_over.start(work, memory, [])
+    first, second = [cell.label for cell in work.cells]
+    memory.jobs.remove(second)
+    handing_over.start(work, memory, [])
+    created = [name for what, name in memory.calls if what == "create"]
+    assert created == [first, second, second]
+    memory.jobs.remove(first)
+    record = {"digests": [cell.digest for cell in work.cells]}
+    monkeypatch.setattr(results, "read_record", lambda workdir: record)
+    found = handing_over.states(tmp_path)
+    assert found["E", 0] == "running"
+    assert found["base", 0].startswith("lost: memory has no job")
+
+
+def test_another_launcher_is_refused_while_the_first_has_jobs(memory, work, tmp_path):
+    handing_over.start(work, memory, [])
+    here = local.Local(engine.Settings())
+    message = "base, seed 0: its launcher has changed, and memory has a job of it.*cancel base-s0"
+    with pytest.raises(errors.UserError, match=message):
+        handing_over.require_no_other(work.cells, tmp_path, here)
+    edited = [dataclasses.replace(cell, digest="3" * 64) for cell in work.cells]
+    with pytest.raises(errors.UserError, match="its config has changed, and memory has a job"):
+        handing_over.require_no_other(edited, tmp_path, memory)
+    memory.jobs.clear()
+    handing_over.require_no_other(work.cells, tmp_path, here)
+    (tmp_path / "submissions.json").write_text("{")
+    with pytest.raises(errors.UserError, match=r"submissions\.json is damaged"):
+        handing_over.remembered(tmp_path)
+
+
+def test_an_array_that_slurm_does_not_release_is_cancelled(tmp_path, monkeypatch):
+    remembered, cancelled = [], []
+
+    def ask(command):
+        if command[0] == "sbatch":
+            return f"{7 + ('--hold' not in command)}\n"
+        if command[0] == "scontrol":
+            raise engine.EngineError("scontrol: Socket timed out")
+        cancelled.append(command)
+        return ""
+
+    monkeypatch.setattr(slurm, "_ask", ask)
+    jobs = [job("one", "echo"), job("two", "echo")]
+    batch = engine.Submission("x", jobs, tmp_path, ["echo", "report"])
+    with pytest.raises(engine.EngineError, match="Socket timed out"):
+        slurm.Slurm(engine.Settings()).submit(batch, remembered.append)
+    assert remembered == [["7_0", "7_1"], []]
+    assert cancelled == [["scancel", "7", "8"]]
+    assert not list((tmp_path / "slurm").iterdir())
+
+
+def test_xpk_creates_a_workload_a_run():
+    settings = engine.Settings(
+        launcher_options="--zone z --cluster=c", accelerator="v5litepod-8", spot=True, nodes=2
+    )
+    command = xpk.Xpk(settings).creation(job("a-h-1-s0", "python", "-m", "x"))
+    assert command[:3] == ["xpk", "workload", "create"]
+    assert {
+        "--workload=a-h-1-s0", "--tpu-type=v5litepod-8", "--num-slices=2", "--max-restarts=100",
+        "--spot", "--zone=z", "--cluster=c",
+    } < set(command)  # fmt: skip
+    (run,) = [part for part in command if part.startswith("--command=")]
+    assert run.endswith(" && exec python -m x --distributed")
+
+
+@pytest.mark.parametrize(
+    ("queue", "answers", "names", "expected"),
+    [
+        (
+            xpk.Xpk(engine.Settings(launcher_options="--cluster=c")),
+            {"EVERYTHING": "a b c d", "RUNNING": "b", "FINISHED": "c"},
+            "abce",
+            {"a": "queued", "b": "running"},
+        ),
+        (
+            slurm.Slurm(engine.Settings()),
+            {
+                "": "7|0|RUNNING|None\n7|1|COMPLETING|None\n7|2|PENDING|Priority\n"
+                "7|3|PENDING|QOSMaxJobsPerUserLimit\n8|0|RUNNING|None\n"
+            },
+            ["7_0", "7_1", "7_2", "7_3", "7_4"],
+            {
+                "7_0": "running",
+                "7_1": "running",
+                "7_2": "queued",
+                "7_3": "queued: QOSMaxJobsPerUserLimit",
+            },
+        ),
+    ],
+    ids=["xpk", "slurm"],
+)
+def test_queues_hold_jobs_that_have_not_ended_with_their_states(
+    monkeypatch, queue, answers, names, expected
+):
+    def ask(command, *_, **__):
+        return next(
+            said for state, said in answers.items() if any(state in each for each in command)
+        )
+
+    monkeypatch.setattr(engine, "ask", ask)
+    assert queue.queue(names) == expected
 
 
 def test_machines_of_one_cell_train_it_together(tmp_path):
@@ -73,22 +255,6 @@ def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
     assert handing_over.remembered(tmp_path / "sweep")[1] == {}
 
 
-def test_an_engine_that_cannot_be_asked_is_left_once_all_its_results_are_here(
-    tmp_path, make_config
-):
-    folder = tmp_path / "base/seed0"
-    cell = cells.Cell("base", 0, make_config(), {}, folder, "0f3a9c12" * 8)
-    queue, here = tpu_vm.TpuVm(engine.Settings()), local.Local(engine.Settings())
-    handing_over.remember(tmp_path, queue, {cell.key: handing_over.given(cell, queue)})
-    folder.mkdir(parents=True)
-    (folder / "result.json").write_text("{}")
-    for digest in ("1" * 64, cell.digest):  # of another configuration, then its own
-        with pytest.raises(errors.UserError, match="cannot be asked for them"):
-            handing_over.require_no_other([cell], tmp_path, here)
-        (folder / "run.json").write_text(json.dumps({"config_hash": digest, "digests": {}}))
-    handing_over.require_no_other([cell], tmp_path, here)
-
-
 @pytest.mark.parametrize("kind", [slurm.Slurm, xpk.Xpk])
 def test_what_begins_elsewhere_with_weights_that_are_not_there_is_refused(
     tmp_path, make_config, kind
@@ -119,51 +285,6 @@ def test_labels_are_names_that_engines_take(row, make_config):
     label = cell.label
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)  # GKE's
     assert len(label) <= 40
-
-
-def test_the_lines_for_a_slice_run_every_cell_until_it_is_done(tmp_path):
-    """Runs the script with a gcloud that runs here what it would run on the slice."""
-    stand_in = """#!/bin/bash
-echo "$*" >> calls
-case "$*" in
-  *describe*) echo ACTIVE ;;
-  *"ssh"*"cell"*) for last; do :; done; bash -c "${last#--command=cd transformer_jax && }" ;;
-esac
-"""
-    (tmp_path / "gcloud").write_text(stand_in)
-    (tmp_path / "gcloud").chmod(0o755)
-    first = "test -e stopped && echo cell 1 >> done || { touch stopped; exit 42; }"
-    jobs = [
-        job("one", "bash", "-c", first, "cell"),
-        job("two", "bash", "-c", "exit 1", "cell"),
-        job("three", "bash", "-c", "echo cell 3 >> done", "cell"),
-    ]
-    options = "--zone z --project=p --runtime-version=v2-alpha-tpuv5-lite --network=n"
-    settings = engine.Settings(launcher_options=options, accelerator="v5litepod-8", spot=True)
-    script = tpu_vm.TpuVm(settings).script(engine.Submission("x", jobs, tmp_path, []))
-    (tmp_path / "x.sh").write_text(script)
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    settings = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    (tmp_path / "deleted").touch()
-    subprocess.run(["git", "add", "deleted"], cwd=tmp_path, check=True)
-    (tmp_path / "deleted").unlink()  # one that git still tracks
-    ran = subprocess.run(["bash", "x.sh"], cwd=tmp_path, env=settings, capture_output=True,
-                         text=True, check=False)  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "done").read_text() == "cell 1\ncell 3\n"
-    assert "failed, exit code 1: " in ran.stderr
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert all("--project=p --zone=z" in call for call in calls)
-    assert "--network=n --spot" in calls[0]
-    assert "--spot" not in "".join(calls[1:])
-    assert "queued-resources delete x" in calls[-1]
-    assert script.splitlines()[-1] == f"# gcloud {calls[-1]}"
-    (tmp_path / "calls").unlink()
-    shutil.rmtree(tmp_path / ".git")
-    ran = subprocess.run(["bash", "x.sh"], cwd=tmp_path, env=settings, capture_output=True,
-                         check=False)  # fmt: skip
-    assert ran.returncode != 0  # what cannot be packed costs nothing
-    assert not (tmp_path / "calls").exists()
 
 
 @pytest.mark.parametrize("option", ["--dependency=x", "--depend x", "--depend=x", "-d x", "-dx"])

@@ -18,7 +18,7 @@ from ml_collections import config_flags
 
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import progress, results
-from launch import engine, skypilot, slurm, tpu_vm, xpk
+from launch import engine, skypilot, slurm, xpk
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.data import treebank
@@ -27,7 +27,7 @@ from transformer_jax.runs import run_folder, starting_weights
 _log = logging.getLogger("transformer_jax.sweep")
 
 QUEUES: dict[str, type[engine.Queue]] = {
-    each.name: each for each in (slurm.Slurm, skypilot.SkyPilot, xpk.Xpk, tpu_vm.TpuVm)
+    each.name: each for each in (slurm.Slurm, skypilot.SkyPilot, xpk.Xpk)
 }
 NAME = "submissions.json"
 REMEDY = "delete it, once no engine has jobs of this sweep; starting it again finds what is done"
@@ -100,7 +100,7 @@ def check(settings: engine.Settings, cells: Sequence[config_lib.Config]) -> None
     if not settings.accelerator:
         raise errors.UserError(
             "this engine needs --accelerator, as it names it: tpu-v5litepod-8 or H100:8 for "
-            "skypilot, v5litepod-8 for xpk and tpu-vm"
+            "skypilot, v5litepod-8 for xpk"
         )
     needed = [("--config", config_flags.get_config_filename(flags.FLAGS["config"]))]
     for data in [each.data for each in cells if each.data.corpus in ("text", *treebank.CORPORA)]:
@@ -140,12 +140,7 @@ def require_no_other(
             f"whether {name} still has jobs of this sweep cannot be known ({error}): if it is "
             f"gone, delete {workdir / NAME}"
         ) from error
-    if queued is None and has_moved:
-        raise errors.UserError(
-            f"{name} was given cells of this sweep, and cannot be asked for them: once none is "
-            f"left to run there, delete {workdir / NAME}"
-        )
-    for job in queued or ():
+    for job in queued:
         raise errors.UserError(
             f"{others[job].row}, seed {others[job].seed}: its {what} has changed, and {name} has a "
             "job of it: wait for all such jobs, or cancel them first, as with "
@@ -188,7 +183,7 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     _, before = remembered(work.workdir)
     # If the record was deleted, jobs are found by their labels, where those are their names.
     asked = {cell.key: before.get(cell.key) or given(cell, queue) for cell in work.cells}
-    jobs = queue.queue([each.job for each in asked.values()]) or ()
+    jobs = queue.queue([each.job for each in asked.values()])
     queued = {key: each for key, each in asked.items() if each.job in jobs}
     if queued:
         _log.info("%d cells are in the engine's queue already", len(queued))
@@ -258,22 +253,22 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     cells = list(newest.values())
     if not queue or not cells:
         return {}
-    queued, said = None, {}
+    queued = None
     try:
         try:
             queued = queue.queue([cell.job for cell in cells])
         finally:  # a cell that ends meanwhile is either in the queue or has its result
-            said = {(cell.row, cell.seed): _state(cell, queue, queued, workdir) for cell in cells}
+            found = {(cell.row, cell.seed): _state(cell, queue, queued, workdir) for cell in cells}
     except (engine.EngineError, OSError) as error:
-        _log.warning("what follows is what the files say: %s", error)
+        _log.warning("%s; the states below are those of the files alone", error)
         return {}
-    return {cell: state for cell, state in said.items() if state}
+    return {cell: state for cell, state in found.items() if state}
 
 
 def _state(
     cell: Given, queue: engine.Queue, queued: Mapping[str, str] | None, workdir: pathlib.Path
 ) -> str:
-    """What is to be said of a cell, once what it has left in the bucket is here; "": nothing."""
+    """Returns a cell's state, once its files in the bucket are copied here; "" if unknown."""
     try:
         _fetch(cell, workdir)
     except errors.UserError as error:

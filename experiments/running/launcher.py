@@ -15,7 +15,7 @@ LAUNCHER = flags.DEFINE_string(
     "launcher",
     local.Local.name,
     "Where to run: local, on this machine; slurm, as an array of jobs; skypilot, as managed jobs; "
-    "xpk, as workloads on GKE; tpu-vm prints the lines for one Cloud TPU slice.",
+    "xpk, as workloads on GKE.",
 )
 _HELP = {  # of engine.Settings, each of which is a flag
     "parallel": "Runs at a time, which share this machine's devices; 0: one for each CPU core, or "
