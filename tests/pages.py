@@ -4,8 +4,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).parents[1]
-README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def prose(path):

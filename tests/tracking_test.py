@@ -193,13 +193,6 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
     assert [call[2] for call in after if call[:2] == ["finish", name]] == [0]
 
 
-@pytest.mark.slow
-def test_the_result_says_nothing_of_wandb(killed_and_resumed):
-    workdir, _, _ = killed_and_resumed
-    for name in ("result.json", "config.json", "run.json"):
-        assert "parts" not in (workdir / name).read_text(encoding="utf-8")
-
-
 @pytest.fixture
 def track(stand_in, monkeypatch, make_config, tmp_path):
     """A function that opens a run of the stand-in."""
@@ -237,17 +230,6 @@ def test_a_service_that_goes_ends_no_training(track, stand_in, caplog):
     tracker.close(None)
     assert "the service is gone" in caplog.text
     assert calls(stand_in)[-1] == ["finish", "one", 1]
-
-
-def test_a_package_that_cannot_be_imported_ends_no_training(
-    make_config, tmp_path, monkeypatch, caplog
-):
-    (tmp_path / "wandb.py").write_text("raise ImportError('half of it is missing')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    project = tracking.Project("parts")
-    tracking.Tracker(project, "one", tmp_path, make_config(), "0" * 64).close(None)
-    assert "the training goes on: half of it is missing" in caplog.text
 
 
 def test_of_a_run_in_a_bucket_nothing_stays_on_this_machine(
