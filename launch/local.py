@@ -25,7 +25,6 @@ class Devices:
     kind: str  # as JAX names it: "cpu", "gpu" or "tpu"
     names: Sequence[str]  # of all devices, for the variables that show a process some of them
     parallel: int  # jobs at a time
-    model: str = ""  # what such a device is called, where it is no CPU
 
     @property
     def for_each(self) -> int:
@@ -36,16 +35,6 @@ class Devices:
     def jobs_on_each(self) -> int:
         """Jobs that share a GPU."""
         return -(-self.parallel * self.for_each // len(self.names))
-
-    @property
-    def described(self) -> str:
-        """What each job has: "1 CPU core", "2 × NVIDIA H100", "1/8 of NVIDIA H100"."""
-        if self.kind == "cpu":
-            cores = len(_cores()[:: self.parallel])
-            return f"{cores} CPU core{'s' if cores != 1 else ''}"
-        if self.jobs_on_each > 1:
-            return f"1/{self.jobs_on_each} of {self.model}"
-        return f"{self.for_each} × {self.model}"
 
     def environment(self, slot: int) -> dict[str, str]:
         """The variables that show its share alone to the job in a slot, from 0 to parallel - 1."""
@@ -81,14 +70,11 @@ class Local(engine.Engine):
         JAX is asked in a process of its own, so that this one claims no device. Raises EngineError
         if it has none, or they cannot be shared out among so many.
         """
-        question = (
-            "import jax; d = jax.devices(); print(jax.default_backend(), len(d), d[0].device_kind)"
-        )
+        question = "import jax; print(jax.default_backend(), len(jax.devices()))"
         answer = engine.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
-        kind, count, model = answer.splitlines()[-1].split(maxsplit=2)
+        kind, count = answer.splitlines()[-1].split()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        shared = share(kind, int(count), self.settings.parallel, visible)
-        return dataclasses.replace(shared, model=model)
+        return share(kind, int(count), self.settings.parallel, visible)
 
 
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:

@@ -1,6 +1,5 @@
 """Jobs on this machine: in their order, and again if they say so."""
 
-import dataclasses
 import os
 import signal
 import sys
@@ -100,7 +99,6 @@ def test_jobs_at_a_time_have_devices_that_no_other_has():
     shares = [devices.environment(slot)["CUDA_VISIBLE_DEVICES"].split(",") for slot in range(3)]
     assert shares == [["0", "1"], ["2", "3"], ["4", "5"]]
     assert devices.for_each == 2
-    assert dataclasses.replace(devices, model="H100").described == "2 × H100"
     assert local.share("gpu", 2, 2, visible="3,5").environment(1) == {"CUDA_VISIBLE_DEVICES": "5"}
     chips = local.share("tpu", 4, 2)
     assert chips.environment(1)["TPU_VISIBLE_DEVICES"] == "2,3"
@@ -110,13 +108,12 @@ def test_jobs_at_a_time_have_devices_that_no_other_has():
 
 
 def test_jobs_that_share_a_gpu_share_its_memory():
-    devices = dataclasses.replace(local.share("gpu", 2, 8), model="H100")
+    devices = local.share("gpu", 2, 8)
     shares = [devices.environment(slot) for slot in range(8)]
     assert sorted(share["CUDA_VISIBLE_DEVICES"] for share in shares) == 4 * ["0"] + 4 * ["1"]
     assert 4 * float(shares[0]["XLA_CLIENT_MEM_FRACTION"]) == local.GPU_MEMORY < 1
     assert not shares[0]["XLA_PYTHON_CLIENT_MEM_FRACTION"]  # which JAX refuses beside the other
     assert devices.for_each == 1
-    assert devices.described == "1/4 of H100"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from experiments.reporting import (
     sensitivity_table,
     verdict_words,
 )
-from experiments.sweep import results, seconds
+from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import paper
@@ -252,8 +252,6 @@ def notes(compared: comparison.Comparison) -> list[str]:
         found += [*_trained_on(done), results.UNEQUAL_NOTE]
         if sweep.match:
             found.append(f"Rows have base's {sweep.match} (--match), but for those that cannot.")
-            if sweep.match == "seconds" and (where := seconds.devices(sweep.workdir, sweep.base)):
-                found[-1] += f" Seconds a step were measured on {', '.join(where)}."
     if done and not sweep.rows[0].results:
         found.append(f"Nothing is compared with {sweep.rows[0].name}, which has no run yet.")
     begun = [row for row in sweep.rows if row.results]

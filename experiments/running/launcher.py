@@ -52,22 +52,7 @@ def check(launcher: Launcher, base: config_lib.Config, cells: Sequence[config_li
         handing_over.check(launcher.settings, cells)
     launcher.check()
     if isinstance(launcher, local.Local):
-        devices_here(launcher, base)
-
-
-def devices_here(launcher: Launcher, base: config_lib.Config) -> local.Devices:
-    """How this machine's devices are shared out among cells.
-
-    Raises UserError or EngineError if cells run elsewhere, or there are too few devices for them.
-    """
-    if not isinstance(launcher, local.Local):
-        raise errors.UserError(
-            f"--match=seconds measures where it is started, not where --launcher={launcher.name} "
-            "runs: start it with --dry_run and --launcher=local, and the same --workdir, on such a "
-            "machine first"
-        )
-    sharding.mesh_sizes(base.mesh, launcher.devices.for_each)
-    return launcher.devices
+        sharding.mesh_sizes(base.mesh, launcher.devices.for_each)
 
 
 @contextlib.contextmanager

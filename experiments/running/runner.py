@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import functools
 import logging
 import pathlib
 import sys
@@ -20,7 +19,6 @@ from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
 from experiments.sweep import expectations, progress, results, taking_over
 from experiments.sweep import rows as rows_lib
-from experiments.sweep import seconds as seconds_lib
 from experiments.sweep import table as table_lib
 from launch import local
 from transformer_jax import config as config_lib
@@ -60,9 +58,7 @@ _MATCH = flags.DEFINE_enum(
     "match",
     None,
     sorted(results.BUDGETS),
-    "Gives each row base's parameters (by d_ff), or base's training operations or seconds (by "
-    "steps). Seconds a step are measured here before the sweep, each row alone on the machine, "
-    "however many runs there are at a time (--parallel), and kept in WORKDIR/seconds.json.",
+    "Gives each row base's parameters (by d_ff), or base's training operations (by steps).",
 )
 _REUSE = flags.DEFINE_list(
     "reuse", [], "Folders of other sweeps, whose finished runs of the same configuration serve."
@@ -117,10 +113,7 @@ def main(table: table_lib.Table) -> int:
     table_lib.require_sound(table, rows)
     chosen = rows_lib.select(rows, _ROWS.value)
     if _MATCH.value:
-        measure = functools.partial(
-            _measured_seconds, base, table.name, launcher, workdir, cache_dir
-        )
-        rows = rows_lib.matched(rows, chosen, base, _MATCH.value, measure)
+        rows = rows_lib.matched(rows, chosen, base, _MATCH.value)
     tune = rows_lib.parse_tune(_TUNE.value, base)
     variants = {row: results.tuned(row, rows[row], base, tune) for row in chosen}
     planned = {name: changes for tried in variants.values() for name, changes in tried.items()}
@@ -136,8 +129,6 @@ def main(table: table_lib.Table) -> int:
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     launcher_lib.check(launcher, base, [cell.config for cell in cells])
-    if _MATCH.value == "seconds" and isinstance(launcher, local.Local):  # else it is their care
-        seconds_lib.require_measured_on(launcher.devices.described, workdir, base)
     _require_no_other(workdir, table.name, _MATCH.value or "")
     folders = [workdir, *map(files.local_path, _REUSE.value)]
     said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
@@ -308,20 +299,6 @@ def _run(table: table_lib.Table, work: cells_lib.Work, launcher: launcher_lib.La
         document.write(workdir, table=table)
         _log.info("the table lies in %s", workdir / f"{table.name}.md")
     return 1 if failed else 0
-
-
-def _measured_seconds(
-    base: config_lib.Config,
-    table: str,
-    launcher: launcher_lib.Launcher,
-    workdir: pathlib.Path,
-    cache_dir: pathlib.Path,
-    rows: plan.Rows,
-) -> Mapping[str, float]:
-    """What a step of each row takes; see `seconds_lib.measured`."""
-    _require_no_other(workdir, table, _MATCH.value or "")
-    devices_here = functools.partial(launcher_lib.devices_here, launcher, base)
-    return seconds_lib.measured(base, rows, workdir, cache_dir, devices_here)
 
 
 def _require_no_other(workdir: pathlib.Path, table: str, match: str | None) -> None:

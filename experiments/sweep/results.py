@@ -30,7 +30,7 @@ _SHAPE = {
     "said": files.Maybe({str: dict.fromkeys(("why", "expect", "date", "when"), str)}),
 }
 TAKEN = ("table1", "scores", "examples")  # what experiments.table1 and experiments.publish write
-BUDGETS = ("parameters", "flops", "seconds")  # what all rows can have as much of as base
+BUDGETS = ("parameters", "flops")  # what all rows can have as much of as base
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then nothing that a path or a terminal would take for more than itself.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")

@@ -7,11 +7,11 @@ import fnmatch
 import itertools
 import pathlib
 import runpy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.benchmarks import cost
-from experiments.sweep import results, seconds
+from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
@@ -182,9 +182,7 @@ def require_effects(
             raise errors.UserError(f"row {name!r}: {error}") from error
 
 
-def _at_equal_parameters(
-    config: config_lib.Config, base: config_lib.Config, _: Mapping[str, float]
-) -> int:
+def _at_equal_parameters(config: config_lib.Config, base: config_lib.Config) -> int:
     """The d_ff with which a row has as many parameters as base, as nearly as can be."""
     d_ff = config.model.d_ff
 
@@ -206,33 +204,16 @@ def _at_equal_parameters(
     return d_ff
 
 
-def _at_equal_flops(
-    config: config_lib.Config, base: config_lib.Config, _: Mapping[str, float]
-) -> int:
+def _at_equal_flops(config: config_lib.Config, base: config_lib.Config) -> int:
     """As many steps as base's training operations are enough for."""
     wanted = cost.training_flops(base)
     return max(round(config.train.num_steps * wanted / cost.training_flops(config)), 1)
-
-
-def _at_equal_seconds(
-    config: config_lib.Config, base: config_lib.Config, ratios: Mapping[str, float]
-) -> int:
-    """As many steps as base's training time is enough for."""
-    ratio = ratios.get(seconds.key(config))
-    if ratio is None:
-        raise errors.UserError("its steps were not measured")
-    return max(round(base.train.num_steps / ratio), 1)
 
 
 # By budget: the field that is set, to what value, and what of the budget a configuration takes.
 _BUDGETS = {
     "parameters": ("model.d_ff", _at_equal_parameters, cost.parameters),
     "flops": ("train.num_steps", _at_equal_flops, cost.training_flops),
-    "seconds": (
-        "train.num_steps",
-        _at_equal_seconds,
-        lambda config: (seconds.key(config), config.train.num_steps),
-    ),
 }
 
 
@@ -298,12 +279,10 @@ def matched(
     chosen: Collection[str],
     base: config_lib.Config,
     budget: str,
-    measure: Callable[[Rows], Mapping[str, float]] = lambda rows: {},
 ) -> Rows:
     """The rows at base's budget; one that cannot have it stays as it is, unless it is chosen.
 
-    UserError names a chosen one that cannot, or sets the field itself. For seconds, `measure`
-    says what a step of each chosen row takes.
+    UserError names a chosen one that cannot, or sets the field itself.
     """
     field, fit, _ = _BUDGETS[budget]
     base = config_lib.replace(base, next(iter(rows.values())))  # a table may have its own recipe
@@ -311,7 +290,6 @@ def matched(
     for name in chosen:
         if rows[name].get(field, own) != own:
             raise _unmatched(name, f"it sets {field} itself")
-    ratios = measure({name: dict(rows[name]) for name in chosen}) if budget == "seconds" else {}
     found = {name: dict(overrides) for name, overrides in rows.items()}
     for name, overrides in found.items():
         if overrides.get(field, own) != own:
@@ -320,7 +298,7 @@ def matched(
             config = config_lib.replace(base, overrides)
             if config.train.start_from and field.startswith("model."):
                 raise errors.UserError("it starts from weights, whose sizes it has to keep")
-            value = fit(config, base, ratios)
+            value = fit(config, base)
             config_lib.replace(config, {field: value})
         except errors.UserError as error:
             if name in chosen:
