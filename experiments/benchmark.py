@@ -4,168 +4,285 @@
   python -m experiments.benchmark --workdir=runs/bench --run=runs/mine …    # decoding too
   make bench          # on the embedded corpus; installs the peers first
 
-Each row runs in a process of its own. Rows that are compared take turns, so that what slows the
-machine for a while slows all alike; the others wait, since idle processes take memory too. Prints
-tables, and writes one JSON object a row to benchmark.jsonl.
+Each row runs in a process of its own, on one device. Rows of a workload take turns, so that what
+slows the machine for a while slows all alike. Batches have 1,024 target positions (small: 4,096),
+and the paper's 24,576 on an accelerator. Prints tables, and writes them to benchmark.md and one
+JSON object a row to benchmark.jsonl.
 """
 
+import contextlib
+import dataclasses
+import importlib.util
 import json
 import logging
+import multiprocessing
 import pathlib
+import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 from absl import flags
 
-from experiments.benchmarks import speed_tables, timing, workloads
+from experiments.benchmarks import measuring, network, ours, worker, workloads
+from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import tables
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
-SENTENCES = 256  # translated to their natural ends
-EVALUATED = 32  # sentences of an evaluation
-
-OURS, OURS_BFLOAT16 = "ours, packed, float32", "ours, packed, bfloat16"
-READING, EVALUATION = "ours, input alone", "ours, evaluation"
+SENTENCES = 256  # that are translated
 TORCH, CTRANSLATE2 = PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
 
-_NAMES = (speed_tables.Column("workload", "workload"), speed_tables.Column("row", "row"))
+Record = dict[str, Any]  # what is kept of a row, as benchmark.jsonl has it
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedRow:
+    """A row of the benchmark."""
+
+    name: str
+    contender: str  # as `worker.Worker` takes it
+    options: Mapping[str, Any]
+    work: Mapping[str, float]  # of a step: flops, tokens, sentences
+    dtype: str = "float32"
+    needs: str = "jax"  # a package that may be missing
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """The device that the rows run on."""
+
+    platform: str  # cpu, gpu or tpu
+    kind: str
+    machine: str  # as `measuring.describe_machine` has it
+
+    @property
+    def peak_flops(self) -> float | None:
+        """FLOP/s of dense bfloat16 products by the maker's data sheet; None if not known."""
+        data = network.read_data()
+        for name, device in data["names"].items():
+            if name.lower() in self.kind.lower():
+                return data["devices"][device]["tflops"] * 1e12
+        return None
+
+
+def find_device() -> Device:
+    """Returns the first device of this process."""
+    device = jax.devices()[0]
+    return Device(device.platform, device.device_kind, measuring.describe_machine())
+
+
+def training_rows(
+    workload: workloads.Workload, batches: Mapping[str, pathlib.Path], platform: str
+) -> list[TimedRow]:
+    """Returns the rows of a workload, whose batches of each kind lie in a file."""
+
+    def product(dtype: str) -> TimedRow:
+        work = {"flops": ours.product_flops(platform)}
+        return TimedRow(
+            f"matrix product, {dtype}", "ours:MatrixProduct", {"dtype": dtype}, work, dtype
+        )
+
+    def training(name: str, contender: str, kind: str, dtype: str, **more: Any) -> TimedRow:
+        config = workload.config(kind, dtype)
+        options = {"config": config_lib.to_dict(config), "batches": str(batches[kind])}
+        work = workloads.work(config, workloads.read(batches[kind]))
+        return TimedRow(f"{name}, {kind}, {dtype}", contender, options, work, dtype, **more)
+
+    rows = []
+    for dtype, kinds in (("float32", ("packed", "padded")), ("bfloat16", ("packed",))):
+        rows.append(product(dtype))
+        rows += [training("ours", "ours:Training", kind, dtype) for kind in kinds]
+        rows.append(training("torch", "torch_peer:Training", "padded", dtype, needs="torch"))
+    return rows
+
+
+def decoding_rows(run: str, sentences: pathlib.Path, number: int) -> list[TimedRow]:
+    """Returns the rows that translate the sentences of a file with a trained run."""
+    options = {"run": run, "sentences": str(sentences)}
+    work = {"sentences": number}
+    rows = [TimedRow("ours", "ours:Translation", options, work)]
+    for workers, name in ((1, CTRANSLATE2), (2, "CTranslate2, two workers that share them")):
+        rows.append(
+            TimedRow(
+                name,
+                "ctranslate2_peer:Translation",
+                {**options, "workers": workers},
+                work,
+                needs="ctranslate2",
+            )
+        )
+    return rows
+
+
+def measure(workload: str, rows: Sequence[TimedRow], repeats: int, device: Device) -> list[Record]:
+    """Times the rows of a workload in turn, those whose package is installed."""
+    with contextlib.ExitStack() as stack:
+        started = []
+        for row in rows:
+            if not importlib.util.find_spec(row.needs):
+                _log.info("left out: %s: %s is not installed", row.name, row.needs)
+                continue
+            _log.info("%s: %s: starting", workload, row.name)
+            process = worker.Worker(row.contender, row.options)
+            stack.callback(process.close)
+            started.append((row, process))
+        samples = measuring.interleave(
+            [process.sample for _, process in started],
+            repeats,
+            lambda done: _log.info("%s: %d of %d rounds timed", workload, done, repeats),
+        )
+        records = [
+            {
+                "workload": workload,
+                "row": row.name,
+                "dtype": row.dtype,
+                "machine": device.machine,
+                "seconds": seconds,
+                "first_step_seconds": process.first_step_seconds,
+                "peak_bytes": process.peak_bytes,
+                "translations": process.translations,
+                **row.work,
+            }
+            for (row, process), seconds in zip(started, samples, strict=True)
+        ]
+    compare(records, device.peak_flops)
+    return records
+
+
+def compare(records: Sequence[Record], peak_flops: float | None = None) -> None:
+    """Adds medians, rates, shares and ratios to the records of rows that took turns.
+
+    A training's share of the rate of a matrix product of its type; in bfloat16 also its share of
+    the device's peak. Ratios of rates by round, as (median, least, most), to the peer's, the row
+    with one of the names in `PEERS`.
+    """
+    for one in records:
+        one["median_seconds"] = statistics.median(one["seconds"])
+        for measure in ("flops", "tokens", "sentences"):
+            if measure in one:
+                one[f"{measure}_per_second"] = one[measure] / one["median_seconds"]
+        if peak_flops and "flops" in one and one["dtype"] == "bfloat16":
+            one["share_of_peak"] = one["flops_per_second"] / peak_flops
+    products = {one["dtype"]: one for one in records if "flops" in one and "tokens" not in one}
+    peer = next((one for one in records if one["row"] in PEERS), None)
+    for one in records:
+        if "tokens" in one and one["dtype"] in products:
+            product = products[one["dtype"]]
+            one["share_of_product"] = one["flops_per_second"] / product["flops_per_second"]
+        if peer is None or one is peer:
+            continue
+        for measure in ("tokens", "sentences"):
+            if measure in one and measure in peer:
+                one[f"{measure}_ratio"] = ratios(one, peer, measure)
+        if one.get("translations") and peer.get("translations"):
+            pairs = zip(one["translations"], peer["translations"], strict=True)
+            one["same_translations"] = statistics.mean(ours == theirs for ours, theirs in pairs)
+
+
+def ratios(one: Record, other: Record, measure: str) -> tuple[float, float, float]:
+    """Returns the median, least and most of a row's rate over another's in the same round."""
+    found = [
+        (one[measure] / seconds) / (other[measure] / others)
+        for seconds, others in zip(one["seconds"], other["seconds"], strict=True)
+    ]
+    return statistics.median(found), min(found), max(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table, empty where a record lacks its key."""
+
+    head: str
+    key: str
+    form: str = "{}"
+    scale: float = 1
+
+    def cell(self, record: Record) -> str:
+        """Returns the record's cell, of a text, a number or several numbers."""
+        value = record.get(self.key)
+        if value is None or isinstance(value, str):
+            return value or ""
+        numbers = value if isinstance(value, Sequence) else [value]
+        return self.form.format(*(number * self.scale for number in numbers))
+
+
+RATIO = "{:.2f} ({:.2f}–{:.2f})"
 TRAINING = (
-    *_NAMES,
-    speed_tables.Column("ms a step", "median_seconds", "{:,.0f}", 1e3),
-    speed_tables.Column("real tokens/s", "tokens_per_second", "{:,.0f}"),
-    speed_tables.Column("× torch", f"tokens_ratio_to_{TORCH}", speed_tables.RATIO),
-    speed_tables.Column("positions/s", "positions_per_second", "{:,.0f}"),
-    speed_tables.Column("× torch", f"positions_ratio_to_{TORCH}", speed_tables.RATIO),
-    speed_tables.Column("GFLOP/s", "flops_per_second", "{:,.0f}", 1e-9),
-    speed_tables.Column("of ceiling", "share_of_ceiling", "{:.0%}"),
-    speed_tables.Column("compile s", "compile_seconds", "{:.1f}"),
-    speed_tables.Column("first step s", "first_step_seconds", "{:.1f}"),
-    speed_tables.Column("peak GB", "peak_bytes", "{:.2f}", 1e-9),
-    speed_tables.Column("predicted GB", "predicted_bytes", "{:.2f}", 1e-9),
+    Column("workload", "workload"),
+    Column("row", "row"),
+    Column("ms a step", "median_seconds", "{:,.1f}", 1e3),
+    Column("real tokens/s", "tokens_per_second", "{:,.0f}"),
+    Column("× torch", "tokens_ratio", RATIO),
+    Column("GFLOP/s", "flops_per_second", "{:,.0f}", 1e-9),
+    Column("of product", "share_of_product", "{:.0%}"),
+    Column("of peak", "share_of_peak", "{:.0%}"),
+    Column("first step s", "first_step_seconds", "{:.1f}"),
+    Column("peak GB", "peak_bytes", "{:.2f}", 1e-9),
 )
 DECODING = (
-    *_NAMES,
-    speed_tables.Column("sentences/s", "sentences_per_second", "{:,.1f}"),
-    speed_tables.Column("× CTranslate2", f"sentences_ratio_to_{CTRANSLATE2}", speed_tables.RATIO),
-    speed_tables.Column("same translations", "same_translations", "{:.1%}"),
+    Column("workload", "workload"),
+    Column("row", "row"),
+    Column("sentences/s", "sentences_per_second", "{:,.1f}"),
+    Column("× CTranslate2", "sentences_ratio", RATIO),
+    Column("same translations", "same_translations", "{:.1%}"),
 )
 
 
-def _training_rows(
-    name: str, batches: pathlib.Path, corpus: Mapping[str, str]
-) -> list[list[timing.TimedRow]]:
-    """A workload's rows: training, whose rows all take turns, and what is beside it."""
-    read, drawn = {"workload": name, "batches": str(batches)}, {"workload": name, **corpus}
-    work = {
-        kind: workloads.work(workloads.config(name, kind), workloads.read(batches, kind))
-        for kind in workloads.LENGTHS
-    }
-    training = []
-    for dtype, kinds in (("float32", ("packed", "padded")), ("bfloat16", ("packed",))):
-        options, product = {**read, "dtype": dtype}, f"matrix product, {dtype}"
-        training.append(timing.TimedRow(product, "ours:ceiling", {"dtype": dtype}))
-        for kind in kinds:
-            of_kind, row = {**options, "kind": kind}, f"ours, {kind}, {dtype}"
-            training.append(timing.TimedRow(row, "ours:training", of_kind, work[kind]))
-        row, where = f"torch, padded, {dtype}", "torch_peer:training"
-        training.append(timing.TimedRow(row, where, options, work["padded"], "torch"))
-    reads = {key: work["packed"][key] for key in ("positions", "tokens")}
-    evaluated = {**drawn, "sentences": EVALUATED}
-    return [
-        training,
-        [timing.TimedRow(READING, "ours:reading", drawn, reads)],
-        [timing.TimedRow(EVALUATION, "ours:evaluation", evaluated)],
-    ]
-
-
-def notes(records: Sequence[timing.Record]) -> list[str]:
-    """What follows from the rows of a workload together."""
-    by_row = {one["row"]: one for one in records}
-    training, narrow = by_row[OURS], by_row[OURS_BFLOAT16]
-    times = by_row[READING]["tokens_per_second"] / training["tokens_per_second"]
-    share = evaluation_share(training, by_row[EVALUATION])
-    lines = [
-        f"{training['workload']}: the input alone delivers {times:,.0f} times what training reads; "
-        "evaluation of 3,000 sentences (perplexity and beam search) every 5,000 steps of 24,576 "
-        f"target positions would take {share:.1%} of a run's time."
-    ]
-    for row, other in by_row.items():
-        if row == OURS or row.startswith("torch"):
-            gain = speed_tables.RATIO.format(*timing.ratios(narrow, other, "tokens"))
-            lines.append(
-                f"{training['workload']}: {OURS_BFLOAT16} trains on {gain} times as many real "
-                f"tokens a second as {row}."
-            )
-    return lines
-
-
-def evaluation_share(training: timing.Record, evaluation: timing.Record) -> float:
-    """The part of a run's time that evaluation takes on the paper's schedule.
-
-    That is 3,000 sentences every 5,000 steps of 24,576 target positions.
-    """
-    evaluating = 3000 / evaluation["sentences_per_second"]
-    return evaluating / (evaluating + 5000 * 24_576 / training["positions_per_second"])
-
-
-def write(workdir: pathlib.Path, records: Sequence[timing.Record], notes: Sequence[str]) -> None:
+def write(workdir: pathlib.Path, records: Sequence[Record]) -> None:
     """Writes benchmark.jsonl and benchmark.md, and prints the tables."""
     kept = [{key: one[key] for key in one if key != "translations"} for one in records]
-    files.write_lines(workdir / "benchmark.jsonl", list(map(json.dumps, kept)))
+    files.write_lines(workdir / "benchmark.jsonl", [json.dumps(one) for one in kept])
     note = (
-        f"{records[0]['machine']}; medians of {len(records[0]['seconds'])} rounds in which rows "
-        "that are compared took turns; others were timed at another time, so that ratios say more "
-        f"than columns. ×: the median ratio to {' or '.join(f'“{peer}”' for peer in PEERS)} in the "
-        "same round, with its range. GFLOP/s: matrix products, padding included; the ceiling is a "
-        "product of two square matrices of the same type, timed in turn with the rest. Decoding: "
-        "beam 4, batches of 32, score / length^0.6, the same trained weights."
+        f"{records[0]['machine']}; medians of {len(records[0]['seconds'])} rounds in which the "
+        "rows of a workload took turns. ×: the median ratio to "
+        f"{' or '.join(f'“{peer}”' for peer in PEERS)} in the same round, with its range. GFLOP/s: "
+        "matrix products, padding included. Of product: of the rate of a product of two square "
+        "matrices of the same type, timed in turn with the rest. Of peak: of the rate that the "
+        "maker states for dense bfloat16 products, where it is known. Decoding: beam 4, score / "
+        "length^0.6, the same trained weights."
     )
-    found = [
-        speed_tables.table(chosen, columns)
-        for columns, translates in ((TRAINING, False), (DECODING, True))
-        if (chosen := [one for one in records if ("sentences" in one) == translates])
-    ]
-    files.write(workdir / "benchmark.md", tables.markdown(found, [*notes, note]).encode())
-    tables.show(found, [*notes, note])
+    found = []
+    for columns, is_decoding in ((TRAINING, False), (DECODING, True)):
+        chosen = [one for one in records if ("sentences" in one) == is_decoding]
+        if chosen:
+            lines = [[column.cell(one) for column in columns] for one in chosen]
+            found.append(tables.Printed([column.head for column in columns], lines))
+    files.write(workdir / "benchmark.md", tables.markdown(found, [note]).encode())
+    tables.show(found, [note])
 
 
 def main() -> None:
     """Times each workload and writes the tables."""
     jax.config.update("jax_platforms", "cpu")  # this process only waits; others take the device
     workdir = files.local_path(_WORKDIR.value)
-    for name in _WORKLOADS.value:
-        fields.require_known("--workloads", name, workloads.SENTENCES)
-    if not _WORKLOADS.value and not _RUN.value:
+    chosen = {
+        name: fields.lookup("--workloads", name, workloads.WORKLOADS) for name in _WORKLOADS.value
+    }
+    if not chosen and not _RUN.value:
         raise errors.UserError("neither --workloads nor --run names something to time")
     cache_dir = workdir / "cache"
     cache_dir.mkdir(parents=True, exist_ok=True)
-    corpus = {"train": _TRAIN.value, "dev": _DEV.value, "cache_dir": str(cache_dir)}
-    dataset = workloads.load(**corpus)
-    records: list[timing.Record] = []
-    lines: list[str] = []
-    for name in _WORKLOADS.value:
-        batches = workdir / f"batches-{name}.npz"
-        workloads.write(batches, dataset, name)
-        found: list[timing.Record] = []
-        for rows in _training_rows(name, batches, corpus):
-            found += timing.measure(name, rows, PEERS, _REPEATS.value)
-        records += found
-        lines += notes(found)
-        write(workdir, records, lines)  # it is kept, whatever comes of the rest
+    dataset = workloads.load(_TRAIN.value, _DEV.value, str(cache_dir))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        device = pool.apply(find_device)
+    records: list[Record] = []
+    for name, workload in chosen.items():
+        if device.platform != "cpu":
+            workload = workload.on_accelerator()
+        batches = workloads.write(workdir / f"batches-{name}", dataset, workload)
+        rows = training_rows(workload, batches, device.platform)
+        records += measure(name, rows, _REPEATS.value, device)
+        write(workdir, records)  # kept, whatever comes of the rest
     if _RUN.value:
-        sentences = workdir / "sentences.txt"
-        files.write_lines(sentences, dataset.dev.source[:SENTENCES])
-        for ends in ("forced", "natural"):
-            case = {"run": _RUN.value, "sentences": str(sentences), "forced": ends == "forced"}
-            rows = [timing.TimedRow("ours", "ours:translating", case)]
-            for workers, row in ((1, CTRANSLATE2), (2, "CTranslate2, two workers that share them")):
-                options, where = {**case, "workers": workers}, "ctranslate2_peer:translating"
-                rows.append(timing.TimedRow(row, where, options, needs="ctranslate2"))
-            records += timing.measure(f"{ends} ends", rows, PEERS, _REPEATS.value)
-        write(workdir, records, lines)
+        sentences = [line for line in dataset.dev.source if line.strip()][:SENTENCES]
+        path = workdir / "sentences.txt"
+        files.write_lines(path, sentences)
+        rows = decoding_rows(_RUN.value, path, len(sentences))
+        records += measure("decoding", rows, _REPEATS.value, device)
+        write(workdir, records)
     else:
         _log.info("left out: decoding: --run names no trained run")
     _log.info("the tables lie in %s", workdir / "benchmark.md")

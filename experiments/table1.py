@@ -42,8 +42,10 @@ def measure(
     for number, (kind, size) in enumerate(cases, start=1):
         programs.append(measuring.prepare(*layer_kinds.KINDS[kind](size)))
         say(number, len(cases), "layers compiled")
-    samples = measuring.time_interleaved(
-        [each.run for each in programs], repeats, lambda done: say(done, repeats, "rounds timed")
+    samples = measuring.interleave(
+        [measuring.sampler(each.run) for each in programs],
+        repeats,
+        lambda done: say(done, repeats, "rounds timed"),
     )
     found = {
         (kind, size): table1_page.LayerCost(kind, size, seconds, program)

@@ -29,13 +29,13 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
     raise AssertionError("app.run exits")
 
 
-def define_config(name: str = "config", *, required: bool = True) -> flags.FlagHolder:
+def define_config(*, required: bool = True) -> flags.FlagHolder:
     """--config=FILE, whose fields can be overridden as --config.model.d_k=16."""
     holder = config_flags.DEFINE_config_file(
-        name, None, "Config file, such as configs/toy.py.", lock_config=True
+        "config", None, "Config file, such as configs/toy.py.", lock_config=True
     )
     if required:
-        flags.mark_flag_as_required(name)
+        flags.mark_flag_as_required("config")
     return holder
 
 
@@ -45,15 +45,15 @@ def read_config(holder: flags.FlagHolder) -> config_lib.Config:
     Raises:
       UserError: the file cannot be read, or a value is not allowed.
     """
-    values, flag = holder.value, holder.name
-    name = config_flags.get_config_filename(flags.FLAGS[flag])
+    values = holder.value
+    name = config_flags.get_config_filename(flags.FLAGS["config"])
     try:  # in place of a file that is missing stands an object that raises its error
         is_config = hasattr(values, "to_dict")
     except OSError as error:
-        raise errors.UserError(f"--{flag}={name} is not a config file: {error}") from error
+        raise errors.UserError(f"--config={name} is not a config file: {error}") from error
     if not is_config:
         raise errors.UserError(
-            f"--{flag}={name}: get_config() should return a ConfigDict, but returns a "
+            f"--config={name}: get_config() should return a ConfigDict, but returns a "
             f"{type(values).__name__}"
         )
     return config_lib.from_mapping(values.to_dict())

@@ -1,4 +1,4 @@
-"""CTranslate2 with the weights of a run of ours, in float32."""
+"""CTranslate2 with the weights of a run of this package, in float32."""
 
 import importlib
 import os
@@ -15,34 +15,36 @@ from transformer_jax.models import positions
 ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are checked without
 
 
-def translating(workers: int, run: str, sentences: str, forced: bool) -> worker.Contender:
-    """Its beam search, of so many workers beside each other that share out the machine's cores."""
-    trained, sources = ours.load(run, sentences, forced)
-    params = jax.tree.map(np.asarray, trained.params["params"])
-    words = ["<blank>", "<s>", "</s>", "<unk>"]
-    words += [f"<{i}>" for i in range(len(words), len(params["embedding"]))]
-    ids = {word: i for i, word in enumerate(words)}
-    texts = [[words[i] for i in tokens] + ["</s>"] for tokens in sources]
-    options: dict[str, Any] = {"beam_size": 4, "length_penalty": 0.6}
-    options |= {"max_batch_size": ours.BATCH, "batch_type": "examples"}
-    if forced:
-        ends = ("min_decoding_length", "max_decoding_length")
-        options |= dict.fromkeys(ends, ours.FORCED_LENGTH)
-    with tempfile.TemporaryDirectory() as folder:
-        _specification(trained.config.model, params, words).save(folder)
-        translator = ctranslate2.Translator(
-            folder,
-            device="auto",
-            inter_threads=workers,
-            intra_threads=max(1, (os.cpu_count() or 1) // workers),
-            compute_type="float32",
+class Translation(worker.Contender):
+    """Beam search by some workers side by side, which share out the machine's cores."""
+
+    def __init__(self, workers: int, run: str, sentences: str) -> None:
+        trained, sources = ours.load(run, sentences)
+        params = jax.tree.map(np.asarray, trained.params["params"])
+        words = ["<blank>", "<s>", "</s>", "<unk>"]
+        words += [f"<{i}>" for i in range(len(words), len(params["embedding"]))]
+        self._ids = {word: i for i, word in enumerate(words)}
+        self._texts = [[words[i] for i in tokens] + ["</s>"] for tokens in sources]
+        with tempfile.TemporaryDirectory() as folder:
+            _specification(trained.config.model, params, words).save(folder)
+            self._translator = ctranslate2.Translator(
+                folder,
+                device="auto",
+                inter_threads=workers,
+                intra_threads=max(1, (os.cpu_count() or 1) // workers),
+                compute_type="float32",
+            )
+
+    def step(self) -> None:
+        """Translates all sentences."""
+        found = self._translator.translate_batch(
+            self._texts,
+            beam_size=4,
+            length_penalty=0.6,
+            max_batch_size=ours.BATCH,
+            batch_type="examples",
         )
-
-    def translate() -> list[list[int]]:
-        found = translator.translate_batch(texts, **options)
-        return [[ids[word] for word in each.hypotheses[0]] for each in found]
-
-    return ours.translates(translate)
+        self.translations = [[self._ids[word] for word in each.hypotheses[0]] for each in found]
 
 
 def _specification(model: Any, params: Any, words: list[str]) -> Any:

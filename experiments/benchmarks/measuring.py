@@ -129,22 +129,27 @@ def longest_chain(text: str) -> int:
     return longest(module.entry, [])
 
 
-def time_interleaved(
-    programs: Sequence[Callable[[], object]], repeats: int, on_round: Callable[[int], None]
-) -> list[list[float]]:
-    """Each program's samples, in seconds a call; they take turns, after two calls that warm them.
+def sampler(program: Callable[[], object]) -> Callable[[], float]:
+    """Returns a function that times calls of a program, which two calls have warmed.
 
-    A call lasts until its result is there. In each round every program gives one sample; `on_round`
-    is called with the number of rounds done.
+    A sample is in seconds a call; a call lasts until its result is there.
     """
-    calls = []
-    for program in programs:
-        program()
-        calls.append(max(1, math.ceil(SECONDS_A_SAMPLE / timeit.timeit(program, number=1))))
+    program()
+    calls = max(1, math.ceil(SECONDS_A_SAMPLE / timeit.timeit(program, number=1)))
+    return lambda: timeit.timeit(program, number=calls) / calls
+
+
+def interleave(
+    samplers: Sequence[Callable[[], float]], repeats: int, on_round: Callable[[int], None]
+) -> list[list[float]]:
+    """Returns the samples of each sampler, which take turns: one sample of each a round.
+
+    What slows the machine for a while slows all alike. `on_round` is called with the number of
+    rounds done.
+    """
     rounds = []
     for done in range(1, repeats + 1):
-        turns = zip(programs, calls, strict=True)
-        rounds.append([timeit.timeit(program, number=number) / number for program, number in turns])
+        rounds.append([sample() for sample in samplers])
         on_round(done)
     return list(map(list, zip(*rounds, strict=True)))
 
@@ -165,9 +170,9 @@ def processor_flags() -> set[str]:
     return set(about.read_text(encoding="utf-8").split()) if about.exists() else set()
 
 
-def peak_resident_bytes(usage: resource.struct_rusage | None = None) -> int:
-    """The most memory that a process has had, by what the system says of it: this one's, so far."""
-    peak = (usage or resource.getrusage(resource.RUSAGE_SELF)).ru_maxrss  # macOS counts bytes
+def peak_resident_bytes() -> int:
+    """Returns the most memory that this process has had so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
     return peak if sys.platform == "darwin" else 1024 * peak
 
 

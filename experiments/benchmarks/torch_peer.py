@@ -9,9 +9,10 @@ its float32 products may take the short way (TF32), as JAX's do.
 import importlib
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from experiments.benchmarks import worker, workloads
+from experiments.benchmarks import measuring, worker, workloads
 from transformer_jax import config as config_lib
 
 torch: Any = importlib.import_module("torch")  # which types are checked without
@@ -59,40 +60,51 @@ class _Model(torch.nn.Module):
         return hidden @ self.embedding.weight.T
 
 
-def training(workload: str, batches: str, dtype: str) -> worker.Contender:
+class Training(worker.Contender):
     """Steps over the padded batches of a file, in bfloat16 by automatic mixed precision."""
-    torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high" if torch.cuda.is_available() else "highest")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = workloads.config(workload, "padded")
-    model = _Model(config).to(device).train()
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
-    )
-    tensors = [
-        [
-            torch.tensor(array, dtype=torch.long, device=device)
-            for array in (batch.source.tokens, batch.target.tokens, batch.labels)
-        ]
-        for batch in workloads.read(batches, "padded")
-    ]
-    turns = itertools.cycle(tensors)
 
-    def step() -> None:
-        source, target, labels = next(turns)
-        with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
-            logits = model(source, target)
+    def __init__(self, config: Mapping[str, Any], batches: str) -> None:
+        self._is_on_gpu = torch.cuda.is_available()
+        self._device = "cuda" if self._is_on_gpu else "cpu"
+        torch.manual_seed(0)
+        torch.set_float32_matmul_precision("high" if self._is_on_gpu else "highest")
+        self._config = config_lib.from_mapping(config)
+        self._model = _Model(self._config).to(self._device).train()
+        self._optimizer = torch.optim.Adam(
+            self._model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True
+        )
+        tensors = [
+            [
+                torch.tensor(array, dtype=torch.long, device=self._device)
+                for array in (batch.source.tokens, batch.target.tokens, batch.labels)
+            ]
+            for batch in workloads.read(batches)
+        ]
+        self._batches = itertools.cycle(tensors)
+
+    def step(self) -> None:
+        """Starts a training step."""
+        source, target, labels = next(self._batches)
+        is_narrow = self._config.model.compute_dtype == "bfloat16"
+        with torch.autocast(self._device, torch.bfloat16, enabled=is_narrow):
+            logits = self._model(source, target)
             loss = torch.nn.functional.cross_entropy(
                 logits.flatten(0, 1),
                 labels.flatten(),
                 ignore_index=0,
-                label_smoothing=config.train.label_smoothing,
+                label_smoothing=self._config.train.label_smoothing,
             )
-        optimizer.zero_grad()
+        self._optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        self._optimizer.step()
 
-    if device == "cpu":
-        return worker.Contender(step, {})
-    wait, peak_bytes = torch.cuda.synchronize, torch.cuda.max_memory_allocated
-    return worker.Contender(step, {}, lambda _: wait(), peak_bytes)
+    def wait(self, result: Any) -> None:
+        """Waits for the GPU."""
+        if self._is_on_gpu:
+            torch.cuda.synchronize()
+
+    def peak_bytes(self) -> int:
+        """Returns the most memory in use so far: the GPU's, or else the process's."""
+        if self._is_on_gpu:
+            return torch.cuda.max_memory_allocated()
+        return measuring.peak_resident_bytes()

@@ -145,8 +145,8 @@ def _require_names_once(names: Sequence[str]) -> None:
             raise errors.UserError(f"there are two rows of one name, {name!r}: rename one")
 
 
-def select(rows: Iterable[str], patterns: str, flag: str = "rows") -> list[str]:
-    """The rows that any of a flag's comma-separated names and shell patterns means, in order.
+def select(rows: Iterable[str], patterns: str) -> list[str]:
+    """Returns the rows that comma-separated names and shell patterns mean, in the rows' order.
 
     What is a row's name means this row alone; what means no row raises UserError.
     """
@@ -158,7 +158,7 @@ def select(rows: Iterable[str], patterns: str, flag: str = "rows") -> list[str]:
         meant = {pattern} if pattern in names else {*fnmatch.filter(names, pattern)}
         if not meant:
             raise errors.UserError(
-                f"--{flag}: none matches {pattern!r}; there are {', '.join(map(repr, names))}"
+                f"--rows: none matches {pattern!r}; there are {', '.join(map(repr, names))}"
             )
         found |= meant
     return [row for row in names if row in found]
