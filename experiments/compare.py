@@ -1,147 +1,309 @@
-"""Two sweeps side by side, row by row: did anything change, and is the difference real?
+"""Compares rows of one sweep, or the same rows of several sweeps of one table.
 
-  python -m experiments.compare runs/before runs/after [--output=changes.md]
+  python -m experiments.compare runs/toy --rows=base,E
+  python -m experiments.compare runs/toy runs/toy_flops [--rows=E,big] [--output=FILE.md]
 
-A difference is the second sweep's BLEU, or F1, less the first's; its interval is over sentences and
-seeds.
+Of one sweep, it prints the results of the rows and every field and parameter array in which they
+differ. Of several, it prints each row's difference from base in each sweep, the budgets of the
+sweeps, and the agreement of their orders of rows with the first sweep's.
 """
 
+import itertools
+import math
 import pathlib
-import statistics
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Sequence
 
+import flax.linen as nn
+import jax
 from absl import flags
 
-from experiments import diff
-from experiments.analysis import comparison, noise_floor, significance
+from experiments.analysis import comparison, ranks
+from experiments.benchmarks import cost
 from experiments.sweep import results
-from experiments.sweep import table as table_lib
-from transformer_jax import errors, files
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files, models
 from transformer_jax import flags as flags_lib
+from transformer_jax.data import vocabulary
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures
 
-LISTED = 8  # differences of configuration
+Shown = tuple[list[tables.Printed], list[str]]  # tables, and notes below them
 
-# By row: counts of its runs, and how their scores vary over seeds.
-_Side = tuple[Mapping[str, significance.Runs], Mapping[str, noise_floor.Spread | None]]
+_LAYER = re.compile(r"_(\d+)$")
 
 
-def compare(first: pathlib.Path, second: pathlib.Path) -> tuple[tables.Printed, list[str]]:
-    """The table of the rows that either sweep has run, and what has to be known to read it.
+def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
+    """Compares rows of one sweep; none of them needs to have run.
 
     Raises:
-      UserError: they share no row that both have run, or they were not measured alike.
+      UserError: the folder holds no sweep, or the sweep has no such row.
     """
-    sweeps = [results.read(folder) for folder in (first, second)]
-    by_name = [{row.name: row for row in sweep.rows if row.results} for sweep in sweeps]
-    shared = [name for name in by_name[0] if name in by_name[1]]
-    if not shared:
-        raise errors.UserError(f"{first} and {second} have no row that both have run")
-    comparison.require_alike([row for rows in by_name for row in rows.values()])
-    measure, theirs = (table_lib.of_corpus(each.table, each.base).measure for each in sweeps)
-    score, other = (measures.MEASURES[each].name for each in (measure, theirs))
-    if measure != theirs:
-        raise errors.UserError(
-            f"rows of {first} are compared by {score}, those of {second} by {other}: name two "
-            "sweeps of one kind"
-        )
-    sides = [_side(sweep, rows, measure) for sweep, rows in zip(sweeps, by_name, strict=True)]
-    lines = []
-    for name in dict.fromkeys([*by_name[0], *by_name[1]]):
-        rest = _difference(name, by_name, sides, measure) if name in shared else [""] * 3
-        lines.append([name, *_scores(name, by_name, measure), *rest])
-    heads = ["row", f"{score}: {first}", f"{score}: {second}", "difference", "p", "params"]
-    return tables.Printed(heads, lines), [*_notes(sweeps), *_lacking(shared, sides)]
+    sweep = results.read(workdir)
+    known = {each.name: each for row in sweep.rows for each in (row, *row.tuned.values())}
+    _require_known(names, known, workdir)
+    compared = comparison.compare(sweep)
+    configs = [sweep.config(known[name]) for name in names]
+    shapes = [parameter_shapes(config) for config in configs]
+    changed = [
+        [path, *(_format_shape(each.get(path)) for each in shapes)]
+        for path in dict.fromkeys(itertools.chain(*shapes))
+        if len({each.get(path) for each in shapes}) > 1
+    ]
+    lines = [
+        [name, f"{cost.parameters(config):,}", *_result_cells(known[name], compared)]
+        for name, config in zip(names, configs, strict=True)
+    ]
+    score = measures.MEASURES[compared.table.measure].name
+    heads = ["row", "params", "seeds", "PPL", score, "− base"]
+    differing = [
+        tables.Printed(["field", *names], differing_fields(configs), "Configuration"),
+        tables.Printed(["parameters", *names], _fold_layers(changed), "Parameters"),
+    ]
+    shown = [tables.Printed(heads, lines), *(table for table in differing if table.lines)]
+    return shown, [f"{table.title}: the same." for table in differing if not table.lines]
 
 
-def _side(sweep: results.Sweep, rows: Mapping[str, results.Row], measure: str) -> _Side:
-    """A sweep's counts, and of each row how its scores vary over seeds, where that is known."""
-    counts = {name: results.counts(sweep, row, measure) for name, row in rows.items()}
-    floor = comparison.floor_of(sweep, counts, measure)
-    spreads: dict[str, noise_floor.Spread | None] = {}
-    for name, runs in counts.items():
-        scores = [measures.MEASURES[measure].from_counts(run.sum(0)) for run in runs.values()]
-        spreads[name] = floor.spread(name) if floor else noise_floor.own_spread(scores)
-    return counts, spreads
+def compare_sweeps(workdirs: Sequence[pathlib.Path], names: Sequence[str] = ()) -> Shown:
+    """Compares rows of several sweeps of one table, by default all rows that any of them has run.
+
+    Raises:
+      UserError: the sweeps are of different tables or bases, or share no row.
+    """
+    sweeps = [comparison.compare(results.read(workdir)) for workdir in workdirs]
+    first = sweeps[0]
+    for other in sweeps[1:]:
+        _require_same_table(first, other)
+    known = dict.fromkeys(name for each in sweeps for name in each.gaps)
+    _require_known(names, known, *workdirs)
+    chosen = list(names or known)
+    labels = [str(workdir) for workdir in workdirs]
+    heads = [head for each in sweeps for head in _heads(each)]
+    lines = [
+        [name, *(cell for each in sweeps for cell in _scores(name, each)), _sign(name, sweeps)]
+        for name in dict.fromkeys([first.sweep.rows[0].name, *chosen])
+    ]
+    scores = tables.Printed(["row", *heads, "sign"], lines, "Scores and differences from base")
+    budgets = tables.Printed(
+        ["sweep", "equal", "steps", "runs", "training FLOPs", "device hours"],
+        [_budget(each, chosen) for each in sweeps],
+        "Budgets, of these rows and base",
+    )
+    shown = [scores, budgets]
+    if fields := differing_fields([each.sweep.base for each in sweeps]):
+        shown.append(tables.Printed(["field", *labels], fields, "Configuration of base"))
+    notes = [
+        "*: the 95% interval excludes 0. “by chance?”: not in all sweeps significantly different "
+        "from base, all rows and other seeds considered."
+    ]
+    for other in sweeps[1:]:
+        notes += _agreement(first, other, chosen)
+    notes += [f"{each.sweep.workdir}: {line}" for each in sweeps for line in _limits(each, chosen)]
+    return shown, notes
 
 
-def _lacking(names: Sequence[str], sides: Sequence[_Side]) -> list[str]:
-    """Rows whose difference, or what other seeds do to it, is not known."""
-    uncounted = [name for name in names if not all(counts[name] for counts, _ in sides)]
-    lacks = {
-        "Without a difference, since they write no sentences": uncounted,
-        "Over sentences alone, one side having one seed and no noise floor": [
-            name
-            for name in names
-            if name not in uncounted and not all(spreads[name] for _, spreads in sides)
-        ],
+def parameter_shapes(config: config_lib.Config) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each parameter array by its path, such as encoder_0/attention/key."""
+    model = models.build(config.model, vocabulary.size(config), "cpu")
+    params = jax.eval_shape(lambda: nn.unbox(models.init(model, jax.random.key(0))))
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/").removeprefix("params/"): leaf.shape
+        for path, leaf in jax.tree.leaves_with_path(params)
     }
-    return [f"{why}: {', '.join(rows)}." for why, rows in lacks.items() if rows]
 
 
-def _scores(name: str, by_name: Sequence[dict[str, results.Row]], measure: str) -> list[str]:
-    """The mean in each sweep, with the number of seeds."""
-    cells = []
-    for rows in by_name:
-        found = comparison.scores(rows[name], measure) if name in rows else []
-        seeds = f" ({len(found)} seed{'s' if len(found) > 1 else ''})"
-        cells.append(f"{statistics.mean(found):.2f}{seeds}" if found else "not run")
-    return cells
+def differing_fields(configs: Sequence[config_lib.Config]) -> list[list[str]]:
+    """Returns lines of a field's dotted name and its value in each config, where they differ."""
+    sections = [config_lib.to_dict(config) for config in configs]
+    lines = []
+    for section, values in sections[0].items():
+        for name in values:
+            found = [each[section][name] for each in sections]
+            if any(value != found[0] for value in found):
+                lines.append([f"{section}.{name}", *map(str, found)])
+    return lines
 
 
-def _difference(
-    name: str, by_name: Sequence[dict[str, results.Row]], sides: Sequence[_Side], measure: str
-) -> list[str]:
-    """The second less the first, marked if its interval excludes 0; p; and parameters."""
-    theirs, ours = (counts[name] for counts, _ in sides)
-    earlier, later = (spreads[name] for _, spreads in sides)
-    before, after = (rows[name].of("params")[0] for rows in by_name)
-    mark = results.unequal(after, before)
-    params = f"{after / 1e6:.3g}" + (f" ({mark})" if mark else "")
-    if not (ours and theirs):  # they write no sentences
-        return ["", "", params]
-    of_reference = measures.MEASURES[measure].of_reference
-    if len({run[:, of_reference].tobytes() for run in [*ours.values(), *theirs.values()]}) > 1:
+def _require_known(names: Sequence[str], known: Collection[str], *workdirs: pathlib.Path) -> None:
+    for name in names:
+        if name not in known:
+            raise errors.UserError(
+                f"{', '.join(map(str, workdirs))}: there is no row {name!r}; choose among "
+                f"{', '.join(map(repr, known))}"
+            )
+
+
+def _require_same_table(first: comparison.Comparison, other: comparison.Comparison) -> None:
+    ours, theirs = first.sweep, other.sweep
+    kinds = [(each.table, each.rows[0].name) for each in (ours, theirs)]
+    if kinds[0] != kinds[1]:
+        (table, base), (other_table, other_base) = kinds
         raise errors.UserError(
-            f"row {name!r}: its {measures.MEASURES[measure].file} are of different sentences, or "
-            "in another order: delete the result.json of the wrong ones and start that sweep "
-            "again, which evaluates them anew"
+            f"{ours.workdir} holds {table} with base {base!r}, {theirs.workdir} {other_table} with "
+            f"base {other_base!r}: name sweeps of one table and base"
         )
-    spreads = (later, earlier) if earlier and later else None
-    found = significance.difference(ours, theirs, measure, spreads)
-    return [found.written, f"{found.p:.3f}", params]
+    if not _shared(first, other, [*first.gaps]):
+        raise errors.UserError(
+            f"{ours.workdir} and {theirs.workdir} share no row that both compare with base: run "
+            "the same rows in both"
+        )
 
 
-def _notes(sweeps: Sequence[results.Sweep]) -> list[str]:
-    first, second = sweeps
-    fields = diff.fields(first.base, second.base)
-    others = {row.name: row for row in second.rows}
-    fields += [
-        (f"row {row.name}", dict(row.overrides), dict(others[row.name].overrides))
-        for row in first.rows
-        if row.name in others
+def _shared(
+    first: comparison.Comparison, other: comparison.Comparison, names: Sequence[str]
+) -> dict[str, str]:
+    """Returns the rows that both compare with the same reference row, and that row's name."""
+    references = [
+        {row.name: results.reference(row, each.sweep).name for row in each.sweep.rows}
+        for each in (first, other)
     ]
-    changed = [f"{name}: {before} → {after}" for name, before, after in fields if before != after]
-    more = f"; and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
+    return {
+        name: references[0][name]
+        for name in names
+        if name in first.gaps and name in other.gaps
+        if references[0][name] == references[1][name]
+    }
+
+
+def _result_cells(row: results.Row, compared: comparison.Comparison) -> list[str]:
+    scores = comparison.scores(row, compared.table.measure)
+    ppl = [result["ppl"] for result in row.results.values()]
     return [
-        "Configurations: " + ("; ".join(changed[:LISTED]) + more if changed else "the same."),
-        "±: half of the difference's 95% interval, over sentences and, where each side has "
-        "several or a noise floor, seeds; *: it excludes 0. p: approximate randomisation, over "
-        "sentences and as many seeds as both have. params: ×10⁶, of the second; a percentage: so "
-        "many more or fewer than in the first.",
-        *(f"{sweep.workdir}: {line}" for sweep in sweeps for line in results.shortfalls(sweep)),
+        str(len(row.results)),
+        tables.mean_and_deviation(ppl, 3),
+        tables.mean_and_deviation(scores, 2),
+        _difference(row.name, compared),
     ]
 
 
-def main(first: str, second: str) -> None:
-    """Prints the comparison of two folders, and writes it where --output says."""
-    table, notes = compare(files.local_path(first), files.local_path(second))
-    tables.show([table], notes)
+def _heads(compared: comparison.Comparison) -> list[str]:
+    score = measures.MEASURES[compared.table.measure].name
+    return [f"{score}: {compared.sweep.workdir}", f"− base: {compared.sweep.workdir}"]
+
+
+def _scores(name: str, compared: comparison.Comparison) -> list[str]:
+    """Returns the cells of a row in one sweep, under `_heads`; empty if it has not run."""
+    row = next((each for each in compared.sweep.rows if each.name == name), None)
+    scores = comparison.scores(row, compared.table.measure) if row else []
+    return [tables.mean_and_deviation(scores, 2), _difference(name, compared)]
+
+
+def _difference(name: str, compared: comparison.Comparison) -> str:
+    return compared.gaps[name].written if name in compared.gaps else ""
+
+
+def _sign(name: str, sweeps: Sequence[comparison.Comparison]) -> str:
+    """Returns whether a row's difference has one sign in all sweeps that have it."""
+    having = [each for each in sweeps if name in each.gaps]
+    if len(having) < 2:
+        return ""
+    signs = {math.copysign(1, each.gaps[name].mean) for each in having if each.gaps[name].mean}
+    word = "same" if len(signs) < 2 else "opposite"
+    is_sure = all(comparison.is_sure_over_seeds(name, each) for each in having)
+    return word if is_sure else f"{word}, by chance?"
+
+
+def _budget(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
+    """Returns a line on what the runs of base and some rows cost."""
+    sweep = compared.sweep
+    rows = [row for row in sweep.rows if row.name in names or row is sweep.rows[0]]
+    runs = [result for row in rows for result in row.results.values()]
+    flops = sum(cost.training_flops(sweep.config(row)) * len(row.results) for row in rows)
+    steps = sorted({result["steps"] for result in runs if "steps" in result})
+    return [
+        str(sweep.workdir),
+        sweep.match or "steps",
+        "–".join(f"{each:,}" for each in dict.fromkeys(steps[:1] + steps[-1:])),
+        str(len(runs)),
+        f"{flops:.2e}",
+        f"{results.device_hours(runs):.2f}",
+    ]
+
+
+def _agreement(
+    first: comparison.Comparison, other: comparison.Comparison, names: Sequence[str]
+) -> list[str]:
+    """Returns a note on how far two sweeps order the rows that they share alike."""
+    references = _shared(first, other, names)
+    if not references:
+        return []
+    rows = list(dict.fromkeys([*references.values(), *references]))
+    found = ranks.agreement(
+        [{name: each.counts[name] for name in rows} for each in (first, other)],
+        references,
+        (first.table.measure, other.table.measure),
+        (first.floor, other.floor),
+    )
+    return [
+        f"{other.sweep.workdir} against {first.sweep.workdir}: same sign in "
+        f"{found.signs.written('.0%')} of {len(references)} rows; of all {found.num_pairs} pairs "
+        f"of rows {found.pairs.written('.0%')} in the same order (chance: 50%); Kendall's tau-b "
+        f"{found.tau.written('.2f')}. Intervals are a bootstrap's over sentences, and over seeds "
+        "where their variance is known."
+    ]
+
+
+def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
+    """Returns notes on rows whose interval leaves out seeds, and on runs that are missing."""
+    single = [
+        name
+        for name in names
+        if name in compared.gaps and len(compared.counts[name]) < 2 and not compared.floor
+    ]
+    notes = results.shortfalls(compared.sweep)
+    if single:
+        notes.append(f"intervals over sentences alone, from one seed: {', '.join(single)}.")
+    return notes
+
+
+def _format_shape(shape: tuple[int, ...] | None) -> str:
+    if shape is None:
+        return "—"
+    return " × ".join(map(str, shape)) or "scalar"
+
+
+def _fold_layers(lines: Sequence[list[str]]) -> list[list[str]]:
+    """Joins the lines of layers that differ alike: encoder_0…5/attention/key/kernel."""
+    layers: dict[tuple[str, ...], list[int]] = {}
+    for path, *shapes in lines:
+        top, slash, rest = path.partition("/")
+        number = _LAYER.search(top)
+        key = (_LAYER.sub("", top), slash + rest, *shapes)
+        layers.setdefault(key, []).extend([int(number[1])] if number else [])
+    return [
+        [f"{top}{_format_layers(numbers)}{rest}", *shapes]
+        for (top, rest, *shapes), numbers in layers.items()
+    ]
+
+
+def _format_layers(numbers: list[int]) -> str:
+    """Returns _0…5 for consecutive numbers, _1,4 for others, and nothing for none."""
+    if not numbers:
+        return ""
+    if len(numbers) > 2 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        return f"_{numbers[0]}…{numbers[-1]}"
+    return "_" + ",".join(map(str, numbers))
+
+
+def main(*workdirs: str) -> None:
+    """Prints the comparison, and writes it where --output says."""
+    jax.config.update("jax_platforms", "cpu")  # only shapes are computed
+    folders = [files.local_path(workdir) for workdir in workdirs]
+    if len(folders) == 1 and len(_ROWS.value) < 2:
+        raise errors.UserError(
+            "one sweep needs --rows with two rows or more, such as --rows=base,E; or name a "
+            "second sweep"
+        )
+    if len(folders) == 1:
+        shown, notes = compare_rows(folders[0], _ROWS.value)
+    else:
+        shown, notes = compare_sweeps(folders, _ROWS.value)
+    tables.show(shown, notes)
     if _OUTPUT.value:
-        files.write(files.local_path(_OUTPUT.value), tables.markdown([table], notes).encode())
+        files.write(files.local_path(_OUTPUT.value), tables.markdown(shown, notes).encode())
 
 
 if __name__ == "__main__":
+    _ROWS = flags.DEFINE_list("rows", [], "Rows to compare, such as base,E.")
     _OUTPUT = flags.DEFINE_string("output", "", "Markdown file to write it to as well.")
-    flags_lib.run(main, "SWEEP1", "SWEEP2")
+    flags_lib.run(main, "DIR", "[DIR] ...")

@@ -1,6 +1,6 @@
 """Copies what may be shown of a sweep: its table, every result, and ten sentences as rows say them.
 
-python -m experiments.publish --workdir=runs/mini-cpu --output=experiments/published/mini_wmt_cpu
+python -m experiments.publish runs/mini-cpu --output=experiments/published/mini_wmt_cpu
 
 Writes the report's table (.md and .csv), scores.md with BLEU of every variant, examples.md, and
 sweep.json with what reports and --reuse read of each run, but for the whole paths of folders. The
@@ -158,12 +158,16 @@ def _shown(said: Mapping[str, Mapping[str, Mapping[str, str]]]) -> list[tables.P
     return [tables.Printed(["", "sentence"], found, title) for (title, _), found in lines.items()]
 
 
+def main(folder: str = "") -> None:
+    """Publishes the sweep that the command line names."""
+    workdir = folder or _WORKDIR.value
+    if not workdir:
+        raise errors.UserError("name the sweep's folder: python -m experiments.publish DIR")
+    publish(files.local_path(workdir), files.local_path(_OUTPUT.value), _EXAMPLES.value)
+
+
 if __name__ == "__main__":
-    _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
+    _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder, if no argument names it.")
     _OUTPUT = flags.DEFINE_string("output", None, "Where to write.", required=True)
     _EXAMPLES = flags.DEFINE_bool("examples", True, "Whether to show ten sentences.")
-    flags_lib.run(
-        lambda: publish(
-            files.local_path(_WORKDIR.value), files.local_path(_OUTPUT.value), _EXAMPLES.value
-        )
-    )
+    flags_lib.run(main, "[DIR]")

@@ -1,15 +1,7 @@
 """What is shown of a sweep while it runs: from its files, and without disturbing it."""
 
-import contextlib
 import fcntl
 import json
-import os
-import pty
-import select
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -152,84 +144,10 @@ def test_where_there_is_no_room_the_done_go_first_then_the_waiting():
     assert progress.fitting(cells, -1) == []
 
 
-# Python with these arguments, which Ctrl-C interrupts.
-HEED = """
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
-
-
-@contextlib.contextmanager
-def watch(workdir):
-    """A process that heeds Ctrl-C, even if these tests, started in the background, do not.
-
-    And the terminal that it writes to.
-    """
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            HEED,
-            "-m",
-            "experiments.watch",
-            f"--workdir={workdir}",
-            "--interval=0.1",
-        ],
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
-    )
-    try:
-        yield process, ours
-    finally:
-        process.kill()
-        process.wait()
-        os.close(theirs)
-        os.close(ours)
-
-
-def read_until(terminal, text):
-    seen = b""
-    while text.encode() not in seen:
-        assert select.select([terminal], [], [], 60)[0], seen
-        seen += os.read(terminal, 10_000)
-    return seen.decode(errors="replace")
-
-
-def read_to_the_end(terminal, process):
-    """Its exit code; what nobody reads would stop a process that writes it."""
-    start = time.monotonic()
-    while process.poll() is None:
-        assert time.monotonic() - start < 60
-        if select.select([terminal], [], [], 0.1)[0]:
-            os.read(terminal, 10_000)
-    return process.returncode
-
-
-def test_on_a_terminal_the_table_follows_the_files_and_an_interrupt_ends_it_well(sweep):
-    with watch(sweep) as (process, ours):
-        read_until(ours, "4 runs: 0 done, 0 running, 0 failed, 4 waiting")
-        folder = begin(sweep, "base", 0, {"step": 8, **RECORD})
-        with run_folder.only_run_in(folder):
-            assert "8 of 12" in read_until(ours, "4 runs: 0 done, 1 running") + read_until(
-                ours, "900"
-            )
-        process.send_signal(signal.SIGINT)
-        assert read_to_the_end(ours, process) == 0
-
-
-def test_on_a_terminal_it_ends_when_nothing_is_left(sweep):
-    for row, seed in (("base", 0), ("base", 1), ("A h=1", 0), ("A h=1 warmup_steps=20", 0)):
-        (begin(sweep, row, seed) / "failure.json").write_text('{"error": "no luck"}')
-    with watch(sweep) as (process, ours):
-        assert "4 failed, 0 waiting" in read_until(ours, "no luck")  # which stands below it
-        assert read_to_the_end(ours, process) == 0
-
-
-def test_elsewhere_it_prints_the_table_once(server, sweep):
-    done = server.run("experiments.watch", f"--workdir={sweep}")
+def test_status_prints_the_table(server, sweep):
+    record = json.loads((sweep / "sweep.json").read_text())
+    (sweep / "sweep.json").write_text(json.dumps({**record, "table": "table3"}))
+    done = server.run("experiments.table3", f"--workdir={sweep}", "--status")
     assert done.code == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     assert sum("waiting" in line for line in lines) == 5

@@ -175,30 +175,6 @@ def test_runs_without_translations_or_with_published_counts_still_report(copied)
     assert content_of(copied)["content-data"]["tables"] == with_texts
 
 
-def test_sweeps_at_other_budgets_stand_beside_it(made, copied, tmp_path):
-    record = json.loads((copied / "sweep.json").read_bytes())
-    (copied / "sweep.json").write_text(json.dumps({**record, "match": "flops"}))
-    path = results.cell_folder(copied, "A h=1", 0) / "bleu_counts.json"
-    counts = np.array(json.loads(path.read_bytes())[bleu.MAIN])
-    counts[:, 2:6] = 0  # nothing is right
-    for seed in range(2):
-        sweeps.keep_counts(results.cell_folder(copied, "A h=1", seed), counts.tolist())
-    own = shutil.copytree(made, tmp_path / "own")
-    document.write(own, beside=[copied])
-    found = page_of(own).data["content-data"]["tables"][-1]
-    assert found["heads"] == [
-        "row", "equal steps: − base", "says", "equal flops: − base", "says", "sign"
-    ]  # fmt: skip
-    lines = {line[0]: line[1:] for line in found["lines"]}
-    assert lines["D P_drop=0.0"][:2] == lines["D P_drop=0.0"][2:4]
-    assert lines["D P_drop=0.0"][4] == "same"
-    here, _, there, _, sign = lines["A h=1"]
-    assert (here[0], there[0], sign) == ("+", "−", "turns")
-    (copied / "sweep.json").write_text(json.dumps({**record, "table": "mine"}))
-    with pytest.raises(errors.UserError, match="holds mine, not table3"):
-        document.write(own, beside=[copied])
-
-
 def test_a_step_of_a_curve_has_its_tokens_operations_and_seconds(copied):
     folder = results.cell_folder(copied, "base", 0)
     logged = [

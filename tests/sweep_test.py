@@ -9,14 +9,13 @@ import shutil
 
 import pytest
 
-from experiments import compare, publish, table3
+from experiments import publish, table3
 from experiments.analysis import comparison
 from experiments.reporting import comparison_table, translations
 from experiments.sweep import progress, results
 from tests import sweeps, tiny
 from tests.rows_test import paper_base
 from transformer_jax import errors
-from transformer_jax.evaluation import bleu
 
 
 def run_table3(server, workdir, *arguments, **overrides):
@@ -120,34 +119,6 @@ def test_missing_seeds_of_a_row_are_trained(server, copied):
     assert rows["C N=2"].results.keys() == {0, 1, 2}
     runs = [(run.row, run.seed) for run in progress.read(copied)]  # of this start and the first
     assert runs == [("base", 0), *(("C N=2", seed) for seed in range(3)), ("E", 0)]
-
-
-def test_a_sweep_compared_with_itself_differs_in_nothing_but_what_was_changed(copied, swept):
-    workdir, _ = swept
-    table, notes = compare.compare(workdir, copied)
-    assert table.heads[1:3] == [f"BLEU: {workdir}", f"BLEU: {copied}"]
-    lines = {line[0]: line[1:] for line in table.lines}
-    assert set(lines) == {"base", "C N=2"}
-    assert all(line[2].startswith("+0.00") and "*" not in line[2] for line in lines.values())
-    assert notes[0] == "Configurations: the same."
-    folder = results.cell_folder(copied, "C N=2", 0)
-    references = (folder / "references.txt").read_text(encoding="utf-8").splitlines()
-    exact = bleu.counts(references, references, "de", bleu.MAIN).tolist()  # a perfect translation
-    sweeps.keep_counts(folder, exact)
-    shutil.rmtree(results.cell_folder(copied, "base", 0))
-    table, _ = compare.compare(workdir, copied)
-    lines = {line[0]: line[1:] for line in table.lines}
-    assert lines["base"][1:4] == ["not run", "", ""]
-    before = float(lines["C N=2"][0].split()[0])
-    assert lines["C N=2"][2].startswith(f"+{100 - before:.2f} ± ")
-    assert lines["C N=2"][2].endswith("*")
-
-
-def test_sweeps_that_share_no_row_are_not_compared(copied, swept):
-    for row in ("base", "C N=2"):
-        shutil.rmtree(results.cell_folder(copied, row, 0))
-    with pytest.raises(errors.UserError, match="no row that both have run"):
-        compare.compare(swept[0], copied)
 
 
 def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp_path):

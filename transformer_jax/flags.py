@@ -19,9 +19,12 @@ from transformer_jax.distributed import hosts, memory, preemption
 
 
 def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
-    """Parses the command line, calls `main` and exits with what it returns.
+    """Parses the command line, calls `main` and exits with its result.
 
-    Arguments besides flags, one for each name, are demanded and given to `main`.
+    Args:
+      main: called with the command line's arguments besides flags.
+      *arguments: the names of those, for messages; one in brackets may be missing, and a last one
+        that ends in ... may be repeated.
     """
     memory.keep_freed_memory()
     memory.one_step_at_a_time()
@@ -89,9 +92,10 @@ def sizes(name: str, texts: Sequence[str], least: int = 2) -> list[int]:
 def _guarded(
     main: Callable[..., int | None], given: Sequence[str], arguments: Sequence[str]
 ) -> int | None:
-    if len(given) > len(arguments):
+    repeats = any(name.endswith("...") for name in arguments[-1:])
+    if len(given) > len(arguments) and not repeats:
         return _complain(f"unexpected argument {given[len(arguments)]!r}: flags begin with --")
-    if len(given) < len(arguments):
+    if len(given) < sum(not name.startswith("[") for name in arguments):
         return _complain(f"{arguments[len(given)]} is missing: give {' '.join(arguments)}")
     if "workdir" in flags.FLAGS and flags.FLAGS.workdir == "":
         return _complain("--workdir is empty: name a folder; . is the one you are in")

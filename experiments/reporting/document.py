@@ -1,7 +1,6 @@
 """All that is written of a sweep: TABLE.md, TABLE.csv and report.html, and the terminal's table."""
 
 import base64
-import dataclasses
 import hashlib
 import html
 import pathlib
@@ -14,7 +13,6 @@ from plotly import offline
 from experiments.analysis import comparison
 from experiments.reporting import (
     attention_view,
-    budgets_table,
     comparison_table,
     content,
     translations,
@@ -35,7 +33,6 @@ def write(
     workdir: pathlib.Path,
     sentences: Collection[int] = (),
     table: table_lib.Table | None = None,
-    beside: Collection[pathlib.Path] = (),
 ) -> None:
     """Writes a sweep's report and prints its table.
 
@@ -43,7 +40,6 @@ def write(
       workdir: the sweep's folder.
       sentences: numbers of development sentences whose attention is collected, from 1.
       table: what the sweep runs; None: the table of the name that its folder says.
-      beside: folders of the same table's sweeps at other budgets.
 
     Raises:
       UserError: there is no sweep, its results were not measured alike, or a file is damaged.
@@ -52,12 +48,6 @@ def write(
     sweep = results.read(workdir)
     compared = comparison.compare(sweep, table)
     found = (compared.table.document or comparison_table.document)(compared)
-    if beside:
-        others = [comparison.compare(results.read(folder), table) for folder in beside]
-        budgets = budgets_table.section([compared, *others]).shown
-        found = dataclasses.replace(
-            found, shown=[*found.shown, *budgets], on_page=[*found.on_page, *budgets]
-        )
     downloads = {
         f"{sweep.table}.csv": found.csv,
         f"{sweep.table}.md": tables.markdown(found.shown, found.notes),
