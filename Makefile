@@ -7,15 +7,14 @@
 # make browser: the tests of report.html, in Chromium, and of its table in LaTeX.
 # make slurm:  the tests of sweeps on a private Slurm of two nodes.
 # make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.
-# make accelerators: what XLA's compiler for TPUs makes of our programs; it needs no TPU.
-# make accelerators-gpu: likewise for NVIDIA's GPUs; its packages take 3.8 GB.
+# make accelerators: compiles training steps and beam search for TPUs; it needs no TPU.
 PYTHON ?= python3
 WORKDIR ?= runs/toy
 KILLS ?= 50
 BIN := .venv/bin
 
 .PHONY: table3 test lint types tests slow parity bench faults browser slurm engines accelerators \
-	accelerators-gpu lock clean
+	lock clean
 
 table3: .venv/.installed
 	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
@@ -73,18 +72,11 @@ VERSION_xpk := ==1.16.0
 accelerators: .venv-tpu/.installed
 	JAX_PLATFORMS=cpu .venv-tpu/bin/python -m pytest -n 0 tests/accelerators/tpu_test.py
 
-# Triton's products are chosen by trying them, which takes a GPU.
-accelerators-gpu: .venv-gpu/.installed
-	JAX_PLATFORMS=cpu XLA_FLAGS=--xla_gpu_enable_triton_gemm=false \
-	.venv-gpu/bin/python -m pytest -n 0 tests/accelerators/gpu_test.py
-
 # All that is locked, and the compiler that belongs to the lock's JAX.
-.venv-tpu/.installed .venv-gpu/.installed: .venv-%/.installed: requirements-build.lock requirements.lock
+.venv-tpu/.installed: requirements-build.lock requirements.lock
 	$(locked)
-	$(@D)/bin/python -m pip install --quiet '$(COMPILER_$*)==$(JAX)'
+	$(@D)/bin/python -m pip install --quiet 'jax[tpu]==$(JAX)'
 	touch $@
-COMPILER_tpu := jax[tpu]
-COMPILER_gpu := jax-cuda13-plugin[with-cuda]
 JAX = $(shell sed -n 's/^jax==\([0-9.]*\).*/\1/p' requirements.lock)
 
 # Not from a lock with hashes: PyTorch's file of one version differs from index to index.

@@ -24,7 +24,7 @@ from typing import Any
 import jax
 from absl import flags
 
-from experiments.benchmarks import measuring, network, ours, worker, workloads
+from experiments.benchmarks import cost, measuring, ours, worker, workloads
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
@@ -61,7 +61,7 @@ class Device:
     @property
     def peak_flops(self) -> float | None:
         """FLOP/s of dense bfloat16 products by the maker's data sheet; None if not known."""
-        data = network.read_data()
+        data = cost.read_devices()
         for name, device in data["names"].items():
             if name.lower() in self.kind.lower():
                 return data["devices"][device]["tflops"] * 1e12

@@ -109,7 +109,7 @@ SCORE = "transformer_jax.score"
     ("no seed", [*SWEEP, "--seeds=0"], r"--seeds=0"),
     ("no field to tune", [*SWEEP, "--tune=x"], r"--tune=x: only fields of"),
     ("an unknown device", [*SWEEP, "--dry_run", "--device=a"], r"known: v4, v5e"),
-    ("a device without --dry_run", [*SWEEP, "--device=v4-8"], r"give --dry_run with them"),
+    ("a device without --dry_run", [*SWEEP, "--device=v4-8"], r"--device: give --dry_run with it"),
     (
         "no sweep to compare",
         ["experiments.compare", "RUN", "RUN"],

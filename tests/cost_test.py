@@ -1,4 +1,4 @@
-"""What is counted before compiling, against models counted whole and the compiled program."""
+"""Counted parameters and operations, against models counted whole and the compiled program."""
 
 import dataclasses
 import functools
@@ -6,7 +6,7 @@ import functools
 import jax
 import pytest
 
-from configs import base, big
+from configs import base
 from experiments import table3
 from experiments.analysis import plan
 from experiments.benchmarks import cost
@@ -73,7 +73,7 @@ def test_layers_after_the_second_are_counted_as_if_they_were_traced(make_config,
     assert cost.parameters(config) == sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
 
 
-def test_a_teacher_costs_its_forward_pass_and_its_parameters(make_config):
+def test_a_teacher_costs_its_forward_pass(make_config):
     alone = {
         "model.architecture": "encoder",
         "model.position": "learned",
@@ -87,45 +87,20 @@ def test_a_teacher_costs_its_forward_pass_and_its_parameters(make_config):
     )
     more = cost.training_flops(pupil) - cost.training_flops(student)
     assert more == pytest.approx(cost.training_flops(teacher) / 3)
-    more = cost.memory_bytes(pupil, 1) - cost.memory_bytes(student, 1)
-    assert more == pytest.approx(4 * cost.parameters(teacher))
-
-
-# GiB a chip of 8 v5e, bfloat16: by XLA's compiler for TPUs, recorded on 2026-11-22, fsdp on
-# 2026-11-23. `make accelerators` compiles the first anew.
-COMPILED = {
-    ("base",): 2.16,
-    ("base", "model.num_layers=1"): 1.13,
-    ("base", "model.num_layers=2"): 1.26,
-    ("base", "model.num_layers=2", "model.num_heads=32", "model.d_k=16", "model.d_v=16"): 1.66,
-    ("base", "mesh.data=1", "mesh.fsdp=8"): 1.90,
-    ("big",): 5.71,
-    ("big", "mesh.data=1", "mesh.fsdp=8"): 3.10,
-}
-
-
-@pytest.mark.parametrize("name", COMPILED, ids=" ".join)
-def test_planned_memory_is_that_of_compiled_programs(name):
-    config = {"base": base, "big": big}[name[0]].get_config()
-    fields = dict(field.split("=") for field in name[1:])
-    config.update_from_flattened_dict({field: int(value) for field, value in fields.items()})
-    config.model.compute_dtype = "bfloat16"
-    planned = cost.memory_bytes(config_lib.from_mapping(config.to_dict()), 8) / 2**30
-    assert planned == pytest.approx(COMPILED[name], rel=0.2)
 
 
 def test_a_table_is_planned_from_few_traced_layers(monkeypatch):
-    """Tracing a layer takes a quarter of a second, and the table has 120 in each of two passes."""
+    """Tracing a layer takes a while, and the table has 120 in each of two passes."""
     traced = []
 
     @functools.cache
     def counting(sizes, *_):
         traced.append(sizes.num_layers)
-        return cost._Counted(1, 1, 1, 1, 1)
+        return cost._Counted(1, 1)
 
     monkeypatch.setattr(cost, "_traced", counting)
     config = config_lib.from_mapping(base.get_config().to_dict())
     plan.list_rows(config, table3.ROWS, {})
-    plan.write(config, table3.ROWS, dict.fromkeys(table3.ROWS, 1), plan.parse("v5e-8"), 0.0)
+    plan.write(config, table3.ROWS, dict.fromkeys(table3.ROWS, 1), plan.parse("v5e-8"))
     assert len(table3.ROWS) == 20
     assert sum(traced) <= 3 * 13  # sizes that differ in more than the number of layers

@@ -1,11 +1,14 @@
 """The same losses on any mesh; accumulation that changes nothing; clear words otherwise."""
 
 import itertools
+import math
+import re
 
 import jax
 import numpy as np
 import pytest
 
+from experiments.benchmarks import hlo
 from transformer_jax import errors, models
 from transformer_jax.data import dataset, vocabulary
 from transformer_jax.distributed import sharding
@@ -162,6 +165,40 @@ def test_a_tensor_axis_really_shares_out_parameters(make_config):
 def start(config):
     mesh = sharding.make_mesh(config.mesh)
     return step_lib.init_state(models.build(config.model, config.data.vocab_size), config, mesh)
+
+
+def sizes_and_exchanged(config):
+    """Returns the sizes of all parameters, of the shared matrix, and of each kind of collective."""
+    mesh = sharding.make_mesh(config.mesh)
+    model = models.build(config.model, config.data.vocab_size)
+    shapes = step_lib.state_shapes(model, config, mesh)
+    module = hlo.read(step_lib.compile_step(model, config, mesh).as_text() or "")
+    exchanged = {"all-gather": 0, "all-reduce": 0}
+    for one in itertools.chain(*module.computations.values()):
+        if one.opcode in exchanged:
+            for shape in re.findall(r"f32\[([\d,]*)\]", one.shape):
+                exchanged[one.opcode] += math.prod(int(size) for size in shape.split(",") if size)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes.params))
+    return parameters, config.data.vocab_size * config.model.d_model, exchanged
+
+
+def test_data_parallel_steps_exchange_gradients_alone(make_config):
+    config = make_config({"model.num_layers": 1, "mesh.data": 8, "train.batch_tokens": 1024})
+    parameters, shared, exchanged = sizes_and_exchanged(config)
+    losses = 3
+    # The shared matrix has a gradient of each use: source, target and logits.
+    assert exchanged == {"all-gather": 0, "all-reduce": parameters + 2 * shared + losses}
+
+
+def test_fsdp_gathers_its_parameters_and_no_activations(make_config):
+    config = make_config({"model.num_layers": 1, "mesh.data": 1, "mesh.fsdp": 8})
+    parameters, shared, exchanged = sizes_and_exchanged(config)
+    # Norms and the feed-forward's inner biases have no axis that is sharded.
+    whole = 5 * 2 * config.model.d_model + 2 * config.model.d_ff
+    # The backward pass may gather them once more.
+    assert parameters - whole <= exchanged["all-gather"] <= 2 * parameters
+    # One layer's activations of the batch would be more than all of it.
+    assert exchanged["all-reduce"] <= parameters + 2 * shared + config.train.batch_tokens
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_a_loop_turns_as_often_as_its_condition_lets_it():
     text = HLO.replace(", BACKEND", "")
     assert measuring.longest_chain(text) == 17
     assert measuring.longest_chain(text.replace("constant(5)", "constant(6)")) == 20
+    by_two = text.replace("%one = s32[] constant(1)", "%one = s32[] constant(2)")
+    assert measuring.longest_chain(by_two) == 1 + 3 * (1 + 2) + 1
 
 
 def test_a_loop_of_unknown_length_is_refused():

@@ -1,7 +1,10 @@
-"""What a run will cost: parameters, floating-point operations and memory, without running it."""
+"""The cost of a run before it runs: parameters, operations, and the devices that take them."""
 
 import dataclasses
 import functools
+import json
+import pathlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -11,13 +14,11 @@ import jax.numpy as jnp
 from experiments.benchmarks import measuring
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
-from transformer_jax.data import objectives, vocabulary
-from transformer_jax.distributed import sharding
-from transformer_jax.models import dropout, embedding
-from transformer_jax.training import losses
+from transformer_jax.data import vocabulary
+from transformer_jax.models import embedding
 
-# A model is traced for so many rows, more than any axis has: an array whose size this prime divides
-# has the rows among its axes.
+# A model is traced with more rows than any other axis has entries: divided by their number, the
+# products that have no rows among their axes count nothing.
 _ROWS = 1_000_003
 # Models are traced for several devices: then no product has a form for CPUs besides, which would
 # be traced too.
@@ -44,47 +45,20 @@ def training_flops(config: config_lib.Config) -> float:
     return rows * flops
 
 
-def memory_bytes(config: config_lib.Config, devices: int) -> float:
-    """What training holds on each device at its peak, as far as is known before compiling.
-
-    That is the state, a teacher's parameters, and what is kept for the backward pass when it
-    begins: activations and cast parameters in the type that the model computes in, masks of
-    dropout, logits and their gradient, and the embedding's gradient. What the forward pass
-    made in float32 between those, a compiler computes again. On an fsdp mesh gathered parameters
-    come on top; a tensor mesh's activations are counted whole.
-    """
-    counted, size = _counted(config), config.model.dtype.itemsize
-    data, fsdp, tensor = sharding.mesh_sizes(config.mesh, devices)
-    parts = config.train.accumulation_steps
-    length = config.data.target_length
-    rows = -(-config.train.batch_tokens // length // (parts * data * fsdp))
-    arrays = 3 if parts == 1 else 4  # parameters, Adam's two moments; the parts' summed gradient
-    state = arrays * 4 * counted.parameters / (fsdp * tensor)
-    if teacher := _teacher(config):
-        state += 4 * teacher.parameters
-    vocab_size = vocabulary.size(config)
-    if objectives.asks_few(config):
-        positions = rows * losses.columns(rows, length, vocab_size, "tpu")
-    else:
-        positions = rows // losses.chunks(rows, length, vocab_size, "tpu") * length
-    logits = 2 * size * positions * vocab_size
-    once = counted.kept_once + (counted.parameters if fsdp > 1 else 0)
-    kept = size * (once + rows * counted.kept) + rows * counted.kept_masks
-    return state + kept + logits + 4 * vocab_size * config.model.d_model / tensor
+def read_devices() -> Mapping[str, Any]:
+    """Returns devices.json: peak rates and prices by kind of device, and where they are from."""
+    return json.loads(pathlib.Path(__file__).with_name("devices.json").read_text(encoding="utf-8"))
 
 
 class _Counted(NamedTuple):
-    """What a model is made of, and what its forward pass leaves for the backward pass."""
+    """The sizes of a model and of its forward pass."""
 
     parameters: int
     flops: int  # of a row's forward pass
-    kept: int  # a row's values in the model's type
-    kept_masks: int  # a row's that are true or false
-    kept_once: int  # values in the model's type, however many rows there are
 
 
 def _counted(config: config_lib.Config) -> _Counted:
-    """Of layers that are alike, those after the second are not traced: each is as the second."""
+    """Counts a model, tracing at most two of layers that are alike."""
     model = config.model
     alike = model.attention_pattern != "interleaved"
     one, *more = (
@@ -102,8 +76,11 @@ def _counted(config: config_lib.Config) -> _Counted:
     )
     if not more:
         return one
-    others = model.num_layers - 1
-    return _Counted(*(a + others * (b - a) for a, b in zip(one, more[0], strict=True)))
+    others, two = model.num_layers - 1, more[0]
+    return _Counted(
+        one.parameters + others * (two.parameters - one.parameters),
+        one.flops + others * (two.flops - one.flops),
+    )
 
 
 def _teacher(config: config_lib.Config) -> _Counted | None:
@@ -122,35 +99,27 @@ def _traced(
     model = models.build(sizes, vocab_size)
     key: Any = jax.eval_shape(lambda: jax.random.key(0))
     scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
-    optional = (sizes.attention_dropout_rate, sizes.feed_forward_dropout_rate)
-    rates = dropout.Rates(scalar, *(scalar if rate else None for rate in optional))
     source, target = (
         sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
         for length in lengths
     )
     batch = sequences.Batch(source, target, target.tokens)
 
-    def backward(params: Any, batch: sequences.Batch, rates: Any, key: Any, sampling: Any) -> Any:
+    def logits(params: Any, batch: sequences.Batch, key: Any, sampling: Any) -> jax.Array:
         def outputs_of(params: Any) -> Any:
             if not source_counts:
-                return models.outputs(model, params, batch, rates, key, sampling)
-            both = models.outputs(model, params, batch, rates, key, method="both")
+                return models.outputs(model, params, batch, key=key, sampling=sampling)
+            both = models.outputs(model, params, batch, key=key, method="both")
             return jnp.concatenate(both, axis=1)
 
-        outputs, kept = jax.vjp(outputs_of, params)
-        return embedding.logits(embedding.of(params), outputs), outputs, kept
+        # The forward pass of a gradient, as training computes it.
+        outputs, _ = jax.vjp(outputs_of, params)
+        return embedding.logits(embedding.of(params), outputs)
 
     with jax.sharding.use_abstract_mesh(_SEVERAL):
         params = nn.unbox(jax.eval_shape(model.init, key, source, target))
-        arguments = (params, batch, rates, key, scalar if samples else None)
-        forward, (_, *kept) = jax.make_jaxpr(backward, return_shape=True)(*arguments)
-    leaves = jax.tree.leaves(kept)
-    ours = [leaf.size for leaf in leaves if leaf.dtype == jnp.bfloat16]
-    masks = [leaf.size for leaf in leaves if leaf.dtype == jnp.bool_]
+        forward = jax.make_jaxpr(logits)(params, batch, key, scalar if samples else None)
     return _Counted(
         sum(leaf.size for leaf in jax.tree.leaves(params)),
         measuring.matrix_flops(forward.jaxpr) // _ROWS,
-        sum(size for size in ours if size % _ROWS == 0) // _ROWS,
-        sum(size for size in masks if size % _ROWS == 0) // _ROWS,
-        sum(size for size in ours if size % _ROWS),
     )

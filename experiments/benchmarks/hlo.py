@@ -8,33 +8,17 @@ whose shape is the result on one device.
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 _NAME = re.compile(r"%([\w.\-]+)")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 # The name; its shape, which may be a tuple of shapes; the opcode; the operands; the attributes.
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)(.*)$")
 _CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?((?:%[\w.\-]+(?:, )?)+)")
-_ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _TRIP_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CONDITION = re.compile(r"condition=%([\w.\-]+)")
 _INDEX = re.compile(r"index=(\d+)")
-
-
-class Array(NamedTuple):
-    """The type and sizes of an array."""
-
-    dtype: str
-    sizes: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        """What it takes, part of a byte as a whole one."""
-        bits = re.search(r"\d+", self.dtype)
-        return math.prod(self.sizes) * (-(-int(bits[0]) // 8) if bits else 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,14 +30,6 @@ class Instruction:
     opcode: str
     arguments: str
     attributes: str
-
-    @property
-    def arrays(self) -> list[Array]:
-        """The result's, one or all of a tuple."""
-        return [
-            Array(dtype, tuple(int(size) for size in sizes.split(",") if size))
-            for dtype, sizes in _ARRAY.findall(self.shape)
-        ]
 
     @property
     def operands(self) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.analysis import comparison
-from experiments.benchmarks import cost, network
+from experiments.benchmarks import cost
 from experiments.reporting import latex
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
@@ -86,7 +86,7 @@ def _ours(sweep: results.Sweep) -> tables.Printed:
 
 
 def _by_formula(result: Mapping[str, Any]) -> str:
-    data = network.read_data()
+    data = cost.read_devices()
     kind = result["devices"][0].lower()
     names = [device for name, device in data["names"].items() if name.lower() in kind]
     if not names:

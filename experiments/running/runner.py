@@ -12,7 +12,6 @@ import jax
 from absl import flags
 
 from experiments.analysis import comparison, plan
-from experiments.benchmarks import compiled
 from experiments.reporting import document
 from experiments.running import handing_over, here
 from experiments.running import launcher as launcher_lib
@@ -77,20 +76,7 @@ _RETRY_FAILED = flags.DEFINE_boolean(
 )
 _DRY_RUN = flags.DEFINE_boolean("dry_run", False, "Print the rows and what they cost; run nothing.")
 _DEVICE = flags.DEFINE_string(
-    "device", "", "With --dry_run: what to plan hours, memory and dollars for, v5e-8 or H100-1."
-)
-_UTILISATION = flags.DEFINE_float(
-    "utilisation",
-    0.0,
-    "With --device: share of its peak that training reaches; 0: that of "
-    "experiments/benchmarks/devices.json.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
-_COMPILE = flags.DEFINE_boolean(
-    "compile",
-    False,
-    "With --device: plan by what the device's own compiler makes of each row, in minutes a row.",
+    "device", "", "With --dry_run: what to plan hours and dollars for, v5e-8 or H100-1."
 )
 
 
@@ -124,8 +110,8 @@ def main(table: table_lib.Table) -> int:
     if _DRY_RUN.value:
         _show_plan(table, base, planned, seeds, cells, others)
         return 0
-    if _DEVICE.value or _UTILISATION.value or _COMPILE.value:
-        raise errors.UserError("--device, --utilisation, --compile: give --dry_run with them")
+    if _DEVICE.value:
+        raise errors.UserError("--device: give --dry_run with it")
     if "train.seed" in flags_lib.overrides():
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     launcher_lib.check(launcher, base, [cell.config for cell in cells])
@@ -226,18 +212,9 @@ def _show_plan(
     if not _REUSE.value:  # which may bring the results of those that start from others
         taking_over.require_weights(cells, others)
     devices = plan.parse(_DEVICE.value) if _DEVICE.value else None
-    if _COMPILE.value and not devices:
-        raise errors.UserError("--compile: for what? give --device=v5e-8 with it")
-    if _UTILISATION.value and (_COMPILE.value or not devices):
-        raise errors.UserError(
-            "--utilisation is of --device without --compile, which estimates hours by itself"
-        )
-    chips = compiled.chips(devices.kind, devices.chips) if devices and _COMPILE.value else []
     plan.list_rows(base, planned, table.reported)
-    if devices and chips:
-        plan.write_compiled(base, planned, seeds, devices, chips)
-    elif devices:
-        plan.write(base, planned, seeds, devices, _UTILISATION.value)
+    if devices:
+        plan.write(base, planned, seeds, devices)
 
 
 def _require_alike(
