@@ -3,14 +3,12 @@
 import html.parser
 import json
 
-import numpy as np
 import pytest
 
 from experiments.reporting import document
 from experiments.sweep import results
 from tests import sweeps
-from transformer_jax.drawing import html_pages, tables
-from transformer_jax.evaluation import attention_weights
+from transformer_jax.drawing import tables
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -37,32 +35,6 @@ class Elements(html.parser.HTMLParser):
 
     def handle_comment(self, data):
         self.comments += 1
-
-
-def attention_page(token):
-    tokens = ["a", token]
-    kinds = ("encoder", "decoder", "cross")
-    weights = np.full((1, 1, 2, 2), 0.5, np.float32)
-    return html_pages.html(
-        [attention_weights.Maps(kind, weights, tokens, tokens) for kind in kinds]
-    )
-
-
-@pytest.mark.parametrize("token", HOSTILE)
-def test_no_token_becomes_part_of_the_page_of_attention(token):
-    content = attention_page(token)
-    harmless = Elements(attention_page("harmless"))
-    assert Elements(content).found == harmless.found
-    assert Elements(content).comments == 0
-    data = content.split('id="data">')[1].split("</script>")[0]
-    assert json.loads(data)[0]["rows"] == ["a", token]
-
-
-def test_the_page_of_attention_asks_nothing_of_a_network_and_makes_text_of_tokens():
-    content = attention_page("harmless")
-    assert "default-src 'none'" in content
-    for risky in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
-        assert risky not in content
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -97,7 +69,6 @@ def make_hostile(workdir, text):
     sweeps.fail(workdir, "E", 0, text)
     for name in ("base", row):
         folder = results.cell_folder(workdir, name, 0)
-        sweeps.keep_attention(folder, 1, ["a", text])
         sweeps.change(folder, git_commit=text, data_sha256=text, devices=[text])
 
 

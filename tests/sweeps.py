@@ -1,12 +1,10 @@
 """Sweeps with made-up results, for tests of reports: nothing is trained."""
 
-import base64
 import dataclasses
 import json
 import pathlib
 import random
 import shutil
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -190,27 +188,3 @@ def change(folder: pathlib.Path, **fields: Any) -> None:
     """Writes other values into a run's result.json."""
     path = folder / "result.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **fields}), encoding="utf-8")
-
-
-def keep_attention(
-    folder: pathlib.Path, number: int, tokens: Sequence[str], layers: int = 2, heads: int = 2
-) -> None:
-    """Keeps maps as `experiments.report --attention` does: each token reads itself."""
-    shape = (layers, heads, len(tokens), len(tokens))
-    weights = np.broadcast_to(np.eye(len(tokens)), shape)
-    packed = zlib.compress((255 * weights).astype(np.uint8).tobytes())
-    kind = {
-        "rows": tokens,
-        "columns": tokens,
-        "layers": layers,
-        "heads": heads,
-        "weights": base64.b64encode(packed).decode(),
-    }
-    result = json.loads((folder / "result.json").read_bytes())
-    record = {
-        "config_hash": result["config_hash"],
-        "kinds": [{"kind": name, **kind} for name in ("encoder", "decoder", "cross")],
-    }
-    path = folder / "attention" / f"{number}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(record), encoding="utf-8")

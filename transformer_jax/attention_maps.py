@@ -2,18 +2,17 @@
 
 python -m transformer_jax.attention_maps --workdir=runs/one --source="The dog sleeps."
 
-Writes encoder.png, decoder.png and cross.png, a heat map for each layer and head, and
-attention.html, the same to explore in a browser, and prints their paths. In the decoder a row is
-named by the token being written there; the tokens that it reads begin with BOS. A decoder alone has
-joint.png in their place. A language model is given a --target alone; of a model that writes no
-sentences it shows how it reads the one or two that are given, as encoder.png.
+Writes encoder.png, decoder.png and cross.png, a heat map for each layer and head, and prints their
+paths. In the decoder a row is named by the token being written there; the tokens that it reads
+begin with BOS. A decoder-only model has joint.png in their place. A language model takes --target
+alone. For an encoder-only model, encoder.png shows how it reads the one or two sentences given.
 """
 
 from absl import flags
 
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
-from transformer_jax.drawing import heat_maps, html_pages
+from transformer_jax.drawing import heat_maps
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.runs import run_folder
 
@@ -25,7 +24,7 @@ _OUTPUT = flags.DEFINE_string("output", None, "Where to write; by default WORKDI
 
 
 def main() -> None:
-    """Prints one path a line."""
+    """Writes the figures and prints their paths, one a line."""
     output = files.path(_OUTPUT.value or f"{_WORKDIR.value}/attention_maps")
     trained = run_folder.load_model(_WORKDIR.value)
     if translator := trained.ready():
@@ -38,11 +37,10 @@ def main() -> None:
             )
         sentences = [each for each in (_SOURCE.value, _TARGET.value) if each is not None]
         all_maps = attention_weights.of_text(model, params, tokenizer, config.model, sentences)
-    pictures = {f"{maps.kind}.png": heat_maps.png(maps) for maps in all_maps}
-    page = html_pages.html(all_maps).encode()
-    for name, content in {**pictures, "attention.html": page}.items():
-        files.write(output / name, content)
-        print(output / name)
+    for maps in all_maps:
+        path = output / f"{maps.kind}.png"
+        files.write(path, heat_maps.png(maps))
+        print(path)
 
 
 if __name__ == "__main__":

@@ -74,18 +74,18 @@ def overrides() -> dict[str, object]:
     return dict(config_flags.get_override_values(flags.FLAGS["config"]))
 
 
-def sizes(name: str, texts: Sequence[str], least: int = 2) -> list[int]:
-    """The sizes that a flag lists, ascending, each once; at least so many different ones.
+def sizes(name: str, texts: Sequence[str]) -> list[int]:
+    """Returns the sizes that a flag lists, ascending, each once.
 
     Raises:
-      UserError: one of them is no whole number of at least 1, or there are too few.
+      UserError: one of them is no whole number of at least 1, or there are fewer than two.
     """
     for text in texts:
         if not text.strip().isdecimal() or int(text) < 1:
             raise errors.UserError(f"--{name}: {text!r} should be a whole number, at least 1")
     found = sorted({int(text) for text in texts})
-    if len(found) < least:
-        raise errors.UserError(f"--{name} needs {least} different sizes or more")
+    if len(found) < 2:
+        raise errors.UserError(f"--{name} needs two different sizes or more")
     return found
 
 

@@ -1,6 +1,6 @@
 """What the page of a sweep shows, as plain data: `document` writes it, page.html's scripts draw it.
 
-That is all but the translations and the maps of attention.
+That is all but the translations.
 """
 
 import statistics

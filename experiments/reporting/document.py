@@ -3,42 +3,31 @@
 import base64
 import hashlib
 import html
+import json
 import pathlib
 import string
-from collections.abc import Collection
 from typing import Any
 
 from plotly import offline
 
 from experiments.analysis import comparison
-from experiments.reporting import (
-    attention_view,
-    comparison_table,
-    content,
-    translations,
-)
+from experiments.reporting import comparison_table, content, translations
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import files
-from transformer_jax.drawing import html_pages, tables
-from transformer_jax.evaluation import attention_weights
+from transformer_jax.drawing import tables
 
 _FOLDER = pathlib.Path(__file__).parent
 # What stands before Plotly draws the table; the rest draws figures.
 _BEFORE = ("elements", "table")
-_AFTER = ("figures", "marks", "plots", "translations", "reasons", "attention", "downloads")
+_AFTER = ("figures", "marks", "plots", "translations", "reasons", "downloads")
 
 
-def write(
-    workdir: pathlib.Path,
-    sentences: Collection[int] = (),
-    table: table_lib.Table | None = None,
-) -> None:
+def write(workdir: pathlib.Path, table: table_lib.Table | None = None) -> None:
     """Writes a sweep's report and prints its table.
 
     Args:
       workdir: the sweep's folder.
-      sentences: numbers of development sentences whose attention is collected, from 1.
       table: what the sweep runs; None: the table of the name that its folder says.
 
     Raises:
@@ -53,16 +42,13 @@ def write(
         f"{sweep.table}.md": tables.markdown(found.shown, found.notes),
         f"{sweep.table}.tex": found.latex,
     }
-    why = attention_view.collect(sweep, sentences)
-    attended = attention_view.gather(sweep, why)
     shown, measure = content.of_table(compared, found, downloads), compared.table.compared_by
     translated = translations.gather(sweep, compared.counts, measure)
     if compared.on_test:  # the sentences that a row's difference rests on
         driving = [row["test"]["driving"] or {"sentences": []} for row in shown["rows"]]
         numbers = {number for each in driving for number, *_ in each["sentences"]}
         translated["test"] = translations.gather(sweep, {}, measure, sorted(numbers))
-    captioned = {"captions": attention_weights.CAPTIONS, "sentences": attended}
-    page = _page(shown, translated, captioned)
+    page = _page(shown, translated)
     for name in (f"{sweep.table}.md", f"{sweep.table}.csv"):
         files.write(workdir / name, downloads[name].encode())
     files.write(workdir / "report.html", page.encode())
@@ -71,10 +57,9 @@ def write(
         raise found.failed[0]
 
 
-def _page(shown: dict[str, Any], translated: dict[str, Any], attended: dict[str, Any]) -> str:
+def _page(shown: dict[str, Any], translated: dict[str, Any]) -> str:
     """One file that asks nothing of a network, from page.html and its parts."""
-    # What there is to draw, before it is parsed.
-    shown |= {"translated": bool(translated["rows"]), "attended": bool(attended["sentences"])}
+    shown["translated"] = bool(translated["rows"])  # which the page knows before it parses them
     before, after = (
         '"use strict";\n' + "\n".join(_text(f"{name}.js") for name in names)
         for names in (_BEFORE, _AFTER)
@@ -86,11 +71,16 @@ def _page(shown: dict[str, Any], translated: dict[str, Any], attended: dict[str,
         allowed=" ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests),
         title=html.escape(shown["title"]),
         style=_text("page.css"),
-        content=html_pages.script_json(shown),
-        translations=html_pages.script_json(translated),
-        attention=html_pages.script_json(attended),
+        content=_script_json(shown),
+        translations=_script_json(translated),
         **scripts,
     )
+
+
+def _script_json(value: Any) -> str:
+    """Returns JSON that cannot end the script element around it: "<" is written as an escape."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return written.replace("<", "\\u003c")
 
 
 def _text(name: str) -> str:

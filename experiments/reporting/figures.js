@@ -9,7 +9,7 @@ let isPrinted = false;
 // On paper three stand side by side, or one alone, however many the screen has room for.
 function widthOf({plot}) {
   if (!isPrinted) return plot.clientWidth;
-  return plot.closest(".three, .cards") ? PAPER / 3 - 20 : PAPER - 20;
+  return plot.closest(".three") ? PAPER / 3 - 20 : PAPER - 20;
 }
 
 // Text that Plotly shows as it is: it would take "<b>" for markup.
@@ -55,7 +55,7 @@ const afterPaint = act => requestAnimationFrame(() => setTimeout(act));
 
 const nearScreen = new IntersectionObserver(entries => {
   for (const {isIntersecting, target: {id}} of entries) {
-    if (isIntersecting) afterPaint(() => { if (figures.has(id) && !figures.get(id).drawn) drawFigure(id); });
+    if (isIntersecting) afterPaint(() => { if (!figures.get(id).drawn) drawFigure(id); });
   }
 }, {rootMargin: "250px"});
 
@@ -87,8 +87,7 @@ function addFigure(id, name, build, {whenDrawn, height, legend} = {}) {
 
 const redraw = needed => {
   for (const [id, known] of figures) {
-    if (!known.plot.isConnected) figures.delete(id);
-    else if (known.drawn && needed(known)) drawFigure(id);
+    if (known.drawn && needed(known)) drawFigure(id);
   }
 };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw(() => true));

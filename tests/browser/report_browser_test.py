@@ -259,25 +259,6 @@ def test_words_that_differ_are_marked(opened):
     assert by_css(opened, "#texts > div:nth-child(1) mark")
 
 
-def maps(driver):
-    """How many are drawn near the place where they begin."""
-    near(driver, "attention")
-    driver.execute_script("document.getElementById('attention').scrollIntoView()")
-    return len(by_css(driver, "#attention .card .plot:has(.main-svg)"))
-
-
-def test_attention_is_drawn_row_beside_row(opened):
-    until(opened, lambda: maps(opened) == 2)
-    cards = {card.text.split("\n")[0]: card for card in by_css(opened, "#attention .card")}
-    assert "not collected" in cards["A h=4"].text
-    z = opened.execute_script("return document.querySelector('#attention .plot').data[0].z")
-    assert z == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    choice = select.Select(by_css(opened, "#attention select")[3])
-    assert [option.text for option in choice.options] == ["mean over heads", "head 1", "head 2"]
-    choice.select_by_visible_text("head 2")
-    until(opened, lambda: maps(opened) == 2)
-
-
 def test_the_table_and_the_figures_can_be_saved(opened, downloads):
     drawn(opened, "figure-curves")
     near(opened, "downloads")
@@ -328,7 +309,6 @@ def test_no_text_of_a_sweep_runs_or_becomes_markup(browser, tmp_path, text):
     for section in by_css(browser, "main > section"):
         browser.execute_script("arguments[0].scrollIntoView()", section)
     until(browser, lambda: by_css(browser, "#texts > div"))
-    until(browser, lambda: maps(browser) == 2)
     chart = drawn(browser, "figure-differences")
     assert not by_css(browser, "img, iframe, main svg a, main script, [onload], [onerror]")
     shown = " ".join(text.split())
