@@ -129,7 +129,6 @@ def start_together(
     workdir: files.Path,
     cache_dir: pathlib.Path,
     *flags: str,
-    before: Sequence[Callable[[], None] | None] | None = None,
     own: Callable[[int], str] | None = None,
     **overrides: Any,
 ) -> list[Run]:
@@ -140,7 +139,6 @@ def start_together(
       workdir: as in `start`, and so the others.
       cache_dir: see there.
       *flags: see there.
-      before: for each process; see there.
       own: one more flag for each process.
       **overrides: see there.
     """
@@ -155,7 +153,6 @@ def start_together(
             *flags,
             *([own(process)] if own else []),
             name=f"log{process}",
-            before=before[process] if before else None,
             **overrides,
         )
         for process in range(number)

@@ -1,11 +1,11 @@
-"""The processes of one run: how they find each other, who speaks for all, and who has died.
+"""The processes of one run, which jax.distributed connects, and how they end.
 
-One process drives the devices of one host. What must be said or written once, the first does. If a
-process is missing at the start, or dies later, all others notice within a time limit and end: with
-exit code 2 if it never came, with 42 if it died. What was saved stays, and starting all of them
-again goes on. They name the missing process; but where JAX detects the processes (on Slurm, on
-TPUs), one that never came has no name, and each that came names its own host. When the first
-itself dies, JAX ends the others, at once and with its own words (exit code 134).
+One process drives the devices of one host. The first process logs and writes for all. If a process
+is missing at the start or dies later, the others end within a time limit: with exit code 2 if it
+did not start, with 42 if it died. Checkpoints stay, and starting all processes again resumes the
+run. The others name a process that died; of one that did not start, each other process names its
+own host. When the first process dies, JAX ends the others at once with its own message (exit code
+134).
 """
 
 import contextlib
@@ -28,7 +28,6 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import multihost
 
 from transformer_jax import errors
-from transformer_jax.distributed import rendezvous
 
 _log = logging.getLogger(__name__)
 
@@ -44,16 +43,31 @@ BYTES = 1024  # what the first tells is a multiple of so many long: few shapes t
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 
 
+@dataclasses.dataclass(frozen=True)
+class ProcessPlace:
+    """A process's place among those of its run; where JAX detects it, all fields are None.
+
+    Attributes:
+      coordinator: host and port of the first process, "10.0.0.1:1234".
+      processes: the number of processes.
+      process: this process's number, from 0.
+    """
+
+    coordinator: str | None = None
+    processes: int | None = None
+    process: int | None = None
+
+
 def place(
     distributed_run: bool, coordinator: str, processes: int, process: int
-) -> rendezvous.ProcessPlace | None:
-    """What the command line says of the processes; None if there is just one.
+) -> ProcessPlace | None:
+    """Returns the place that the command line gives this process; None if it is the only one.
 
-    With distributed_run JAX's cluster detection finds them (Cloud TPU, GKE, Slurm, Open MPI). The
-    others are those of `rendezvous.ProcessPlace`, or "", -1 and -1.
+    With distributed_run JAX's cluster detection finds it (Cloud TPU, GKE, Slurm, Open MPI). The
+    other arguments are those of `ProcessPlace`; "" and -1 where they are not given.
 
     Raises:
-      UserError: that is not enough, or contradicts itself, or what a launcher says.
+      UserError: the arguments are incomplete, or contradict each other or the launcher.
     """
     given = (bool(coordinator), processes >= 0, process >= 0)
     if distributed_run:
@@ -62,7 +76,7 @@ def place(
                 "--distributed finds the processes by itself: leave out --coordinator, "
                 "--processes and --process, or leave out --distributed"
             )
-        return rendezvous.DETECTED
+        return ProcessPlace()
     if any(given):
         if not all(given):
             raise errors.UserError("--coordinator, --processes and --process belong together")
@@ -73,7 +87,7 @@ def place(
             )
         if not process < processes:
             raise errors.UserError(f"--process={process} should be below --processes={processes}")
-        return rendezvous.ProcessPlace(coordinator, processes, process)
+        return ProcessPlace(coordinator, processes, process)
     for variable in LAUNCHERS:
         if (number := os.environ.get(variable, "1")) != "1":
             raise errors.UserError(
@@ -83,28 +97,29 @@ def place(
     return None
 
 
-def join(where: rendezvous.ProcessPlace, start_timeout: float, silence_timeout: float) -> None:
-    """Meets the other processes; to be called before JAX looks for devices.
+def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> None:
+    """Connects to the other processes; to be called before JAX looks for devices.
 
-    All must be there within start_timeout seconds, and then their devices. One that says nothing
-    for silence_timeout seconds counts as dead.
+    All processes must start within start_timeout seconds, and then find their devices within as
+    many, or this one ends. A process that sends nothing for silence_timeout seconds counts as dead.
 
     Raises:
-      UserError: some are missing, whom the message names; or JAX detects no cluster.
+      UserError: JAX detects no cluster, or the coordinator's port is in use.
     """
     global _peers
-    # Without it JAX ends the process itself when another dies, and not always by name.
+    if where.coordinator and where.process == 0:
+        _require_free_port(where.coordinator)
+    # Without it JAX aborts this process when another dies, and not always by name.
     jax.config.update("jax_enable_recoverability", True)
-    known = () if where == rendezvous.DETECTED else dataclasses.astuple(where)
-    if known:
-        rendezvous.wait_for_all(where, start_timeout)
     patience = max(start_timeout, 1)
     with _at_most(patience, 2):
         try:
             jax.distributed.initialize(
-                *known,
+                where.coordinator,
+                where.processes,
+                where.process,
                 local_device_ids=[],  # all; where JAX detects Slurm, None is one for each process
-                initialization_timeout=int(patience) + 60,  # when JAX would abort, naming nobody
+                initialization_timeout=int(patience) + 60,  # when JAX aborts, with a stack trace
                 heartbeat_timeout_seconds=max(int(silence_timeout), 1),
             )
         except (ValueError, RuntimeError) as error:
@@ -123,15 +138,27 @@ def join(where: rendezvous.ProcessPlace, start_timeout: float, silence_timeout: 
     _log.info("%d processes train together", len(names))
 
 
+def _require_free_port(coordinator: str) -> None:
+    """Raises UserError if the first process cannot listen; JAX would crash without a message."""
+    port = int(coordinator.rpartition(":")[2])
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        raise errors.UserError(
+            f"the first process cannot listen on port {port} ({error.strerror}): give another port "
+            "in --coordinator"
+        ) from error
+
+
 @contextlib.contextmanager
 def _at_most(seconds: float, code: int) -> Iterator[None]:
-    """Ends this process, with an exit code, if what is done in here takes longer."""
+    """Ends this process with an exit code if the body takes longer."""
 
     def end() -> None:
         print(
-            f"error: {socket.gethostname()}: not all processes came within {seconds:g} seconds, "
-            "with their devices; look for a host that does not say this, and start all of them, "
-            "or give a longer --start_timeout",
+            f"error: {socket.gethostname()}: not all processes started and found their devices "
+            f"within {seconds:g} seconds; look for a host without this message, and start all "
+            "processes again, or give a longer --start_timeout",
             file=sys.stderr,
             flush=True,
         )
