@@ -54,9 +54,10 @@ def test_an_invalid_config_is_refused(server, commands_cache, tmp_path, case):
 
 @refusals.table(
     ("missing", None, r"config\.py is not a config file: .*No such file"),
-    ("broken syntax", b"def get_config(:\n", r"config\.py: SyntaxError: invalid syntax"),
-    ("no get_config", b"x = 1\n", r"config\.py should have a function get_config"),
-    ("raises", b"def get_config():\n  raise ValueError('no')\n", r"config\.py: ValueError: no"),
+    ("broken syntax", b"def get_config(:\n", r"config\.py fails: SyntaxError: invalid syntax"),
+    ("no get_config", b"x = 1\n", r"config\.py fails: .* has no attribute 'get_config'"),
+    ("raises", b"def get_config():\n  raise ValueError('no')\n", r"config\.py: .*: ValueError: no"),
+    ("forgets its return", b"def get_config():\n  pass\n", r"whose get_config\(\) returns a Conf"),
     ("returns a dict", b"def get_config():\n  return {1: 2}\n", r"ConfigDict, but returns a dict"),
     (
         "lacks a field",

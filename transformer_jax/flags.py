@@ -3,7 +3,6 @@
 import logging
 import os
 import pathlib
-import re
 import select
 import sys
 from collections.abc import Callable, Sequence
@@ -38,7 +37,11 @@ def define_config(*, required: bool = True) -> flags.FlagHolder:
         "config", None, "Config file, such as configs/toy.py.", lock_config=True
     )
     if required:
-        flags.mark_flag_as_required("config")
+        flags.register_validator(
+            "config",
+            lambda value: value is not None,
+            "give a file: --config=configs/toy.py, whose get_config() returns a ConfigDict",
+        )
     return holder
 
 
@@ -152,19 +155,14 @@ def _parse(argv: Sequence[str]) -> list[str]:
 def _describe(error: BaseException, argv: Sequence[str]) -> str:
     while error.args and isinstance(error.args[0], BaseException):  # ml_collections wraps errors
         error = error.args[0]
-    text = str(error).strip()
-    joined = re.sub(r"(^| )--?config[ =]", r"\1--config=", " ".join(argv)).split(" ")
-    config_file = next((argument for argument in joined if argument.startswith("--config=")), "")
-    if "Traceback (most recent call last)" in text:
-        # A config file that fails brings its whole traceback along; its last line says what it is.
-        return f"the config file fails: {config_file}: {text.splitlines()[-1]}"
-    if config_file and ("attribute 'get_config'" in text or "--config must have" in text):
-        return f"{config_file} should have a function get_config() that returns a ConfigDict"
-    if isinstance(error, KeyError | AttributeError):
-        return f"there is no such config field: {error.args[0] if error.args else error}"
-    if isinstance(error, flags.Error):
-        return text
-    return f"the config file fails: {config_file}: {type(error).__name__}: {text or 'no message'}"
+    text = str(error)
+    if isinstance(error, flags.Error):  # of a config file, its traceback, whose last line matters
+        lines = text.splitlines()
+        return f"{lines[0]} {lines[-1]}" if len(lines) > 1 else text
+    if isinstance(error, KeyError | AttributeError) and "get_config" not in text:
+        return f"there is no such config field: {error.args[0] if error.args else text}"
+    config_file = next((each for each in argv if each.startswith("--config=")), "--config")
+    return f"{config_file} fails: {type(error).__name__}: {text}"
 
 
 def _complain(message: str, code: int = 2) -> int:
@@ -181,12 +179,6 @@ def _show_log() -> None:
             record.levelno < logging.ERROR
             or not any(name in record.pathname for name in ("orbax", "gcsfs"))
         )
-    )
-    # Once a write has failed, Orbax closes its loop, and TensorStore's threads all stumble on it.
-    # The failure itself is raised; these would bury what we say of it.
-    say = sys.unraisablehook
-    sys.unraisablehook = lambda error: (
-        None if str(error.exc_value) == "Event loop is closed" else say(error)
     )
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
