@@ -13,7 +13,7 @@ import pytest
 
 from transformer_jax import config as config_lib
 from transformer_jax.distributed import preemption, sharding
-from transformer_jax.training import checkpoint, fitting, loop, metrics
+from transformer_jax.training import checkpoint, loop, metrics
 from transformer_jax.training import step as step_lib
 
 # Numbers serve for arrays: nothing is computed here.
@@ -143,7 +143,7 @@ def train(make_config, monkeypatch, tmp_path, clock):
         monkeypatch.setattr(loop, "make_batches", lambda *_: batches)
         monkeypatch.setattr(loop, "_start_or_resume", lambda *_: (state, 500.0))
         monkeypatch.setattr(sharding, "put", lambda local, mesh, rows: local)
-        monkeypatch.setattr(fitting, "compile_step", lambda *_: compile_step() or advance)
+        monkeypatch.setattr(loop, "compile_step", lambda *_: compile_step() or advance)
         changes = {"checkpoint.every": 4, "log.every": 2, "log.dev_every": 0}
         config = make_config({**changes, "train.num_steps": num_steps})
         dataset: Any = types.SimpleNamespace(tokenizer=types.SimpleNamespace(digest=""))

@@ -21,7 +21,7 @@ from transformer_jax.data import dataset
 from transformer_jax.decoding import beam_search
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder, training_run
-from transformer_jax.training import checkpoint, fitting, loop, metrics
+from transformer_jax.training import checkpoint, loop, metrics
 from transformer_jax.training import step as step_lib
 
 STEPS = 60  # long enough to be killed in the middle
@@ -221,7 +221,7 @@ def test_a_checkpoint_read_with_another_tokenizer_is_an_error(finished):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_dir, monkeypatch):
-    compile_step = fitting.compile_step
+    compile_step = loop.compile_step
 
     def poisoned(model, config, mesh):
         step = compile_step(model, config, mesh)
@@ -234,7 +234,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(make_config, tmp_path, cache_di
 
         return poison
 
-    monkeypatch.setattr(fitting, "compile_step", poisoned)
+    monkeypatch.setattr(loop, "compile_step", poisoned)
     config = make_config({"model.num_layers": 1})
     with pytest.raises(loop.DivergedError, match=r"step 7: loss nan.*checkpoint is that of step 4"):
         training_run.run(config, tmp_path, cache_dir)

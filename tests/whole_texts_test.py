@@ -17,7 +17,7 @@ from transformer_jax.data import examples as examples_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import attention_weights, whole_texts
 from transformer_jax.runs import run_folder, starting_weights, training_run
-from transformer_jax.training import fitting
+from transformer_jax.training import loop
 
 ENCODER = {
     "model.architecture": "encoder",
@@ -182,7 +182,7 @@ def test_a_folder_whose_weights_cannot_be_a_start_is_named_before_a_step_is_comp
         run_folder.claim(folder, *small(**{"train.objective": "bert", **changes}))
     for name in there:
         (folder / name).mkdir(parents=True)
-    monkeypatch.setattr(fitting, "compile_step", lambda *_: pytest.fail("was compiled"))
+    monkeypatch.setattr(loop, "compile_step", lambda *_: pytest.fail("was compiled"))
     with pytest.raises(errors.UserError, match=message):
         training_run.run(make_config({**ENCODER, **started}), tmp_path / "own", cache_dir)
 

@@ -22,7 +22,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors, models, sequences
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import memory, sharding
-from transformer_jax.training import fitting
+from transformer_jax.training import loop
 from transformer_jax.training import step as step_lib
 
 # Without these, libtpu looks for a TPU's host and for another process that holds its chips.
@@ -196,6 +196,6 @@ def test_a_step_that_does_not_fit_is_one_line_with_a_remedy(chips):
     long = configured("toy", {"model.num_layers": 1, "train.batch_tokens": 8 * 32_768, **lengths})
     with pytest.raises(
         errors.UserError,
-        match=r"^a step takes [\d.]+ GiB of memory, but the device has 15\.75 GiB: take a smaller",
+        match=r"^a step does not fit into memory \(RESOURCE_EXHAUSTED.*15\.75G.*\): give a smaller",
     ):
-        fitting.compile_step(*built(long, chips))
+        loop.compile_step(*built(long, chips))

@@ -15,9 +15,9 @@ from transformer_jax import errors, files
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import examples as examples_lib
-from transformer_jax.distributed import hosts, preemption, sharding
+from transformer_jax.distributed import hosts, memory, preemption, sharding
 from transformer_jax.models import interface
-from transformer_jax.training import checkpoint, fitting, metrics, tracking
+from transformer_jax.training import checkpoint, metrics, tracking
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
@@ -26,6 +26,12 @@ SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is comp
 _STOPPED = (
     "stopped by SIGTERM; the checkpoint of step {} is written, and the same command goes on from "
     "there"
+)
+
+_REMEDY = (
+    "give a smaller --config.train.batch_tokens, or compute the same batch in parts "
+    "(--config.train.accumulation_steps), or share the model over more devices "
+    "(--config.mesh.fsdp); on accelerators --config.model.rematerialise=True saves memory too"
 )
 
 
@@ -63,7 +69,7 @@ def train(
     with contextlib.closing(checkpoint.Checkpoints(folder, config, tokenizer)) as checkpoints:
         checkpoints.recover()
         first = checkpoints.latest_step() or 0  # what does not fit is refused before any state
-        advance = fitting.compile_step(model, config, mesh) if first < num_steps else None
+        advance = compile_step(model, config, mesh) if first < num_steps else None
         state, spent = _start_or_resume(model, config, mesh, checkpoints, batches, start)
         started -= spent
         if advance is None:
@@ -93,6 +99,33 @@ def train(
                     raise preemption.PreemptedError(_STOPPED.format(step))
             checkpoints.wait()
         return state, time.monotonic() - started
+
+
+def compile_step(
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> jax.stages.Compiled:
+    """Compiles the training step, and logs the memory that it takes.
+
+    Raises:
+      UserError: the step takes more memory than the devices have.
+    """
+    try:
+        program = step_lib.compile_step(model, config, mesh)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        # A TPU's compiler refuses what does not fit, and its first line gives both sizes.
+        message = f"a step does not fit into memory ({str(error).splitlines()[0]}): {_REMEDY}"
+        raise errors.UserError(message) from error
+    needed, available = memory.of_program(program), memory.of_device(mesh)
+    if needed is None or available is None:
+        _log.info("this device does not report the memory that a step takes, or its own")
+        return program
+    takes, has = f"{needed / 2**30:.2f} GiB of memory", f"{available / 2**30:.2f} GiB"
+    _log.info("a step takes %s, of %s on each device", takes, has)
+    if needed > available:
+        raise errors.UserError(f"a step takes {takes}, but the device has {has}: {_REMEDY}")
+    return program
 
 
 def _start_or_resume(
