@@ -28,7 +28,6 @@ setuptools.setup(
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.20",
         "plotly>=6.5",
-        "py3langid>=0.3",
         "requests>=2.32",
         "rich>=14.0",
         "sacrebleu>=2.5",

@@ -10,7 +10,7 @@ import pytest
 import transformer_jax
 from tests import refusals, tiny
 from transformer_jax import models
-from transformer_jax.data import batching, checks, text
+from transformer_jax.data import batching, overlap, text
 from transformer_jax.data.toy import generator
 from transformer_jax.runs import run_folder
 
@@ -84,7 +84,7 @@ def test_a_prefix_without_a_source_language_is_one_file(corpus):
 def test_overlap_is_of_the_sentences_themselves(corpus):
     train, dev = (text.read_lines(corpus / f"{name}.de") for name in SETS)
     both = sum(line in train for line in dev)
-    found = checks.overlap(load(corpus))["dev"]
+    found = overlap.count(load(corpus))["dev"]
     assert found == {"of": len(dev), "sources": both, "pairs": both}
     assert both < len(dev)
 

@@ -26,7 +26,6 @@ SHARED = (
     "experiments.analysis.plan",
     "experiments.reporting.document",
     "launch.local",
-    "py3langid",
     "transformer_jax.runs",
 )
 

@@ -12,8 +12,8 @@ from jaxtyping import Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
-from transformer_jax.data import checks, directions, objectives, text, token_cache, treebank
 from transformer_jax.data import corpus as corpus_lib
+from transformer_jax.data import directions, objectives, overlap, text, token_cache, treebank
 from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.data.toy import generator
 
@@ -177,7 +177,6 @@ def _load_direction(
     """A direction's training pairs, from the cache, its held-out ones, and where both come from."""
     key = hashlib.sha256(f"{corpus.train_digest} {tokenizer.digest}".encode()).hexdigest()[:16]
     source, target = token_cache.encoded(corpus.train, tokenizer, cache_dir / f"tokens-{key}")
-    found = checks.run(corpus, config.source_language, config.target_language, cache_dir)
     usable, dropped = _usable(source, target, config, len(tag))
 
     def held_out(pairs: corpus_lib.Pairs) -> HeldOut:
@@ -187,7 +186,8 @@ def _load_direction(
 
     direction = Direction(config.target_language, held_out(corpus.dev), held_out(corpus.test))
     languages = [config.source_language, config.target_language]
-    about = {"languages": languages, "dropped": dropped, "checks": found}
+    repeated = overlap.find(corpus, cache_dir)
+    about = {"languages": languages, "dropped": dropped, "overlap": repeated}
     return TokenPairs(source, target, usable), direction, {**corpus.provenance, **about}
 
 

@@ -1,0 +1,63 @@
+"""Held-out sentences that occur in the training set: counted, warned of and recorded."""
+
+import hashlib
+import logging
+import pathlib
+
+from transformer_jax import files
+from transformer_jax.data import corpus as corpus_lib
+
+_log = logging.getLogger(__name__)
+
+Counts = dict[str, dict[str, int]]
+
+
+def find(corpus: corpus_lib.Corpus, cache_dir: pathlib.Path) -> Counts:
+    """Counts held-out sentences that occur in the training set, and logs a warning for each set.
+
+    The training set is read once for each corpus. The counts are kept in the cache; the warnings
+    are repeated at every start.
+
+    Returns:
+      The counts that `count` returns.
+    """
+    key = hashlib.sha256(f"{corpus.digest} {corpus.test_digest}".encode())
+    path = cache_dir / f"overlap-{key.hexdigest()[:16]}.json"
+    if not path.exists():
+        files.write_json(path, count(corpus))
+    shape = {str: {"of": int, "sources": int, "pairs": int}}
+    found = files.read_json(path, shape, "delete it, and the corpus is checked again")
+    for name, counts in found.items():
+        if counts["sources"]:
+            _log.warning(
+                f"data.{name}: {counts['sources']:,} of its {counts['of']:,} sources occur in the "
+                f"training set, {counts['pairs']:,} with the same translation"
+            )
+    return found
+
+
+def count(corpus: corpus_lib.Corpus) -> Counts:
+    """Counts the held-out sentences, and pairs, that occur in the training set too.
+
+    A sentence is the source or, where that is blank, the target.
+
+    Returns:
+      For the sets "dev" and "test", where they have pairs: `of`, the number of pairs; `sources`,
+      those whose source occurs in the training set; `pairs`, those that occur there as a whole.
+    """
+    held_out = {
+        name: list(pairs.read())
+        for name, pairs in (("dev", corpus.dev), ("test", corpus.test))
+        if len(pairs)
+    }
+    wanted = {source or target for pairs in held_out.values() for source, target in pairs}
+    both = {pair for pair in corpus.train.read() if (pair[0] or pair[1]) in wanted}
+    sources = {source or target for source, target in both}
+    return {
+        name: {
+            "of": len(pairs),
+            "sources": sum((source or target) in sources for source, target in pairs),
+            "pairs": sum(pair in both for pair in pairs),
+        }
+        for name, pairs in held_out.items()
+    }
