@@ -32,11 +32,9 @@ OBJECTIVES = {
     "O span corruption": "span_corruption",
     "O prefix": "prefix",
     "O BERT-style": "bert_style",
-    "O MASS": "mass",
-    "O deshuffling": "deshuffling",
 }
 # Encoders alone, and ELMo. Rows "… pairs" go on from those, or from nothing, to tell a translation
-# from what looks like one; rows "… translator" to translate.
+# from another sentence of equal length; rows "… translator" to translate.
 ENCODERS: dict[str, dict[str, Any]] = {
     "E BERT": {"model.architecture": "encoder", "train.objective": "bert"},
     "E RoBERTa": {"model.architecture": "encoder", "train.objective": "roberta"},
@@ -49,7 +47,8 @@ LARGER = 2  # times BERT's batch is RoBERTa's, in as many times fewer steps
 HIDDEN = round(1 / corruption.SHARE)
 HIDDEN_RATE = 2  # times base's learning rate, for batches so much larger
 # Times base's learning rate is that of rows "… pairs", which have BERT's batch and RoBERTa's steps.
-# At base's own batch and rate three of the five answered by chance to their end, on the toy.
+# At base's own batch and rate three of the five answered by chance to their end, on the toy, with
+# earlier, harder negatives.
 MATCHING_RATE = 0.5
 PART = 8  # of the steps one in so many is the objective's
 VARIED = ("model.architecture", "train.objective", *multilingual.VARIED)
@@ -89,7 +88,6 @@ def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
     both = {"model.num_layers": 2 * num_layers}
     return {
         "L decoder causal": causal,
-        "L decoder source loss": {**causal, "train.source_loss": 1.0},
         "L decoder causal 2N": {**causal, **both},
         "L decoder prefix": prefix,
         "L decoder prefix 2N": {**prefix, **both},
@@ -168,12 +166,9 @@ CLAIMS = (
         [claims.Inequality("L decoder prefix 2N", "base", strictly=False)],
     ),
     claims.Claim(
-        "to see the source one way alone hurts, and a loss on the source hurts too",
+        "to see the source one way alone hurts",
         "Zhang et al. 2022, of translation",
-        [
-            claims.Inequality("L decoder prefix 2N", "L decoder causal 2N"),
-            claims.Inequality("L decoder causal", "L decoder source loss"),
-        ],
+        [claims.Inequality("L decoder prefix 2N", "L decoder causal 2N")],
     ),
     claims.Claim(
         "two stacks of the same weights are nearly as good",
@@ -194,16 +189,6 @@ CLAIMS = (
         "of masked words, their spans are no worse a target than the whole text",
         f"{T5}, table 5: 26.98 and 26.78",
         [claims.Inequality("O span corruption", "O BERT-style", strictly=False)],
-    ),
-    claims.Claim(
-        "deshuffling is worst",
-        f"{T5}, table 4: 26.11, where a prefix has 26.86 and BERT-style masking 26.78",
-        [claims.Inequality(f"O {other}", "O deshuffling") for other in ("prefix", "BERT-style")],
-    ),
-    claims.Claim(
-        "to say a masked half first helps where there are few pairs",
-        "Song et al. 2019, after training on other text",
-        [claims.Inequality("O MASS", "base")],
     ),
 )
 COMPARED = claims.compared(CLAIMS)

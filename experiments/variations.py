@@ -39,7 +39,7 @@ WINDOWS = (2, 4, 8)  # positions to each side
 VARIED = (
     *("model.architecture", "model.attention_pattern", "model.position", "model.norm"),
     *("model.norm_placement", "model.feed_forward", "model.window"),
-    *("train.scheduled_sampling", "data.train_max_tokens"),
+    "data.train_max_tokens",
 )
 MULTIPLE = 8  # SwiGLU's d_ff is rounded to one
 
@@ -100,8 +100,6 @@ def _architectures() -> dict[str, dict[str, Any]]:
         rows[f"J {name}"] = recurrent
         for attention in ("dot", "additive"):
             rows[f"J {name} {attention}"] = {**recurrent, "model.recurrent_attention": attention}
-    sampling = {"train.scheduled_sampling": 0.25}
-    rows["J GRU additive sampling"] = {**rows["J GRU additive"], **sampling}
     return {**rows, "J ConvS2S": {"model.architecture": "conv"}}
 
 

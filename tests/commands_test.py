@@ -41,9 +41,9 @@ DOCUMENTED = [
     ("neither yes nor no", [*TRAIN, "--config.model.rematerialise=2"], r"rematerialise"),
     ("a slip", [*TRAIN, "--config.model.attention_pattern=windows"], r"did you mean window\?"),
     (
-        "a part of another architecture",
-        [*TRAIN, "--config.train.scheduled_sampling=0.1"],
-        r"needs a recurrent model\.architecture",
+        "a field that was removed",
+        [*TRAIN, "--config.train.scheduled_sampling=0"],
+        r"there is no such config field: 'scheduled_sampling'",
     ),
     (
         "a field that its architecture does not read",

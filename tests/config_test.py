@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import json
 import pathlib
 import re
 import typing
@@ -9,8 +10,9 @@ import typing
 import pytest
 
 from configs import toy
+from experiments.sweep import results
 from transformer_jax import config as config_lib
-from transformer_jax import errors, fields, models
+from transformer_jax import errors, fields, files, models
 
 ROOT = pathlib.Path(__file__).parents[1]
 DIGESTS = {"corpus": "c", "tokenizer": "t"}
@@ -72,12 +74,15 @@ def test_bytes_have_a_size_of_their_own_whatever_the_config_says(make_config):
         ("model.compute_dtype", "float16", r"compute_dtype='float16' is unknown; did you mean bfl"),
         ("mesh.data", 0, r"mesh\.data=0 should be at least 1, or -1"),
         ("train.seed", 2**32, r"train\.seed=4294967296 should be below 2\^32"),
-        ("train.scheduled_sampling", 1.5, r"scheduled_sampling=1\.5 should be at most 1$"),
         ("data.toy_pairs", 2 * 10**7, r"toy_pairs=20000000 should be at most 10,000,000"),
         ("train.num_steps", 2**31, r"num_steps=2147483648 should be at most 2,147,483,647"),
         ("train.objective_steps", 9**6, r"objective_steps=531441 are more than train\.num_steps="),
         ("train.objective_steps", 9, r"objective=none with train\.objective_steps=9: a run has bo"),
-        ("train.objective", "mass", r"objective=mass with train\.objective_steps=0: a run has bo"),
+        (
+            "train.objective",
+            "prefix",
+            r"objective=prefix with train\.objective_steps=0: a run has bo",
+        ),
         ("train", 3, r"config\.train should hold fields, but is 3"),
     ],
 )
@@ -89,15 +94,6 @@ def test_mistakes_are_named(path, value, message):
         place = place.setdefault(section, {})
     place[field] = value
     with pytest.raises(errors.UserError, match=message):
-        config_lib.from_mapping(config)
-
-
-def test_a_teacher_teaches_no_source():
-    config = values()
-    config["train"] |= {"teacher_layers": 6, "start_from": "x", "source_loss": 0.5}
-    with pytest.raises(
-        errors.UserError, match=r"^train\.teacher_layers=6 teaches nothing of the so"
-    ):
         config_lib.from_mapping(config)
 
 
@@ -150,6 +146,45 @@ def test_the_hash_follows_the_digests_of_what_is_used():
         for more in ({}, {"test": "v"}, {"tokenizer": "u"})
     )
     assert own == unscored != other
+
+
+def with_train(config, **values):
+    return {**config, "train": {**config["train"], **values}}
+
+
+def test_records_with_removed_fields_at_their_defaults_are_read_and_keep_their_hash():
+    published = ROOT / "experiments" / "published" / "families_multi30k"
+    record = json.loads((published / "sweep.json").read_text(encoding="utf-8"))["base"]
+    run = json.loads((published / "base" / "seed0" / "run.json").read_text(encoding="utf-8"))
+    defaults = {name.removeprefix("train."): x.default for name, x in config_lib.REMOVED.items()}
+    assert record == with_train(record, **defaults)
+    current = config_lib.to_dict(config_lib.from_record(record))
+    assert not current["train"].keys() & defaults.keys()
+    for config in (record, current):
+        digest = config_lib.fingerprint(config_lib.from_record(config), run["digests"])
+        assert digest == run["config_hash"]
+    for field, default in defaults.items():
+        with pytest.raises(
+            errors.UserError, match=f"train.{field} no longer exists.* hold 0.0, not 0.5$"
+        ):
+            config_lib.from_record(with_train(record, **{field: 0.5}))
+        for value in (default, 0.5):  # as a user writes it
+            with pytest.raises(errors.UserError, match=f"there is no config field train.{field}"):
+                config_lib.from_mapping(with_train(current, **{field: value}))
+
+
+def test_a_row_that_a_sweep_recorded_with_a_removed_field_is_named(tmp_path):
+    source = ROOT / "experiments" / "published" / "families_toy" / "sweep.json"
+    record = json.loads(source.read_text(encoding="utf-8"))
+    for value, message in ((0.25, r"row 'old': .*scheduled_sampling no longer exists"), (0.0, "")):
+        record |= {"rows": {"base": {}, "old": {"train.scheduled_sampling": value}}, "seeds": {}}
+        files.write_json(tmp_path / "sweep.json", record)
+        if message:
+            with pytest.raises(errors.UserError, match=message):
+                results.described(tmp_path)
+        else:
+            _, _, rows = results.described(tmp_path)
+            assert rows["old"] == {"old": {}}
 
 
 def test_the_test_set_counts_where_it_is_scored():

@@ -48,12 +48,11 @@ RECURRENT = {"model.position": "none", "model.num_kv_heads": 0}
         {"model.attention_pattern": "interleaved", "model.window": 4, "model.position": "t5"},
         {"model.position": "learned", "model.rematerialise": True, "model.norm_placement": "pre"},
         {**RECURRENT, "model.architecture": "gru"},
-        {**RECURRENT, "model.architecture": "lstm", "model.recurrent_attention": "additive",
-         "train.scheduled_sampling": 0.5},
+        {**RECURRENT, "model.architecture": "lstm", "model.recurrent_attention": "additive"},
         {**RECURRENT, "model.architecture": "conv"},
         {"model.share_stacks": True},
         {"model.position": "relative"},
-        {"model.architecture": "decoder", "train.source_loss": 1.0},
+        {"model.architecture": "decoder"},
     ],
     ids=str,
 )  # fmt: skip
@@ -63,8 +62,6 @@ def test_layers_after_the_second_are_counted_as_if_they_were_traced(make_config,
         dataclasses.replace(config.model, dropout_rate=0.0, compute_dtype="bfloat16"),
         config.data.vocab_size,
         (config.data.source_length, config.data.target_length),
-        config.train.scheduled_sampling > 0,
-        config.train.source_loss > 0,
     )
     assert cost._counted(config) == whole
     mesh = sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])

@@ -1,4 +1,4 @@
-"""The decoder alone, against equations of one sequence, and what its loss counts."""
+"""The decoder alone, against equations of one sequence."""
 
 import functools
 
@@ -9,16 +9,12 @@ import pytest
 
 from tests import random_parameters, reference_test
 from transformer_jax import config as config_lib
-from transformer_jax import models, sequences
+from transformer_jax import models
 from transformer_jax.data import batching
-from transformer_jax.distributed import sharding
-from transformer_jax.training import losses
-from transformer_jax.training import step as step_lib
 
 VOCABULARY = 40
 SOURCE, TARGET = [5, 9, 31, 7, 22], [12, 8, 33]
 KINDS = ("causal", "full")
-both = jax.jit(functools.partial(models.outputs, method="both"), static_argnums=0)
 
 
 @pytest.fixture
@@ -33,6 +29,19 @@ def make_model(make_config):
 
 def batch_of(source, target):
     return jax.tree.map(jnp.asarray, batching.fill([[(source, target)]], 8, 6))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def both(model, params, batch):
+    """The last layer's outputs at source positions and the model's at target positions."""
+    last = f"decoder_{model.config.num_layers - 1}"
+    found, state = model.apply(
+        params,
+        *(batch.source, batch.target),
+        capture_intermediates=lambda module, method: module.name == last,
+    )
+    (layer,) = state["intermediates"][last]["__call__"]
+    return layer[:, : batch.source.tokens.shape[1]], found
 
 
 def outputs(model, params, source=tuple(SOURCE), target=tuple(TARGET)):
@@ -89,70 +98,6 @@ def test_a_window_counts_from_the_target_back_into_the_source(make_model):
     _, after = outputs(wider, params, source=(3, 3, 3, 3, 3))
     changed = np.abs(before - after).max(axis=1) > 1e-3
     assert changed.tolist() == [True, False, False, False]
-
-
-def test_what_follows_is_the_next_token_of_the_same_sentence():
-    rng = np.random.default_rng(0)
-    pairs = [(rng.integers(4, VOCABULARY, n).tolist(), [9]) for n in (3, 1, 4)]
-    rows = batching.fill([pairs, []], 14, 6).source
-    labels, segments = losses.following(sequences.Sequences(*map(jnp.asarray, rows)))
-    counted = []
-    for row, place in zip(*np.nonzero(np.asarray(segments)), strict=True):
-        assert segments[row, place] == rows.segments[row, place]
-        counted.append(int(labels[row, place]))
-    # All but each sentence's first token, and its EOS.
-    assert counted == [token for source, _ in pairs for token in [*source[1:], 2]]
-
-
-def test_the_source_counts_by_its_weight(make_config):
-    weight, eps = 0.3, 0.1
-    config = make_config(
-        {
-            "model.architecture": "decoder",
-            "model.num_layers": 1,
-            "model.dropout_rate": 0.0,
-            "train.source_loss": weight,
-            "train.label_smoothing": eps,
-            "train.accumulation_steps": 2,
-            "train.batch_tokens": 2 * 9,
-            "data.source_length": 12,
-            "data.target_length": 9,
-            "data.vocab_size": VOCABULARY,
-        }
-    )
-    mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
-    model = models.build(config.model, VOCABULARY)
-    pairs = [[(SOURCE, TARGET), ([7, 7, 8], [4, 5])], [([6], [9, 9, 4])]]
-    batch = sharding.put(batching.fill(pairs, 12, 9), mesh)
-    state = step_lib.init_state(model, config, mesh)
-
-    def mean_loss(params, weight, eps):
-        """Over all pairs, each by itself: of target tokens, and of source tokens by weight."""
-        nats, counted = 0.0, 0.0
-        for source, target in (pair for row in pairs for pair in row):
-            example = jax.tree.map(jnp.asarray, batching.fill([[(source, target)]], 6, 4))
-            for x, labels, share in zip(
-                models.outputs(model, params, example, method="both"),
-                ([*source[1:], 2], [*target, 2]),
-                (weight, 1.0),
-                strict=True,
-            ):
-                log_p = jax.nn.log_softmax(x[0] @ params["params"]["embedding"].T)
-                for place, label in enumerate(labels):
-                    nats -= share * ((1 - eps) * log_p[place, label] + eps * log_p[place].mean())
-                    counted += share
-        return nats / counted
-
-    measure = jax.jit(jax.value_and_grad(mean_loss))
-    _, gradient = measure(state.params, weight, eps)
-    true_loss, _ = measure(state.params, 0.0, 0.0)
-    norm = np.sqrt(sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(gradient)))
-    hyper = step_lib.hyperparameters(config)
-    _, found = step_lib.make_step(model, config, mesh)(state, batch, hyper, jax.random.key(0))
-    np.testing.assert_allclose(found.gradient_norm, norm, rtol=1e-4)
-    # What is shown is of the target alone.
-    np.testing.assert_allclose(found.true_loss, true_loss, rtol=1e-5)
-    assert found.tokens == sum(len(target) + 1 for row in pairs for _, target in row)
 
 
 def test_shared_stacks_are_stacks_with_equal_weights(make_config):

@@ -86,7 +86,7 @@ def program(config):
     rates = step_lib.hyperparameters(config).rates
 
     def outputs(key):
-        keys = dict.fromkeys(("params", "dropout", "sampling"), key)
+        keys = dict.fromkeys(("params", "dropout"), key)
         return model.init_with_output(keys, batch.source, batch.target, rates)
 
     traced = jax.make_jaxpr(outputs)(jax.random.key(0))

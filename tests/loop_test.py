@@ -51,7 +51,7 @@ def test_speed_is_of_training_alone(make_config, clock):
 
 
 def test_means_say_what_share_of_steps_an_objective_had(make_config, clock):
-    with_objective = make_config({"train.objective": "mass", "train.objective_steps": 3})
+    with_objective = make_config({"train.objective": "prefix", "train.objective_steps": 3})
     for config, expected in ((with_objective, [1, 0.5, 0]), (make_config(), [None] * 3)):
         tally, found = loop._Tally(config, 0), []
         for first in (1, 3, 5):

@@ -37,21 +37,9 @@ def of_spans(source, target):
     return found
 
 
-def of_mass(source, target):
-    rest = iter(target)
-    found = [next(rest) if token == VOCABULARY else token for token in source]
-    assert next(rest, None) is None
-    return found
-
-
 def of_bert_style(source, target):
     differing = sum(one != other for one, other in zip(source, target, strict=True))
     assert 0 <= differing <= corruption.number_chosen(len(target))
-    return target
-
-
-def of_deshuffling(source, target):
-    assert sorted(source) == sorted(target)
     return target
 
 
@@ -59,8 +47,6 @@ RESTORED = {
     "span_corruption": of_spans,
     "prefix": lambda source, target: [*source, *target],
     "bert_style": of_bert_style,
-    "mass": of_mass,
-    "deshuffling": of_deshuffling,
 }
 
 
@@ -121,7 +107,7 @@ def small(make_config, cache_dir):
 
 
 def test_each_epoch_corrupts_both_sides_of_the_training_pairs_anew(small):
-    config, data = small(**{"train.objective": "mass"})
+    config, data = small(**{"train.objective": "prefix"})
     texts = examples_lib.training(data, config)
     expected = sorted(
         data_side[pair].tolist()
@@ -131,7 +117,6 @@ def test_each_epoch_corrupts_both_sides_of_the_training_pairs_anew(small):
     )
     batches = batching.PackedBatches(texts, config, batch_rows=1, num_steps=1)
     epochs = []
-    mask = config.data.vocab_size
     for epoch in range(2):
         found = []
         start = batches.plan.epoch_end(epoch - 1) if epoch else 0
@@ -141,8 +126,7 @@ def test_each_epoch_corrupts_both_sides_of_the_training_pairs_anew(small):
                 source = batch.source.tokens[batch.source.segments == segment][:-1].tolist()
                 labels = batch.labels[batch.target.segments == segment].tolist()
                 assert labels.pop() == tokenizer.EOS
-                rest = iter(labels)
-                found.append([next(rest) if token == mask else token for token in source])
+                found.append([*source, *labels])
                 epochs.append((epoch, tuple(source)))
         assert sorted(found) == expected
     first, second = (collections.Counter(s for e, s in epochs if e == number) for number in (0, 1))
@@ -191,9 +175,9 @@ def test_only_a_run_with_an_objective_that_needs_them_has_extra_ids(make_config)
             make_config({"train.objective": objective, "train.objective_steps": steps})
         )
 
-    assert size("none") == size("prefix") == size("deshuffling") == 400
+    assert size("none") == size("prefix") == 400
     # 63 tokens: 9 corrupted in 3 spans, which take 3 sentinels and one more.
-    assert size("span_corruption") == size("mass") == size("bert_style") == 408
+    assert size("span_corruption") == size("bert_style") == 408
 
 
 def test_an_unknown_objective_lists_the_known_ones(small):

@@ -1,4 +1,4 @@
-"""Cells, attentions and convolutions against loops, scheduled sampling, and what is refused."""
+"""Cells, attentions and convolutions against loops, and what is refused."""
 
 import contextlib
 import dataclasses
@@ -26,43 +26,6 @@ from transformer_jax.models import (
 VOCABULARY = 50
 SOURCE, TARGET = [5, 9, 31, 7], [12, 8, 33]
 LSTM = {"model.architecture": "lstm", "model.position": "none"}
-
-
-@pytest.fixture
-def sampled(make_config):
-    """Logits of one sentence pair with a chance of own words, by target."""
-    config = make_config({**LSTM, "model.recurrent_attention": "dot"}).model
-    model = models.build(config, VOCABULARY)
-    params = jax.tree.map(lambda x: 3 * x, random_parameters.of(model))
-    logits = jax.jit(models.logits, static_argnums=0)
-
-    def run(target, chance, seed=0, before=()):
-        batch = batching.fill([[*before, ([5, 9, 31], target)]], 8, 12)
-        sampling = None if chance is None else jnp.float32(chance)
-        key = jax.random.key(seed)
-        found = logits(model, params, batch, key=key, sampling=sampling)
-        return np.asarray(found)[0][batch.target.segments[0] == len(before) + 1]
-
-    return run
-
-
-def test_sampling_with_chance_0_is_teacher_forcing(sampled):
-    target = [7, 8, 9, 10, 11]
-    np.testing.assert_allclose(sampled(target, 0.0), sampled(target, None), rtol=1e-5, atol=1e-6)
-
-
-def test_sampling_with_chance_1_never_reads_the_target(sampled):
-    one, other = [7, 8, 9, 10, 11], [20, 30, 40, 41, 42]
-    np.testing.assert_array_equal(sampled(one, 1.0), sampled(other, 1.0))
-    assert np.abs(sampled(one, None) - sampled(other, None)).max() > 1e-3
-    # What it reads is drawn: another key, other words.
-    assert np.abs(sampled(one, 1.0, seed=0) - sampled(one, 1.0, seed=1)).max() > 1e-3
-
-
-def test_a_sampled_word_stays_in_its_sentence(sampled):
-    before = [[(source, [20, 21])] for source in ([5, 6], [40, 41])]
-    one, other = (sampled([7, 8, 9], 1.0, before=pairs) for pairs in before)
-    np.testing.assert_array_equal(one, other)
 
 
 def randomly(module, *arguments, method: Any = "__call__"):

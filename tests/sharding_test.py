@@ -54,7 +54,7 @@ MESHES = [
 ]
 FAMILIES = {
     "transformer": {},
-    "decoder": {"model.architecture": "decoder", "train.source_loss": 0.5},
+    "decoder": {"model.architecture": "decoder"},
 }
 QUICK = [("transformer", (2, 2, 2))]  # all axes together
 

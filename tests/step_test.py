@@ -10,7 +10,7 @@ import pytest
 from transformer_jax import models
 from transformer_jax.data import batching
 from transformer_jax.distributed import sharding
-from transformer_jax.models import dropout, embedding
+from transformer_jax.models import dropout
 from transformer_jax.training import step as step_lib
 
 PAIR = ([5, 9, 7], [8, 6, 4, 9])
@@ -51,20 +51,3 @@ def test_each_part_of_a_step_drops_other_elements(loss_of):
     first, second = [[PAIR], []], [[], [PAIR]]
     assert loss_of(3, first, 0.5) != loss_of(3, second, 0.5)
     assert loss_of(3, first, 0.0) == loss_of(3, second, 0.0)
-
-
-def test_scheduled_sampling_grows_evenly_from_none(make_config, monkeypatch):
-    overrides = {"model.architecture": "lstm", "model.position": "none"}
-    schedule = {"train.num_steps": 100, "train.scheduled_sampling": 0.8}
-    measure = started(make_config({**overrides, **schedule}))
-
-    def outputs(model, params, batch, rates, key, sampling):
-        """Their logits are the chance itself for a token that is never the label, else 0."""
-        nothing = 0 * sum(map(jnp.sum, jax.tree.leaves(params)))
-        return jnp.zeros((*batch.labels.shape, 20)).at[:, :, 0].set(sampling + nothing)
-
-    monkeypatch.setattr(models, "outputs", outputs)
-    monkeypatch.setattr(embedding, "of", lambda params: jnp.zeros((20, 20)).at[0, 0].set(1))
-    for step in (0, 50, 99):
-        loss = measure(step, [[PAIR]], 0.1).true_loss
-        np.testing.assert_allclose(loss, np.log(19 + np.exp(0.8 * step / 100)), rtol=1e-6)

@@ -126,7 +126,7 @@ def test_what_starts_from_a_run_that_failed_is_left_with_it(tmp_path):
 
 
 def test_a_run_that_is_taken_over_needs_no_weights(server, tmp_path):
-    chosen = ("--rows=base,E BERT translator", "--reuse=experiments/published/families_toy")
+    chosen = ("--rows=base,E RoBERTa translator", "--reuse=experiments/published/families_toy")
     done = server.run(
         "experiments.families", "--config=configs/toy.py", f"--workdir={tmp_path}", *chosen
     )

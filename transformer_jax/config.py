@@ -20,6 +20,10 @@ FIXED_VOCABULARIES = {"bytes": 4 + 256}
 DTYPES = ("float32", "bfloat16")
 # Of data: where files lie. What they hold counts, not where.
 PATHS = ("train", "dev", "test", "tfds_dir", "parsed")
+REMOVED = {
+    "train.scheduled_sampling": fields.Removed(0.0, hashed=True),
+    "train.source_loss": fields.Removed(0.0, hashed=False),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +78,6 @@ class TrainConfig:
     learning_rate_scale: fields.NotNegative
     label_smoothing: fields.ShareBelow1
     adam_beta2: fields.ShareBelow1
-    scheduled_sampling: fields.Share
-    source_loss: Annotated[fields.Share, fields.Added(before=0.0)]
     batch_tokens: fields.Positive
     accumulation_steps: fields.Positive
     seed: Annotated[int, fields.Range(0, below=2**32)]
@@ -190,12 +192,32 @@ def from_record(values: Mapping[str, Any]) -> Config:
     """As `from_mapping`, of a configuration that an earlier version may have written.
 
     Fields that have been added since (`fields.Added`) have the values that they had before.
+
+    Raises:
+      UserError: as `from_mapping`, or a removed field has another value than its default.
     """
     whole = dict(values)
     for section, kind in fields.declared(Config).items():
         if isinstance(values.get(section), Mapping):
-            whole[section] = {**fields.added(kind), **values[section]}
+            recorded = {f"{section}.{name}": value for name, value in values[section].items()}
+            known = {name.partition(".")[2]: x for name, x in without_removed(recorded).items()}
+            whole[section] = {**fields.added(kind), **known}
     return from_mapping(whole)
+
+
+def without_removed(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded values by dotted field name, without those of fields that no longer exist.
+
+    Raises:
+      UserError: a removed field has another value than its default.
+    """
+    for name, removed in REMOVED.items():
+        if name in changes and changes[name] != removed.default:
+            raise errors.UserError(
+                f"the config field {name} no longer exists: a record may hold {removed.default}, "
+                f"not {changes[name]!r}"
+            )
+    return {name: value for name, value in changes.items() if name not in REMOVED}
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -237,13 +259,17 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     in place of the corpus's paths; of the test set too, where it is scored, and of all sets of
     further directions; and, where checkpoints are averaged, their interval. The JSON is canonical:
     sorted keys, numbers that are equal written alike. A field that was added later is left out at
-    the value that it had before.
+    the value that it had before; a removed field that was hashed has its default.
     """
     values = to_dict(config)
     for section, kind in fields.declared(Config).items():
         for name, before in fields.added(kind).items():
             if values[section][name] == before:
                 del values[section][name]
+    for name, removed in REMOVED.items():
+        if removed.hashed:
+            section, _, field = name.partition(".")
+            values[section][field] = removed.default
     content = {key: values[key] for key in ("model", "train", "data", "decode", "evaluation")}
     for path in PATHS:
         content["data"].pop(path, None)
@@ -284,11 +310,6 @@ def _check_together(config: Config) -> None:
         raise errors.UserError(
             f"train.teacher_layers={train.teacher_layers} needs a train.start_from, the teacher's "
             "folder"
-        )
-    if train.teacher_layers and train.source_loss:
-        raise errors.UserError(
-            f"train.teacher_layers={train.teacher_layers} teaches nothing of the source: set "
-            f"train.source_loss=0, which is {train.source_loss}"
         )
     if (train.objective == "none") != (train.objective_steps == 0):
         raise errors.UserError(

@@ -61,6 +61,18 @@ class Added:
     before: Any
 
 
+@final
+@dataclasses.dataclass(frozen=True)
+class Removed:
+    """A field of earlier versions, which records may still hold at its default.
+
+    Where it was hashed, a run's fingerprint is computed as if the field still had its default.
+    """
+
+    default: Any
+    hashed: bool
+
+
 Positive = Annotated[int, Range(1, MOST)]
 Natural = Annotated[int, Range(0, MOST)]  # 0 too
 NotNegative = Annotated[float, Range(0)]

@@ -148,7 +148,6 @@ RECIPE: dict[str, tuple[object, ...]] = {
     "train.warmup_steps": (4000,),
     "train.learning_rate_scale": (1,),
     "train.adam_beta2": (0.98,),
-    "train.scheduled_sampling": (0,),
     "train.objective": ("none",),
     "train.start_from": ("",),
     "train.teacher_layers": (0,),

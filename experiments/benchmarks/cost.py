@@ -69,8 +69,6 @@ def _counted(config: config_lib.Config) -> _Counted:
             ),
             vocabulary.size(config),
             (config.data.source_length, config.data.target_length),
-            config.train.scheduled_sampling > 0,
-            config.train.source_loss > 0,
         )
         for layers in (range(1, min(model.num_layers, 2) + 1) if alike else [model.num_layers])
     )
@@ -89,36 +87,23 @@ def _teacher(config: config_lib.Config) -> _Counted | None:
 
 
 @functools.cache  # tracing takes half a second, and a sweep's rows have few sizes
-def _traced(
-    sizes: config_lib.ModelConfig,
-    vocab_size: int,
-    lengths: tuple[int, int],
-    samples: bool,
-    source_counts: bool,
-) -> _Counted:
+def _traced(sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int]) -> _Counted:
     model = models.build(sizes, vocab_size)
     key: Any = jax.eval_shape(lambda: jax.random.key(0))
-    scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
     source, target = (
         sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
         for length in lengths
     )
     batch = sequences.Batch(source, target, target.tokens)
 
-    def logits(params: Any, batch: sequences.Batch, key: Any, sampling: Any) -> jax.Array:
-        def outputs_of(params: Any) -> Any:
-            if not source_counts:
-                return models.outputs(model, params, batch, key=key, sampling=sampling)
-            both = models.outputs(model, params, batch, key=key, method="both")
-            return jnp.concatenate(both, axis=1)
-
+    def logits(params: Any, batch: sequences.Batch, key: Any) -> jax.Array:
         # The forward pass of a gradient, as training computes it.
-        outputs, _ = jax.vjp(outputs_of, params)
+        outputs, _ = jax.vjp(lambda p: models.outputs(model, p, batch, key=key), params)
         return embedding.logits(embedding.of(params), outputs)
 
     with jax.sharding.use_abstract_mesh(_SEVERAL):
         params = nn.unbox(jax.eval_shape(model.init, key, source, target))
-        forward = jax.make_jaxpr(logits)(params, batch, key, scalar if samples else None)
+        forward = jax.make_jaxpr(logits)(params, batch, key)
     return _Counted(
         sum(leaf.size for leaf in jax.tree.leaves(params)),
         measuring.matrix_flops(forward.jaxpr) // _ROWS,

@@ -237,7 +237,8 @@ def rows_of(
     if match := record.get("match", ""):
         fields.require_known("match", match, BUDGETS)
     base = config_lib.from_record(record["base"])
-    rows = {row: tuned(row, own, base, tune) for row, own in record["rows"].items()}
+    own = {row: _known(row, changes) for row, changes in record["rows"].items()}
+    rows = {row: tuned(row, changes, base, tune) for row, changes in own.items()}
     for variants in rows.values():
         for name, changes in variants.items():
             try:
@@ -250,6 +251,13 @@ def rows_of(
         if unknown := record.get(field, {}).keys() - names:
             raise errors.UserError(f"{field} names {min(unknown)[:80]!r}, which is no row")
     return base, rows
+
+
+def _known(row: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return config_lib.without_removed(changes)
+    except errors.UserError as error:
+        raise errors.UserError(f"row {row!r}: {error}") from error
 
 
 def require_fields(sweep: Sweep, shape: Any) -> None:

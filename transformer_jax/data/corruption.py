@@ -17,9 +17,9 @@ Text = Integer[np.ndarray, "n"]
 Tokens = Integer[np.ndarray, "_"]
 
 
-def number_chosen(length: int, share: float = SHARE) -> int:
-    """Tokens that are chosen of so many: about the share, at least one, never all."""
-    return min(max(round(length * share), 1), length - 1)
+def number_chosen(length: int) -> int:
+    """Tokens that are chosen in a text: about the share, at least one, never all."""
+    return min(max(round(length * SHARE), 1), length - 1)
 
 
 def number_of_spans(length: int) -> int:
@@ -54,13 +54,6 @@ def random_words(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]
     mask = np.zeros(length, bool)
     mask[rng.choice(length, number_chosen(length), replace=False)] = True
     return mask
-
-
-def half_a_text(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
-    """MASS's span: half of the tokens, side by side."""
-    size = number_chosen(length, 0.5)
-    places = np.arange(length) - rng.integers(length - size + 1)
-    return (places >= 0) & (places < size)
 
 
 def with_sentinels(text: Text, spans: Bool[np.ndarray, "n"], first: int) -> tuple[Tokens, Tokens]:

@@ -78,12 +78,6 @@ def _bert_style(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Ex
     return Example(hidden, text)
 
 
-def _mass(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
-    """MASS's: half of the text is hidden, a mask for each token, and said (Song et al. 2019)."""
-    chosen = corruption.half_a_text(len(text), rng)
-    return Example(np.where(chosen, ids.own, text), text[chosen])
-
-
 def _masked_words(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
     """BERT's: of the tokens chosen, 80% are hidden and 10% replaced (Devlin et al. 2019, 3.1)."""
     chosen = corruption.random_words(len(text), rng)
@@ -109,9 +103,6 @@ KINDS: dict[str, Objective] = {
     ),
     "prefix": Objective(_prefix),
     "bert_style": Objective(_bert_style, lambda longest: 1),
-    "mass": Objective(_mass, lambda longest: 1),
-    # The text from its tokens in any order (Liu et al. 2019; Raffel et al. 2020, table 3).
-    "deshuffling": Objective(lambda text, rng, _: Example(rng.permutation(text), text)),
     # RoBERTa's, whose masks are drawn anew each epoch; BERT's words alone, and with its question;
     # ELMo's, each word, of which a model sees those on one side (Peters et al. 2018); and the
     # question alone.

@@ -131,20 +131,13 @@ def outputs(
     batch: sequences.Batch,
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
-    sampling: Float[Array, ""] | None = None,
-    method: str | None = None,
 ) -> Any:
-    """A model's output at every target position, B _ D, under teacher forcing; see `repeated`.
+    """Returns a model's output at every target position, B _ D, under teacher forcing.
 
-    Dropout and sampling need a key. Sampling is, for a recurrent model, the chance of reading a
-    token of its own; None: never. The method "both" of a model of one sequence gives the outputs at
-    every source position besides, before the target's.
+    Dropout needs a key. Of ELMo, _ is twice the number of target positions; see `repeated`.
     """
-    options: dict[str, Any] = {} if sampling is None else {"sampling": sampling}
-    rngs = None if key is None else {"dropout": key, "sampling": jax.random.fold_in(key, 1)}
-    return model.apply(
-        params, batch.source, batch.target, rates, rngs=rngs, method=method, **options
-    )
+    rngs = None if key is None else {"dropout": key}
+    return model.apply(params, batch.source, batch.target, rates, rngs=rngs)
 
 
 def repeated(array: Int[Array, "B T"], outputs: Float[Array, "B _ D"]) -> Int[Array, "B _"]:

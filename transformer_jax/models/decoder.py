@@ -54,15 +54,6 @@ class DecoderOnly(interface.Decoder):
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
         """The output at each target position, which says the token that follows."""
-        return self.both(source, target, rates)[1]
-
-    def both(
-        self,
-        source: sequences.Sequences,
-        target: sequences.Sequences,
-        rates: dropout.Rates = dropout.NONE,
-    ) -> tuple[Float[Array, "B S D"], Float[Array, "B T D"]]:
-        """The outputs at source and target positions, each saying the token that follows."""
         ours = (
             masks.same_segment(target.segments, source.segments)[:, 0]
             & (target.segments > 0)[..., None]
@@ -78,9 +69,7 @@ class DecoderOnly(interface.Decoder):
         patterns = masks.by_layer(self.config, places, places)
         for layer, pattern in zip(self.decoder, patterns, strict=True):
             x = layer(x, same & pattern, places, rates)
-        x = self.decoder_final_norm(x)
-        length = source.tokens.shape[1]
-        return x[:, :length], x[:, length:]
+        return self.decoder_final_norm(x)[:, source.tokens.shape[1] :]
 
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int

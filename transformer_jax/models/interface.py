@@ -80,8 +80,7 @@ class Architecture(nn.Module, abc.ABC):
     # The fields of `ModelConfig` that it reads. A config that sets another one is refused
     # (`models.require_read`).
     reads: ClassVar[frozenset[str]]
-    # Whether the target's positions follow the source's, in place of beginning anew; it then has a
-    # method `both`, as `decoder.DecoderOnly` has.
+    # Whether the target's positions follow the source's, in place of beginning anew.
     one_sequence: ClassVar[bool] = False
     # Whether a position may know the token that stands there; then words to be said are hidden.
     sees_its_own: ClassVar[bool] = True
@@ -104,9 +103,9 @@ class Architecture(nn.Module, abc.ABC):
 
         Source and target are packed alike. Where the label is what follows, the target is shifted
         right by one; one that is no `Decoder` may see the whole target, and its labels are of words
-        hidden there. Rates of dropout need a "dropout" key given to `apply`. A recurrent one also
-        takes `sampling`; see there. A model may say each label more than once, as from one side and
-        from the other: then the T positions are there so many times, one after another.
+        hidden there. Rates of dropout need a "dropout" key given to `apply`. A model may say each
+        label more than once, as from one side and from the other: then the T positions are there so
+        many times, one after another.
         """
 
 

@@ -59,45 +59,33 @@ class Recurrent(interface.Decoder):
         source: sequences.Sequences,
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
-        sampling: Float[Array, ""] | None = None,
     ) -> Float[Array, "B T D"]:
-        """The decoder's output at each target position, which says the token that follows.
-
-        With the probability `sampling` the decoder reads, in place of a target token, one drawn
-        from its own prediction (Bengio et al. 2015); that needs a "sampling" key. None: never.
-        """
+        """The decoder's output at each target position, which says the token that follows."""
         outputs, states = self.encode(source, rates)
         mask = masks.same_segment(target.segments, source.segments)[:, 0]
         attended = interface.Source(self.attention.keys(outputs), outputs, mask)
         starts = self._starts(states, *masks.ends(mask))
 
-        def read(module: "Recurrent", carry: Any, here: Any) -> tuple[Any, Float[Array, "B D"]]:
-            state, predicted = carry
+        def read(module: "Recurrent", state: Any, here: Any) -> tuple[Any, Float[Array, "B D"]]:
             token, begins, start, visible = here
             visible = attended._replace(mask=visible[:, None])
             fresh = begins[:, None, None]
             state = jax.tree.map(lambda a, b: jnp.where(fresh, a[:, None], b), start, state)
-            if sampling is not None:
-                own = jax.random.bernoulli(module.make_rng("sampling"), sampling, token.shape)
-                token = jnp.where(own & ~begins, predicted, token)
             x = module._embed(token[:, None], rates)
             x, state = module._step(x, state, visible, rates)
-            if sampling is not None:
-                logits = embedding.logits(module.embedding, module.attention.after(x, visible))
-                predicted = jax.random.categorical(module.make_rng("sampling"), logits[:, 0])
-            return (state, predicted), x[:, 0]
+            return state, x[:, 0]
 
         scan = nn.scan(
             read,
             variable_broadcast="params",
             variable_axes={"intermediates": 2},
-            split_rngs={"params": False, "dropout": True, "sampling": True},
+            split_rngs={"params": False, "dropout": True},
             in_axes=1,
             out_axes=1,
         )
         empty = jax.tree.map(lambda x: jnp.zeros_like(x[:, :1]), starts)
         begins = target.positions == 0
-        (_, _), x = scan(self, (empty, target.tokens[:, 0]), (target.tokens, begins, starts, mask))
+        _, x = scan(self, empty, (target.tokens, begins, starts, mask))
         return self.attention.after(x, attended)
 
     def encode(

@@ -19,7 +19,7 @@ from transformer_jax.data import objectives, vocabulary
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import hosts, preemption, sharding
 from transformer_jax.evaluation import bleu, evaluators, whole_texts
-from transformer_jax.models import decoder, interface, kernels, positions, recurrent_cells
+from transformer_jax.models import interface, kernels, positions
 from transformer_jax.runs import run_folder, starting_weights
 from transformer_jax.training import loop, metrics, tensorboard, tracking
 from transformer_jax.training import step as step_lib
@@ -267,21 +267,9 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
     model = models.build(config.model, vocabulary.size(config))
     _check_objective(config, model, dataset)
     fields.require_known("decode.penalty", config.decode.penalty, beam_search.PENALTIES)
-    if config.train.scheduled_sampling and config.model.architecture not in recurrent_cells.CELLS:
-        raise errors.UserError(
-            f"train.scheduled_sampling={config.train.scheduled_sampling} needs a recurrent "
-            f"model.architecture ({', '.join(recurrent_cells.CELLS)}), not "
-            f"{config.model.architecture}"
-        )
     if config.evaluation.score_test and not len(dataset.test):
         raise errors.UserError(
             "evaluation.score_test=True, but the corpus has no test set: data.test is empty"
-        )
-    causal = decoder.SOURCE_ATTENTIONS[config.model.source_attention]
-    if config.train.source_loss and not (model.one_sequence and causal):
-        raise errors.UserError(
-            f"train.source_loss={config.train.source_loss} needs a model that reads the source "
-            "token by token: set model.architecture=decoder and model.source_attention=causal"
         )
     sharding.rows_of(config, mesh)
     step_lib.state_shapes(model, config, mesh)
@@ -338,7 +326,7 @@ def _check_objective(
         if not writes and not all(examples_lib.held_out(pairs, config).values()):
             raise errors.UserError(
                 f"train.objective={train.objective} finds nothing to ask of the {len(pairs)} pairs "
-                f"of the {name} set: give it more of them, some of which look alike"
+                f"of the {name} set: give it more of them, not all with the same target"
             )
 
 

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer_jax import sequences
 from transformer_jax.data import tokenizer
 from transformer_jax.models import embedding as embedding_lib
 from transformer_jax.models import products
@@ -195,12 +194,6 @@ def count(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Counts:
 def _is_counted(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
     """Returns True where there is a label: neither in padding nor where the label is PAD."""
     return (segments > 0) & (labels != tokenizer.PAD)
-
-
-def following(rows: sequences.Sequences) -> tuple[Int[Array, "B S"], Int[Array, "B S"]]:
-    """What follows each position in its sentence, as labels, and segments, 0 where nothing does."""
-    tokens, segments = (jnp.pad(x[:, 1:], ((0, 0), (0, 1))) for x in rows[:2])
-    return tokens, jnp.where(segments == rows.segments, segments, 0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))

@@ -34,15 +34,12 @@ class TrainState(NamedTuple):
 class Hyperparameters(NamedTuple):
     """Numbers that are arguments of the compiled step, so that rows of Table 3 share it.
 
-    Sampling is the chance after the last step that a decoder reads a token of its own: it grows
-    evenly from 0 (Bengio et al. 2015, linear decay of teacher forcing); None: never. The teacher is
-    the parameters of `teacher`'s model; None: there is none. With it come the counts of the whole
-    batch, which the step takes itself.
+    The teacher is the parameters of `teacher`'s model; None: there is none. With it come the counts
+    of the whole batch, which the step takes itself.
     """
 
     rates: dropout.Rates
     label_smoothing: Float[Array, ""]
-    sampling: Float[Array, ""] | None
     teacher: Any = None
     counted: losses.Counts | None = None
 
@@ -95,11 +92,11 @@ def teacher(config: config_lib.Config) -> interface.Architecture | None:
 def hyperparameters(config: config_lib.Config, taught_by: Any = None) -> Hyperparameters:
     """Those of a configuration, with the parameters of its teacher, if it has one."""
     model, train = config.model, config.train
-    # Unlike the paper's, these are rarely there: absent, they draw no random numbers.
-    rare = model.attention_dropout_rate, model.feed_forward_dropout_rate, train.scheduled_sampling
-    *others, sampling = (jnp.float32(rate) if rate else None for rate in rare)
+    # The paper has neither rate: absent, they draw no random numbers.
+    rare = model.attention_dropout_rate, model.feed_forward_dropout_rate
+    others = (jnp.float32(rate) if rate else None for rate in rare)
     rates = dropout.Rates(jnp.float32(model.dropout_rate), *others)
-    return Hyperparameters(rates, jnp.float32(train.label_smoothing), sampling, taught_by)
+    return Hyperparameters(rates, jnp.float32(train.label_smoothing), taught_by)
 
 
 def _boxed_state(
@@ -129,67 +126,49 @@ def init_state(
     return init(jax.random.key(config.train.seed))
 
 
-class _Sums(NamedTuple):
-    """Of a batch's target, and how many tokens its whole loss counts, the source's by weight."""
-
-    target: losses.Losses
-    weight: Float[Array, ""]
-
-
 def _gradient(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
-) -> Callable[..., tuple[Any, _Sums]]:
+) -> Callable[..., tuple[Any, losses.Losses]]:
     """The gradient of a batch's summed loss, and the sums, as a function of the parameters."""
     shard_rows = sharding.rows_of(config, mesh) // sharding.batch_shards(mesh)
     shard_rows //= config.train.accumulation_steps
     platform = mesh.devices.flat[0].platform
-    weight = config.train.source_loss
-
-    def loss_of(params: Any, outputs: Any, labels: Any, segments: Any, eps: Any) -> losses.Losses:
-        size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
-        said = outputs, embedding.of(params), labels, segments, eps
-        if objectives.asks_few(config):
-            return losses.cross_entropy_of_few(*said, losses.columns(*size))
-        return losses.cross_entropy(*said, losses.chunks(*size))
-
     taught_by = teacher(config)
 
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], _Sums]:
-        labels = batch.labels, batch.target.segments
-        rest = batch, hyper.rates, key
+    ) -> tuple[Float[Array, ""], losses.Losses]:
         with sharding.activation_rules(mesh):
-            if not weight:
-                outputs = models.outputs(model, params, *rest, hyper.sampling)
-                said, segments = (models.repeated(each, outputs) for each in labels)
-                total = loss_of(params, outputs, said, segments, hyper.label_smoothing)
-                if taught_by is not None:
-                    taught = models.outputs(taught_by, hyper.teacher, batch)
-                    both = outputs, embedding.of(params), taught, embedding.of(hyper.teacher)
-                    assert hyper.counted
-                    total = losses.distilled(total, *both, segments, hyper.counted)
-                return total.smoothed, _Sums(total, total.tokens)
-            of_source, outputs = models.outputs(model, params, *rest, method="both")
-            total = loss_of(params, outputs, *labels, hyper.label_smoothing)
-            labels = losses.following(batch.source)
-            source = loss_of(params, of_source, *labels, hyper.label_smoothing)
-        loss = total.smoothed + weight * source.smoothed
-        return loss, _Sums(total, total.tokens + weight * source.tokens)
+            outputs = models.outputs(model, params, batch, hyper.rates, key)
+            matrix = embedding.of(params)
+            labels = models.repeated(batch.labels, outputs)
+            segments = models.repeated(batch.target.segments, outputs)
+            size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
+            said = outputs, matrix, labels, segments, hyper.label_smoothing
+            if objectives.asks_few(config):
+                total = losses.cross_entropy_of_few(*said, losses.columns(*size))
+            else:
+                total = losses.cross_entropy(*said, losses.chunks(*size))
+            if taught_by is not None:
+                taught = models.outputs(taught_by, hyper.teacher, batch)
+                both = outputs, matrix, taught, embedding.of(hyper.teacher)
+                assert hyper.counted
+                total = losses.distilled(total, *both, segments, hyper.counted)
+        return total.smoothed, total
 
     return jax.grad(total_loss, has_aux=True)
 
 
 def _accumulated(
-    gradient: Callable[..., tuple[Any, _Sums]], parts: int
-) -> Callable[..., tuple[Any, _Sums]]:
+    gradient: Callable[..., tuple[Any, losses.Losses]], parts: int
+) -> Callable[..., tuple[Any, losses.Losses]]:
     """The same, a batch's parts being computed one after another."""
     if parts == 1:
         return gradient
 
     def summed(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
-    ) -> tuple[Any, _Sums]:
+    ) -> tuple[Any, losses.Losses]:
         # Row r belongs to part r % parts: each part then has rows on every device.
         split = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
 
@@ -210,8 +189,8 @@ def make_step(
 ) -> jax.stages.Wrapped:
     """Compiles, at its first call, one optimiser step; it consumes the state it is given.
 
-    The loss is the mean over all real target tokens of the global batch, and the source's where
-    train.source_loss gives them weight, however many devices and accumulation steps compute it.
+    The loss is the mean over all real target tokens of the global batch, however many devices and
+    accumulation steps compute it.
     """
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, config, mesh))
     transformation = optimizer(config.train, config.model.d_model)
@@ -220,14 +199,10 @@ def make_step(
     def step(
         state: TrainState, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
-        if hyper.sampling is not None:
-            share = state.step / config.train.num_steps
-            hyper = hyper._replace(sampling=hyper.sampling * share)
         if hyper.teacher is not None:
             hyper = hyper._replace(counted=losses.count(batch.labels, batch.target.segments))
-        gradients, sums = gradient(state.params, batch, hyper, jax.random.fold_in(key, state.step))
-        total = sums.target
-        gradients = jax.tree.map(lambda g: g / sums.weight, gradients)
+        gradients, total = gradient(state.params, batch, hyper, jax.random.fold_in(key, state.step))
+        gradients = jax.tree.map(lambda g: g / total.tokens, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
         means = total.smoothed / total.tokens, total.true / total.tokens
         metrics = Metrics(*means, total.tokens, optax.tree.norm(gradients))
