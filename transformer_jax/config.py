@@ -20,6 +20,7 @@ FIXED_VOCABULARIES = {"bytes": 4 + 256}
 DTYPES = ("float32", "bfloat16")
 # Of data: where files lie. What they hold counts, not where.
 PATHS = ("train", "dev", "test", "tfds_dir", "parsed")
+# Fields that records of earlier versions may hold.
 REMOVED = {
     "train.scheduled_sampling": fields.Removed(0.0, hashed=True),
     "train.source_loss": fields.Removed(0.0, hashed=False),

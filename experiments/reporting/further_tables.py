@@ -15,9 +15,9 @@ _NOTE = (
     "Rows that write no sentences: their PPL is of words hidden from them in held-out pairs, the "
     "same for all rows. Where it is of all words (ELMo), each is said from those on one of its "
     "sides, and PPL is the mean of both directions; it does not compare with that of hidden words. "
-    "Answers to “is this the translation of that?” are about held-out pairs and as many that share "
-    "their target, of about equal length and as many common words; 50% is chance. Of several seeds "
-    "it is their mean; the interval is Wilson's, over the questions alone."
+    "Answers to “is this the translation of that?” are about each held-out source with its "
+    "translation and with another target of equal length; 50% is chance. Of several seeds it is "
+    "their mean; the interval is Wilson's, over the questions alone."
 )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
-from transformer_jax.data import corruption, couples, directions, objectives
+from transformer_jax.data import corruption, directions, negatives, objectives
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 
@@ -64,7 +64,7 @@ class CorruptedExamples(Examples):
 
     def __init__(
         self,
-        sides: tuple[couples.Lists, couples.Lists],
+        sides: tuple[negatives.Lists, negatives.Lists],
         numbers: Int[np.ndarray, "pairs"],
         longest: int,
         objective: objectives.Objective,
@@ -91,16 +91,10 @@ class CorruptedExamples(Examples):
         return len(self._chosen)
 
     def get(self, epoch: int, number: int) -> objectives.Example:
-        return self._corrupted(self._chosen[number], epoch, number)
-
-    def _drawing(self, epoch: int, *numbers: int) -> np.random.Generator:
-        """A stream of its own for some numbers, in each epoch that has examples of its own."""
         epoch = epoch % self._objective.drawings if self._objective.drawings else epoch
         # Packing's streams have two or three numbers: none is this.
-        return np.random.default_rng((self._seed, epoch, *numbers, 1))
-
-    def _corrupted(self, pairs: Pairs, epoch: int, number: int) -> objectives.Example:
-        return self._objective.make(self._text(pairs), self._drawing(epoch, number), self._ids)
+        rng = np.random.default_rng((self._seed, epoch, number, 1))
+        return self._objective.make(self._text(self._chosen[number]), rng, self._ids)
 
     def _text(self, pairs: Pairs) -> Int[np.ndarray, "n"]:
         """One pair's source, EOS and a pair's target; alone what comes without the other."""
@@ -120,35 +114,33 @@ class PairExamples(CorruptedExamples):
 
 
 @final
-class CoupleExamples(CorruptedExamples):
-    """A source, EOS and a target that is its translation, or not, as a coin says: two a couple."""
+class CandidateExamples(CorruptedExamples):
+    """A source, EOS and a target: for each source its translation, then a wrong one."""
 
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
-        return iter(couples.make(*self._sides, pairs, self._seed).tolist())
-
-    def _fits(self, pairs: Pairs, longest: int) -> bool:
-        return sum(max(len(side[pair]) for pair in pairs) for side in self._sides) < longest
-
-    def __len__(self) -> int:
-        return 2 * len(self._chosen)
+        source, target = self._sides
+        whole = [pair for pair in pairs.tolist() if len(source[pair]) and len(target[pair])]
+        wrong = negatives.draw(target, np.array(whole, np.int64), self._seed)
+        for pair, other in zip(whole, wrong.tolist(), strict=False):  # none if all are equal
+            yield pair, pair
+            yield pair, other
 
     def get(self, epoch: int, number: int) -> objectives.Example:
-        couple, member = divmod(number, 2)
-        shown = int(self._drawing(epoch, couple, 2).integers(2))
-        pairs = self._chosen[couple]
-        example = self._corrupted((pairs[member], pairs[shown]), epoch, number)
-        answer = objectives.answers(self._ids)[member != shown]
+        example = super().get(epoch, number)
+        source, target = self._chosen[number]
+        answer = objectives.answers(self._ids)[source != target]
         return example._replace(labels=[answer, *(example.labels or ())[1:]])
 
 
-EXAMPLES = {"sentence": CorruptedExamples, "pair": PairExamples, "couple": CoupleExamples}
+EXAMPLES = {"sentence": CorruptedExamples, "pair": PairExamples, "candidate": CandidateExamples}
 
 
 def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Examples:
     """What the config's objective makes of the training texts.
 
     Raises:
-      UserError: there is no text of `SHORTEST` tokens or more that fits into a row, or no couple.
+      UserError: there is no text of `SHORTEST` tokens or more that fits into a row, or all targets
+        are equal where a wrong one is needed.
     """
     name, longest = config.train.objective, objectives.longest_text(config)
     kind, texts = objectives.KINDS[name], dataset.texts
@@ -159,7 +151,7 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
         what = {
             "sentence": f"text of {corruption.SHORTEST} to",
             "pair": "pair of at most",
-            "couple": "couple of pairs that look alike, of at most",
+            "candidate": "pair with a wrong target, of at most",
         }[kind.reads]
         raise errors.UserError(
             f"train.objective={name} finds no {what} {longest} tokens in the training set: set "
@@ -173,10 +165,10 @@ def held_out(
 ) -> dict[str, list[objectives.Example]]:
     """What a model of whole texts is scored by, alike for all seeds: "words" and "answers".
 
-    Words are asked of sentences or of pairs, the question of couples.
+    Words are asked of sentences or of pairs, answers of sources with a right or wrong target.
     """
     chosen = objectives.KINDS[config.train.objective]
-    asked = {"words": chosen.words, "answers": "matching" if chosen.reads == "couple" else ""}
+    asked = {"words": chosen.words, "answers": "matching" if chosen.reads == "candidate" else ""}
     tag_tokens = 1 if directions.tags(config.data) else 0
     sources = [ids[tag_tokens:] for ids in pairs.source_ids]  # tags are no words
     sides, numbers = (sources, pairs.target_ids), np.arange(len(pairs))

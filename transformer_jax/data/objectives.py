@@ -55,8 +55,8 @@ class Objective:
     in_sight: bool = False  # whether the words that it asks for stand where they are said
     drawings: int = 0  # epochs before the first one's examples come again; 0: they never do
     words: str = "bert_words"  # the kind by which held-out words are asked for; "": none are
-    # What a text is; of a couple it is asked whether one sentence is the other's translation.
-    reads: Literal["sentence", "pair", "couple"] = "sentence"
+    # The texts: single sentences, pairs of translations, or sources with a right or wrong target.
+    reads: Literal["sentence", "pair", "candidate"] = "sentence"
 
 
 def _span_corruption(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
@@ -108,7 +108,7 @@ KINDS: dict[str, Objective] = {
     # question alone.
     "roberta": Objective(_masked_words, **_FEW_WORDS, reads="pair"),
     "bert_words": Objective(_masked_words, **_FEW_WORDS, drawings=BERT_DRAWINGS, reads="pair"),
-    "bert": Objective(_masked_words, **_FEW_WORDS, drawings=BERT_DRAWINGS, reads="couple"),
+    "bert": Objective(_masked_words, **_FEW_WORDS, drawings=BERT_DRAWINGS, reads="candidate"),
     "elmo": Objective(
         lambda text, *_: Example((), text, [tokenizer_lib.PAD, *text]),
         **_OF_WHOLE_TEXTS,
@@ -119,7 +119,7 @@ KINDS: dict[str, Objective] = {
         lambda text, *_: Example((), text, [tokenizer_lib.PAD] * (len(text) + 1)),
         **_FEW_WORDS,
         words="",
-        reads="couple",
+        reads="candidate",
     ),
 }
 

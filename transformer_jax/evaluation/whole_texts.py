@@ -1,7 +1,7 @@
 """What a model of whole texts, which writes none, is worth on held-out sentences.
 
-That is the perplexity of hidden words, and how often it knows a translation from what looks like
-one (`data.couples`).
+That is the perplexity of hidden words, and how often it tells a translation from another sentence
+of equal length (`data.negatives`).
 """
 
 import functools
