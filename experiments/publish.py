@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.reporting import chrf_table, document, translations
+from experiments.reporting import document, translations
 from experiments.sweep import results
 from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
@@ -52,11 +52,6 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
         files.write(output / name, (workdir / name).read_bytes())
     _copy(workdir / "sweep.json", output)
     said: dict[str, dict[str, dict[str, str]]] = {}
-    for row in rows:  # what chrF sums, since the translations that it counts are not published
-        for seed, counts in chrf_table.counts(sweep, row).items():
-            there = results.cell_folder(output, row.name, seed)
-            content = json.dumps({measures.CHRF: counts.tolist()}, separators=(",", ":"))
-            files.write(there / measures.MEASURES[measures.CHRF].file, content.encode())
     tried = [each for row in sweep.rows for each in (row, *row.tuned.values())]
     for row, seed in [(each, seed) for each in tried for seed in each.results]:
         folder, there = (results.cell_folder(place, row.name, seed) for place in (workdir, output))

@@ -3,8 +3,8 @@ r"""Runs a sweep of your own: rows that a file describes, each compared with the
   python -m experiments.run_sweep --sweep=configs/sweeps/warmup_smoothing.py \
       --config=configs/toy.py --workdir=runs/warmup --seeds=2
 
-A sweep's file has GRID or ZIP, fields and their values, or ROWS, names and what each changes, and
-may say in WHY and EXPECT what rows are for. The table is called as the file.
+A sweep's file has GRID or ZIP, fields and their values, or ROWS, names and what each changes. The
+table has the file's name.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ import re
 from absl import flags
 
 from experiments.running import runner
-from experiments.sweep import expectations, results, rows, table
+from experiments.sweep import results, rows, table
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
@@ -34,10 +34,7 @@ def main() -> int:
             f"--sweep={path}: {path.stem} is another table's name: rename the file"
         )
     described = rows.run(path)
-    texts = expectations.read(path, described)
-    own = table.Table(
-        path.stem, path.stem, lambda base: rows.read(path, described, base), texts=texts
-    )
+    own = table.Table(path.stem, path.stem, lambda base: rows.read(path, described, base))
     return runner.main(own)
 
 

@@ -10,7 +10,7 @@ runs what has no result yet, then prints the table.
 from typing import Any
 
 from experiments.reporting import latex
-from experiments.sweep import expectations, table
+from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 from transformer_jax import paper
@@ -45,24 +45,6 @@ ROWS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Why the rows are there, and what the paper says of them (sections 5.4 and 6.2), by their letters.
-_SAID = {
-    "A": (
-        "how to divide attention among heads, at equal cost",
-        "one head is worse than several; too many are, too",
-    ),
-    "B": ("how small keys may be", "smaller ones are worse: it is not easy to say what matches"),
-    "C": ("what size buys", "bigger is better"),
-    "D P_drop": ("what dropout buys", "much: without it a model learns by heart"),
-    "D eps_ls": ("what label smoothing buys", "BLEU, though perplexity is worse with it"),
-    "E": ("whether positions need sinusoids", "learned positions do nearly as well"),
-    "big": ("what all of it at once buys", "the best row"),
-}
-WHY, EXPECT = (
-    {row: said[part] for row in ROWS for start, said in _SAID.items() if row.startswith(start)}
-    for part in (0, 1)
-)
-
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     """The rows for a base of any size."""
@@ -75,7 +57,6 @@ TABLE = table.Table(
     rows_for,
     reported=paper.TABLE3,
     latex=latex.as_in_the_paper,
-    texts=expectations.Texts(WHY, EXPECT),
 )
 
 if __name__ == "__main__":

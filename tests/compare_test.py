@@ -75,7 +75,7 @@ def test_a_noise_floor_stands_for_the_seeds_of_single_runs():
 
     def sign_of_y(deviation):
         spread = noise_floor.Spread(deviation**2, 1000)
-        floor = noise_floor.Floor(spread, ["x"], deviation, {}, {})
+        floor = noise_floor.Floor(spread, ["x"], deviation, {})
         return ranks.agreement(
             [side, side], {"y": "x"}, (bleu.MAIN, bleu.MAIN), (floor, None)
         ).signs

@@ -83,9 +83,9 @@ def test_damaged_examples_are_named(published, said):
 
 def test_the_summary_counts_verdicts_and_marks_are_filled_by_them(sweep):
     rows = {
-        "A h=1": significance.Difference(-5.0, 1.0, 0.01, (2, 2)),  # the paper has -0.9
-        "D P_drop=0.0": significance.Difference(-1.1, 1.0, 0.01, (2, 2)),  # alone it excludes 0
-        "E": significance.Difference(0.1, 3.0, 0.01, (2, 2)),
+        "A h=1": significance.Difference(-5.0, 1.0, (2, 2)),  # the paper has -0.9
+        "D P_drop=0.0": significance.Difference(-1.1, 1.0, (2, 2)),  # alone it excludes 0
+        "E": significance.Difference(0.1, 3.0, (2, 2)),
     }
     compared = comparison.compare(results.read(sweep))
     fields = {**vars(compared), "gaps": rows}

@@ -11,13 +11,12 @@ import shutil
 
 import numpy as np
 import pytest
-import sacrebleu
 
 from experiments import table3
 from experiments.analysis import comparison, significance
 from experiments.benchmarks import cost
-from experiments.reporting import chrf_table, document, headline, latex
 from experiments.reporting import content as content_lib
+from experiments.reporting import document, headline, latex
 from experiments.sweep import results
 from tests import sweeps
 from transformer_jax import errors
@@ -107,8 +106,8 @@ def test_the_summary_names_the_row_that_hurts_most(made):
     found = page_of(made).data["content-data"]
     assert found["summary"].startswith("3 of 4 rows, 2 seeds")
     sweep = results.read(made)
-    gap = significance.Difference(-5.0, 1.0, 0.01, (2, 2))
-    near, far = (significance.Difference(mean, 1.0, 0.01, (2, 2)) for mean in (-3.5, -2.5))
+    gap = significance.Difference(-5.0, 1.0, (2, 2))
+    near, far = (significance.Difference(mean, 1.0, (2, 2)) for mean in (-3.5, -2.5))
     gaps = {"A h=1": gap, "D P_drop=0.0": near, "E": far}
     compared = comparison.Comparison(sweep, table3.TABLE, {}, gaps, (-0.5, -1, 0, 3))
     said = headline.summary(compared)
@@ -138,41 +137,6 @@ def test_the_page_asks_nothing_of_a_network_and_runs_only_its_own_scripts(made):
     for risky in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(",
                   "fetch(", "XMLHttpRequest", "import("):  # fmt: skip
         assert risky not in own
-
-
-def test_chrf_stands_beside_bleu_as_sacrebleu_scores_the_translations(made):
-    tables_shown = page_of(made).data["content-data"]["tables"]
-    found = next(table for table in tables_shown if table["title"] == "chrF beside BLEU")
-    scores = {}
-    for row in ("base", "A h=1"):
-        folders = [results.cell_folder(made, row, seed) for seed in range(2)]
-        sides = [
-            [(folder / f"{name}.txt").read_text().splitlines() for folder in folders]
-            for name in ("hypotheses", "references")
-        ]
-        scored = [sacrebleu.corpus_chrf(a, [b]).score for a, b in zip(*sides, strict=True)]
-        scores[row] = np.mean(scored)
-    lines = {line[0]: line for line in found["lines"]}
-    assert lines["base"][1].startswith(f"{scores['base']:.2f} ± ")
-    gap = scores["A h=1"] - scores["base"]
-    assert lines["A h=1"][2].startswith(f"{gap:+.2f} ± ")
-    assert "E" not in lines
-
-
-def test_runs_without_translations_or_with_published_counts_still_report(copied):
-    with_texts = content_of(copied)["content-data"]["tables"]
-    sweep = results.read(copied)
-    kept = {row.name: chrf_table.counts(sweep, row) for row in sweep.rows}
-    for row in sweep.rows:
-        for seed in row.results:
-            (results.cell_folder(copied, row.name, seed) / "hypotheses.txt").unlink()
-    without = content_of(copied)["content-data"]["tables"]
-    assert "chrF beside BLEU" not in [table["title"] for table in without]
-    for row, runs in kept.items():
-        for seed, counts in runs.items():
-            path = results.cell_folder(copied, row, seed) / "chrf_counts.json"
-            path.write_text(json.dumps({"chrf": counts.tolist()}))
-    assert content_of(copied)["content-data"]["tables"] == with_texts
 
 
 def test_a_step_of_a_curve_has_its_tokens_operations_and_seconds(copied):

@@ -125,8 +125,8 @@ def test_what_is_published_is_the_table_the_results_and_ten_sentences(swept, tmp
     workdir, _ = swept
     publish.publish(workdir, tmp_path)
     expected = {"table3.md", "table3.csv", "scores.md", "examples.md", "sweep.json"}
-    counts = ("bleu_counts.json", "chrf_counts.json")
-    of_a_run = ("result.json", "run.json", "metrics.jsonl", *counts, translations.PUBLISHED)
+    left = ("bleu_counts.json", "nll.json", translations.PUBLISHED)
+    of_a_run = ("result.json", "run.json", "metrics.jsonl", *left)
     expected |= {f"{row}/seed0/{name}" for row in ("base", "C-N-2") for name in of_a_run}
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     assert found == expected

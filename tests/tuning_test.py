@@ -1,4 +1,4 @@
-"""Fair tuning: what chooses does not score, base is tuned as its rows, and edges are named."""
+"""Tuning: chosen on dev, scored on test; base is tuned as its rows, and edges are named."""
 
 import json
 import re
@@ -19,6 +19,7 @@ from transformer_jax.evaluation import bleu
 
 FIELD = "train.learning_rate_scale"
 SIZES = ("num_heads", "d_k", "d_v", "d_model", "d_ff")
+SCORED = "--config.evaluation.score_test=True"
 
 
 def made(workdir, values=(0.25, 1.0), table="mine", seeds=2):
@@ -36,7 +37,9 @@ def made(workdir, values=(0.25, 1.0), table="mine", seeds=2):
             (folder / f"{name}.txt").read_text().splitlines()
             for name in ("hypotheses", "references")
         )
-        sweeps.keep_counts(folder, bleu.counts(said, references, "de", bleu.MAIN).tolist())
+        counts = bleu.counts(said, references, "de", bleu.MAIN)
+        sweeps.keep_counts(folder, counts[:21].tolist())
+        sweeps.keep_counts(folder, counts[21:].tolist(), "test")
     return planned
 
 
@@ -48,63 +51,37 @@ def shown(workdir):
     return lines, " ".join(section.notes)
 
 
-def test_one_half_chooses_and_the_other_scores(tmp_path):
+def test_dev_chooses_and_test_scores(tmp_path):
     planned = made(tmp_path)
-    odd, even = ({}, {})
+    dev, test = ({}, {})
     for name in planned:
-        for half, first in ((odd, 0), (even, 1)):
+        for scored, sentences in ((dev, slice(21)), (test, slice(21, None))):
             scores = []
             for seed in range(2):
                 folder = results.cell_folder(tmp_path, name, seed)
                 said, references = (
-                    (folder / f"{file}.txt").read_text().splitlines()[first::2]
+                    (folder / f"{file}.txt").read_text().splitlines()[sentences]
                     for file in ("hypotheses", "references")
                 )
                 metric = sacrebleu.BLEU(tokenize="13a", force=True)
                 scores.append(metric.corpus_score(said, [references]).score)
-            half[name] = np.mean(scores)
+            scored[name] = np.mean(scores)
     lines, notes = shown(tmp_path)
     for row, line in lines.items():
         own = [name for name in planned if name.startswith(row)]
-        best, worst = max(own, key=odd.__getitem__), min(own, key=odd.__getitem__)
-        assert line["BLEU: best"] == f"{even[best]:.2f}"
-        assert line["BLEU: worst"].split(" at ")[0] == f"{even[worst]:.2f}"
+        best, worst = max(own, key=dev.__getitem__), min(own, key=dev.__getitem__)
+        assert line["BLEU: best"] == f"{test[best]:.2f}"
+        assert line["BLEU: worst"].split(" at ")[0] == f"{test[worst]:.2f}"
         value = planned[best].get(FIELD, 0.5)
         assert line["best at"].split()[0] == str(value)
         compared = comparison.compare(results.read(tmp_path))
         assert comparison_table._best(compared.sweep.rows[row != "base"], compared) == (
-            f"{even[best]:.2f} at {value}"
+            f"{test[best]:.2f} at {value}"
         )
     best = {row: float(line["BLEU: best"]) for row, line in lines.items()}
     gap = float(lines["A h=1"]["− base: best"].split()[0])
     assert gap == pytest.approx(best["A h=1"] - best["base"], abs=0.011)
-    assert "the odd sentences" in notes
-
-
-def test_what_is_chosen_is_scored_as_high_as_it_is():
-    """Of values that are alike the best seems better where it was chosen, and only there."""
-    random = np.random.default_rng(0)
-    own = results.Row("", {}, {}, {}, [])
-    seeming, scored = [], []
-    for _ in range(300):
-        words = random.integers(8, 30, size=(5, 60, 1))
-        totals = np.concatenate([words - n for n in range(4)], 2)
-        matches = random.binomial(totals, [0.6, 0.4, 0.3, 0.2])
-        runs = np.concatenate([words, words, matches, totals], 2)
-        halves = (
-            [bleu.from_counts(run[half].sum(0), bleu.MAIN) for run in runs]
-            for half in (tuning.CHOOSING, tuning.SCORING)
-        )
-        tried = [
-            tuning.Tried(0, own, {}, chosen_by, score, 0.0)
-            for chosen_by, score in zip(*halves, strict=True)
-        ]
-        best = tuning.Tuned(tried, [], False).best
-        seeming.append(best.chosen_by - np.mean([each.chosen_by for each in tried]))
-        scored.append(best.score - np.mean([each.score for each in tried]))
-    error = np.std(scored) / 300**0.5
-    assert np.mean(seeming) > 5 * error
-    assert abs(np.mean(scored)) < 3 * error
+    assert "chosen on the development set, scored on the test set" in notes
 
 
 @pytest.mark.parametrize(
@@ -136,14 +113,16 @@ def test_an_edge_is_named_with_the_value_to_add(tmp_path):
     for folder in tmp_path.glob("*/seed*"):  # the higher the rate the better
         scale = re.search(r"scale-([\d.]+)", str(folder))
         right = {"0.25": 4, "1.0": 9}.get(scale[1] if scale else "", 6)
-        sweeps.keep_counts(folder, alike(right))
+        for of in ("dev", "test"):
+            sweeps.keep_counts(folder, alike(right), of)
     lines, notes = shown(tmp_path)
     assert {line["best at"] for line in lines.values()} == {"1.0 (edge)"}
     assert "edge of the grid, base at 1.0 (add 2.0), A h=1 at 1.0 (add 2.0)" in notes
     assert f"--tune={FIELD}:0.25,1.0,2.0." in notes
     assert {line["BLEU: worst"].split()[-1] for line in lines.values()} == {"0.25"}
     for folder in tmp_path.glob("*/seed*"):  # all alike, there is no way to go on
-        sweeps.keep_counts(folder, alike(6))
+        for of in ("dev", "test"):
+            sweeps.keep_counts(folder, alike(6), of)
     assert "edge" not in shown(tmp_path)[1]
 
 
@@ -188,8 +167,9 @@ def test_a_best_is_compared_only_with_a_base_that_was_tuned_as_far(tmp_path):
     assert line["− base: best"] == line["verdict: best"] == line["same"] == ""
     assert "Not tuned to the end: base at 1.0." in notes
     for path in tmp_path.glob("A-h-1*/seed*/result.json"):
-        sweeps.change(path.parent, bleu={}, bleu_by_length=[])
-        (path.parent / "bleu_counts.json").unlink()
+        sweeps.change(path.parent, bleu={}, bleu_by_length=[], test={"ppl": 3.0, "bleu": {}})
+        for name in ("bleu_counts.json", "test_bleu_counts.json"):
+            (path.parent / name).unlink()
     lines, notes = shown(tmp_path)
     assert [*lines] == ["base"]
     assert "Without sentences of their own, and so not tuned: A h=1." in notes
@@ -198,6 +178,9 @@ def test_a_best_is_compared_only_with_a_base_that_was_tuned_as_far(tmp_path):
 def test_the_panel_counts_seeds_by_the_noise_floor(tmp_path):
     made(tmp_path, seeds=1)
     sweeps.add_seeds(tmp_path, "base", 4)
+    for seed in range(4):  # so much of each sentence is right
+        counts = alike(4 + seed)[:20]
+        sweeps.keep_counts(results.cell_folder(tmp_path, "base", seed), counts, "test")
 
     def halves():
         lines, _ = shown(tmp_path)
@@ -240,7 +223,7 @@ def test_tuning_goes_with_a_budget_and_a_noise_floor(server, tmp_path):
     done = server.run(
         "experiments.table3", *refusals.TOY, *(f"--config.model.{name}=8" for name in SIZES),
         "--config.model.num_layers=3", "--rows=base", f"--workdir={tmp_path / 'w'}", "--dry_run",
-        "--match=parameters", f"--tune={FIELD}:0.5,2", "--noise_floor=4",
+        "--match=parameters", f"--tune={FIELD}:0.5,2", "--noise_floor=4", SCORED,
     )  # fmt: skip
     assert done.code == 0, done.stderr
     assert "base learning_rate_scale=2.0" in done.stdout.decode()
@@ -252,8 +235,13 @@ def test_values_that_change_the_data_are_refused_before_anything_runs(server, tm
     flags = ["--config=configs/toy.py", *sizes, f"--workdir={folder}", "--rows=base"]
     tune = "--tune=data.vocab_size:400,420"
     message = r"nothing was run: .*they differ in tokenizer \(.*\): see base and base \w+=\d+; give"
-    refusals.assert_refused(server.run("experiments.table3", *flags, tune), message)
+    refusals.assert_refused(server.run("experiments.table3", *flags, tune, SCORED), message)
     assert [path.name for path in folder.iterdir()] == ["cache"]
+
+
+def test_tuning_needs_a_test_set(make_config):
+    with pytest.raises(errors.UserError, match=r"set --config\.evaluation\.score_test=True"):
+        rows_lib.parse_tune(f"{FIELD}:0.5,2", make_config({"evaluation.score_test": False}))
 
 
 def test_what_earlier_starts_asked_for_stays_with_rows_that_have_not_changed(tmp_path):

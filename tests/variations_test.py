@@ -259,6 +259,7 @@ def swept(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("variations")
     values = {**tiny.OVERRIDES, "model.num_heads": 8, "model.position": "sinusoidal",
               "train.num_steps": 4, "train.learning_rate_scale": 0.5,
+              "evaluation.score_test": True,
               "log.bucket_tokens": 8}  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "experiments.variations", "--config=configs/toy.py",
@@ -279,20 +280,24 @@ def test_rows_stand_at_their_best_beside_the_fixed_recipe_and_claims_beside_them
     heads = lines[0].split(" | ")
     assert "best of learning_rate_scale" in heads
     for name in ("base", "K rotary"):
-        counts = {
-            scale: json.loads(
-                (results.cell_folder(workdir, folder, 0) / "bleu_counts.json").read_text()
-            )[bleu.MAIN]
-            for scale, folder in ((0.5, name), (4.0, f"{name} learning_rate_scale=4.0"))
-        }
-        odd, even = (
-            {scale: bleu.from_counts(np.sum(run[first::2], 0), bleu.MAIN)
-             for scale, run in counts.items()}
-            for first in (0, 1)
-        )  # fmt: skip
-        best = max(odd, key=lambda scale: odd[scale])
+        dev, test = (
+            {
+                scale: bleu.from_counts(
+                    np.sum(
+                        json.loads((results.cell_folder(workdir, folder, 0) / file).read_text())[
+                            bleu.MAIN
+                        ],
+                        0,
+                    ),
+                    bleu.MAIN,
+                )
+                for scale, folder in ((0.5, name), (4.0, f"{name} learning_rate_scale=4.0"))
+            }
+            for file in ("bleu_counts.json", "test_bleu_counts.json")
+        )
+        best = max(dev, key=lambda scale: dev[scale])
         line = next(line for line in lines if line.startswith(f"| {name} |"))
-        assert f"| {even[best]:.2f} at {best} |" in line
+        assert f"| {test[best]:.2f} at {best} |" in line
     for number, claim in enumerate(claims.CLAIMS, 1):
         assert f"| {claim.text} [{number}] |  |  | not run | not run |  |" in lines
 

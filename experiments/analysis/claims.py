@@ -144,7 +144,7 @@ def _compare(inequality: Inequality, rows: Mapping[str, results.Row], links: int
     if not all(sides):
         return _Link(runs, "not run")
     higher, lower = map(statistics.fmean, sides)
-    gap = significance.estimated(higher - lower, 0.0, 1.0, sides)
+    gap = significance.estimated(higher - lower, 0.0, sides)
     beyond = gap.mean - (0 if inequality.strictly else -MARGIN)
     chance = gap.chance(abs(beyond)) if gap.half else 1.0  # one seed, or what does not vary
     verdict = "undecided"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import errors
 from transformer_jax.evaluation import bleu, measures
+from transformer_jax.training import metrics
 
 # What differs, besides the field itself, where a row changes it.
 DIFFER_TOO = {
@@ -109,7 +111,28 @@ def floor_of(
         return None
     score = measures.MEASURES[measure].from_counts
     found = {row: [score(run.sum(0)) for run in runs.values()] for row, runs in counts.items()}
-    return noise_floor.measure(found, sweep.rows[0].name)
+    return noise_floor.measure(found, sweep.rows[0].name, failed_rows(sweep))
+
+
+def failed_rows(sweep: results.Sweep) -> set[str]:
+    """Returns the rows, tuned ones too, with a run that failed to train; see `noise_floor`."""
+    base_ppl = sweep.rows[0].of("ppl")
+    if not base_ppl:
+        return set()
+    limit = statistics.mean(base_ppl)
+    rows = [each for row in sweep.rows for each in (row, *row.tuned.values())]
+    return {
+        row.name
+        for row in rows
+        if any(noise_floor.has_failed(_lowest_ppl(sweep, row, seed), limit) for seed in row.results)
+    }
+
+
+def _lowest_ppl(sweep: results.Sweep, row: results.Row, seed: int) -> float:
+    """Returns the lowest development perplexity of a run, as logged or in the end."""
+    records = metrics.read(results.cell_folder(sweep.workdir, row.name, seed))
+    logged = [record["dev_ppl"] for record in records if "dev_ppl" in record]
+    return min([row.results[seed]["ppl"], *logged])
 
 
 def gap(

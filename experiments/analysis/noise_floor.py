@@ -2,25 +2,22 @@
 
 Base is run with several seeds (`--noise_floor`). The deviation of its scores, pooled with that of
 the other rows that have several, stands for the seeds of every row: a row of one seed is one draw
-of many, and they are taken to vary as base does. Where a row's own runs say otherwise it is set
-apart: it neither gives to the pool nor takes from it.
+of many, and they are taken to vary as base does. A row with a run that failed to train is excluded
+from the pool and keeps its own variance (Mosbach et al. 2021, Agarwal et al. 2021).
 
 Pooled variance (as in any analysis of variance): s² = Σ νᵢ sᵢ² / Σ νᵢ with νᵢ = runs − 1, and
-Σ νᵢ degrees of freedom. A row is set apart where sᵢ² / s_base² is too large for an F distribution
-with νᵢ and ν_base degrees of freedom, one-sided, at 5% for all such rows together (Holm 1979).
+Σ νᵢ degrees of freedom. A run failed to train if its lowest development perplexity is above
+`FAILED` times base's final one: a rule that was fixed beforehand and does not look at BLEU.
 """
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
-import scipy.special
 from jaxtyping import Float
 
-from experiments.analysis import intervals
-
-LEVEL = 0.05
+FAILED = 1.5  # times base's final perplexity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,24 +27,19 @@ class Spread:
     variance: float
     freedom: float
 
-    def with_freedom(self, freedom: float) -> "Spread":
-        """The same variance, told by as many runs at least."""
-        return Spread(self.variance, max(self.freedom, freedom))
-
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
     """What seeds do to the scores of a sweep."""
 
-    pooled: Spread  # the estimate that stands for all rows but those set apart
+    pooled: Spread  # the estimate that stands for all rows but those excluded
     rows: Sequence[str]  # those whose runs it is of, base first
     own: float  # the deviation of base alone
-    apart: Mapping[str, Spread]  # of rows that vary clearly more, their own estimates
-    chances: Mapping[str, float]  # p that a row varies no more than base, corrected by Holm
+    excluded: Mapping[str, Spread]  # of rows with a run that failed to train, their own estimates
 
     def spread(self, row: str) -> Spread:
         """The estimate for a row; that of two rows is one object where it is the pooled one."""
-        return self.apart.get(row, self.pooled)
+        return self.excluded.get(row, self.pooled)
 
     def deviations(
         self, rows: Iterable[str], random: np.random.Generator, samples: int
@@ -69,26 +61,30 @@ def own_spread(scores: Sequence[float]) -> Spread | None:
     return Spread(statistics.variance(scores), len(scores) - 1) if len(scores) > 1 else None
 
 
-def measure(scores: Mapping[str, Sequence[float]], base: str) -> Floor | None:
-    """The floor of rows whose runs have such scores; None if base has fewer than two."""
+def measure(
+    scores: Mapping[str, Sequence[float]], base: str, failed: Collection[str] = ()
+) -> Floor | None:
+    """Pools the variance of scores over seeds; returns None if base has fewer than two runs.
+
+    Args:
+      scores: of each row's runs.
+      base: the row that counts in any case.
+      failed: rows with a run that failed to train, which are excluded.
+    """
     several = {row: spread for row, found in scores.items() if (spread := own_spread(found))}
     if base not in several:
         return None
     own = several.pop(base)
-    chances = intervals.holm({row: _larger(spread, own) for row, spread in several.items()})
-    apart = {row: several[row] for row, chance in chances.items() if chance < LEVEL}
-    alike = {base: own, **{row: each for row, each in several.items() if row not in apart}}
+    excluded = {row: spread for row, spread in several.items() if row in failed}
+    alike = {base: own, **{row: each for row, each in several.items() if row not in excluded}}
     freedom = sum(each.freedom for each in alike.values())
     variance = sum(each.freedom * each.variance for each in alike.values()) / freedom
-    return Floor(Spread(variance, freedom), list(alike), own.variance**0.5, apart, chances)
+    return Floor(Spread(variance, freedom), list(alike), own.variance**0.5, excluded)
 
 
-def _larger(spread: Spread, base: Spread) -> float:
-    """The chance of so large a ratio of variances if both rows vary alike."""
-    if not base.variance:
-        return float(not spread.variance)
-    ratio = spread.variance / base.variance
-    return float(scipy.special.fdtrc(spread.freedom, base.freedom, ratio))
+def has_failed(lowest_ppl: float, base_ppl: float) -> bool:
+    """Returns whether a run failed to train, by its lowest perplexity and base's final one."""
+    return lowest_ppl > FAILED * base_ppl
 
 
 def parts(spreads: tuple[Spread, Spread], runs: tuple[int, int]) -> list[tuple[float, float]]:

@@ -11,10 +11,7 @@ rather too wide:
 
 B is the bootstrap's variance, s the deviations over n runs, each a part of P; this is Welch's test
 (1947) but for B. With a noise floor s² is the pooled one for both rows, whatever their runs, and
-P = s² (1/n₁ + 1/n₂) is a single part; rows set apart from the pool keep their own (`noise_floor`).
-
-Approximate randomisation (Riezler and Maxwell 2005) asks besides how often a difference as large
-would arise if it did not matter which row wrote which translation.
+P = s² (1/n₁ + 1/n₂) is a single part; rows excluded from the pool keep their own (`noise_floor`).
 """
 
 import dataclasses
@@ -29,12 +26,11 @@ from transformer_jax import errors
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures
 
-DRAWS = 1000  # of the bootstrap, and of approximate randomisation
+DRAWS = 1000  # of the bootstrap
 SMALL = 0.3  # the paper's differences below this are ties, in BLEU
-OFTEN = 0.8  # how often a difference that could have been shown is shown
+POWER = 0.8  # the chance of detecting a detectable difference
 WITHIN = 0.5  # an interval inside ± this says that there is no difference worth the name
 LEVEL = 0.05  # of all rows of a table together
-MOST_SEEDS = 1000  # that are worth naming
 UNDECIDED = "undecided"
 VERDICTS = ("reproduced", "tie as in the paper", "contradicts", UNDECIDED)
 RULES = (
@@ -56,12 +52,9 @@ class Difference:
 
     mean: float  # difference of the means over seeds
     half: float  # of its 95% interval over sentences, and over seeds where their spread is known
-    p: float  # of approximate randomisation, over sentences
     runs: tuple[int, int]  # of the row, and of base
     freedom: float = np.inf  # degrees of freedom, on which the interval rests
     sentences: float = 0.0  # the variance that is due to sentences
-    # Its part that is one run's alone: by which other sentences move it against others of its row.
-    of_run: float = 0.0  # 0 where neither row has several
     # Of the variance over seeds of each; None if one has a single run and there is no noise floor.
     spreads: Spreads | None = None
 
@@ -96,40 +89,9 @@ class Difference:
             return float(distance <= 0)
         return min(1.0, 2 * float(scipy.special.stdtr(self.freedom, -distance / self.error)))
 
-    def shows(self, level: float = LEVEL) -> float:
-        """The smallest true difference that a test at a level would see `OFTEN` enough."""
+    def detectable(self, level: float = LEVEL) -> float:
+        """Returns the smallest true difference that a test at a level detects with `POWER`."""
         return self.error * _reach(self.freedom, level)
-
-    def seeds_for(self, paper: float, level: float = LEVEL) -> int | None:
-        """Seeds of the row, and of base at least as many, that would see the paper's difference.
-
-        That is `OFTEN` enough, in a test at a level, with these sentences, as far as is known now
-        of both variances. Where the paper has a tie, it is one that would be seen. None: no number
-        up to `MOST_SEEDS`.
-        """
-        if self.spreads is None:
-            return None
-        is_tie = abs(paper) < SMALL
-        distance = WITHIN - abs(paper) if is_tie else abs(paper)
-        ours, theirs = self.spreads
-        often = (1 + OFTEN) / 2 if is_tie else OFTEN  # of a tie, both ends have to hold
-        fewest = 1 if ours is theirs else 2  # of one seed there is no deviation of its own
-        for seeds in range(fewest, MOST_SEEDS + 1):
-            runs = (seeds, max(seeds, self.runs[1]))
-            # More runs also tell the variance better.
-            known = (ours.with_freedom(runs[0] - 1), theirs.with_freedom(runs[1] - 1))
-            if ours is theirs:
-                known = (one := ours.with_freedom(sum(runs) - 2), one)
-            parts = noise_floor.parts(known, runs)
-            variance, freedom = intervals.satterthwaite(self._sentences_with(runs), parts)
-            if variance**0.5 * _reach(freedom, level, often) <= distance:
-                return seeds
-        return None
-
-    def _sentences_with(self, runs: tuple[int, int]) -> float:
-        """The variance that is due to sentences, with so many runs of the row, and of base."""
-        now, then = (self.of_run * sum(1 / n for n in each) for each in (self.runs, runs))
-        return max(0.0, self.sentences - now) + then
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +100,6 @@ class Judgement:
 
     word: str  # the verdict, by `RULES`
     level: float  # at which this row was tested in the end for a difference
-    tie_level: float = LEVEL  # likewise for a tie
     is_sure: bool = False  # whether the difference is surely not 0, all rows together
 
 
@@ -147,15 +108,15 @@ def _quantile(share: float, freedom: float) -> float:
     return float(scipy.special.stdtrit(freedom, share))
 
 
-def _reach(freedom: float, level: float, often: float = OFTEN) -> float:
-    """Standard errors from 0 to a truth that is seen so often.
+def _reach(freedom: float, level: float) -> float:
+    """Returns the standard errors from 0 to a true difference that is detected with `POWER`.
 
     A test asks for t(1 − level/2) of them, which a noncentral t with such a mean surpasses.
     """
     asked = _quantile(1 - level / 2, freedom)
     if np.isinf(freedom):
-        return asked + _quantile(often, freedom)
-    return float(scipy.special.nctdtrinc(freedom, 1 - often, asked))
+        return asked + _quantile(POWER, freedom)
+    return float(scipy.special.nctdtrinc(freedom, 1 - POWER, asked))
 
 
 def samples(sentences: int) -> Int[np.ndarray, "samples sentences"]:
@@ -193,22 +154,16 @@ def difference(
         for side in (ours, theirs)
     ]
     gaps = found[0].mean(0) - found[1].mean(0)
-    p = _randomised(ours, theirs, variant)
     sides = [side[:, 0].tolist() for side in found]
-    several = [side - side.mean(0) for side in found if len(side) > 1]
-    moved = sum(float(np.var(side[:, 1:], axis=1, ddof=1).sum()) for side in several)
-    of_run = moved / max(1, sum(len(side) - 1 for side in several))
     over_sentences = float(np.var(gaps[1:], ddof=1))
-    return estimated(float(gaps[0]), over_sentences, p, sides, spreads, of_run)
+    return estimated(float(gaps[0]), over_sentences, sides, spreads)
 
 
 def estimated(
     mean: float,
     sentences: float,
-    p: float,
     sides: Sequence[Sequence[float]],
     spreads: Spreads | None = None,
-    of_run: float = 0.0,
 ) -> Difference:
     """A difference from what sentences and seeds say: its variance over sentences, and scores."""
     ours, theirs = map(len, sides)
@@ -218,26 +173,7 @@ def estimated(
     parts = noise_floor.parts(spreads, (ours, theirs)) if spreads else []
     variance, freedom = intervals.satterthwaite(sentences, parts)
     half = _quantile(0.975, freedom) * variance**0.5
-    return Difference(mean, half, p, (ours, theirs), freedom, sentences, of_run, spreads)
-
-
-def _randomised(ours: Runs, theirs: Runs, variant: str) -> float:
-    """How often rows that exchange translations at random differ as much as they do.
-
-    Runs of the same place in both rows exchange sentences; each sentence is exchanged in all of
-    them or in none.
-    """
-    pairs = list(zip(ours.values(), theirs.values(), strict=False))
-    sentences = len(pairs[0][0])
-    swaps = np.random.default_rng(1).integers(2, size=(DRAWS, sentences))
-    swaps = np.concatenate([np.zeros((1, sentences), np.int64), swaps])  # the first as measured
-    ours_first, theirs_first = np.hstack([1 - swaps, swaps]), np.hstack([swaps, 1 - swaps])
-    gaps = [
-        scores(both, variant, ours_first) - scores(both, variant, theirs_first)
-        for both in map(np.concatenate, pairs)
-    ]
-    observed, *exchanged = np.abs(np.mean(gaps, axis=0))
-    return (1 + np.count_nonzero(np.array(exchanged) >= observed - 1e-12)) / (1 + DRAWS)
+    return Difference(mean, half, (ours, theirs), freedom, sentences, spreads)
 
 
 def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict[str, Judgement]:
@@ -261,7 +197,5 @@ def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict
         elif row in sure:
             contradicts = row in ties or gap.mean * paper[row] < 0
             words[row] = "contradicts" if contradicts else "reproduced"
-    open_ties = sum(round(chance, 9) > LEVEL for chance in is_outside.values())
-    # Holm's last steps, at which a difference or a tie of any of these rows would have been seen.
-    level, tie_level = (LEVEL / max(n, 1) for n in (len(is_0) - len(sure), open_ties))
-    return {row: Judgement(word, level, tie_level, row in sure) for row, word in words.items()}
+    level = LEVEL / max(len(is_0) - len(sure), 1)  # of Holm's last step
+    return {row: Judgement(word, level, row in sure) for row, word in words.items()}

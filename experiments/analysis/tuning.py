@@ -1,10 +1,7 @@
-"""Rows at their best over a tuned field: chosen on one half of the sentences, scored on the other.
+"""Rows at their best over a tuned field: chosen on the development set, scored on the test set.
 
 A value that is chosen by the sentences that it is then scored on looks better than it is, the more
-so the more values there are. So the first, third, fifth, … sentence of the development set choose
-(`CHOOSING`), and the second, fourth, sixth, … score (`SCORING`). Both halves are scored from what
-each run has left of its sentences; nothing is trained or translated again. Perplexity is known of
-the whole set only.
+so the more values there are. So a tuned sweep needs a test set (evaluation.score_test).
 """
 
 import dataclasses
@@ -20,10 +17,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors
 from transformer_jax.evaluation import bleu, measures
 
-CHOOSING, SCORING = slice(0, None, 2), slice(1, None, 2)  # of the development sentences
-HALVES = (
-    "chosen on the odd sentences of the development set (the 1st, 3rd, …), scored on the even ones"
-)
+SETS = "chosen on the development set, scored on the test set"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +26,10 @@ class Tried:
 
     value: Any
     row: results.Row
-    counts: significance.Runs  # of the sentences that score, by seed
-    chosen_by: float  # the mean score on those that choose
-    score: float  # the mean score on those that score
-    nats: float  # the mean loss, a token, on the whole development set: ln PPL
+    counts: significance.Runs  # of the test set's sentences, by seed
+    chosen_by: float  # the mean score on the development set
+    score: float  # the mean score on the test set
+    nats: float  # the mean loss of a token on the development set: ln PPL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +43,12 @@ class Tuned:
 
     @property
     def best(self) -> Tried:
-        """The value that the sentences that choose like best."""
+        """The value with the highest score on the development set."""
         return max(self.tried, key=lambda each: each.chosen_by)
 
     @property
     def worst(self) -> Tried:
-        """The one that they like least."""
+        """The value with the lowest score on the development set."""
         return min(self.tried, key=lambda each: each.chosen_by)
 
 
@@ -82,17 +76,15 @@ def tune(sweep: results.Sweep, measure: str = bleu.MAIN) -> dict[str, Tuned]:
 
 
 def _tried(sweep: results.Sweep, measure: str, value: Any, row: results.Row) -> Tried | None:
-    counts = results.counts(sweep, row, measure)
-    if not counts:
+    dev, test = (results.counts(sweep, row, measure, of) for of in ("dev", "test"))
+    if not dev or not test:
         return None
     score = measures.MEASURES[measure].from_counts
     chosen_by, scored = (
-        statistics.fmean(score(run[half].sum(0)) for run in counts.values())
-        for half in (CHOOSING, SCORING)
+        statistics.fmean(score(run.sum(0)) for run in counts.values()) for counts in (dev, test)
     )
     nats = statistics.fmean(math.log(ppl) for ppl in row.of("ppl"))
-    scoring = {seed: run[SCORING] for seed, run in counts.items()}
-    return Tried(value, row, scoring, chosen_by, scored, nats)
+    return Tried(value, row, test, chosen_by, scored, nats)
 
 
 def beyond(values: Sequence[float], edge: float) -> float:
@@ -121,9 +113,9 @@ def _is_allowed(config: config_lib.Config, field: str, value: Any) -> bool:
 
 
 def at_best(row: results.Row, tuned: Tuned | None) -> results.Row:
-    """A row at its best, with BLEU of the sentences that score in its results.
+    """Returns a row at its best, whose results have the test set's BLEU.
 
-    Without `tuned`, none of its runs has left its sentences: no BLEU stands in its results.
+    Without `tuned`, its runs have no counts of sentences, and its results no BLEU.
     """
     best = tuned.best.row if tuned else row
     found: dict[int, Mapping[str, Any]] = {}

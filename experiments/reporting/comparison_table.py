@@ -7,13 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.analysis import comparison, ranks, significance
-from experiments.reporting import (
-    chrf_table,
-    further_tables,
-    latex,
-    sensitivity_table,
-    verdict_words,
-)
+from experiments.reporting import further_tables, latex, sensitivity_table, verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
@@ -40,9 +34,7 @@ SYMBOLS = {  # the paper's column heads, in its order
 def document(compared: comparison.Comparison) -> table_lib.Document:
     """All that is shown of rows that are compared with base."""
     sweep, typeset = compared.sweep, compared.table.latex
-    further = (further_tables.expected, further_tables.held_out)
-    further += (chrf_table.section, sensitivity_table.section)
-    sections = [section(compared) for section in further]
+    sections = [further_tables.held_out(compared), sensitivity_table.section(compared)]
     failed: list[Exception] = []
     for section in compared.table.sections:
         try:
@@ -92,7 +84,7 @@ def _ours(row: results.Row, compared: comparison.Comparison) -> list[str]:
     gap, base, params = compared.gaps.get(row.name), sweep.rows[0], row.of("params")[0]
     written = tables.difference(gap.mean, gap.half) if gap else ""
     if gap and gap.over_seeds and not gap.excludes_0 and not compared.table.reported:
-        written += f" ({gap.shows():.1f} would show)"
+        written += f" (detectable: {gap.detectable():.1f})"
     mark = results.unequal(params, base.of("params")[0]) if base.results else ""
     scores = comparison.scores(row, compared.table.measure)
     of_what = "" if scores else f" ({further_tables.asked_for(sweep.config(row))})"
@@ -112,9 +104,7 @@ def _theirs(row: results.Row, compared: comparison.Comparison) -> list[str]:
     if row.name not in reported:
         return [""] * (5 if reported else 0)
     theirs, theirs_gap = reported[row.name], comparison.paper_gaps(compared).get(row.name)
-    verdict = verdict_words.judged(
-        row.name, theirs_gap, compared.gaps, comparison.verdicts(compared)
-    )
+    verdict = verdict_words.judged(row.name, compared.gaps, comparison.verdicts(compared))
     difference = "" if theirs_gap is None else tables.signed(theirs_gap, "+.1f")
     return [
         f"{theirs.ppl:.2f}", f"{theirs.bleu:.1f}", difference, str(theirs.params or ""), verdict
@@ -318,7 +308,6 @@ def csv_of(
             **mean_sd(score, comparison.scores(row, compared.table.measure)),
             f"{score}_minus_base": gap.mean if gap else "",
             "interval_half_width": gap.half if gap else "",
-            "p_over_sentences": gap.p if gap else "",
             "params": next(iter(row.of("params")), ""),
         }
         for name, of_row in (more or {}).items():

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.analysis import comparison, driving, significance
+from experiments.analysis import comparison, significance
 from experiments.benchmarks import cost
 from experiments.reporting import comparison_table, headline
 from experiments.sweep import results
@@ -106,25 +106,12 @@ def _by_length(
 
 
 def _judged(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
-    """A row's difference on one of the sets, what it rests on, and what it says of the paper's."""
+    """A row's difference on one of the sets, and its verdict."""
     gap = compared.gaps.get(row.name)
     return {
         "is_sure": comparison.is_sure(row.name, compared),
         "gap": gap and {"mean": gap.mean, "half": gap.half, "over_seeds": gap.over_seeds},
-        "driving": _driving(row, compared) if gap else None,
         "verdict": comparison.verdict(row.name, compared),
-    }
-
-
-def _driving(row: results.Row, compared: comparison.Comparison) -> dict[str, Any]:
-    """The sentences that a row's difference rests on, each with its push and a seed of each row."""
-    against = results.reference(row, compared.sweep).name
-    counts, measure = compared.counts, compared.table.measure
-    found, without = driving.drivers(counts[row.name], counts[against], measure)
-    return {
-        "against": against,
-        "without": without,
-        "sentences": [[d.sentence, round(d.push, 4), d.ours, d.theirs] for d in found],
     }
 
 

@@ -20,7 +20,7 @@ from transformer_jax.drawing import tables
 _FOLDER = pathlib.Path(__file__).parent
 # What stands before Plotly draws the table; the rest draws figures.
 _BEFORE = ("elements", "table")
-_AFTER = ("figures", "marks", "plots", "translations", "reasons", "downloads")
+_AFTER = ("figures", "plots", "translations", "downloads")
 
 
 def write(workdir: pathlib.Path, table: table_lib.Table | None = None) -> None:
@@ -44,10 +44,6 @@ def write(workdir: pathlib.Path, table: table_lib.Table | None = None) -> None:
     }
     shown, measure = content.of_table(compared, found, downloads), compared.table.compared_by
     translated = translations.gather(sweep, compared.counts, measure)
-    if compared.on_test:  # the sentences that a row's difference rests on
-        driving = [row["test"]["driving"] or {"sentences": []} for row in shown["rows"]]
-        numbers = {number for each in driving for number, *_ in each["sentences"]}
-        translated["test"] = translations.gather(sweep, {}, measure, sorted(numbers))
     page = _page(shown, translated)
     for name in (f"{sweep.table}.md", f"{sweep.table}.csv"):
         files.write(workdir / name, downloads[name].encode())

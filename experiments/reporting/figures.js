@@ -47,7 +47,6 @@ function drawFigure(id) {
     font, hoverlabel, paper_bgcolor: paper, plot_bgcolor: paper, hovermode: "closest", hoverdistance: 50,
     showlegend: false, dragmode: false, autosize: false, width: known.width, ...layout,
   }, {displayModeBar: false, responsive: false});
-  if (!known.drawn && known.whenDrawn) known.whenDrawn(known.plot);
   known.drawn = true;
 }
 
@@ -61,7 +60,7 @@ const nearScreen = new IntersectionObserver(entries => {
 
 /* Registers a figure; `build` gets a width in pixels and returns Plotly's data and layout. A figure
    that is registered again is drawn anew. `height`: pixels that are kept free for it. */
-function addFigure(id, name, build, {whenDrawn, height, legend} = {}) {
+function addFigure(id, name, build, {height, legend} = {}) {
   const box = byId(id);
   if (figures.has(id)) {
     figures.get(id).build = build;
@@ -81,7 +80,7 @@ function addFigure(id, name, build, {whenDrawn, height, legend} = {}) {
     }, {"aria-label": `Save the figure “${name}” as ${format.toUpperCase()}`});
   }
   if (height) plot.style.minHeight = `${height}px`;
-  figures.set(id, {build, plot, whenDrawn, drawn: false});
+  figures.set(id, {build, plot, drawn: false});
   nearScreen.observe(box);
 }
 

@@ -1,4 +1,4 @@
-"""Tables below that of the rows: what was expected, the test set, and models of whole texts."""
+"""Tables below that of the rows: the test set, and encoder-only models."""
 
 import statistics
 
@@ -21,31 +21,6 @@ _NOTE = (
 )
 
 
-def expected(compared: comparison.Comparison) -> table_lib.Section:
-    """What was expected of rows before they ran, beside what came; nothing where none is said."""
-    lines = [
-        [row.name, own["why"], own["expect"], f"{own['date']}, {own['when']}", _came(row, compared)]
-        for row in compared.sweep.rows
-        if (own := compared.sweep.said.get(row.name))
-    ]
-    heads = ["row", "why", "expected", "written", "came"]
-    shown = tables.Printed(heads, lines, "Expected, and what came")
-    return table_lib.Section([shown] if lines else [])
-
-
-def _came(row: results.Row, compared: comparison.Comparison) -> str:
-    """The difference from base, and whether it can be chance."""
-    gap = compared.gaps.get(row.name)
-    name = compared.table.compared_by.name
-    if gap is None:
-        return "" if row.results else "failed" if row.failures else "not run"
-    sure = "" if comparison.is_sure_over_seeds(row.name, compared) else ", which may be chance"
-    if sure and gap.excludes_0:
-        one = "one seed" if gap.runs[0] == 1 else "one seed of base"
-        sure += " among so many rows" if gap.over_seeds else f" of {one}"
-    return f"{tables.difference(gap.mean, gap.half)} {name}{sure}"
-
-
 def held_out(compared: comparison.Comparison) -> table_lib.Section:
     """The rows that were scored on the test set, with verdicts of their own; none without base."""
     sweep, on_test = compared.sweep, compared.on_test
@@ -66,7 +41,7 @@ def held_out(compared: comparison.Comparison) -> table_lib.Section:
         ]
         if compared.table.reported:
             cells.append("" if theirs is None else tables.signed(theirs, "+.1f"))
-            cells.append(verdict_words.judged(row.name, theirs, on_test.gaps, found))
+            cells.append(verdict_words.judged(row.name, on_test.gaps, found))
         lines.append([row.name, *cells])
     sentences = len(next(iter(on_test.counts[base.name].values())))
     written = f"{sentences:,} sentence{'s' * (sentences > 1)}"

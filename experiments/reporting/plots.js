@@ -83,17 +83,6 @@ function buildDifferences(width) {
   return {data, layout};
 }
 
-// The marks that can be pressed, row by row; the paper's as ours of the development set.
-function addDifferenceMarks(plot) {
-  const marks = plot.data.flatMap(({name: set, meta}, trace) => !(set in SETS) ? [] : meta.map((name, point) => {
-    const row = rowOf(name);
-    return {trace, point, row, set, label: behind(row, set), press: button => showReasons(row, set, button), attributes: opening(row, set)};
-  }));
-  addMarks(plot, "Marks of the figure", marks.sort((a, b) => rows.indexOf(a.row) - rows.indexOf(b.row) || a.trace - b.trace));
-  plot.on("plotly_click", ({points: [{data, pointNumber}]}) => plot.parentNode.querySelector(
-    `.marks [data-row="${CSS.escape(data.meta[pointNumber])}"][data-set="${data.name in SETS ? data.name : "dev"}"]`)?.click());
-}
-
 if (rows.some(row => row.gap)) {
   show("differences");
   byId("reading-differences").textContent = `A row's ${content.measure} less ${content.base}'s; bars are 95% intervals, over `
@@ -103,9 +92,8 @@ if (rows.some(row => row.gap)) {
       ? " Pale: one seed, whose interval knows nothing of others." : "")
     + (rows.some(row => row.paper !== null) ? " The two scales differ: across corpora only signs and ranks compare." : "")
     + (content.tie === null ? "" : ` Shaded: ± ${content.tie}, which the interval of a tie as in the paper lies within.`)
-    + (longBars ? " A bar that is cut off goes on beyond the figure; the table says how far." : "")
-    + " Press a mark, or an interval in a table, for the sentences behind it; the Tab key goes to the marks, arrow keys from one to the next.";
-  addFigure("figure-differences", "differences", buildDifferences, {height: heightOfDifferences, whenDrawn: addDifferenceMarks});
+    + (longBars ? " A bar that is cut off goes on beyond the figure; the table says how far." : "");
+  addFigure("figure-differences", "differences", buildDifferences, {height: heightOfDifferences});
 }
 
 // Rows that are shown in the curves and by length; a run's lines are `lines` by figure.

@@ -40,7 +40,7 @@ def section(compared: comparison.Comparison) -> table_lib.Section:
     heads = ["row", "best at", f"{name}: best", f"{name}: worst", "nats: best", "nats: worst"]
     heads += [f"{against}: recipe", f"{against}: best", "verdict: recipe", "verdict: best"]
     heads += ["same", "cells", "hours"]
-    title = f"Sensitivity to {field}: {tuning.HALVES}"
+    title = f"Sensitivity to {field}: {tuning.SETS}"
     return table_lib.Section([tables.Printed(heads, lines, title)], notes(compared, name))
 
 
@@ -52,7 +52,7 @@ def _is_whole(row: results.Row, compared: comparison.Comparison) -> bool:
 
 
 def _counts(tuned: Mapping[str, tuning.Tuned]) -> dict[str, significance.Runs]:
-    """Of the sentences that score, by the names of all that was tried."""
+    """Counts of the test set, by the names of all that was tried."""
     return {each.row.name: each.counts for row in tuned.values() for each in row.tried}
 
 
@@ -61,7 +61,7 @@ def _gaps(
     chosen: Mapping[str, tuning.Tried],
     floor: noise_floor.Floor | None,
 ) -> dict[str, significance.Difference]:
-    """Each row's difference, on the sentences that score, between what was chosen of both."""
+    """Each row's difference on the test set, between the values chosen for both."""
     sweep, measure = compared.sweep, compared.table.measure
     counts = _counts(compared.tuned)
     return {
@@ -101,8 +101,8 @@ def notes(compared: comparison.Comparison, name: str) -> list[str]:
     variants = [each for row in sweep.rows for each in row.tuned.values()]
     more = [result for each in variants for result in each.results.values()]
     found = [
-        f"Best of {field}, for base as for all rows: {tuning.HALVES}; worst likewise. recipe: the "
-        f"row's own value, on the even sentences too. nats: ln PPL of the whole set, the lowest "
+        f"Best of {field}, for base as for all rows: {tuning.SETS}; worst likewise. recipe: the "
+        f"row's own value, on the test set too. nats: ln PPL of the development set, the lowest "
         "and the highest. same: whether the verdict is the same with each row at its best. "
         f"Tuning took {len(more)} cells and {results.device_hours(more):.2f} device hours, beside "
         f"{len(fixed)} and {results.device_hours(fixed):.2f} of the recipe."

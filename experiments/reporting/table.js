@@ -80,10 +80,6 @@ function drawBar(cell, gap, hue) {
   add(svg, "circle", {cx: x(gap.mean), cy: 8, r: 2, fill: `var(--${hue})`});
 }
 
-// What a mark and an interval of a row say to who presses them without seeing them, and have besides.
-const behind = (row, set) => `The sentences behind the difference of ${row.label}${set === "test" ? " on the test set" : ""}`;
-const opening = (row, set) => ({"data-row": row.name, "data-set": set, "aria-expanded": "false", "aria-controls": "reasons"});
-
 // A table of differences from base on one of the sets, with a bar beside each.
 const DIFFERENCE = /^(test: )?− [^:]+$/;
 function addDifferences(parent, title, {heads, lines}, set) {
@@ -107,12 +103,7 @@ function addDifferences(parent, title, {heads, lines}, set) {
       return {text: cell, fill: element => add(element, "span", {class: kind}, cell)};
     });
     return withBars(cells, gap ? {
-      text: String(gap.mean), fill: element => {
-        const button = addButton(element, "", () => showReasons(row, set, button), {
-          class: "why", title: "The sentences behind it", "aria-label": behind(row, set), ...opening(row, set),
-        });
-        drawBar(button, gap, SETS[set]);
-      },
+      text: String(gap.mean), fill: element => drawBar(element, gap, SETS[set]),
     } : "", flopsOf(row));
   }));
 }

@@ -2,7 +2,7 @@
 
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.analysis import significance
@@ -18,7 +18,6 @@ def gather(
     sweep: results.Sweep,
     counts: Mapping[str, significance.Runs],
     measure: measures.Measure,
-    of_test: Collection[int] | None = None,
 ) -> dict[str, Any]:
     """Sentences, and for each row its translations of them, as the page reads them.
 
@@ -29,8 +28,6 @@ def gather(
       sweep: the results.
       counts: of each run's sentences, by row; empty where a run has left none.
       measure: what they count for.
-      of_test: numbers of sentences of the test set, from 0, to have instead of all of the
-        development set's.
 
     Returns:
       `sets`, of `sources` (empty: no run has left them), `references` and `total`, the number of
@@ -44,7 +41,7 @@ def gather(
     sets: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for row in sweep.rows:
-        runs = _left(sweep, row, of_test)
+        runs = _left(sweep, row)
         if not runs:
             continue
         most = max(runs.values(), key=_held)
@@ -66,23 +63,10 @@ def gather(
     return {"sets": sets, "rows": rows, "measure": measure.sentence_name}
 
 
-def _left(
-    sweep: results.Sweep, row: results.Row, of_test: Collection[int] | None
-) -> dict[int, dict[str, Any]]:
-    """The texts of those runs of a row that have left some, by seed; for `of_test` see `gather`."""
-    runs = {
-        seed: _read_or_published(sweep, row, seed)
-        if of_test is None
-        else _some(read(sweep, row, seed, "test_"), of_test)
-        for seed in row.results
-    }
+def _left(sweep: results.Sweep, row: results.Row) -> dict[int, dict[str, Any]]:
+    """The texts of those runs of a row that have left some, by seed."""
+    runs = {seed: _read_or_published(sweep, row, seed) for seed in row.results}
     return {seed: run for seed, run in runs.items() if run["references"] and run["hypotheses"]}
-
-
-def _some(run: Mapping[str, Sequence[str]], numbers: Collection[int]) -> dict[str, Any]:
-    """Of a run's texts those of some numbers, as `_read_or_published` has a published run's."""
-    few = {name: {i: of[i] for i in numbers if i < len(of)} for name, of in run.items()}
-    return {**few, "total": len(run["references"])}
 
 
 def _held(texts: Mapping[str, Any]) -> tuple[int, int]:
@@ -140,19 +124,15 @@ def published(folder: pathlib.Path) -> dict[str, dict[str, str]]:
     return said
 
 
-def read(
-    sweep: results.Sweep, row: results.Row, seed: int, prefix: str = ""
-) -> dict[str, list[str]]:
+def read(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, list[str]]:
     """A run's `sources`, `references` and `hypotheses`, empty what it has not left.
-
-    Of another set than the development set, its files begin with a prefix.
 
     Raises:
       UserError: they have different numbers of lines.
     """
     folder = results.cell_folder(sweep.workdir, row.name, seed)
     names = ("sources", "references", "hypotheses")
-    paths = {name: folder / f"{prefix}{name}.txt" for name in names}
+    paths = {name: folder / f"{name}.txt" for name in names}
     found = {name: text.read_lines(path) if path.exists() else [] for name, path in paths.items()}
     lengths = {paths[name].name: len(lines) for name, lines in found.items() if lines}
     if len(set(lengths.values())) > 1:

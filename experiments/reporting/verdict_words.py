@@ -2,31 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
-from experiments.analysis import comparison, significance
-from transformer_jax.drawing import tables
+from experiments.analysis import comparison, noise_floor, significance
 
 
 def judged(
     row: str,
-    theirs: float | None,
     gaps: Mapping[str, significance.Difference],
     found: Mapping[str, significance.Judgement],
 ) -> str:
-    """What a row's difference says of the paper's, and if nothing what would have been seen."""
-    if theirs is None or row not in found:
+    """Returns a row's verdict, and where it is undecided the difference that could be detected."""
+    if row not in found:
         return ""
     gap, judgement = gaps[row], found[row]
-    word, level = judgement.word, judgement.level
-    if word != significance.UNDECIDED:
-        return word
+    if judgement.word != significance.UNDECIDED:
+        return judgement.word
     if not gap.over_seeds:
-        return f"{word} ({'one seed' if gap.runs[0] == 1 else 'one seed of base'})"
-    is_tie = abs(theirs) < significance.SMALL
-    needed = gap.seeds_for(theirs, judgement.tie_level if is_tie else level)
-    rest = f"needs {needed} seeds" if needed else "needs sentences"
-    if needed and needed <= gap.seeds:
-        rest = f"and so would {'a tie' if is_tie else tables.signed(theirs, '+.1f')}"
-    return f"{word} ({gap.shows(level):.1f} would show; {rest})"
+        return f"{judgement.word} ({'one seed' if gap.runs[0] == 1 else 'one seed of base'})"
+    return f"{judgement.word} (detectable: {gap.detectable(judgement.level):.1f})"
 
 
 def said(row: str, compared: comparison.Comparison) -> str:
@@ -39,19 +31,14 @@ def said(row: str, compared: comparison.Comparison) -> str:
 
 
 def beneath(lines: Sequence[Sequence[str]]) -> str:
-    """What the cells of a table mean that say what would show, or what that needs."""
-    cells = " ".join(cell for line in lines for cell in line)
-    meanings = {
-        " would show": "Would show: a true difference of this size would be seen in "
-        f"{significance.OFTEN:.0%} of such tables if the deviation over seeds were known; as few "
-        "seeds tell it, in 55 to 80%.",
-        "; needs ": "Needs: how many seeds the row needs, and base at least as many, for the "
-        "paper's difference (or tie) to be seen so often; or more sentences, where no number of "
-        "seeds is enough.",
-        "; and so would ": "And so would: the paper's difference (or tie) would have been seen so "
-        "often with these seeds, and was not.",
-    }
-    return " ".join(meaning for said, meaning in meanings.items() if said in cells)
+    """Returns the meaning of "detectable", where a cell of a table has it; else nothing."""
+    if not any("(detectable: " in cell for line in lines for cell in line):
+        return ""
+    return (
+        "Detectable: a true difference of this size would be detected in "
+        f"{significance.POWER:.0%} of such tables if the deviation over seeds were known; with so "
+        "few seeds, in 55 to 80%."
+    )
 
 
 def noise(compared: comparison.Comparison) -> str:
@@ -69,13 +56,12 @@ def noise(compared: comparison.Comparison) -> str:
         f"{floor.pooled.freedom} degrees of freedom. It stands for the seeds of all rows, also in "
         "the interval of one that has a single seed"
     )
-    if not floor.apart:
+    if not floor.excluded:
         return f"{said}."
-    apart = ", ".join(
-        f"{row} ({spread.variance**0.5:.2f}, p = {floor.chances[row]:.2g})"
-        for row, spread in floor.apart.items()
+    excluded = ", ".join(
+        f"{row} ({spread.variance**0.5:.2f})" for row, spread in floor.excluded.items()
     )
     return (
-        f"{said}, but not of those whose own deviation is clearly larger (F test, one-sided, "
-        f"Holm): {apart}; these have their own."
+        f"{said}, but not of those with a run that failed to train, whose lowest development "
+        f"perplexity is above {noise_floor.FAILED} times base's: {excluded}; these have their own."
     )

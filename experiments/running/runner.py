@@ -1,7 +1,6 @@
 """Runs the rows of a table: what has no result yet, each run in a process of its own."""
 
 import dataclasses
-import datetime
 import logging
 import pathlib
 import sys
@@ -16,7 +15,7 @@ from experiments.reporting import document
 from experiments.running import handing_over, here
 from experiments.running import launcher as launcher_lib
 from experiments.sweep import cells as cells_lib
-from experiments.sweep import expectations, progress, results, taking_over
+from experiments.sweep import progress, results, taking_over
 from experiments.sweep import rows as rows_lib
 from experiments.sweep import table as table_lib
 from launch import local
@@ -50,8 +49,8 @@ _TUNE = flags.DEFINE_string(
     "tune",
     "",
     "A field and values, train.learning_rate_scale:0.5,1,2: runs each row with each value too, and "
-    "reports it at its best beside the fixed recipe: chosen on one half of the development set, "
-    "scored on the other.",
+    "reports it at its best beside the fixed recipe: chosen on the development set, scored on the "
+    "test set.",
 )
 _MATCH = flags.DEFINE_enum(
     "match",
@@ -116,14 +115,10 @@ def main(table: table_lib.Table) -> int:
         raise errors.UserError("--config.train.seed: a sweep sets the seeds; use --seeds")
     launcher_lib.check(launcher, base, [cell.config for cell in cells])
     _require_no_other(workdir, table.name, _MATCH.value or "")
-    folders = [workdir, *map(files.local_path, _REUSE.value)]
-    said = expectations.recorded(table.texts, rows, folders, datetime.date.today())
     cells = cells_lib.read_texts(cells, cache_dir)
     _require_alike(table, variants, cells)
-    record = _record(table, base, rows, tune, seeds) | {
-        "digests": [cell.digest for cell in cells],
-        "said": said,
-    }
+    record = _record(table, base, rows, tune, seeds)
+    record["digests"] = [cell.digest for cell in cells]
     results.rows_of(record)  # of all rows, also those that are not chosen: a report reads them
     missing = _missing(cells, cells_lib.read_texts(others, cache_dir), workdir, launcher)
     files.make_folder(workdir, "the sweep's folder")

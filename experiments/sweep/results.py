@@ -27,7 +27,6 @@ _SHAPE = {
     "noise_floor": files.Maybe(Annotated[int, fields.Range(2, besides=(0, "for none"))]),
     "seeds": files.Maybe({str: fields.Positive}),
     "digests": files.Maybe([str]),
-    "said": files.Maybe({str: dict.fromkeys(("why", "expect", "date", "when"), str)}),
 }
 TAKEN = ("table1", "scores", "examples")  # what experiments.table1 and experiments.publish write
 BUDGETS = ("parameters", "flops")  # what all rows can have as much of as base
@@ -73,8 +72,6 @@ class Sweep:
     tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     match: str = ""  # what all rows have as much of as base; "" if they need not
     noise_floor: int = 0  # runs of base whose deviation stands for other rows' seeds; 0: none does
-    # Of rows, why they are there and what was expected, as `expectations.recorded` has it.
-    said: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
     def config(self, row: Row) -> config_lib.Config:
         """The configuration of a row."""
@@ -162,7 +159,7 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
         path = cell_folder(sweep.workdir, row.name, seed) / name
         scored = result if of == "dev" else result.get("test", {})
         if not path.exists():
-            if measure.in_results and scored.get("bleu"):
+            if scored.get("bleu"):
                 raise errors.UserError(f"{path} is missing, of a scored run: {ANEW}")
             return {}
         sentences = files.read_json(path, {variant: [[int]]}, ANEW)[variant]
@@ -173,20 +170,19 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
                 f"{path} is damaged (a sentence has {measure.width} counts, none below 0): {ANEW}"
             )
         found[seed] = np.array(sentences, np.int32)
-        if measure.in_results:
-            score = measure.from_counts(found[seed].sum(0))
-            try:
-                written = measure.of_result(scored)
-            except KeyError as error:
-                raise errors.UserError(
-                    f"{path} counts sentences of which result.json beside it has no "
-                    f"{measure.name}: delete it"
-                ) from error
-            if abs(score - written) > ROUNDING:
-                raise errors.UserError(
-                    f"{path} is of other sentences than result.json beside it ({measure.name} "
-                    f"{score:.2f} and {written:.2f}): {ANEW}"
-                )
+        score = measure.from_counts(found[seed].sum(0))
+        try:
+            written = measure.of_result(scored)
+        except KeyError as error:
+            raise errors.UserError(
+                f"{path} counts sentences of which result.json beside it has no {measure.name}: "
+                "delete it"
+            ) from error
+        if abs(score - written) > ROUNDING:
+            raise errors.UserError(
+                f"{path} is of other sentences than result.json beside it ({measure.name} "
+                f"{score:.2f} and {written:.2f}): {ANEW}"
+            )
     return found
 
 
@@ -283,7 +279,7 @@ def read(workdir: pathlib.Path) -> Sweep:
         row, *others = (_read_row(workdir, base, *variant) for variant in variants.items())
         tried = {other.overrides[field]: other for field in tune for other in others}
         rows.append(dataclasses.replace(row, tuned=tried))
-    more = record.get("match", ""), record.get("noise_floor", 0), record.get("said", {})
+    more = record.get("match", ""), record.get("noise_floor", 0)
     return Sweep(record["table"], base, rows, workdir, tune, *more)
 
 

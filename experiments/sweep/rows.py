@@ -257,6 +257,11 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
             f"--tune={text}: {error}; give a field and its values, as in "
             "--tune=train.learning_rate_scale:0.5,1,2"
         ) from error
+    if not base.evaluation.score_test:
+        raise errors.UserError(
+            "--tune chooses on the development set and reports on the test set: set "
+            "--config.evaluation.score_test=True, with a data.test"
+        )
     return {field: found}
 
 

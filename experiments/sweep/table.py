@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from experiments.sweep import expectations, results
+from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax.data import treebank
@@ -59,8 +59,6 @@ class Table:
     sections: Sequence[Callable[[results.Sweep], Section]] = ()
     latex: Callable[[Any], str] | None = None  # of a comparison; None: the columns that are printed
     measure: str = bleu.MAIN  # what rows are compared by, of `measures.MEASURES`; see `of_corpus`
-    # Why rows are there, and what is expected of them.
-    texts: expectations.Texts = dataclasses.field(default_factory=expectations.Texts)
     # From a comparison to all that is shown; None: the rows beside base, and sections.
     document: Callable[[Any], Document] | None = None
     # What it shows of each result.json besides what every one has; see `files.read_json`.

@@ -44,7 +44,6 @@ def test_axe_finds_nothing_amiss(report, width, dark):
         for section in driver.find_elements(By.CSS_SELECTOR, "main > section"):
             driver.execute_script("arguments[0].scrollIntoView()", section)
             time.sleep(0.3)
-        driver.execute_script("document.querySelector('.why').click()")
         driver.execute_script(WITHOUT_SHADE)
         driver.execute_script(AXE.read_text(encoding="utf-8"))
         amiss, well = driver.execute_async_script(RUN)

@@ -9,12 +9,10 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support import select, wait
 
 from experiments import table3
-from experiments.analysis import driving
 from experiments.reporting import document
 from experiments.sweep import results
 from tests import escaping_test, own_names_test
 from tests.browser import chromium
-from transformer_jax.evaluation import bleu
 
 pytestmark = pytest.mark.skipif(bool(chromium.missing()), reason=chromium.missing() or "it can run")
 
@@ -210,35 +208,6 @@ def test_translations_are_found_by_length_score_number_and_words(opened, report)
     assert "1 found" in opened.find_element(By.ID, "sentence-hits").text
     by_css(opened, "#sentence-hits button")[0].click()
     assert number.get_attribute("value") == "42"
-
-
-def test_a_click_or_enter_on_an_interval_shows_the_sentences_behind_it(opened, report):
-    row = "A h=4"
-    interval = centred(opened, by_css(opened, f".why[data-row='{row}']")[0])
-    interval.send_keys(Keys.ENTER)
-    shown = opened.find_element(By.ID, "reasons")
-    assert shown.is_displayed()
-    assert opened.switch_to.active_element.text == f"Sentences behind {row} − base"
-    sweep = results.read(report.parent)
-    counts = [results.counts(sweep, sweep.rows[place], bleu.MAIN) for place in (2, 0)]
-    expected, _ = driving.drivers(counts[0], counts[1], bleu.MAIN)
-    gap = opened.execute_script("return content.rows[2].gap.mean")
-    expected.sort(key=lambda each: each.push * gap < 0)  # those that make the difference come first
-    found = by_css(opened, "#reasons li")
-    assert len(found) == len(expected)
-    for item, driver in zip(found, expected, strict=True):
-        folder = results.cell_folder(report.parent, row, driver.ours)
-        said = (folder / "hypotheses.txt").read_text(encoding="utf-8").splitlines()
-        assert f"sentence {driver.sentence + 1} " in item.text
-        assert said[driver.sentence] in " ".join(item.text.replace("‸", "").split())
-    opened.switch_to.active_element.send_keys(Keys.ESCAPE)
-    assert not shown.is_displayed()
-    assert opened.switch_to.active_element == interval
-    interval.click()
-    centred(opened, by_css(opened, "#reasons li button")[2]).click()
-    number = opened.find_element(By.ID, "sentence-number").get_attribute("value")
-    assert number == str(expected[2].sentence + 1)
-    assert shown_rows(opened)[1][0] == row
 
 
 def test_words_that_differ_are_marked(opened):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from transformer_jax.evaluation import bleu, chrf, parseval
+from transformer_jax.evaluation import bleu, parseval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Measure:
     sentence_name: str  # what that is
     # The score that stands in a result.json, or in what it says of the test set.
     of_result: Callable[[Mapping[str, Any]], float]
-    in_results: bool = True  # whether there is one
 
     def by_length(
         self,
@@ -57,12 +56,7 @@ def _bleu(variant: str) -> Measure:
     )
 
 
-def _in_no_result(result: Mapping[str, Any]) -> float:
-    raise ValueError("chrF stands beside BLEU, in no result.json: no table is compared by it alone")
-
-
 F1 = "f1"
-CHRF = "chrf"
 MEASURES: dict[str, Measure] = {
     **{variant: _bleu(variant) for variant in (bleu.MAIN, bleu.PAPER)},
     F1: Measure(
@@ -74,16 +68,5 @@ MEASURES: dict[str, Measure] = {
         parseval.from_counts,
         "F1 of a sentence",
         lambda result: result["parses"]["f1"],
-    ),
-    CHRF: Measure(
-        "chrF",
-        "chrf_counts.json",
-        3 * chrf.ORDER,
-        slice(1, None, 3),
-        chrf.from_counts,
-        chrf.from_counts,
-        "chrF of a sentence",
-        _in_no_result,
-        in_results=False,
     ),
 }
