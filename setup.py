@@ -48,7 +48,6 @@ setuptools.setup(
             "basedpyright>=1.31",
             "beartype>=0.22",
             "gcsfs>=2025.10",
-            "hypothesis>=6.150",
             "pytest>=8.4",
             "pytest-xdist>=3.8",
             "ruff>=0.13",

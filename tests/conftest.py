@@ -39,12 +39,6 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 50, 50)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish() -> None:
-    """Hypothesis, if it is imported only now, warns of objects that it does not see as held."""
-    gc.unfreeze()
-
-
 @pytest.fixture
 def make_config() -> MakeConfig:
     """A function from overrides, by dotted name, to a tiny configuration."""
