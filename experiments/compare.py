@@ -213,7 +213,7 @@ def _budget(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
     return [
         str(sweep.workdir),
         sweep.match or "steps",
-        "–".join(f"{each:,}" for each in dict.fromkeys(steps[:1] + steps[-1:])),
+        _format_range(steps),
         str(len(runs)),
         f"{flops:.2e}",
         f"{results.device_hours(runs):.2f}",
@@ -254,6 +254,14 @@ def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
     if single:
         notes.append(f"intervals over sentences alone, from one seed: {', '.join(single)}.")
     return notes
+
+
+def _format_range(numbers: Sequence[int]) -> str:
+    """Returns the least and the greatest of sorted numbers, such as 4,000–12,000."""
+    if not numbers:
+        return ""
+    least, greatest = numbers[0], numbers[-1]
+    return f"{least:,}" if least == greatest else f"{least:,}–{greatest:,}"
 
 
 def _format_shape(shape: tuple[int, ...] | None) -> str:

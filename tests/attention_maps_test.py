@@ -31,7 +31,6 @@ from transformer_jax.training import step as step_lib
 
 SOURCE = "The <old> dog & a cat."
 TARGET = "Der alte Hund und eine Katze."
-HEADS = 4
 
 
 @pytest.fixture(scope="module")

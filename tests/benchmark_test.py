@@ -162,7 +162,7 @@ def test_a_worker_that_fails_says_so():
         worker.Worker("ours:None", {})
 
 
-def test_a_users_mistake_in_a_worker_is_the_users(tmp_path):
+def test_a_user_error_in_a_worker_is_raised_as_one(tmp_path):
     options = {"run": str(tmp_path), "sentences": str(tmp_path / "sentences.txt")}
     with pytest.raises(errors.UserError, match="no trained run"):
         worker.Worker("ours:Translation", options)

@@ -60,6 +60,18 @@ def test_processes_that_read_other_text_than_the_first_are_refused(bench):
     assert "process 1 (" in runs[0].text()
 
 
+@pytest.mark.slow
+def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(bench):
+    workdir = bench.folder / "alone"
+    steps = 400  # too many to be done before it is told to stop
+    for printed in ("step 10 of", "going on from"):
+        (run,) = processes.start_together(1, workdir, bench.cache_dir, train__num_steps=steps)
+        assert run.until_printed(printed), run.text()
+        run.process.terminate()
+        assert run.wait() == faults.RUN_AGAIN, run.text()
+    assert processes.checkpoints(workdir)[-1] < steps
+
+
 def _in_slurm(port, process):
     """Makes the process that calls it one of two that Slurm has started on one host."""
     variables = {"JOB_ID": 1, "STEP_NODELIST": "localhost", "STEP_NUM_TASKS": 2, "NTASKS": 2}

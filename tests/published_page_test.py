@@ -143,13 +143,12 @@ def test_sets_are_named_without_their_folders(tmp_path):
     assert "secret" not in written + (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_what_would_show_is_explained_below_the_table_that_says_it(tmp_path):
+def test_detectable_is_explained_below_each_table_that_has_it(tmp_path):
     sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows()))
     document.write(tmp_path)
     shown = report_page_test.page_of(tmp_path).data["content-data"]["tables"]
-    assert shown[0]["note"]
+    assert any("(detectable: " in cell for line in shown[0]["lines"] for cell in line)
     for table in shown:
         cells = " ".join(cell for line in table["lines"] for cell in line)
-        assert ("would show" in cells) == table["note"].startswith("Would show: ")
-        assert ("; needs " in cells) == ("Needs: " in table["note"])
+        assert ("(detectable: " in cells) == table["note"].startswith("Detectable: ")
         assert table["note"] in (tmp_path / "table3.md").read_text(encoding="utf-8")

@@ -79,7 +79,7 @@ def test_pages_say_what_is_published(name):
                 assert at == at_three_quarters(PUBLISHED / folder, row), row
             for head, cell in line.items():
                 known = published[row][head]
-                if head.endswith("− base"):  # pages leave out what would show
+                if head.endswith("− base"):  # pages leave out the detectable difference
                     known = known.partition(" (")[0]
                 if (row, head) != ("base", "params"):
                     assert cell == known, (row, head)

@@ -181,7 +181,7 @@ def test_a_table_whose_report_would_lack_something_is_refused(monkeypatch, chang
 @pytest.mark.parametrize(("width", "whole"), [(60, True), (30, False)])
 def test_a_terminal_breaks_no_number_and_no_word_if_it_has_room(width, whole):
     lines = [
-        ["A h=1", "h=1 d_k=128 position=learned", "5.925 ± 0.021", "undecided (2.1 would show)"],
+        ["A h=1", "h=1 d_k=128 position=learned", "5.925 ± 0.021", "undecided (detectable: 2.1)"],
         ["B", "d_k=4", "-12.5", "reproduced"],
     ]
     written = io.StringIO()

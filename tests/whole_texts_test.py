@@ -87,9 +87,13 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
         nats.append(np.log1p(np.exp(scores[other] - scores[answer])))
     scored = whole_texts.score(
         "dev",
-        *(model, params, data.dev),
+        model,
+        params,
+        data.dev,
         whole_texts.likelihoods(model, data.dev, judged, one_device(config)),
-        *(judged, one_device(config), tmp_path),
+        judged,
+        one_device(config),
+        tmp_path,
     )
     left = json.loads((tmp_path / "nll.json").read_text())
     np.testing.assert_allclose(left["nats"], nats, rtol=1e-4, atol=1e-6)
@@ -155,7 +159,7 @@ def test_learned_positions_need_reach_no_farther_than_rows_and_held_out_texts(sm
 
 def test_a_development_set_that_answers_nothing_is_named(small):
     config, data = small(**{"train.objective": "bert"})
-    few = dataclasses.replace(data, dev=data.dev.first(1))
+    few = dataclasses.replace(data, dev=dataset.HeldOut(["a"], ["b"], [[5]], [[6]]))
     with pytest.raises(errors.UserError, match="nothing to ask of the 1 pairs of the dev set"):
         training_run.check(config, one_device(config), few)
 

@@ -22,8 +22,8 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
 
     Args:
       main: called with the command line's arguments besides flags.
-      *arguments: the names of those, for messages; one in brackets may be missing, and a last one
-        that ends in ... may be repeated.
+      *arguments: their names, for messages: `[DIR]` is optional, and a last name that ends in `...`
+        may be repeated.
     """
     memory.keep_freed_memory()
     memory.one_step_at_a_time()

@@ -112,8 +112,9 @@ VERDICTS = (
     "disagrees if a link does at 95% for all links of the claim together (Bonferroni)."
 )
 RECIPES = (
-    "All rows have one recipe; --tune gives verdicts with each row at its best besides, which the "
-    "odd development sentences choose; its BLEU is then of the even ones, by length of all."
+    "All rows have one recipe. With --tune, further verdicts compare each row at its best value, "
+    "which is chosen on the development set and scored on the test set; BLEU by length stays that "
+    "of the development set."
 )
 NOTE = (
     f"{VERDICTS} Lost on long sentences: by how many percent BLEU is lower in the longest bucket "

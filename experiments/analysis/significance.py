@@ -54,19 +54,12 @@ class Difference:
     half: float  # of its 95% interval over sentences, and over seeds where their spread is known
     runs: tuple[int, int]  # of the row, and of base
     freedom: float = np.inf  # degrees of freedom, on which the interval rests
-    sentences: float = 0.0  # the variance that is due to sentences
-    # Of the variance over seeds of each; None if one has a single run and there is no noise floor.
-    spreads: Spreads | None = None
-
-    @property
-    def seeds(self) -> int:
-        """Runs of whichever has fewer."""
-        return min(self.runs)
+    knows_spread: bool = False  # whether the variance over seeds of both is known
 
     @property
     def over_seeds(self) -> bool:
-        """Whether the interval knows of other seeds."""
-        return self.seeds > 1 or self.spreads is not None
+        """True if the interval accounts for other seeds."""
+        return min(self.runs) > 1 or self.knows_spread
 
     @property
     def excludes_0(self) -> bool:
@@ -173,7 +166,7 @@ def estimated(
     parts = noise_floor.parts(spreads, (ours, theirs)) if spreads else []
     variance, freedom = intervals.satterthwaite(sentences, parts)
     half = _quantile(0.975, freedom) * variance**0.5
-    return Difference(mean, half, (ours, theirs), freedom, sentences, spreads)
+    return Difference(mean, half, (ours, theirs), freedom, spreads is not None)
 
 
 def verdicts(gaps: Mapping[str, Difference], paper: Mapping[str, float]) -> dict[str, Judgement]:

@@ -39,13 +39,6 @@ function writeCompared(element, text, other) {
   });
 }
 
-let chooseSentence = null;  // (row, sentence), once translations are drawn
-
-function goToSentence(name, i) {
-  if (!chooseSentence) addTranslations();
-  chooseSentence(name, i);
-}
-
 function addTranslations() {
   const data = readData("translations");
   if (!data.rows.length) return;
@@ -165,13 +158,6 @@ function addTranslations() {
 
   sort();
   draw();
-  chooseSentence = (name, i) => {
-    rowChoice.value = state.row = name;
-    sort();
-    goTo(i);
-    section.scrollIntoView();
-    next.focus({preventScroll: true});
-  };
 }
 
 // Parsed and drawn when it comes near the screen: it is most of what the page holds.
@@ -185,4 +171,4 @@ function whenNear(id, start) {
   observer.observe(section);
 }
 
-if (content.translated) whenNear("translations", () => chooseSentence || addTranslations());
+if (content.translated) whenNear("translations", addTranslations);

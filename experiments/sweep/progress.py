@@ -25,7 +25,6 @@ TAIL = 1 << 16  # bytes of metrics.jsonl that are looked at: some hundred lines
 DONE, FAILED, LOST, RUNNING = "done", "failed", "lost", "running"
 STOPPED, WAITING = "stopped", "waiting"
 LINES_BESIDE = 6  # of a terminal, for the head, the summary and margins
-ENDED = (DONE, FAILED, LOST)  # of which nothing more is expected
 
 
 @dataclasses.dataclass(frozen=True)

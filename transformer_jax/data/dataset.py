@@ -39,10 +39,6 @@ class HeldOut:
         both = zip(self.source_ids, self.target_ids, strict=True)
         return [objectives.Example(*ids) for ids in both]
 
-    def first(self, number: int) -> "HeldOut":
-        """So many of its pairs, or all."""
-        return HeldOut(*(getattr(self, side.name)[:number] for side in dataclasses.fields(self)))
-
 
 class TokenPairs(NamedTuple):
     """Encoded training pairs."""

@@ -121,7 +121,9 @@ class CandidateExamples(CorruptedExamples):
         source, target = self._sides
         whole = [pair for pair in pairs.tolist() if len(source[pair]) and len(target[pair])]
         wrong = negatives.draw(target, np.array(whole, np.int64), self._seed)
-        for pair, other in zip(whole, wrong.tolist(), strict=False):  # none if all are equal
+        if not len(wrong):  # all targets are equal
+            return
+        for pair, other in zip(whole, wrong.tolist(), strict=True):
             yield pair, pair
             yield pair, other
 

@@ -11,10 +11,10 @@ Lists = token_cache.Lists | list[list[int]]
 def draw(targets: Lists, pairs: Int[np.ndarray, "pairs"], seed: int) -> Int[np.ndarray, "_"]:
     """Draws, for each pair, another pair whose target is shown as a wrong translation.
 
-    The different targets of one length are put into a random cycle, and each is followed by the
-    wrong one: so each is wrong as often as right, and neither a target nor a length says which it
-    is. A pair whose target is the only one of its length is given a random target of the nearest
-    length.
+    The distinct targets of a length form a random cycle; the wrong target of a pair is its target's
+    successor in the cycle. If a length has one distinct target, the wrong one is drawn from the
+    nearest length. Where no target repeats and each length has several, every target is right and
+    wrong equally often.
 
     Args:
       targets: lists of token ids.

@@ -3,9 +3,9 @@
 One process drives the devices of one host. The first process logs and writes for all. If a process
 is missing at the start or dies later, the others end within a time limit: with exit code 2 if it
 did not start, with 42 if it died. Checkpoints stay, and starting all processes again resumes the
-run. The others name a process that died; of one that did not start, each other process names its
-own host. When the first process dies, JAX ends the others at once with its own message (exit code
-134).
+run. If a process died, the others name it; if one did not start, each of the others names its own
+host instead. When the first process dies, JAX ends the others at once with its own message (exit
+code 134).
 """
 
 import contextlib

@@ -185,23 +185,24 @@ def score(
     another set than "dev" begin with its name. Text without sources has a perplexity alone.
     References that are trees are scored as such too: see `score_parses`.
     """
-    ppl, start = measured.likelihoods.perplexity, prefix(name)
+    ppl = measured.likelihoods.perplexity
+    file_prefix = prefix(name)
     measured.likelihoods.write(workdir, name)
     if not any(pairs.source):
         _log.info("%s: ppl %.3f", name, ppl)
         return {"ppl": ppl, "eval_seconds": measured.seconds}
     hypotheses = measured.hypotheses
-    files.write_lines(workdir / f"{start}sources.txt", pairs.source)
-    files.write_lines(workdir / f"{start}hypotheses.txt", hypotheses)
-    files.write_lines(workdir / f"{start}references.txt", pairs.target)
+    files.write_lines(workdir / f"{file_prefix}sources.txt", pairs.source)
+    files.write_lines(workdir / f"{file_prefix}hypotheses.txt", hypotheses)
+    files.write_lines(workdir / f"{file_prefix}references.txt", pairs.target)
     sides = (hypotheses, pairs.target)
     compared = (bleu.MAIN, bleu.PAPER)
     counts = {variant: bleu.counts(*sides, language, variant).tolist() for variant in compared}
-    files.write_json(workdir / f"{start}bleu_counts.json", counts)
+    files.write_json(workdir / f"{file_prefix}bleu_counts.json", counts)
     scores = bleu.score(*sides, language)
     main = scores[bleu.MAIN]
     _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, ppl, main["score"], main["signature"])
-    parses = score_parses(start, pairs, hypotheses, workdir) if pairs.trees else {}
+    parses = score_parses(file_prefix, pairs, hypotheses, workdir) if pairs.trees else {}
     return {"ppl": ppl, "bleu": scores, **parses, "eval_seconds": measured.seconds}
 
 

@@ -5,10 +5,11 @@ are; TOP does not count; words tagged as punctuation are taken out before bracke
 a bracket without words with them; ADVP and PRT are one label. Several brackets of one label around
 the same words are matched one to one.
 
-Two things differ. EVALB leaves out sentences whose parse has other words than the tree, and those
-without a parse; here every parse has its sentence's words (`trees.from_linearised`), so that every
-sentence counts. And what is punctuation is decided by the tree's tags alone, where EVALB goes by
-each side's own: so parses without parts of speech can be scored, and none is left out for a tag.
+Three things differ. A virtual root other than TOP does not count either (`virtual_root`). EVALB
+leaves out sentences whose parse has other words than the tree, and those without a parse; here
+every parse has its sentence's words (`trees.from_linearised`), so that every sentence counts. And
+what is punctuation is decided by the tree's tags alone, where EVALB goes by each side's own: so
+parses without parts of speech can be scored, and none is left out for a tag.
 """
 
 import collections
@@ -85,7 +86,9 @@ def counts(
 ) -> Int[np.ndarray, "sentences 6"]:
     """Returns the counts that F1 sums over sentences, `COUNTED` of each.
 
-    Each tree has one constituent or more around all its words.
+    Args:
+      golds: the treebank's trees, each with a constituent around all its words.
+      tests: their parses.
 
     Raises:
       ValueError: the trees of a sentence have different words.

@@ -134,7 +134,8 @@ def negative_log_likelihoods(
 
     Arguments are those of `cross_entropy`. It has no efficient gradient.
     """
-    matrix, sharded = embedding.astype(outputs.dtype), products.is_sharded()
+    matrix = embedding.astype(outputs.dtype)
+    sharded = products.is_sharded()
 
     def of_rows(rows: tuple[Any, Any]) -> Float[Array, "_ T"]:
         outputs, labels = rows

@@ -144,16 +144,28 @@ def _gradient(
             labels = models.repeated(batch.labels, outputs)
             segments = models.repeated(batch.target.segments, outputs)
             size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
-            said = outputs, matrix, labels, segments, hyper.label_smoothing
+            smoothing = hyper.label_smoothing
             if objectives.asks_few(config):
-                total = losses.cross_entropy_of_few(*said, losses.columns(*size))
+                columns = losses.columns(*size)
+                total = losses.cross_entropy_of_few(
+                    outputs, matrix, labels, segments, smoothing, columns
+                )
             else:
-                total = losses.cross_entropy(*said, losses.chunks(*size))
+                chunks = losses.chunks(*size)
+                total = losses.cross_entropy(outputs, matrix, labels, segments, smoothing, chunks)
             if taught_by is not None:
-                taught = models.outputs(taught_by, hyper.teacher, batch)
-                both = outputs, matrix, taught, embedding.of(hyper.teacher)
                 assert hyper.counted
-                total = losses.distilled(total, *both, segments, hyper.counted)
+                teacher_outputs = models.outputs(taught_by, hyper.teacher, batch)
+                teacher_matrix = embedding.of(hyper.teacher)
+                total = losses.distilled(
+                    total,
+                    outputs,
+                    matrix,
+                    teacher_outputs,
+                    teacher_matrix,
+                    segments,
+                    hyper.counted,
+                )
         return total.smoothed, total
 
     return jax.grad(total_loss, has_aux=True)
