@@ -17,7 +17,7 @@ import rich.console
 
 import experiments
 from experiments import eras, families, table2, table3, variations
-from experiments.analysis import comparison, noise_floor
+from experiments.analysis import comparison
 from experiments.reporting import comparison_table, document, headline
 from experiments.sweep import results, table
 from tests import pages, sweeps, tiny
@@ -264,7 +264,7 @@ def test_one_seed_is_sure_of_nothing_where_no_paper_judges(tmp_path):
     compared = comparison.compare(results.read(tmp_path))
     gap = dataclasses.replace(compared.gaps["low"], mean=-9.0, half=1.0)
     assert "lowest" in headline.summary(dataclasses.replace(compared, gaps={"low": gap}))
-    known = dataclasses.replace(gap, spreads=(noise_floor.Spread(1.0, 4),) * 2)
+    known = dataclasses.replace(gap, knows_spread=True)
     assert "hurts most" in headline.summary(dataclasses.replace(compared, gaps={"low": known}))
 
 
