@@ -6,7 +6,7 @@ import pathlib
 import select
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -170,6 +170,16 @@ def _complain(message: str, code: int = 2) -> int:
     return code
 
 
+def _report_unraisable(error: Any) -> None:
+    """Reports an exception that nothing can catch, unless a failed write has caused it.
+
+    After a failed write Orbax closes its event loop, and TensorStore's threads fail on it. The
+    write's own error is raised; dozens of tracebacks would hide it.
+    """
+    if str(error.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(error)
+
+
 def _show_log() -> None:
     """Our own log lines go to stderr, as "12:34:56 text"; those of libraries only as warnings."""
     absl_logging.set_verbosity(absl_logging.WARNING)
@@ -180,6 +190,7 @@ def _show_log() -> None:
             or not any(name in record.pathname for name in ("orbax", "gcsfs"))
         )
     )
+    sys.unraisablehook = _report_unraisable
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     log = logging.getLogger("transformer_jax")
