@@ -1,0 +1,398 @@
+"""The results of a sweep as pandas frames.
+
+A `Sweep` holds, whether it is read from the folder of a sweep or from a published one:
+
+- runs: a line for each finished run, with the numbers of its result.json;
+- curves: a line for each logged step of a run, as in its metrics.jsonl;
+- lengths: a line for each run and bucket of sentence lengths, with the score of the bucket;
+- statistics: arrays with a line for each sentence of the development and test sets, such as the
+  counts that BLEU is computed from.
+
+`runs.csv`, `curves.csv` and `lengths.csv` of a published folder are the first three frames, and
+`sentences.npz` the fourth.
+"""
+
+import dataclasses
+import functools
+import io
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.sweep import store
+from transformer_jax import errors, files
+from transformer_jax.evaluation import bleu, evaluators, measures
+from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
+
+EVALUATE_AGAIN = "delete the run's result.json and start the sweep again, which evaluates it anew"
+# Names of scores in frames and files, and the measure that computes them from per-sentence counts.
+MEASURES = {"bleu": measures.MEASURES[bleu.MAIN], "f1": measures.MEASURES[measures.F1]}
+_MEASURE_KEYS = {"bleu": bleu.MAIN, "f1": measures.F1}
+SPLITS = {"dev": "", "test": "test_"}  # prefixes of columns and files
+ROUNDING = 1e-6  # greatest difference between a score and the one computed from counts
+
+_BLEU_COLUMNS = {
+    bleu.MAIN: "bleu",
+    "sacrebleu_13a_lowercase": "bleu_lowercase",
+    "sacrebleu_intl": "bleu_intl",
+    "sacrebleu_intl_lowercase": "bleu_intl_lowercase",
+    bleu.PAPER: "bleu_paper",
+    "paper_lowercase": "bleu_paper_lowercase",
+}
+_PARSE_COLUMNS = ("f1", "recall", "precision", "exact", "crossing", "tagging", "malformed")
+_COPIED = (
+    "params",
+    "steps",
+    "tokens_per_second",
+    "sentences_per_second",
+    "wall_seconds",
+    "git_commit",
+    "data_sha256",
+    "tokenizer_sha256",
+    "test_sha256",
+)
+# Columns of text; pandas would read a hash such as 12e4 as a number.
+_TEXT = {
+    "row",
+    "config_hash",
+    "git_commit",
+    "data_sha256",
+    "tokenizer_sha256",
+    "test_sha256",
+    "source_language",
+    "target_language",
+    "decode_penalty",
+    "device_kind",
+    "jax_version",
+    "split",
+    "unit",
+    "bucket",
+}
+_KEYS = ["row", "seed", "config_hash"]
+_LENGTHS = [*_KEYS, "unit", "bucket", "beyond_training", "sentences", "score"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """The results of a sweep.
+
+    Attributes:
+      folder: the sweep's folder, or a published one.
+      description: the contents of sweep.json.
+      runs: a line for each finished run: row, seed, config_hash and the columns of `run_record`,
+        in the order of rows and seeds.
+      curves: row, seed, config_hash, step and the logged metrics.
+      lengths: row, seed, config_hash, unit ("tokens" or "words"), bucket ("1-10"),
+        beyond_training (True for sentences longer than any trained on), sentences, score.
+      failures: row, seed and error of each run that failed.
+      missing: row and seed of each run that has neither a result nor a failure.
+      folders: for each config_hash the folder with its statistics.
+    """
+
+    folder: pathlib.Path
+    description: store.Description
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    lengths: pd.DataFrame
+    failures: pd.DataFrame
+    missing: pd.DataFrame
+    folders: Mapping[str, pathlib.Path]
+
+    def of(self, row: str) -> pd.DataFrame:
+        """Returns the runs of a row, by seed."""
+        return self.runs.loc[self.runs["row"] == row]
+
+    @functools.cached_property
+    def has_test(self) -> bool:
+        """Whether runs were scored on a test set."""
+        return "test_ppl" in self.runs and bool(self.runs["test_ppl"].notna().any())
+
+    def counts(self, row: str, measure: str, split: str = "dev") -> dict[int, np.ndarray]:
+        """Returns the per-sentence counts of a measure, by seed.
+
+        Args:
+          row: the name of a row, or of a variant in the tuned field.
+          measure: "bleu" or "f1".
+          split: "dev" or "test".
+
+        Returns:
+          [sentences, numbers that are summed] for each seed; empty if the runs have no counts.
+
+        Raises:
+          UserError: counts are missing or damaged, or do not give the run's score.
+        """
+        found: dict[int, np.ndarray] = {}
+        column = SPLITS[split] + measure
+        for run in self.of(row).to_dict("records"):
+            score = run.get(column, np.nan)
+            if pd.isna(score):
+                return {}
+            counts = self.statistics(run["config_hash"]).get(column)
+            path = self.folders[run["config_hash"]]
+            if counts is None:
+                raise errors.UserError(
+                    f"{path} has a {measure} score of the {split} set without the counts of its "
+                    f"sentences: {EVALUATE_AGAIN}"
+                )
+            computed = MEASURES[measure].from_counts(counts.sum(0, dtype=np.int64))
+            if abs(computed - score) > ROUNDING:
+                raise errors.UserError(
+                    f"{path}: the counts of the {split} set give {measure} {computed:.2f}, but "
+                    f"the result says {score:.2f}: {EVALUATE_AGAIN}"
+                )
+            found[run["seed"]] = counts
+        return found
+
+    def statistics(self, config_hash: str) -> dict[str, np.ndarray]:
+        """Returns the per-sentence statistics of a run by name; each has a line per sentence.
+
+        The names are bleu, f1, nats and tokens, and the same with test_ before them.
+        """
+        return _statistics(self.folders[config_hash], config_hash)
+
+
+@functools.lru_cache(maxsize=4096)
+def _statistics(folder: pathlib.Path, config_hash: str) -> dict[str, np.ndarray]:
+    if not store.is_published(folder):
+        return read_statistics(folder)
+    path = folder / "sentences.npz"
+    if not path.exists():
+        return {}
+    with np.load(path) as archive:
+        prefix = f"{config_hash}."
+        return {
+            name.removeprefix(prefix): archive[name]
+            for name in archive.files
+            if name.startswith(prefix)
+        }
+
+
+def read_statistics(folder: files.Path) -> dict[str, np.ndarray]:
+    """Reads the per-sentence statistics of a run's folder; see `Sweep.statistics`.
+
+    Raises:
+      UserError: a file is damaged.
+    """
+    found: dict[str, np.ndarray] = {}
+    for prefix in SPLITS.values():
+        for name, measure in MEASURES.items():
+            path, key = folder / f"{prefix}{measure.file}", _MEASURE_KEYS[name]
+            if path.exists():
+                counts = files.read_json(path, {key: list}, EVALUATE_AGAIN)[key]
+                found[prefix + name] = _array(path, counts, np.int32)
+        path = folder / f"{prefix}{evaluators.NLL_FILE}"
+        if path.exists():
+            values = files.read_json(path, {"nats": list, "tokens": list}, EVALUATE_AGAIN)
+            found[f"{prefix}nats"] = _array(path, values["nats"], np.float32)
+            found[f"{prefix}tokens"] = _array(path, values["tokens"], np.int32)
+    return found
+
+
+def _array(path: files.Path, values: Sequence[Any], dtype: Any) -> np.ndarray:
+    try:
+        return np.array(values, dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise errors.UserError(f"{path} is damaged ({error}): {EVALUATE_AGAIN}") from error
+
+
+def load(folder: pathlib.Path) -> Sweep:
+    """Reads the results of a sweep, or of a published folder.
+
+    Raises:
+      UserError: the folder holds no sweep, or a file is damaged.
+    """
+    description = store.read(folder)
+    if store.is_published(folder):
+        return _load_published(folder, description)
+    reused = [load(pathlib.Path(other)) for other in description.reuse]
+    sources: dict[str, pathlib.Path] = {}
+    lines: dict[str, list[Any]] = {"runs": [], "curves": [], "lengths": []}
+    failures: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
+    for run in description.runs:
+        place, keys = store.locate(folder, run), dataclasses.asdict(run)
+        if (place / "result.json").exists():
+            sources[run.config_hash] = place
+            result = run_folder.read_result(place)
+            if result["config_hash"] != run.config_hash:
+                raise errors.UserError(
+                    f"{place / 'result.json'} is the result of another run than run.json beside "
+                    f"it: {EVALUATE_AGAIN}"
+                )
+            lines["runs"].append({**keys, **run_record(result)})
+            lines["curves"] += [{**keys, **record} for record in metrics.read(place)]
+            lines["lengths"] += [{**keys, **record} for record in length_records(result)]
+            continue
+        other = next((each for each in reused if run.config_hash in each.folders), None)
+        if other is not None:
+            sources[run.config_hash] = other.folders[run.config_hash]
+            for name in lines:
+                lines[name] += _renamed(getattr(other, name), run)
+        elif (place / "failure.json").exists():
+            failures.append({**keys, "error": run_folder.read_error(place)})
+        else:
+            missing.append(keys)
+    return Sweep(
+        folder,
+        description,
+        pd.DataFrame(lines["runs"], columns=_columns(lines["runs"], [*_KEYS, "ppl", "params"])),
+        pd.DataFrame(lines["curves"], columns=_columns(lines["curves"], [*_KEYS, "step"])),
+        pd.DataFrame(lines["lengths"], columns=_LENGTHS),
+        pd.DataFrame(failures, columns=[*_KEYS, "error"]),
+        pd.DataFrame(missing, columns=_KEYS),
+        sources,
+    )
+
+
+def _columns(lines: Sequence[Mapping[str, Any]], first: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*first, *(name for line in lines for name in line)]))
+
+
+def _renamed(frame: pd.DataFrame, run: store.Run) -> list[dict[Any, Any]]:
+    """Returns a run's lines of another sweep's frame, under its row's name in this one."""
+    own = frame.loc[frame["config_hash"] == run.config_hash]
+    first = own.drop_duplicates([name for name in own.columns if name != "row"])
+    return [
+        {
+            name: value
+            for name, value in {**line, **dataclasses.asdict(run)}.items()
+            if _known(value)
+        }
+        for line in first.to_dict("records")
+    ]
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and np.isnan(value))
+
+
+def _load_published(folder: pathlib.Path, description: store.Description) -> Sweep:
+    runs, curves, lengths = (
+        _read_csv(folder / f"{name}.csv") for name in ("runs", "curves", "lengths")
+    )
+    done = set(runs["config_hash"])
+    missing = [dataclasses.asdict(run) for run in description.runs if run.config_hash not in done]
+    return Sweep(
+        folder,
+        description,
+        runs,
+        curves,
+        lengths.reindex(columns=_LENGTHS),
+        pd.DataFrame(columns=[*_KEYS, "error"]),
+        pd.DataFrame(missing, columns=_KEYS),
+        dict.fromkeys(done, folder),
+    )
+
+
+def _read_csv(path: pathlib.Path) -> pd.DataFrame:
+    try:
+        columns = list(pd.read_csv(path, nrows=0).columns)
+        text = {name: str for name in columns if name in _TEXT or name.endswith("_signature")}
+        frame = pd.read_csv(
+            path, dtype=text, float_precision="round_trip", keep_default_na=False, na_values=[""]
+        )
+    except (OSError, ValueError) as error:
+        raise errors.UserError(
+            f"{path} is damaged ({error}): restore the published folder"
+        ) from error
+    for name in text:
+        frame[name] = frame[name].fillna("")
+    return frame
+
+
+def run_record(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the line of `Sweep.runs` for the contents of a result.json.
+
+    Columns of the test set begin with test_, those of a further direction such as de-en with it.
+    A column is missing where the result has no such number.
+    """
+    record: dict[str, Any] = {name: result[name] for name in _COPIED if _known(result.get(name))}
+    record |= _scores(result)
+    record |= {f"test_{name}": value for name, value in _scores(result.get("test", {})).items()}
+    for direction, scores in result.get("directions", {}).items():
+        own, test = _scores(scores), _scores(scores.get("test", {}))
+        record |= {f"{direction}_{name}": value for name, value in own.items()}
+        record |= {f"{direction}_test_{name}": value for name, value in test.items()}
+    for side, tokens in result.get("tokens_per_sentence", {}).items():
+        record[f"{side}_tokens"] = tokens
+    if "accuracy" in result:
+        record["accuracy"] = result["accuracy"]["share"]
+        record["answers"] = result["accuracy"]["answers"]
+    record |= measured_on(result)
+    devices = result.get("devices") or []
+    if devices:
+        record["devices"] = len(devices)
+        record["device_kind"] = " and ".join(sorted(set(devices)))
+    if "versions" in result:
+        record["jax_version"] = result["versions"]["jax"]
+    return record
+
+
+def measured_on(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns that must be equal in all runs of a table: data and decoding."""
+    source, target = result["data"]["languages"]
+    return {
+        "data_sha256": result["data_sha256"],
+        "tokenizer_sha256": result["tokenizer_sha256"],
+        "test_sha256": result["test_sha256"],
+        "source_language": source,
+        "target_language": target,
+        **{f"decode_{name}": value for name, value in result["decode"].items()},
+    }
+
+
+def _scores(scored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns of one set: perplexity, BLEU in each variant, F1 and its parts."""
+    found = {name: scored[name] for name in ("ppl", "eval_seconds") if name in scored}
+    for variant, score in scored.get("bleu", {}).items():
+        column = _BLEU_COLUMNS.get(variant, f"bleu_{variant}")
+        found[column] = score["score"]
+        found[f"{column}_signature"] = score["signature"]
+    parses = scored.get("parses", {})
+    return found | {name: parses[name] for name in _PARSE_COLUMNS if _known(parses.get(name))}
+
+
+def length_records(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the lines of `Sweep.lengths` for the contents of a result.json."""
+    for unit, score, buckets in (
+        ("tokens", "score", result.get("bleu_by_length", [])),
+        ("words", "f1", result.get("parses", {}).get("by_length", [])),
+    ):
+        for bucket in buckets:
+            yield _length(unit, bucket, score, beyond=False)
+    if beyond := result.get("bleu_beyond_training"):
+        yield _length("tokens", beyond, "score", beyond=True)
+
+
+def _length(unit: str, bucket: Mapping[str, Any], score: str, beyond: bool) -> dict[str, Any]:
+    return {
+        "unit": unit,
+        "bucket": bucket[unit],
+        "beyond_training": beyond,
+        "sentences": bucket["sentences"],
+        "score": bucket[score],
+    }
+
+
+def write(sweep: Sweep, folder: pathlib.Path) -> None:
+    """Writes the frames and statistics of a sweep into a published folder."""
+    for name in ("runs", "curves", "lengths"):
+        frame: pd.DataFrame = getattr(sweep, name)
+        files.write(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+    arrays: dict[str, np.ndarray] = {}
+    for config_hash in sweep.runs["config_hash"].unique():
+        for name, values in sweep.statistics(config_hash).items():
+            arrays[f"{config_hash}.{name}"] = _narrow(values)
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    files.write(folder / "sentences.npz", content.getvalue())
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Returns whole numbers in the smallest type that holds them."""
+    is_whole = values.dtype.kind == "i" and values.size
+    return values.astype(np.min_scalar_type(values.max())) if is_whole else values
