@@ -28,11 +28,12 @@ def drawn(make_config):
 @pytest.fixture
 def run(drawn):
     """Outputs of packed texts, read forwards and read backwards."""
-    outputs = jax.jit(models.outputs, static_argnums=0)
+    predictions = jax.jit(models.predictions, static_argnums=0)
 
     def outputs_of(rows, length=LENGTH):
         batch = encoder_test.batch_of(rows, length)
-        return np.asarray(outputs(*drawn, batch)).reshape(len(rows), 2, length, -1)
+        outputs = np.asarray(predictions(*drawn, batch).outputs)
+        return outputs.reshape(len(rows), 2, length, -1)
 
     return outputs_of
 
@@ -125,8 +126,13 @@ def test_scale_multiplies_the_mixture_of_a_text(make_config):
     np.testing.assert_allclose(said[1] - bias, 2 * (said[0] - bias), rtol=1e-3, atol=1e-4)
 
 
-def test_labels_are_said_as_often_as_there_are_outputs():
-    labels = jnp.array([[5, 6, 0], [7, 8, 9]])
-    found = models.repeated(labels, jnp.zeros((2, 6, 4)))
-    np.testing.assert_array_equal(found, [[5, 6, 0, 5, 6, 0], [7, 8, 9, 7, 8, 9]])
-    np.testing.assert_array_equal(models.repeated(labels, jnp.zeros((2, 3, 4))), labels)
+def test_both_directions_predict_the_labels(drawn):
+    model, params = drawn
+    batch = encoder_test.batch_of([TEXTS, TEXTS[:2]], LENGTH)
+    batch = jax.tree.map(jnp.asarray, batch._replace(labels=batch.target.tokens))
+    outputs, labels, segments = models.predictions(model, params, batch)
+    np.testing.assert_array_equal(labels, np.hstack([batch.labels] * 2))
+    np.testing.assert_array_equal(segments, np.hstack([batch.target.segments] * 2))
+    np.testing.assert_allclose(
+        outputs[:, :LENGTH], models.outputs(model, params, batch), rtol=1e-4, atol=1e-5
+    )

@@ -16,6 +16,7 @@ from transformer_jax.data import batching, dataset, objectives, vocabulary
 from transformer_jax.data import examples as examples_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import attention_weights, whole_texts
+from transformer_jax.models import embedding
 from transformer_jax.runs import run_folder, starting_weights, training_run
 from transformer_jax.training import loop
 
@@ -58,10 +59,14 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
     model = models.build(config.model, vocabulary.size(config))
     params = random_parameters.of(model)
     pairs = data.dev
-    logits = jax.jit(models.logits, static_argnums=0)
+
+    @jax.jit
+    def logits(batch):
+        outputs = models.predictions(model, params, batch).outputs
+        return embedding.logits(embedding.of(params), outputs)
 
     def alone(example):
-        found = np.asarray(logits(model, params, batching.fill([[example]], 1, 128)), np.float64)
+        found = np.asarray(logits(batching.fill([[example]], 1, 128)), np.float64)
         return found.reshape(-1, 128, found.shape[-1])  # of each direction, where there are two
 
     nats = [

@@ -98,7 +98,7 @@ def _traced(sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, 
 
     def logits(params: Any, batch: sequences.Batch, key: Any) -> jax.Array:
         # The forward pass of a gradient, as training computes it.
-        outputs, _ = jax.vjp(lambda p: models.outputs(model, p, batch, key=key), params)
+        outputs, _ = jax.vjp(lambda p: models.predictions(model, p, batch, key=key).outputs, params)
         return embedding.logits(embedding.of(params), outputs)
 
     with jax.sharding.use_abstract_mesh(_SEVERAL):

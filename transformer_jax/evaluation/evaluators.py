@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -30,10 +31,14 @@ NLL_FILE = "nll.json"  # negative log-likelihoods of a set, in a run's folder
 
 
 class Packed(NamedTuple):
-    """A batch of examples, and the number of the example at each target position."""
+    """A batch of examples, and the number of the example in each segment of each row."""
 
     batch: sequences.Batch
-    examples: Int[np.ndarray, "B T"]  # -1 in padding
+    numbers: Int[np.ndarray, "B segments"]  # -1 in segment 0, which is padding
+
+    def at(self, segments: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
+        """Returns the number of the example at each position, given the positions' segments."""
+        return np.take_along_axis(self.numbers, segments, axis=1)
 
 
 class Likelihoods(NamedTuple):
@@ -71,11 +76,9 @@ def packed(
     for start in range(0, len(rows), batch_rows):
         some = rows[start : start + batch_rows]
         batch = batching.fill([[examples[i] for i in row] for row in some], *capacities)
-        numbers = [
-            np.array([-1, *row])[segments]
-            for row, segments in zip(some, batch.target.segments, strict=True)
-        ]
-        found.append(Packed(batch, np.stack(numbers)))
+        most = max(map(len, some))
+        numbers = np.array([[-1, *row, *[-1] * (most - len(row))] for row in some])
+        found.append(Packed(batch, numbers))
     return found
 
 
@@ -98,24 +101,23 @@ def likelihoods(
     platform = mesh.devices.flat[0].platform
 
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
-    def of_positions(params: Any, batch: sequences.Batch) -> Float[Array, "B _"]:
+    def of_positions(
+        params: Any, batch: sequences.Batch
+    ) -> tuple[Float[Array, "B T"], Int[Array, "B T"]]:
+        """Returns the labels' negative log-likelihoods and segments, 0 where there is none."""
         with sharding.activation_rules(mesh):
-            outputs = models.outputs(model, params, batch)
+            outputs, labels, segments = models.predictions(model, params, batch)
             size = shard_rows, outputs.shape[1], config.vocab_size, platform
-            return losses.negative_log_likelihoods(
-                outputs,
-                embedding.of(params)[: config.vocab_size],  # extra ids are no words
-                models.repeated(batch.labels, outputs),
-                models.repeated(batch.target.segments, outputs),
-                losses.chunks(*size),
-            )
+            words = embedding.of(params)[: config.vocab_size]  # without the objective's extra ids
+            chunks = losses.chunks(*size)
+            nll = losses.negative_log_likelihoods(outputs, words, labels, segments, chunks)
+            return nll, jnp.where(labels == tokenizer.PAD, 0, segments)
 
     def measure(params: Any) -> Likelihoods:
         nats, tokens = np.zeros(len(examples)), np.zeros(len(examples), np.int64)
-        for batch, numbers in batches:
-            nll = np.asarray(of_positions(params, sharding.put(batch, mesh)))
-            numbers = np.where(batch.labels == tokenizer.PAD, -1, numbers)
-            numbers = np.tile(numbers, nll.shape[1] // numbers.shape[1])  # as `models.repeated`
+        for each in batches:
+            nll, segments = map(np.asarray, of_positions(params, sharding.put(each.batch, mesh)))
+            numbers = each.at(segments)
             counted = numbers >= 0
             nats += np.bincount(numbers[counted], nll[counted], len(examples))
             tokens += np.bincount(numbers[counted], minlength=len(examples))

@@ -101,12 +101,13 @@ def _answers(
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))
     def log_probabilities(params: Any, batch: sequences.Batch) -> Array:
         with sharding.activation_rules(mesh):
-            outputs = models.outputs(model, params, batch)[:, : batch.labels.shape[1]]
+            outputs = models.outputs(model, params, batch)
             return jax.nn.log_softmax(embedding.logits(embedding.of(params)[ids], outputs))
 
     def measure(params: Any) -> tuple[np.ndarray, evaluators.Likelihoods]:
         right, nats = np.zeros(len(examples), bool), np.zeros(len(examples))
-        for batch, numbers in batches:
+        for each in batches:
+            batch, numbers = each.batch, each.at(each.batch.target.segments)
             scores = np.asarray(log_probabilities(params, sharding.put(batch, mesh)))
             for answer, other in ((0, 1), (1, 0)):
                 asked = batch.labels == ids[answer]

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, sequences
@@ -132,17 +132,22 @@ def outputs(
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
 ) -> Any:
-    """Returns a model's output at every target position, B _ D, under teacher forcing.
-
-    Dropout needs a key. Of ELMo, _ is twice the number of target positions; see `repeated`.
-    """
+    """Returns a model's output at every target position, B T D; dropout needs a key."""
     rngs = None if key is None else {"dropout": key}
     return model.apply(params, batch.source, batch.target, rates, rngs=rngs)
 
 
-def repeated(array: Int[Array, "B T"], outputs: Float[Array, "B _ D"]) -> Int[Array, "B _"]:
-    """What belongs to target positions, as often as a model says something at each of them."""
-    return jnp.tile(array, (1, outputs.shape[1] // array.shape[1]))
+def predictions(
+    model: interface.Architecture,
+    params: Any,
+    batch: sequences.Batch,
+    rates: dropout.Rates = dropout.NONE,
+    key: PRNGKeyArray | None = None,
+) -> interface.Predictions:
+    """Returns a model's outputs and the labels of its loss; arguments are those of `outputs`."""
+    rngs = None if key is None else {"dropout": key}
+    predicted: Any = model.apply(params, batch, rates, rngs=rngs, method="predict")
+    return predicted
 
 
 def logits(

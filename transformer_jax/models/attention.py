@@ -11,7 +11,7 @@ be 1, *B is any number of axes, and _ is any size.
   L target positions that decoding has room for   slots of a cache, W for each of L
   half of a width   taps of a convolution, side by side   gates of a cell, side by side
   sentences of a set   pairs of sentences   lists of tokens   ids in one list or all
-  examples of an epoch   n tokens of one text   parts of a number
+  examples of an epoch   n tokens of one text   parts of a number   segments of a row
 
 Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V
 MultiHead(Q, K, V) = Concat(head_1, …, head_h) W_O, head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)

@@ -1,8 +1,8 @@
-"""ELMo (Peters et al. 2018): two language models, of which one reads forwards and one backwards.
+"""ELMo (Peters et al. 2018): a language model that reads forwards and one that reads backwards.
 
-Each says every word of a text: the one from the words before it, the other from those after it.
-Their layers of LSTMs share nothing but embedding and output, so that no word is seen by what says
-it, and none need be hidden. What is said of a text as a whole comes from all layers, mixed.
+Both predict every token of a text: the first from the tokens before it, the second from those after
+it. Their LSTM layers share only the embedding, so that no token is visible where it is predicted,
+and none needs a mask. Predictions about the text as a whole come from a mixture of all layers.
 """
 
 from typing import ClassVar, final
@@ -23,7 +23,7 @@ class Elmo(interface.Architecture):
         "architecture num_layers d_model dropout_rate compute_dtype".split()
     )
 
-    sees_its_own: ClassVar[bool] = False
+    needs_masks: ClassVar[bool] = False
 
     check = staticmethod(recurrent_cells.require_halves)
 
@@ -44,11 +44,24 @@ class Elmo(interface.Architecture):
         source: sequences.Sequences,
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
-    ) -> Float[Array, "B _ D"]:
-        """What it makes of each word twice: at T positions read forwards, then at T backwards.
+    ) -> Float[Array, "B T D"]:
+        """Returns the output of the model that reads forwards, at each target position."""
+        return self._directions(target, rates)[0]
 
-        At position 0 both are the same, of the whole text.
-        """
+    def predict(
+        self, batch: sequences.Batch, rates: dropout.Rates = dropout.NONE
+    ) -> interface.Predictions:
+        """Returns the outputs of both directions, one after the other along the length."""
+        outputs = jnp.concatenate(self._directions(batch.target, rates), axis=1)
+        labels, segments = (
+            jnp.concatenate([x, x], axis=1) for x in (batch.labels, batch.target.segments)
+        )
+        return interface.Predictions(outputs, labels, segments)
+
+    def _directions(
+        self, target: sequences.Sequences, rates: dropout.Rates
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B T D"]]:
+        """Returns the outputs forwards and backwards; at position 0 both are the text's."""
         starts = target.positions == 0
         ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
         x = embedding.embed(self.embedding, target.tokens, self.config.dtype)
@@ -64,9 +77,10 @@ class Elmo(interface.Architecture):
         text = self._text(layers, target)
         before = jnp.where(starts[..., None], 0, jnp.roll(left, 1, axis=1))
         after = jnp.where(ends[..., None], 0, jnp.roll(right, -1, axis=1))
-        words = (self.from_left(before), self.from_right(after))
-        said = [jnp.where(starts[..., None], text, each) for each in words]
-        return jnp.concatenate(said, axis=1)
+        return (
+            jnp.where(starts[..., None], text, self.from_left(before)),
+            jnp.where(starts[..., None], text, self.from_right(after)),
+        )
 
     def _text(
         self, layers: list[Float[Array, "B T D"]], target: sequences.Sequences

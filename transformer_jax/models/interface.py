@@ -67,6 +67,14 @@ class FixedSizeState(NamedTuple):
         return self  # it takes no room that grows
 
 
+class Predictions(NamedTuple):
+    """Outputs under teacher forcing, with the label that each of them predicts."""
+
+    outputs: Float[Array, "B T D"]
+    labels: Int[Array, "B T"]
+    segments: Int[Array, "B T"]  # 0 where the output and its label do not count
+
+
 class Architecture(nn.Module, abc.ABC):
     """A module that can be trained and measured.
 
@@ -82,8 +90,8 @@ class Architecture(nn.Module, abc.ABC):
     reads: ClassVar[frozenset[str]]
     # Whether the target's positions follow the source's, in place of beginning anew.
     one_sequence: ClassVar[bool] = False
-    # Whether a position may know the token that stands there; then words to be said are hidden.
-    sees_its_own: ClassVar[bool] = True
+    # Whether a position sees its own token, so that it predicts that token only where it is masked.
+    needs_masks: ClassVar[bool] = True
 
     # Linen hashes each architecture by its fields; type checkers believe that nothing does.
     __hash__ = object.__hash__
@@ -98,15 +106,18 @@ class Architecture(nn.Module, abc.ABC):
         source: sequences.Sequences,
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
-    ) -> Float[Array, "B _ D"]:
-        """What it makes of each target position, under teacher forcing; it says the label there.
+    ) -> Float[Array, "B T D"]:
+        """Returns the output at each target position, under teacher forcing.
 
-        Source and target are packed alike. Where the label is what follows, the target is shifted
-        right by one; one that is no `Decoder` may see the whole target, and its labels are of words
-        hidden there. Rates of dropout need a "dropout" key given to `apply`. A model may say each
-        label more than once, as from one side and from the other: then the T positions are there so
-        many times, one after another.
+        Source and target are packed alike. A `Decoder` predicts the following token, its target
+        being shifted right by one; any other architecture may see the whole target and predicts
+        masked tokens in place. Rates of dropout need a "dropout" key given to `apply`.
         """
+
+    def predict(self, batch: sequences.Batch, rates: dropout.Rates = dropout.NONE) -> Predictions:
+        """Returns the outputs that a batch's loss is computed from, with their labels."""
+        outputs = self(batch.source, batch.target, rates)
+        return Predictions(outputs, batch.labels, batch.target.segments)
 
 
 class Decoder(Architecture):

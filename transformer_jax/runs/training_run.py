@@ -307,7 +307,7 @@ def _check_objective(
             f"train.objective_steps={train.num_steps})"
         )
     kind = objectives.KINDS.get(train.objective)
-    if kind and kind.in_sight and model.sees_its_own:
+    if kind and kind.in_sight and model.needs_masks:
         hiding = [name for name in in_place if not objectives.KINDS[name].in_sight]
         raise errors.UserError(
             f"train.objective={train.objective} asks for words that model.architecture="

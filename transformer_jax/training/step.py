@@ -139,10 +139,8 @@ def _gradient(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], losses.Losses]:
         with sharding.activation_rules(mesh):
-            outputs = models.outputs(model, params, batch, hyper.rates, key)
+            outputs, labels, segments = models.predictions(model, params, batch, hyper.rates, key)
             matrix = embedding.of(params)
-            labels = models.repeated(batch.labels, outputs)
-            segments = models.repeated(batch.target.segments, outputs)
             size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
             smoothing = hyper.label_smoothing
             if objectives.asks_few(config):
@@ -155,7 +153,7 @@ def _gradient(
                 total = losses.cross_entropy(outputs, matrix, labels, segments, smoothing, chunks)
             if taught_by is not None:
                 assert hyper.counted
-                teacher_outputs = models.outputs(taught_by, hyper.teacher, batch)
+                teacher_outputs = models.predictions(taught_by, hyper.teacher, batch).outputs
                 teacher_matrix = embedding.of(hyper.teacher)
                 total = losses.distilled(
                     total,
