@@ -21,12 +21,11 @@ from absl import flags
 
 from experiments.analysis import claims, multilingual
 from experiments.reporting import further_tables
-from experiments.sweep import results, table
+from experiments.sweep import table
 from transformer_jax import config as config_lib
-from transformer_jax import errors, paper
+from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import corruption
-from transformer_jax.runs import starting_weights
 
 OBJECTIVES = {
     "O span corruption": "span_corruption",
@@ -64,7 +63,7 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
       UserError: the base has an objective, or is of another family.
     """
     for field in VARIED:
-        found, allowed = config_lib.get(base, field), paper.RECIPE[field][0]
+        found, allowed = (config_lib.get(each, field) for each in (base, config_lib.DEFAULTS))
         if found != allowed:
             raise errors.UserError(
                 f"the rows vary {field}: in base it should be {allowed}, not {found}"
@@ -121,7 +120,7 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
         )
     rows["E DistilBERT"] |= {
         "model.num_layers": half,
-        "train.start_from": _weights("E BERT"),
+        "train.start_from": "E BERT",
         "train.teacher_layers": layers,
     }
     matching = {
@@ -131,21 +130,15 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
         "train.learning_rate_scale": MATCHING_RATE * train.learning_rate_scale,
         "train.teacher_layers": 0,
     }
-    begun = {name: (changes, _weights(name)) for name, changes in rows.items()}
     judges = {
-        f"{name} pairs": {**changes, "train.start_from": weights, **matching}
-        for name, (changes, weights) in {**begun, NOTHING: (rows["E BERT"], "")}.items()
+        f"{name} pairs": {**changes, "train.start_from": name, **matching}
+        for name, changes in rows.items()
     }
+    judges[f"{NOTHING} pairs"] = {**rows["E BERT"], "train.start_from": "", **matching}
     translators = {
-        f"{name} translator": {"train.start_from": _weights(name)}
-        for name in ("E BERT", "E RoBERTa")
+        f"{name} translator": {"train.start_from": name} for name in ("E BERT", "E RoBERTa")
     }
     return {**rows, **judges, **translators}
-
-
-def _weights(row: str) -> str:
-    """Where the weights of a row's run of one's own seed lie, from one's own folder."""
-    return f"../../{results.slug(row)}/seed{starting_weights.SEED}"
 
 
 # T5's numbers are BLEU on newstest2014, English to German, after training on another corpus first,

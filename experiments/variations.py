@@ -21,7 +21,7 @@ from experiments.analysis import claims
 from experiments.reporting import comparison_table
 from experiments.sweep import table
 from transformer_jax import config as config_lib
-from transformer_jax import errors, paper
+from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
 POSITIONS = {
@@ -51,7 +51,7 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
       UserError: the base has not the paper's kinds, from which rows differ, or too few heads.
     """
     for field in VARIED:
-        found, allowed = config_lib.get(base, field), paper.RECIPE[field][0]
+        found, allowed = (config_lib.get(each, field) for each in (base, config_lib.DEFAULTS))
         if found != allowed:
             raise errors.UserError(
                 f"the rows vary {field}: in base it should be the paper's, {allowed}, not {found}"

@@ -1,6 +1,7 @@
-"""Configurations: checked as a whole, and hashed by what changes the result."""
+"""Configurations: declared in one place, validated, and hashed by what changes a result."""
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import pathlib
@@ -12,7 +13,7 @@ import pytest
 from configs import toy
 from experiments.sweep import results
 from transformer_jax import config as config_lib
-from transformer_jax import errors, fields, files, models
+from transformer_jax import errors, fields, files, models, paper
 
 ROOT = pathlib.Path(__file__).parents[1]
 DIGESTS = {"corpus": "c", "tokenizer": "t"}
@@ -29,25 +30,51 @@ def test_every_config_is_whole(name):
     models.build(config.model, config.data.vocab_size)
 
 
-def test_every_field_has_its_range_and_its_comment():
-    text = (ROOT / "configs" / "base.py").read_text(encoding="utf-8")
-    sections = re.findall(
-        r"^    (\w+)=config_dict.create\(\n(.*?)^    \),$", text, re.DOTALL | re.M
-    )
-    explained = [
-        f"{section}.{name}"
-        for section, lines in sections
-        for name in re.findall(r"^        (\w+)=.*,  # \w", lines, re.MULTILINE)
-    ]
-    declared = {
-        f"{section}.{name}": typing.get_args(hint) or (hint,)
-        for section, kind in fields.declared(config_lib.Config).items()
-        for name, hint in fields.declared(kind).items()
-    }
-    assert sorted(explained) == sorted(declared)
-    for name, (kind, *rules) in declared.items():
-        ranges = [type(rule) for rule in rules if not isinstance(rule, fields.Added)]
-        assert kind in (str, bool) or ranges == [fields.Range], name
+@pytest.mark.parametrize("section", dataclasses.fields(config_lib.Config), ids=lambda s: s.name)
+def test_every_field_has_a_meaning_and_a_default_in_its_range(section):
+    kind = type(section.default)
+    assert fields.build(kind, dataclasses.asdict(section.default)) == section.default
+    for field in dataclasses.fields(kind):
+        name = f"{section.name}.{field.name}"
+        assert re.fullmatch(r"\S.*\S", field.metadata["meaning"]), name
+        base, *rules = typing.get_args(fields.declared(kind)[field.name]) or (field.type,)
+        assert type(field.default) is base, name
+        assert base in (str, bool) or [type(rule) for rule in rules] == [fields.Range], name
+
+
+def test_defaults_never_change():
+    """A hash covers only what differs from the defaults: another default is another meaning.
+
+    Fields may be added or removed (`config.REMOVED`); record those that are added.
+    """
+    recorded = json.loads((ROOT / "tests" / "defaults.json").read_text(encoding="utf-8"))
+    current = {**config_lib.flatten(config_lib.DEFAULTS), **config_lib.REMOVED}
+    assert {name: current.get(name) for name in recorded} == recorded
+
+
+def test_a_new_field_needs_its_declaration_alone_and_changes_no_hash(monkeypatch):
+    old, record = fingerprint_of(values()), values()
+
+    @dataclasses.dataclass(frozen=True)
+    class Model(config_lib.ModelConfig):
+        num_experts: config_lib.Positive = config_lib.field(1, "experts")  # noqa: RUF009
+
+    @dataclasses.dataclass(frozen=True)
+    class Config(config_lib.Config):
+        model: Model = Model()
+
+    monkeypatch.setattr(config_lib, "Config", Config)
+    monkeypatch.setattr(config_lib, "DEFAULTS", Config())
+    config = values()
+    assert config["model"]["num_experts"] == 1
+    assert fingerprint_of(config) == fingerprint_of(record) == old
+    config["model"]["num_experts"] = 2
+    assert fingerprint_of(config) != old
+    changed = config_lib.from_mapping(config)
+    assert "model.num_experts=2, where the paper has 1" in paper.deviations(changed)
+    config["model"]["num_experts"] = 0
+    with pytest.raises(errors.UserError, match=r"model\.num_experts=0 should be at least 1"):
+        config_lib.from_mapping(config)
 
 
 def test_bytes_have_a_size_of_their_own_whatever_the_config_says(make_config):
@@ -97,13 +124,6 @@ def test_mistakes_are_named(path, value, message):
         config_lib.from_mapping(config)
 
 
-def test_a_missing_field_is_named():
-    config = values()
-    del config["decode"]["alpha"]
-    with pytest.raises(errors.UserError, match=r"lacks the field decode\.alpha"):
-        config_lib.from_mapping(config)
-
-
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
@@ -148,29 +168,18 @@ def test_the_hash_follows_the_digests_of_what_is_used():
     assert own == unscored != other
 
 
-def with_train(config, **values):
-    return {**config, "train": {**config["train"], **values}}
-
-
-def test_records_with_removed_fields_at_their_defaults_are_read_and_keep_their_hash():
-    published = ROOT / "experiments" / "published" / "families_multi30k"
-    record = json.loads((published / "sweep.json").read_text(encoding="utf-8"))["base"]
-    run = json.loads((published / "base" / "seed0" / "run.json").read_text(encoding="utf-8"))
-    defaults = {name.removeprefix("train."): x.default for name, x in config_lib.REMOVED.items()}
-    assert record == with_train(record, **defaults)
-    current = config_lib.to_dict(config_lib.from_record(record))
-    assert not current["train"].keys() & defaults.keys()
-    for config in (record, current):
-        digest = config_lib.fingerprint(config_lib.from_record(config), run["digests"])
-        assert digest == run["config_hash"]
-    for field, default in defaults.items():
-        with pytest.raises(
-            errors.UserError, match=f"train.{field} no longer exists.* hold 0.0, not 0.5$"
-        ):
-            config_lib.from_record(with_train(record, **{field: 0.5}))
-        for value in (default, 0.5):  # as a user writes it
-            with pytest.raises(errors.UserError, match=f"there is no config field train.{field}"):
-                config_lib.from_mapping(with_train(current, **{field: value}))
+def test_records_of_earlier_versions_are_read():
+    """They lack later fields, and hold removed ones, at their defaults."""
+    record = values()
+    del record["model"]["share_stacks"], record["evaluation"]
+    record["train"]["scheduled_sampling"] = 0
+    assert config_lib.from_record(record) == config_lib.from_mapping(values())
+    record["train"]["scheduled_sampling"] = 0.5
+    message = r"train\.scheduled_sampling no longer exists.* hold 0\.0, not 0\.5$"
+    with pytest.raises(errors.UserError, match=message):
+        config_lib.from_record(record)
+    with pytest.raises(errors.UserError, match=r"no config field train\.scheduled_sampling"):
+        config_lib.from_mapping(record)
 
 
 def test_a_row_that_a_sweep_recorded_with_a_removed_field_is_named(tmp_path):
@@ -193,6 +202,15 @@ def test_the_test_set_counts_where_it_is_scored():
     assert one != other
 
 
+def test_the_hash_follows_the_run_that_weights_come_from():
+    config = config_lib.replace(config_lib.from_mapping(values()), {"train.start_from": "there"})
+    moved = config_lib.replace(config, {"train.start_from": "here"})
+    one, other = ({**DIGESTS, "start_from": digest} for digest in "ab")
+    assert config_lib.fingerprint(config, one) == config_lib.fingerprint(moved, one)
+    hashes = {config_lib.fingerprint(config, digests) for digests in (one, other, DIGESTS)}
+    assert len({*hashes, fingerprint_of(values())}) == 4
+
+
 def fingerprint_of(values):
     return config_lib.fingerprint(config_lib.from_mapping(values), DIGESTS)
 
@@ -211,7 +229,7 @@ BASE = config_lib.from_mapping(values())
 FIELDS = [
     f"{section}.{field}" for section, fields in config_lib.to_dict(BASE).items() for field in fields
 ]
-# A base for fields that are allowed only beside others.
+# The base of fields that are allowed only beside others.
 PRETRAINED = config_lib.replace(
     BASE,
     {
@@ -221,9 +239,15 @@ PRETRAINED = config_lib.replace(
         "train.teacher_layers": 6,
     },
 )
+ALLOWED_BESIDE_OTHERS = [
+    f"train.{name}" for name in ("objective", "objective_steps", "start_from", "teacher_layers")
+]
 UNCOUNTED = ("mesh", "checkpoint", "log")  # sections that change no result
 # Digests of the content are hashed in place of these.
-PATHS = ("data.train", "data.dev", "data.test", "data.tfds_dir", "data.parsed")
+PATHS = (
+    *("data.train", "data.dev", "data.test", "data.tfds_dir", "data.parsed"),
+    "train.start_from",
+)
 
 
 def other_values(value):
@@ -238,8 +262,7 @@ def other_values(value):
 @pytest.mark.parametrize("name", FIELDS)
 def test_the_hash_follows_each_field_that_changes_the_result_and_no_other(name):
     section = name.partition(".")[0]
-    needs_others = name in ("train.objective", "train.objective_steps", "train.teacher_layers")
-    base = PRETRAINED if needs_others else BASE
+    base = PRETRAINED if name in ALLOWED_BESIDE_OTHERS else BASE
     changed = []
     for value in other_values(config_lib.get(base, name)):
         with contextlib.suppress(errors.UserError):

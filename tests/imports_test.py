@@ -9,10 +9,10 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Each room may import those above it in this list, and itself.
 ROOMS = [
     "launch",
-    "configs",
     "transformer_jax.errors",
     "transformer_jax.fields",
     "transformer_jax.config",
+    "configs",
     "transformer_jax.paper",
     "transformer_jax.files",
     "transformer_jax.sequences",
@@ -71,7 +71,7 @@ def test_imports_go_downwards_only(folder):
             continue  # the package's face, above all rooms
         for name in imported(path):
             assert room(name) <= room(module), f"{module} imports {name}"
-            if folder != "experiments":
+            if folder not in ("experiments", "configs"):
                 assert name.split(".")[0] == folder, f"{module} imports {name}"
 
 

@@ -17,9 +17,6 @@ def paper_base():
 
 def test_rows_at_the_papers_base_are_the_literal_ones():
     assert table3.rows_for(paper_base()) == table3.ROWS
-    assert {name: config_lib.get(paper_base(), name) for name in paper.BASE_SIZES} == (
-        paper.BASE_SIZES
-    )
 
 
 def test_rows_are_the_papers_in_its_order():

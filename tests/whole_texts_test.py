@@ -11,7 +11,7 @@ from scipy import stats
 
 from tests import objectives_test, random_parameters
 from transformer_jax import config as config_lib
-from transformer_jax import errors, models
+from transformer_jax import errors, files, models
 from transformer_jax.data import batching, dataset, objectives, vocabulary
 from transformer_jax.data import examples as examples_lib
 from transformer_jax.distributed import sharding
@@ -174,7 +174,7 @@ def test_a_development_set_that_answers_nothing_is_named(small):
     [
         ([], {}, r"one/seed0 holds no finished run; train it first"),
         (["result.json"], {}, r"one/seed0 has no checkpoint of its last step, 4; train it again"),
-        (LEFT, {"data.vocab_size": 400}, r"seed\{seed\}: its tokenizer is not this run's; train"),
+        (LEFT, {"data.vocab_size": 400}, r"one/seed0: its tokenizer is not this run's; train"),
         (LEFT, {"model.num_layers": 3}, r"should be this model with train\.teacher_layers=2"),
         (LEFT, {"model.d_ff": 8}, r"inner/\w+ has the shape .* give both runs the same sizes"),
     ],
@@ -182,7 +182,7 @@ def test_a_development_set_that_answers_nothing_is_named(small):
 def test_a_folder_whose_weights_cannot_be_a_start_is_named_before_a_step_is_compiled(
     small, make_config, cache_dir, tmp_path, monkeypatch, there, changes, message
 ):
-    started = {"train.objective": "bert", "train.start_from": "../one/seed{seed}"}
+    started = {"train.objective": "bert", "train.start_from": f"{tmp_path}/one/seed0"}
     if "model.num_layers" in changes:
         started |= {"train.teacher_layers": 2}
     folder = tmp_path / "one/seed0"
@@ -199,7 +199,10 @@ def test_a_folder_whose_weights_cannot_be_a_start_is_named_before_a_step_is_comp
 def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, monkeypatch):
     """At a learning rate of 0 it ends as it began."""
     still = {"train.learning_rate_scale": 0.0, "train.num_steps": 1, "train.objective_steps": 1}
-    start = {"train.objective": "roberta", "train.start_from": "../one"}
+    one = tmp_path / "one"
+    one.mkdir()
+    files.write_json(one / "run.json", {"config_hash": 64 * "1", "digests": {}})
+    start = {"train.objective": "roberta", "train.start_from": str(one)}
     config = make_config({**ENCODER, **start, **still})
     params = random_parameters.of(models.build(config.model, vocabulary.size(config)))
     before = jax.tree.map(np.array, params)  # a step consumes what it is given
@@ -211,8 +214,8 @@ def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, 
 
     monkeypatch.setattr(training_run._Run, "_evaluate", evaluate)
     with pytest.raises(errors.RunError, match="enough"):
-        training_run.run(config, tmp_path, cache_dir)
-    after = run_folder.load_model(tmp_path).params
+        training_run.run(config, tmp_path / "own", cache_dir)
+    after = run_folder.load_model(tmp_path / "own").params
     jax.tree.map(np.testing.assert_array_equal, after, before)
 
 
@@ -225,7 +228,7 @@ def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
     first = run("bert", **{"train.objective": "bert"})
     assert first["bleu"] == {}
     assert first["accuracy"]["answers"] > 0
-    start = {"train.start_from": "../bert"}
+    start = {"train.start_from": str(tmp_path / "bert")}
     judge = run("pairs", **{"train.objective": "matching", **start})
     assert judge["accuracy"]["low"] < judge["accuracy"]["share"] < judge["accuracy"]["high"]
     student = {"train.objective": "roberta", "train.teacher_layers": 2, "model.num_layers": 1}

@@ -1,8 +1,7 @@
-"""Typed, frozen configurations, checked as a whole before anything is built.
+"""All config fields, with their types, defaults, ranges and meanings, and the checks between them.
 
-Each field stands here once, with its type and what it allows, and in `configs/base.py` once, with
-its default and what it means. There are no other defaults: a field that a config lacks is an error,
-as is one it should not have.
+The defaults are the paper's base model and recipe (Vaswani et al. 2017, Table 3, first row). Any
+field can be set on the command line: --config.model.d_k=16. To add a field, add its line here.
 """
 
 import dataclasses
@@ -15,49 +14,69 @@ import jax.numpy as jnp
 
 from transformer_jax import errors, fields
 
-# The vocabularies that no corpus makes, and their ids: data.vocab_size is theirs, whatever it was.
+# ruff: noqa: RUF009 (`field` returns a dataclasses.field)
+
+# Sizes of the vocabularies that are not learned from a corpus; they override data.vocab_size.
 FIXED_VOCABULARIES = {"bytes": 4 + 256}
 DTYPES = ("float32", "bfloat16")
-# Of data: where files lie. What they hold counts, not where.
-PATHS = ("train", "dev", "test", "tfds_dir", "parsed")
-# Fields that records of earlier versions may hold.
-REMOVED = {
-    "train.scheduled_sampling": fields.Removed(0.0, hashed=True),
-    "train.source_loss": fields.Removed(0.0, hashed=False),
-}
+# Fields of earlier versions, with their defaults.
+REMOVED = {"train.scheduled_sampling": 0.0, "train.source_loss": 0.0}
+# Sections whose fields change a run's result.
+_HASHED = ("model", "train", "data", "decode", "evaluation")
+
+Positive = Annotated[int, fields.Range(1, fields.MOST)]
+Natural = Annotated[int, fields.Range(0, fields.MOST)]  # including 0
+NotNegative = Annotated[float, fields.Range(0)]
+Rate = Annotated[float, fields.Range(0, below=1)]
+Seed = Annotated[int, fields.Range(0, below=2**32)]
+Pairs = Annotated[int, fields.Range(0, 10_000_000)]
+Devices = Annotated[int, fields.Range(1, fields.MOST, besides=(-1, "for the rest"))]
+
+
+def field(default: Any, meaning: str, *, is_path: bool = False) -> Any:
+    """Returns a dataclass field with a default and a one-line meaning.
+
+    A default must never change: `fingerprint` leaves out fields that have it.
+
+    Args:
+      default: the field's value where a config does not set it.
+      meaning: one line for readers.
+      is_path: the field names files; digests of their contents are hashed in its place.
+    """
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "is_path": is_path})
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Sizes and kinds of the model, named as in the paper."""
 
-    architecture: str
-    num_layers: fields.Positive
-    d_model: fields.Positive
-    d_ff: fields.Positive
-    num_heads: fields.Positive
-    num_kv_heads: fields.Natural
-    d_k: fields.Positive
-    d_v: fields.Positive
-    dropout_rate: fields.ShareBelow1
-    attention_dropout_rate: fields.ShareBelow1
-    feed_forward_dropout_rate: fields.ShareBelow1
-    position: str
-    max_positions: fields.Positive
-    norm: str
-    norm_placement: str
-    embedding_norm: Annotated[bool, fields.Added(before=False)]
-    feed_forward: str
-    attention_pattern: str
-    window: fields.Natural
-    global_every: fields.Positive
-    recurrent_attention: str
-    kernel_size: fields.Positive
-    compute_dtype: str
-    attention_kernel: str
-    rematerialise: bool
-    share_stacks: Annotated[bool, fields.Added(before=False)]
-    source_attention: Annotated[str, fields.Added(before="causal")]
+    architecture: str = field("transformer", "or decoder, encoder, elmo, rnn, lstm, gru, conv")
+    num_layers: Positive = field(6, "N: layers of the encoder, and as many of the decoder")
+    d_model: Positive = field(512, "width of embeddings and of every sub-layer's output")
+    d_ff: Positive = field(2048, "inner width of the feed-forward sub-layer")
+    num_heads: Positive = field(8, "h: attention heads")
+    num_kv_heads: Natural = field(0, "key-value heads, a divisor of num_heads; 0: num_heads")
+    d_k: Positive = field(64, "width of one head's queries and keys")
+    d_v: Positive = field(64, "width of one head's values")
+    dropout_rate: Rate = field(0.1, "P_drop: of sub-layer outputs and of embeddings + positions")
+    attention_dropout_rate: Rate = field(0.0, "dropout rate of attention weights")
+    feed_forward_dropout_rate: Rate = field(0.0, "dropout rate after the feed-forward activation")
+    position: str = field("sinusoidal", "none, sinusoidal, learned, t5, alibi, rotary or relative")
+    max_positions: Positive = field(1024, "learned: rows of the position table")
+    norm: str = field("layer_norm", "layer_norm or rms_norm")
+    norm_placement: str = field("post", "post: norm(x + f(x)); pre: x + f(norm(x))")
+    embedding_norm: bool = field(False, "normalise embeddings + positions, as BERT does")
+    feed_forward: str = field("relu", "relu, gelu or swiglu, which has three matrices, not two")
+    attention_pattern: str = field("window", "window, or interleaved with layers without one")
+    window: Natural = field(0, "positions that self-attention reaches to each side; 0: all")
+    global_every: Positive = field(3, "interleaved: one layer in this many has no window")
+    recurrent_attention: str = field("none", "rnn, lstm, gru: none, dot or additive")
+    kernel_size: Positive = field(3, "conv: positions that one convolution reads")
+    compute_dtype: str = field("float32", "float32 or bfloat16; parameters stay float32")
+    attention_kernel: str = field("plain", "plain, or fused: cuDNN's on GPUs")
+    rematerialise: bool = field(False, "on accelerators: recompute layers in the backward pass")
+    share_stacks: bool = field(False, "transformer: both stacks share the encoder's layers")
+    source_attention: str = field("causal", "decoder: attention within the source: causal or full")
 
     @property
     def key_value_heads(self) -> int:
@@ -72,115 +91,125 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """The optimiser's schedule, the batch and the seed."""
+    """The schedule, the batch, the seed and what the run starts from."""
 
-    num_steps: fields.Positive
-    warmup_steps: fields.Positive
-    learning_rate_scale: fields.NotNegative
-    label_smoothing: fields.ShareBelow1
-    adam_beta2: fields.ShareBelow1
-    batch_tokens: fields.Positive
-    accumulation_steps: fields.Positive
-    seed: Annotated[int, fields.Range(0, below=2**32)]
-    objective: Annotated[str, fields.Added(before="none")]
-    start_from: Annotated[str, fields.Added(before="")]
-    teacher_layers: Annotated[int, fields.Range(0, fields.MOST), fields.Added(before=0)]
-    objective_steps: Annotated[int, fields.Range(0, fields.MOST), fields.Added(before=0)]
+    num_steps: Positive = field(100_000, "optimiser steps")
+    warmup_steps: Positive = field(4000, "steps of linear warm-up before inverse square root decay")
+    learning_rate_scale: NotNegative = field(1.0, "factor on the paper's schedule")
+    label_smoothing: Rate = field(0.1, "eps_ls, spread evenly over the whole vocabulary")
+    adam_beta2: Rate = field(0.98, "decay rate of Adam's second moment")
+    batch_tokens: Positive = field(24_576, "target positions in the global batch")
+    accumulation_steps: Positive = field(1, "parts of a batch, computed one after another")
+    seed: Seed = field(0, "seed of the initial weights, of shuffling and of dropout")
+    objective: str = field("none", "objective of the first steps, from data/objectives.py")
+    objective_steps: Natural = field(0, "steps on the objective; the remaining steps translate")
+    start_from: str = field("", "folder of the run whose weights it starts from", is_path=True)
+    teacher_layers: Natural = field(0, "layers of that run if it is the teacher; 0: no teacher")
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Corpus, tokenizer and row lengths."""
 
-    corpus: str
-    train: str
-    dev: str
-    test: str
-    source_language: str
-    target_language: str
-    directions: Annotated[str, fields.Added(before="")]
-    tfds_name: str
-    tfds_dir: str
-    toy_pairs: Annotated[int, fields.Range(0, 10_000_000)]
-    toy_held_out_pairs: Annotated[int, fields.Range(0, 10_000_000)]
-    toy_seed: Annotated[int, fields.Range(0)]
-    vocabulary: Annotated[str, fields.Added(before="bpe")]
-    vocab_size: fields.Positive
-    tokenizer_pairs: fields.Positive
-    source_length: fields.Positive
-    target_length: fields.Positive
-    packing_window: fields.Positive
-    train_max_tokens: fields.Natural
-    parsed: Annotated[str, fields.Added(before="")]
-    tree_terminals: Annotated[str, fields.Added(before="xx")]
+    corpus: str = field("tfds", "tfds: WMT; text, trees: your files; toy, toy_parsing: a grammar")
+    train: str = field("", "training set: path prefixes (text) or paths (trees)", is_path=True)
+    dev: str = field("", "development set, likewise", is_path=True)
+    test: str = field("", "test set, likewise; may be empty", is_path=True)
+    source_language: str = field("en", "source language; text: the files' ending; empty: no source")
+    target_language: str = field("de", "target language; text: the files' ending")
+    directions: str = field("", "directions of one model, as en-de,de-en; empty: source to target")
+    tfds_name: str = field("wmt_t2t_translate/de-en", "tfds: dataset, read in either direction")
+    tfds_dir: str = field("", "tfds: folder of the datasets; empty: TFDS's own", is_path=True)
+    toy_pairs: Pairs = field(0, "toy, toy_parsing: training pairs")
+    toy_held_out_pairs: Pairs = field(0, "toy, toy_parsing: development pairs, and test pairs")
+    toy_seed: Annotated[int, fields.Range(0)] = field(0, "toy, toy_parsing: seed of the sentences")
+    vocabulary: str = field("bpe", "bpe, or bytes: UTF-8 bytes, without a tokenizer to train")
+    vocab_size: Positive = field(37_000, "bpe: tokens, shared by all languages; bytes: always 260")
+    tokenizer_pairs: Positive = field(2_000_000, "most training pairs that the tokenizer reads")
+    source_length: Positive = field(256, "source positions in a packed row")
+    target_length: Positive = field(256, "target positions in a packed row")
+    packing_window: Positive = field(16_384, "shuffled pairs that are packed together")
+    train_max_tokens: Natural = field(0, "most tokens per side of a training pair; 0: no limit")
+    parsed: str = field("", "trees, toy_parsing: paths of trees written by a model", is_path=True)
+    tree_terminals: str = field("xx", "trees, toy_parsing: xx for every word, or pos: its tag")
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
     """Beam search."""
 
-    beam_size: fields.Positive
-    alpha: fields.NotNegative
-    penalty: str
-    extra_tokens: fields.Natural
-    batch_sentences: fields.Positive
+    beam_size: Positive = field(4, "hypotheses kept for each sentence")
+    alpha: NotNegative = field(0.6, "exponent of the length penalty")
+    penalty: str = field("gnmt", "gnmt: ((5 + length) / 6)^alpha; length: length^alpha")
+    extra_tokens: Natural = field(50, "most tokens of a translation beyond its source's length")
+    batch_sentences: Positive = field(64, "sentences decoded together")
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Which parameters are evaluated, and on what."""
+    """Which parameters are evaluated, and on which sets."""
 
-    average_checkpoints: fields.Positive
-    score_test: bool
+    average_checkpoints: Positive = field(1, "newest checkpoints averaged; Table 2: 5 and 20")
+    score_test: bool = field(False, "translate and score the test set too")
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each axis of the mesh."""
+    """Devices along each axis of the mesh; one axis may be -1, all remaining devices."""
 
-    data: fields.Devices
-    fsdp: fields.Devices
-    tensor: fields.Devices
+    data: Devices = field(-1, "devices that shard the batch")
+    fsdp: Devices = field(1, "devices that shard the batch, parameters and optimiser state")
+    tensor: Devices = field(1, "devices that shard heads, d_ff and the vocabulary")
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """How often to checkpoint and how many to keep."""
+    """Interval and number of checkpoints."""
 
-    every: fields.Positive
-    keep: fields.Positive
+    every: Positive = field(1000, "steps between checkpoints")
+    keep: Positive = field(2, "newest checkpoints kept")
 
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """How often to measure, and in what."""
+    """Intervals of measurements."""
 
-    every: fields.Positive
-    dev_every: fields.Natural
-    bucket_tokens: fields.Positive
+    every: Positive = field(100, "steps between lines of metrics.jsonl")
+    dev_every: Natural = field(5000, "steps between development perplexities; 0: never")
+    bucket_tokens: Positive = field(20, "source tokens that a bucket of BLEU by length spans")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One run, whole."""
+    """The whole configuration of one run."""
 
-    model: ModelConfig
-    train: TrainConfig
-    data: DataConfig
-    decode: DecodeConfig
-    evaluation: EvaluationConfig
-    mesh: MeshConfig
-    checkpoint: CheckpointConfig
-    log: LogConfig
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    data: DataConfig = DataConfig()
+    decode: DecodeConfig = DecodeConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    mesh: MeshConfig = MeshConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+
+
+DEFAULTS = Config()
+# Fields that name files, by dotted name.
+PATHS = frozenset(
+    f"{section}.{each.name}"
+    for section, kind in fields.declared(Config).items()
+    for each in dataclasses.fields(kind)
+    if each.metadata["is_path"]
+)
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:
-    """Builds and checks a configuration from nested mappings (a ConfigDict or parsed JSON).
+    """Returns the validated configuration of nested mappings (a ConfigDict or parsed JSON).
 
-    Where the vocabulary is of a size of its own, data.vocab_size becomes that.
+    Missing fields have their defaults. A vocabulary of fixed size sets data.vocab_size.
 
     Raises:
-      UserError: a field is unknown, missing, of the wrong type or out of range.
+      UserError: a field is unknown, of the wrong type or out of range, or fields conflict.
     """
     config = fields.build(Config, values)
     size = FIXED_VOCABULARIES.get(config.data.vocabulary, config.data.vocab_size)
@@ -190,102 +219,109 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
 
 
 def from_record(values: Mapping[str, Any]) -> Config:
-    """As `from_mapping`, of a configuration that an earlier version may have written.
-
-    Fields that have been added since (`fields.Added`) have the values that they had before.
+    """Returns the configuration that a record of this or an earlier version holds.
 
     Raises:
       UserError: as `from_mapping`, or a removed field has another value than its default.
     """
-    whole = dict(values)
-    for section, kind in fields.declared(Config).items():
-        if isinstance(values.get(section), Mapping):
-            recorded = {f"{section}.{name}": value for name, value in values[section].items()}
-            known = {name.partition(".")[2]: x for name, x in without_removed(recorded).items()}
-            whole[section] = {**fields.added(kind), **known}
-    return from_mapping(whole)
+    current = dict(values)
+    for name in REMOVED:
+        section, _, removed = name.partition(".")
+        if isinstance(recorded := current.get(section), Mapping) and removed in recorded:
+            without_removed({name: recorded[removed]})
+            current[section] = {key: recorded[key] for key in recorded if key != removed}
+    return from_mapping(current)
 
 
 def without_removed(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded values by dotted field name, without those of fields that no longer exist.
+    """Returns recorded values by dotted name without those of removed fields.
 
     Raises:
       UserError: a removed field has another value than its default.
     """
-    for name, removed in REMOVED.items():
-        if name in changes and changes[name] != removed.default:
+    for name, default in REMOVED.items():
+        if name in changes and changes[name] != default:
             raise errors.UserError(
-                f"the config field {name} no longer exists: a record may hold {removed.default}, "
+                f"the config field {name} no longer exists: a record may hold {default}, "
                 f"not {changes[name]!r}"
             )
     return {name: value for name, value in changes.items() if name not in REMOVED}
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """The nested dictionary that `from_mapping` reads."""
+    """Returns the nested dictionary that `from_mapping` reads."""
     return dataclasses.asdict(config)
 
 
+def flatten(config: Config) -> dict[str, Any]:
+    """Returns all values by dotted field name."""
+    return {
+        f"{section}.{name}": value
+        for section, values in to_dict(config).items()
+        for name, value in values.items()
+    }
+
+
 def get(config: Config, name: str) -> Any:
-    """A field by its dotted name; raises UserError if there is no such field."""
-    section, field = _section_and_field(name)
-    return getattr(getattr(config, section), field)
+    """Returns the value of a field by its dotted name; raises UserError if it does not exist."""
+    section, field_name = _section_and_field(name)
+    return getattr(getattr(config, section), field_name)
 
 
 def replace(config: Config, changes: Mapping[str, Any]) -> Config:
-    """A configuration with fields changed, by dotted name; raises UserError if that cannot be."""
+    """Returns a copy with fields changed, by dotted name; raises UserError as `from_mapping`."""
     values = to_dict(config)
     for name, value in changes.items():
-        section, field = _section_and_field(name)
-        values[section][field] = value
+        section, field_name = _section_and_field(name)
+        values[section][field_name] = value
     return from_mapping(values)
 
 
 def _section_and_field(name: str) -> tuple[str, str]:
-    section, _, field = name.partition(".")
+    section, _, field_name = name.partition(".")
     sections = fields.declared(Config)
     if section not in sections:
         whole = [f"{of}.{name}" for of, kind in sections.items() if name in fields.declared(kind)]
         raise fields.unknown(name, section, whole or sections)
     known = fields.declared(sections[section])
-    if field not in known:
-        raise fields.unknown(name, field, known)
-    return section, field
+    if field_name not in known:
+        raise fields.unknown(name, field_name, known)
+    return section, field_name
+
+
+def is_hashed(name: str) -> bool:
+    """Returns whether `fingerprint` covers the value of a field, by its dotted name."""
+    return name.partition(".")[0] in _HASHED and name not in PATHS
 
 
 def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
-    """SHA-256 of what determines a run's result: `config_hash`.
+    """Returns the SHA-256 of everything that determines a run's result: its `config_hash`.
 
-    It covers model, train, data, decode and evaluation, with the digests of corpus and tokenizer
-    in place of the corpus's paths; of the test set too, where it is scored, and of all sets of
-    further directions; and, where checkpoints are averaged, their interval. The JSON is canonical:
-    sorted keys, numbers that are equal written alike. A field that was added later is left out at
-    the value that it had before; a removed field that was hashed has its default.
+    It covers the fields of model, train, data, decode and evaluation that differ from their
+    defaults, so that a field added later changes no hash; digests in place of fields that name
+    files; and the checkpoint interval where checkpoints are averaged. The JSON is canonical:
+    sorted keys, equal numbers written alike.
+
+    Args:
+      config: the run's configuration.
+      digests: SHA-256 of the corpus, the tokenizer, the test set and further directions, by name;
+        where train.start_from is set, the config_hash of its run as "start_from".
     """
-    values = to_dict(config)
-    for section, kind in fields.declared(Config).items():
-        for name, before in fields.added(kind).items():
-            if values[section][name] == before:
-                del values[section][name]
-    for name, removed in REMOVED.items():
-        if removed.hashed:
-            section, _, field = name.partition(".")
-            values[section][field] = removed.default
-    content = {key: values[key] for key in ("model", "train", "data", "decode", "evaluation")}
-    for path in PATHS:
-        content["data"].pop(path, None)
-    scored = {"test": config.evaluation.score_test}
-    content["digests"] = {name: d for name, d in digests.items() if scored.get(name, True)}
+    defaults = flatten(DEFAULTS)
+    content: dict[str, Any] = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in flatten(config).items()
+        if is_hashed(name) and value != defaults[name]
+    }
+    content["digests"] = dict(digests)
+    if not config.evaluation.score_test:
+        content["digests"].pop("test", None)
+    if config.train.start_from:  # without its digest it is still not the run that starts afresh
+        content["digests"].setdefault("start_from", "")
     if config.evaluation.average_checkpoints > 1:
         content["averaged_every"] = config.checkpoint.every
-    content = json.loads(json.dumps(content), parse_float=_shortest)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _shortest(number: str) -> int | float:
-    """A number of JSON, whole if it can be."""
-    return int(value) if (value := float(number)).is_integer() else value
 
 
 def _check_together(config: Config) -> None:

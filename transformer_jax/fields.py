@@ -49,30 +49,6 @@ class Range:
             raise errors.UserError(f"{name}={value} should be below {limit}")
 
 
-@final
-@dataclasses.dataclass(frozen=True)
-class Added:
-    """That a field came later, and what every run did before it was there.
-
-    A record without the field is read as if it had this value, and a run with this value has the
-    fingerprint that it had without.
-    """
-
-    before: Any
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class Removed:
-    """A field of earlier versions, which records may still hold at its default.
-
-    Where it was hashed, a run's fingerprint is computed as if the field still had its default.
-    """
-
-    default: Any
-    hashed: bool
-
-
 Positive = Annotated[int, Range(1, MOST)]
 Natural = Annotated[int, Range(0, MOST)]  # 0 too
 NotNegative = Annotated[float, Range(0)]
@@ -83,45 +59,33 @@ Devices = Annotated[int, Range(1, MOST, besides=(-1, "for the rest"))]
 
 
 def build(kind: type[T], values: Any, path: str = "") -> T:
-    """A frozen dataclass without defaults, and those within it, from nested mappings.
+    """Returns a frozen dataclass, and those within it, from nested mappings.
 
-    The path, "" or one that ends with a dot, is what its fields' names begin with, for people.
+    Missing fields have their defaults. The names of fields in messages begin with `path`, which is
+    empty or ends with a dot.
 
     Raises:
-      UserError: a field is unknown, missing, of the wrong type or out of range.
+      UserError: a field is unknown, of the wrong type or out of range.
     """
     if not isinstance(values, Mapping):
         whole = f"config.{path}".rstrip(".")
         raise errors.UserError(f"{whole} should hold fields, but is {_short(values)}")
     hints = declared(kind)
-    for name in values:
+    converted = {}
+    for name, value in values.items():
         if name not in hints:
             raise unknown(path + name, name, hints)
-    fields = {}
-    for name, expected in hints.items():
-        if name not in values:
-            raise errors.UserError(f"the config lacks the field {path}{name}")
-        value = values[name]
+        expected = hints[name]
         if isinstance(expected, type) and dataclasses.is_dataclass(expected):
-            fields[name] = build(expected, value, f"{path}{name}.")
+            converted[name] = build(expected, value, f"{path}{name}.")
         else:
-            fields[name] = _convert(expected, value, path + name)
-    return kind(**fields)
+            converted[name] = _convert(expected, value, path + name)
+    return kind(**converted)
 
 
 def declared(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields, with what stands beside them, by name."""
+    """Returns the annotated types of a dataclass's fields by name."""
     return typing.get_type_hints(kind, include_extras=True)
-
-
-def added(kind: type) -> dict[str, Any]:
-    """The fields of a dataclass that came later, with the values that they had before."""
-    return {
-        name: rule.before
-        for name, hint in declared(kind).items()
-        for rule in typing.get_args(hint)[1:]
-        if isinstance(rule, Added)
-    }
 
 
 def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
@@ -157,8 +121,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
         # No file could hold it; bytes of a command line can make it.
         raise errors.UserError(f"{path} should be UTF-8, but is {value!r}")
     for rule in rules:
-        if not isinstance(rule, Added):
-            rule.require(path, expected(value))
+        rule.require(path, expected(value))
     return expected(value)
 
 

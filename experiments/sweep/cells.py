@@ -21,7 +21,7 @@ from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
-from transformer_jax.runs import run_folder, starting_weights, training_run
+from transformer_jax.runs import run_folder, training_run
 
 USER_MISTAKE = 2  # exit code of a run that was refused
 
@@ -49,7 +49,8 @@ class Cell:
         """The folder of the run whose weights it starts from (train.start_from); None: of none."""
         if not self.config.train.start_from:
             return None
-        return starting_weights.folder_of(self.config, self.folder)
+        row, seed = self.config.train.start_from, self.seed
+        return results.cell_folder(self.folder.parents[1], row, seed).resolve()
 
     @property
     def key(self) -> tuple[str, int, str]:

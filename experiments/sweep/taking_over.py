@@ -145,7 +145,7 @@ def _begins_otherwise(
     """Whether a run of the cell's config_hash is known to have begun with other weights."""
     if not cell.source or cell.source not in hashes:
         return False
-    theirs = starting_weights.folder_of(cell.config, found.resolve())
+    theirs = found.resolve().parents[1] / cell.source.parent.name / cell.source.name
     if not (theirs / "run.json").exists():
         return False
     return run_folder.read_record(theirs)["config_hash"] != hashes[cell.source]

@@ -141,7 +141,8 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
     Raises:
       UserError: it holds a run of another config or of other data.
     """
-    config_hash = config_lib.fingerprint(config, dataset.digests)
+    digests = _digests(workdir, config, dataset)
+    config_hash = config_lib.fingerprint(config, digests)
     record_path = workdir / "run.json"
     started = has_begun(workdir)
     if started and not record_path.exists():
@@ -155,7 +156,7 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
             if is_done:
                 return config_hash
         elif started or is_done:
-            differences = _differences(read_config(workdir), config, record["digests"], dataset)
+            differences = _differences(read_config(workdir), config, record["digests"], digests)
             raise errors.UserError(
                 f"{workdir} holds a run of another config ({differences}): "
                 "choose another --workdir or delete this one"
@@ -164,9 +165,27 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
             _log.info("%s held a run of another config that had not begun; it is replaced", workdir)
     files.write_json(workdir / "config.json", config_lib.to_dict(config))
     files.write(workdir / "tokenizer.model", dataset.tokenizer.model)
-    about = {"digests": dict(dataset.digests), "data": dict(dataset.provenance)}
+    about = {"digests": digests, "data": dict(dataset.provenance)}
     files.write_json(record_path, {"config_hash": config_hash, **about})
     return config_hash
+
+
+def _digests(
+    workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.Dataset
+) -> dict[str, str]:
+    """Returns the digests of the dataset and of the run that train.start_from names."""
+    digests = dict(dataset.digests)
+    if name := config.train.start_from:
+        source = files.path(name)
+        if (source / "run.json").exists():
+            digests["start_from"] = read_record(source)["config_hash"]
+        elif (workdir / "run.json").exists():  # a run that has started no longer needs its source
+            digests["start_from"] = read_record(workdir)["digests"].get("start_from", "")
+        if not digests.get("start_from"):
+            raise errors.UserError(
+                f"train.start_from={name}: {source} holds no finished run; train it first"
+            )
+    return digests
 
 
 def record_failure(workdir: files.Path, error: BaseException) -> None:
@@ -184,24 +203,22 @@ def _differences(
     old: config_lib.Config,
     new: config_lib.Config,
     old_digests: Mapping[str, str],
-    dataset: dataset_lib.Dataset,
+    new_digests: Mapping[str, str],
 ) -> str:
     """The first few fields in which two runs differ."""
-    before, after = config_lib.to_dict(old), config_lib.to_dict(new)
+    before, after = config_lib.flatten(old), config_lib.flatten(new)
     found = [
-        f"{section}.{field} is {before[section][field]!r} there, {after[section][field]!r} here"
-        for section in ("model", "train", "data", "decode", "evaluation")
-        for field in after[section]
-        if before[section][field] != after[section][field]
-        and not (section == "data" and field in config_lib.PATHS)
+        f"{name} is {before[name]!r} there, {after[name]!r} here"
+        for name in filter(config_lib.is_hashed, after)
+        if before[name] != after[name]
     ]
-    there, here = (each["checkpoint"]["every"] for each in (before, after))
+    there, here = old.checkpoint.every, new.checkpoint.every
     if there != here and new.evaluation.average_checkpoints > 1:  # else it changes no result
         found.append(f"averaged checkpoints are {there} steps apart there, {here} here")
     found += [
         f"the {name} differs"
-        for name in dataset.digests
-        if old_digests.get(name) != dataset.digests[name]
+        for name in new_digests
+        if old_digests.get(name) != new_digests[name]
         and (name != "test" or new.evaluation.score_test)
     ]
     return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")

@@ -5,8 +5,6 @@ the like, or all for another objective of the same model. What the other run lac
 """
 
 import logging
-import os
-import pathlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -25,18 +23,6 @@ from transformer_jax.runs import run_folder
 from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
-
-SEED = "{seed}"  # in train.start_from, the run's own
-
-
-def folder_of(config: config_lib.Config, workdir: files.Path) -> files.Path:
-    """The folder that train.start_from names: from the run's own, if it is no whole path."""
-    name = config.train.start_from.replace(SEED, str(config.train.seed))
-    other = files.path(name)
-    if not isinstance(other, pathlib.Path) or not isinstance(workdir, pathlib.Path):
-        return other if other.is_absolute() else workdir / other
-    # A run's own folder may be a link, or not there yet.
-    return pathlib.Path(os.path.normpath(workdir.resolve() / other))
 
 
 def are_read(config: config_lib.Config, workdir: files.Path) -> bool:
@@ -100,14 +86,12 @@ def _shapes(model: Any) -> Any:
     return nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
 
 
-def require(
-    config: config_lib.Config, workdir: files.Path, tokenizer: tokenizer_lib.Tokenizer
-) -> None:
+def require(config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer) -> None:
     """Raises UserError, before anything is compiled, if a run cannot start as it says.
 
     As `source`, `start` and `teacher` do; a damaged checkpoint is named once it is read.
     """
-    _, other = source(config, workdir, tokenizer)
+    _, other = source(config, tokenizer)
     mine, theirs = (
         _shapes(models.build(each.model, vocabulary.size(each))) for each in (config, other)
     )
@@ -118,7 +102,7 @@ def require(
 
 
 def source(
-    config: config_lib.Config, workdir: files.Path, tokenizer: tokenizer_lib.Tokenizer
+    config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
 ) -> tuple[files.Path, config_lib.Config]:
     """The folder and the configuration of the run that train.start_from names.
 
@@ -126,7 +110,8 @@ def source(
       UserError: no finished run is there, it lacks its last checkpoint, its tokenizer is another,
         or its layers are no multiple of this model's.
     """
-    name, folder = f"train.start_from={config.train.start_from}", folder_of(config, workdir)
+    folder = files.path(config.train.start_from)
+    name = f"train.start_from={config.train.start_from}"
     if not (folder / "result.json").exists():
         raise errors.UserError(f"{name}: {folder} holds no finished run; train it first")
     other = run_folder.read_config(folder)
@@ -147,7 +132,6 @@ def source(
 def read(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
-    workdir: files.Path,
     tokenizer: tokenizer_lib.Tokenizer,
 ) -> tuple[int, Any]:
     """Layers and parameters of the run that train.start_from names.
@@ -157,7 +141,7 @@ def read(
     Raises:
       UserError: as `source`.
     """
-    folder, other = source(config, workdir, tokenizer)
+    folder, other = source(config, tokenizer)
     params = run_folder.restore_params(other, mesh, folder, tokenizer)
     return other.model.num_layers, _own_words(params, config, other)
 

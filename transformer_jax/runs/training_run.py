@@ -119,9 +119,7 @@ class _Run:
         if config.model.attention_kernel != kernels.PLAIN:
             _log.info("attention kernels: %s", kernels.describe(config, type(self.model)))
         dev_likelihoods = self._likelihoods(self.dataset.dev)
-        other = functools.partial(
-            starting_weights.read, config, mesh, workdir, self.dataset.tokenizer
-        )
+        other = functools.partial(starting_weights.read, config, mesh, self.dataset.tokenizer)
         tracker = None
         if project.name and hosts.is_first():
             name = f"{about['row'] or workdir.name}, seed {config.train.seed}"
@@ -129,7 +127,7 @@ class _Run:
         try:
             if starting_weights.are_read(config, workdir):
                 # What is missing is named now, not once the step is compiled.
-                starting_weights.require(config, workdir, self.dataset.tokenizer)
+                starting_weights.require(config, self.dataset.tokenizer)
             state, wall_seconds = loop.train(
                 self.model,
                 self.dataset,
