@@ -7,7 +7,7 @@ The corpus is your own text, by its path prefixes: short sentences (Tatoeba), im
       --config.data.train=tatoeba/train,multi30k/train,newstest/newstest2008,… \
       --config.data.dev=newstest/newstest2013 --config.data.test=newstest/newstest2014
 
-Its length goes by base's development perplexity alone (docs/wmt.md). Its BLEU compares between
+Its length goes by base's development perplexity alone. Its BLEU compares between
 its own rows only, not with the paper's.
 """
 

@@ -5,7 +5,7 @@
 A model reads a sentence of the toy corpus and writes its tree; development and test sentences have
 word combinations that no training sentence has. What is hard there are compounds that were never
 read (a "summer clock"), which more training trees help with, and the mean of the last checkpoints;
-see docs/parsing.md. The paper's model has 4 layers, d_model 1024, and base's other values
+see docs/results/parsing.md. The paper's model has 4 layers, d_model 1024, and base's other values
 (configs/wsj.py).
 """
 

@@ -1,7 +1,7 @@
-"""The pictures of docs/tour.md, drawn from what they show.
+"""The pictures of docs/tutorial/tour.md, drawn from what they show.
 
-  python -m experiments.figures --output=docs
-  python -m experiments.figures --output=docs --workdir=runs/toy
+  python -m experiments.figures --output=docs/images
+  python -m experiments.figures --output=docs/images --workdir=runs/toy
 
 The first draws what needs no training: what position kinds do, the masks of a packed row, and the
 learning rate. The second also draws, from a finished sweep of configs/toy.py, learning curves and
@@ -231,6 +231,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    _OUTPUT = flags.DEFINE_string("output", "docs", "Where to write.")
+    _OUTPUT = flags.DEFINE_string("output", "docs/images", "Where to write.")
     _WORKDIR = flags.DEFINE_string("workdir", None, "A finished sweep of configs/toy.py.")
     flags_lib.run(main)

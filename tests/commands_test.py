@@ -28,7 +28,7 @@ DOCUMENTED = [
     found
     for path in pages.PAGES
     for found in re.findall(
-        r"python -m ([\w.]+)((?:\\\n|[^\n`])*)",
+        r"python -m ((?:experiments|transformer_jax)[\w.]+)((?:\\\n|[^\n`])*)",
         re.sub(
             r"_options=([\"']).*?\1", "_options", path.read_text(encoding="utf-8")
         ),  # an engine's
@@ -103,6 +103,8 @@ def test_help_describes_every_flag_that_the_pages_give(server, module):
         for flag in re.findall(r"(?<![\w-])--(\w+)", arguments)
     }
     assert given <= known
+    page = (pages.ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    assert {flag for _, flag in described} <= {*re.findall(r"--(?:\[no\])?(\w+)", page)}
     # Those of all tables, which are the runner's, not the module's own.
     tables = ("table2", "table3", "table4", "variations", "families", "eras", "run_sweep")
     assert ("retry_failed" in known) == module.endswith(tables)

@@ -15,7 +15,7 @@ from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.models import positions
 
-PROSE = pages.prose(pages.ROOT / "docs" / "tour.md")
+PROSE = pages.prose(pages.ROOT / "docs/tutorial/tour.md")
 
 
 def test_the_pair_stands_where_the_tour_says(cache_dir):

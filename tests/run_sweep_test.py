@@ -63,7 +63,7 @@ def test_a_file_may_hold_rows_pairs_or_a_function_and_base_comes_first(read):
 
 def test_the_sweep_that_the_page_shows_is_the_one_in_the_configs(make_config):
     path = pages.ROOT / "configs/sweeps/warmup_smoothing.py"
-    page = (pages.ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    page = (pages.ROOT / "docs/howto/sweeps.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"^GRID = \{.*?^\}", page, re.DOTALL | re.MULTILINE)
     names = rows.run(path)
     assert names["GRID"] == ast.literal_eval(shown.removeprefix("GRID = "))

@@ -1,6 +1,6 @@
 """A picture of a report as a browser shows it.
 
-  python -m tests.browser.screenshot --report=runs/toy/report.html --output=docs/report.png
+  python -m tests.browser.screenshot --report=runs/toy/report.html --output=docs/images/report.png
 
 --whole: the page from top to bottom; by default what the window shows at first.
 """

@@ -85,7 +85,7 @@ def one_of_four_killed(bench: Bench, killed: int, number_again: int) -> None:
                 continue
             assert code == RUN_AGAIN, (code, run.text())
             assert f"process {killed} (" in one_line(run)  # perhaps with one that Gloo has ended
-    else:  # it coordinates: JAX ends the others, as docs/operations.md says
+    else:  # it coordinates: JAX ends the others, as docs/howto/operations.md says
         assert set(codes) == {-signal.SIGABRT}, (codes, *(run.text() for run in others))
     again = processes.start_together(number_again, workdir, bench.cache_dir, *flags)
     processes.end_well(again)

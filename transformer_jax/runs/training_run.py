@@ -41,7 +41,7 @@ def run(
 
     Args:
       config: the run.
-      workdir: its folder; its files are listed in docs/operations.md.
+      workdir: its folder; its files are listed in docs/reference/files.md.
       cache_dir: where tokenizers, encoded corpora and compiled programs are shared.
       table_row: its name in a table.
       overrides: what it changes against the config file, for the record.
