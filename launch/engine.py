@@ -1,49 +1,52 @@
-"""What every engine is: it takes some flags, and runs jobs or hands them over."""
+"""Base classes of the engines that run jobs: this machine, or a queue that accepts them."""
 
 import abc
+import argparse
+import contextlib
 import dataclasses
+import itertools
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
-RUN_AGAIN = 42  # exit code of a job that was stopped from outside and has saved what it had
-Remember = Callable[[Sequence[str]], None]  # is told engines' names of jobs; see `Queue.submit`
-PYTHON = ".venv/bin/python"  # of a machine that has a copy of the checkout; see `environment`
+RUN_AGAIN = 42  # exit code of a job that was stopped from outside and saved its state
+PYTHON = ".venv/bin/python"  # on a machine with a copy of the checkout; see `environment`
+TIME_LIMIT = 600  # seconds for a command of an engine
+Record = Callable[[Sequence[str]], None]  # called with job ids; see `Queue.submit`
 
 
 class EngineError(Exception):
-    """What an engine refuses, or why it cannot be asked: one line with the remedy."""
+    """A failed or refused request to an engine; its message is one line with the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command, which ends with 0 when all is done, and with RUN_AGAIN if it is to go on later."""
+    """A command, which exits with 0 when it is finished and with RUN_AGAIN to be started again."""
 
-    name: str  # for people: progress and errors
-    label: str  # for engines: small letters, digits and dashes, at most 40, its own
-    command: Sequence[str]  # for a machine elsewhere, to be run in the checkout
-    log: pathlib.Path  # beside its results, takes what it prints, where it shares this disk
-    after: str = ""  # the name of a job that has to end before this one can begin
+    name: str  # for people: in progress and error messages
+    label: str  # for engines: unique, at most 40 lower-case letters, digits and dashes
+    command: Sequence[str]  # run in the checkout
+    log: pathlib.Path  # collects the output, in the job's folder, if the engine shares this disk
+    after: str = ""  # name of a job that has to end before this one starts
 
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """Jobs that are handed over together."""
+    """Jobs that are submitted together."""
 
-    name: str  # small letters, digits and dashes
-    jobs: Sequence[Job]  # in the order in which they should begin
-    folder: pathlib.Path  # takes what is handed over, to be read and run by hand as well
-    report: Sequence[str]  # runs here when all have ended, if the engine can wait for that
+    name: str  # lower-case letters, digits and dashes
+    jobs: Sequence[Job]  # in the order in which they should start
+    folder: pathlib.Path  # where the engine's input files are written
+    report: Sequence[str]  # command to run when all jobs have ended, if the engine supports that
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How jobs are to be run: the values of the flags of these names, which say what each means."""
+    """Values of the flags of the same names."""
 
     parallel: int = 0
     nodes: int = 1
@@ -55,42 +58,54 @@ class Settings:
 
     @property
     def options(self) -> list[str]:
-        """--launcher_options as arguments: "--zone z -t 60" as ["--zone=z", "-t60"].
-
-        Raises EngineError if a quotation does not end.
-        """
-        found: list[str] = []
+        """--launcher_options as arguments, split as a shell splits them."""
         try:
-            for option in shlex.split(self.launcher_options):
-                if option[:1] == "-" or not found or "=" in found[-1]:
-                    found.append(option)
-                else:
-                    found[-1] += f"={option}" if found[-1][:2] == "--" else option
+            return shlex.split(self.launcher_options)
         except ValueError as error:
             raise EngineError(f"--launcher_options={self.launcher_options}: {error}") from error
-        return found
+
+    def find(self, options: Sequence[Sequence[str]]) -> dict[str, str]:
+        """Returns the values of those of `options` that --launcher_options sets.
+
+        Args:
+          options: the spellings of each option, as ("--time", "-t"). A unique prefix of the first
+            is recognized too.
+
+        Returns:
+          Values by the first spelling; "" for an option without a value.
+        """
+        parser = _OptionParser(add_help=False)
+        for spellings in options:
+            parser.add_argument(*spellings, dest=spellings[0], nargs="?", const="")
+        values, _ = parser.parse_known_args(self.options)
+        return {name: value for name, value in vars(values).items() if value is not None}
+
+
+class _OptionParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise EngineError(f"--launcher_options: {message}")
 
 
 class Engine:
-    """Runs jobs."""
+    """A way to run jobs."""
 
-    name: ClassVar[str]  # its value of --launcher
-    takes: ClassVar[frozenset[str]]  # the settings that it has a use for
-    programs: ClassVar[tuple[str, ...]] = ()  # that it needs here
-    remedy: ClassVar[str] = ""  # what to do without them
-    location: ClassVar[tuple[str, ...]] = ()  # how options begin that say where it is
-    # Whether its machines read and write this one's disk; else they have a copy of the checkout,
-    # and leave what they make in a bucket.
+    name: ClassVar[str]  # value of --launcher
+    takes: ClassVar[frozenset[str]]  # settings the engine uses
+    programs: ClassVar[tuple[str, ...]] = ()  # programs it needs on this machine
+    remedy: ClassVar[str] = ""  # advice if they are missing
+    location: ClassVar[tuple[str, ...]] = ()  # options that name the place of the queue
+    # Whether its machines share this machine's disk. Others have a copy of the checkout and write
+    # results to a bucket.
     shares_disk: ClassVar[bool] = False
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def check(self) -> None:
-        """Raises EngineError if nothing could be run so, before anything is written."""
+        """Raises EngineError if the settings or a missing program prevent all jobs."""
         for field in dataclasses.fields(Settings):
-            given = getattr(self.settings, field.name) != field.default
-            if given and field.name not in self.takes:
+            is_set = getattr(self.settings, field.name) != field.default
+            if is_set and field.name not in self.takes:
                 raise EngineError(f"--{field.name} is not for --launcher={self.name}: leave it out")
         for program in self.programs:
             if not shutil.which(program):
@@ -101,67 +116,84 @@ class Engine:
 
     @property
     def where(self) -> list[str]:
-        """Those of the options that say where it is, such as its cluster, in one order."""
-        options = self.settings.options
-        return sorted(option for option in options if option.startswith(self.location))
+        """Options that name the place of the queue, such as its cluster, in a fixed order."""
+        values = self.settings.find([[option] for option in self.location])
+        return sorted(f"{option}={value}" for option, value in values.items())
 
 
 class Queue(Engine, abc.ABC):
-    """Takes jobs over, and runs them when there is room."""
+    """An engine that accepts jobs, gives them ids, and runs them when machines are free."""
 
     @abc.abstractmethod
-    def queue(self, names: Sequence[str]) -> dict[str, str]:
-        """Returns the states of those of some jobs, by the engine's names, that have not ended.
+    def states(self, jobs: Sequence[str]) -> dict[str, str]:
+        """Returns the states of those jobs that have not ended.
 
-        Raises EngineError if the engine does not answer.
+        Raises:
+          EngineError: the engine does not answer.
         """
 
     @abc.abstractmethod
-    def submit(self, submission: Submission, remember: Remember) -> str:
-        """Hands jobs over, all or none; returns what was done, in one line.
+    def submit(self, submission: Submission, record: Record) -> str:
+        """Submits all jobs or none; returns a message for the user.
 
-        `remember` is called with the engine's own names of all of them before one can begin, and
-        with none if they were taken back. Raises EngineError if the engine refuses one; what it has
-        taken by then is cancelled, as it is when this is interrupted.
+        `record` is called with the ids of all jobs before the first can start, and with none if the
+        jobs were cancelled.
+
+        Raises:
+          EngineError: the engine refused a job. Submitted jobs are cancelled, as they are on an
+            interruption; if that fails, the message names the remaining commands.
         """
 
     @abc.abstractmethod
-    def cancelling(self, *names: str) -> list[str]:
-        """The command that takes jobs back, by the engine's names."""
+    def cancel_command(self, job: str) -> list[str]:
+        """Returns the command that cancels a job."""
 
-    def create(self, creations: Mapping[str, Sequence[str]], what: str, remember: Remember) -> None:
-        """Runs the command that creates each job, by its name; see `submit`."""
-        asked: list[str] = []
-        remember(list(creations))
+    def submit_each(self, commands: Mapping[str, Sequence[str]], record: Record) -> None:
+        """Submits jobs as `submit` does, by one command for each id, which the command sets."""
+        submitted: list[str] = []
+        record(list(commands))
         try:
-            for name, creation in creations.items():
-                asked.append(name)
-                ask(creation, what)
-        except BaseException:
-            left = [each for each in asked if not self._is_taken_back(each, what)]
-            if left in ([], asked[-1:]):  # the last may not be there to be taken back
-                remember([])
+            for job, command in commands.items():
+                submitted.append(job)
+                ask(command)
+        except BaseException as error:
+            for job in submitted[-1:]:
+                with contextlib.suppress(EngineError):  # the job may not exist
+                    ask(self.cancel_command(job))
+            self.cancel(submitted[:-1], error)
+            record([])
             raise
 
-    def _is_taken_back(self, name: str, what: str) -> bool:
-        try:
-            print(ask(self.cancelling(name), what), end="")
-        except EngineError as error:
-            print(f"not taken back: {name}: {error}", file=sys.stderr)
-            return False
-        return True
+    def cancel(self, jobs: Sequence[str], cause: BaseException) -> None:
+        """Cancels jobs, the last one first, because of an error that the caller raises again."""
+        failed: list[str] = []
+        for job in reversed(jobs):
+            try:
+                ask(self.cancel_command(job))
+            except EngineError as error:
+                failed.append(f"{error}: run {shlex.join(self.cancel_command(job))}")
+        if failed:
+            reason = str(cause) or "interrupted"
+            raise EngineError(
+                f"{reason}; and submitted jobs were not cancelled: {'; '.join(failed)} before you "
+                "start the sweep again"
+            ) from cause
 
 
 def label(text: str, kind: str) -> str:
-    """Small letters, digits and dashes, a letter first: "A h=1" is "a-h-1", a row "1" "row-1"."""
+    """Returns text as lower-case letters, digits and dashes that start with a letter.
+
+    "A h=1" becomes "a-h-1"; "1" of the kind "row" becomes "row-1".
+    """
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return name if name[:1].isalpha() else f"{kind}-{name}".strip("-")
 
 
 def environment(extra: str) -> str:
-    """A shell command that makes PYTHON in a copy of the checkout, with the versions of this one.
+    """Returns a shell command that installs PYTHON and the locked packages in a checkout.
 
-    The extra of setup.py is that of the devices: "tpu" or "cuda".
+    Args:
+      extra: the extra of setup.py for the devices, "tpu" or "cuda".
     """
     return (
         "python3 -m pip install --quiet uv && python3 -m uv venv --quiet --clear --python 3.12 "
@@ -170,30 +202,32 @@ def environment(extra: str) -> str:
     )
 
 
-def ask(command: Sequence[str], what: str, whole: bool = True, seconds: float = 600) -> str:
-    """What a command of an engine prints, which has so many seconds for its answer.
+def ask(command: Sequence[str], what: str = "") -> str:
+    """Returns the output of an engine's command.
 
-    Raises EngineError if it fails or does not end, which says `what` it is and its own words:
-    the `whole` of them, or their last line.
+    Args:
+      command: the command; it has no standard input, so that no program waits for an answer.
+      what: description for error messages; the words before the command's first option if empty.
+
+    Raises:
+      EngineError: the command failed, with its error output in one line, or did not end in time.
     """
+    what = what or " ".join(itertools.takewhile(lambda word: word[:1] != "-", command))
     try:
         done = subprocess.run(
             command,
-            stdin=subprocess.DEVNULL,  # no engine is to wait for an answer that nobody is asked for
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             check=False,
-            timeout=seconds,
+            timeout=TIME_LIMIT,
         )
     except subprocess.TimeoutExpired as error:
-        raise EngineError(f"{what}: no answer within {seconds:g} seconds") from error
-    except FileNotFoundError as error:
-        raise EngineError(f"{what}: {command[0]} is not installed here") from error
-    except ValueError as error:  # a NUL in an argument
-        raise EngineError(f"{what}: {error}") from error
+        raise EngineError(f"{what}: no answer within {TIME_LIMIT} seconds") from error
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{what}: {command[0]} cannot be run here ({error})") from error
     if done.returncode:
-        lines = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()
-        said = " ".join(" ".join(lines if whole else lines[-1:]).split())
-        raise EngineError(f"{what}: {said} (exit code {done.returncode})")
+        output = done.stderr.strip() or done.stdout.strip() or "no error message"
+        raise EngineError(f"{what}: {' '.join(output.split())} (exit code {done.returncode})")
     return done.stdout

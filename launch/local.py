@@ -1,5 +1,6 @@
-"""Runs jobs on this machine, several at a time, each in a process of its own."""
+"""This machine: several jobs at a time, each in a process with a share of cores and devices."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -7,52 +8,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import final
 
 from launch import engine
 
-SECONDS_TO_SAVE = 120  # for a job that is told to stop
-# The shape that some chips of a TPU host form, by their number.
-CHIPS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
-GPU_MEMORY = 0.8  # the part of a GPU's memory that jobs which share it reserve, together
+SECONDS_TO_SAVE = 120  # from SIGTERM to SIGKILL
+SECONDS_BETWEEN_POLLS = 0.5
+# TPU_CHIPS_PER_PROCESS_BOUNDS by the number of chips of a process.
+TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
+GPU_MEMORY = 0.8  # fraction of a GPU's memory that is reserved by all jobs on it together
+
+_COUNT_DEVICES = """
+import sys
+try:
+    import jax
+    print(jax.default_backend(), len(jax.devices()))
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """This machine's devices, shared out among jobs that run at a time."""
+    """Shares of this machine's devices, one for each of the jobs that run at a time."""
 
-    kind: str  # as JAX names it: "cpu", "gpu" or "tpu"
-    names: Sequence[str]  # of all devices, for the variables that show a process some of them
-    parallel: int  # jobs at a time
-
-    @property
-    def for_each(self) -> int:
-        """Devices of one job, which others may share; those of the CPU are shared by all."""
-        return len(self.names) if self.kind == "cpu" else len(self.names) // self.parallel or 1
-
-    @property
-    def jobs_on_each(self) -> int:
-        """Jobs that share a GPU."""
-        return -(-self.parallel * self.for_each // len(self.names))
-
-    def environment(self, slot: int) -> dict[str, str]:
-        """The variables that show its share alone to the job in a slot, from 0 to parallel - 1."""
-        if self.kind == "cpu" or self.parallel == 1:
-            return {}
-        own = ",".join(self.names[slot * self.for_each % len(self.names) :][: self.for_each])
-        if self.kind == "gpu":
-            # By its earlier name too: JAX refuses both, and one may be set here.
-            part = {
-                "XLA_CLIENT_MEM_FRACTION": f"{GPU_MEMORY / self.jobs_on_each:.3f}",
-                "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
-            }
-            return {"CUDA_VISIBLE_DEVICES": own, **(part if self.jobs_on_each > 1 else {})}
-        return {
-            "TPU_VISIBLE_DEVICES": own,
-            "TPU_CHIPS_PER_PROCESS_BOUNDS": CHIPS[self.for_each],
-            "TPU_PROCESS_BOUNDS": "1,1,1",
-        }
+    for_each: int  # devices of a job
+    environments: Sequence[Mapping[str, str]]  # variables that restrict a process to its share
 
 
 @final
@@ -65,40 +47,76 @@ class Local(engine.Engine):
 
     @functools.cached_property
     def devices(self) -> Devices:
-        """The devices that jobs will find here, shared out among --parallel at a time.
+        """The devices that JAX finds, shared among --parallel jobs.
 
-        JAX is asked in a process of its own, so that this one claims no device. Raises EngineError
-        if it has none, or they cannot be shared out among so many.
+        Raises:
+          EngineError: JAX finds no devices, or they cannot be shared among that number of jobs.
         """
-        question = "import jax; print(jax.default_backend(), len(jax.devices()))"
-        answer = engine.ask([sys.executable, "-c", question], "JAX finds no device", whole=False)
-        kind, count = answer.splitlines()[-1].split()
+        # In another process, since this one must not claim the devices.
+        output = engine.ask([sys.executable, "-c", _COUNT_DEVICES], "JAX finds no device")
+        kind, count = output.splitlines()[-1].split()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         return share(kind, int(count), self.settings.parallel, visible)
 
 
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
-    """Shares out so many devices of a kind among jobs that run at a time.
+    """Divides devices among jobs that run at the same time.
 
-    0 jobs stand for one for each CPU core that this process may use, or one in all on an
-    accelerator. GPUs take several jobs each, as many on one as on another. `visible` names GPUs
-    where not all are to be used, as CUDA_VISIBLE_DEVICES does.
+    All jobs use all devices of the CPU. A TPU chip belongs to one job. A GPU may have several jobs,
+    if all GPUs have the same number.
+
+    Args:
+      kind: the backend as JAX names it, "cpu", "gpu" or "tpu".
+      count: number of devices.
+      parallel: number of jobs; 0 for one on an accelerator, or one per available CPU core.
+      visible: names of the GPUs to use, as in CUDA_VISIBLE_DEVICES.
+
+    Raises:
+      EngineError: the devices cannot be divided by that number of jobs.
     """
     if kind == "cpu":
-        return Devices(kind, [str(i) for i in range(count)], parallel or len(_cores()))
-    names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
+        return Devices(count, [{}] * (parallel or len(_cores())))
     parallel = parallel or 1
-    if kind == "tpu":
-        fits, remedy = count // parallel in CHIPS, "a number that leaves each 1, 2, 4 or 8 chips"
+    for_each = max(count // parallel, 1)
+    if kind == "gpu":
+        is_possible = parallel <= count or parallel % count == 0
+        remedy = f"at most {count}, or a multiple of {count}"
     else:
-        fits = parallel <= count or (kind == "gpu" and parallel % count == 0)
-        remedy = f"at most {count}" + f", or a multiple of {count}" * (kind == "gpu")
-    if not fits:
+        is_possible = parallel <= count and for_each in TPU_BOUNDS
+        remedy = "a number that leaves each 1, 2, 4 or 8 chips"
+    if not is_possible:
         raise engine.EngineError(
-            f"--parallel={parallel}: {count} {kind.upper()} devices cannot be shared out among so "
-            f"many: give {remedy}"
+            f"--parallel={parallel}: {count} {kind.upper()} devices cannot be shared among "
+            f"{parallel} runs: give {remedy}"
         )
-    return Devices(kind, names, parallel)
+    if parallel == 1:
+        return Devices(count, [{}])
+    names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
+    environments: list[Mapping[str, str]] = []
+    for slot in range(parallel):
+        first = slot * for_each % count
+        devices = ",".join(names[first : first + for_each])
+        if kind == "gpu":
+            environments.append({"CUDA_VISIBLE_DEVICES": devices, **_gpu_memory(parallel // count)})
+        else:
+            environments.append(
+                {
+                    "TPU_VISIBLE_DEVICES": devices,
+                    "TPU_CHIPS_PER_PROCESS_BOUNDS": TPU_BOUNDS[for_each],
+                    "TPU_PROCESS_BOUNDS": "1,1,1",
+                }
+            )
+    return Devices(for_each, environments)
+
+
+def _gpu_memory(jobs_per_gpu: int) -> dict[str, str]:
+    if jobs_per_gpu <= 1:
+        return {}
+    return {
+        "XLA_CLIENT_MEM_FRACTION": f"{GPU_MEMORY / jobs_per_gpu:.3f}",
+        # The old name of the variable, which JAX refuses beside the new one, may be set here.
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
+    }
 
 
 def run(
@@ -107,55 +125,76 @@ def run(
     on_end: Callable[[engine.Job, int], None],
     on_tick: Callable[[Sequence[engine.Job]], None],
 ) -> None:
-    """Runs jobs in their order, some at a time, each on its own share of cores and devices.
+    """Runs jobs in order, as many at a time as there are shares of devices.
 
-    One that has to come after another of them waits until that has ended, however it ends. One that
-    ends with RUN_AGAIN is started again; when one has ended otherwise, `on_end` is called
-    with it and its exit code. `on_tick` is called twice a second with the running jobs. Interrupted
-    or terminated, this stops the running jobs before it raises.
+    A job with `after` waits until that job has ended, with any exit code; a job that exits with
+    RUN_AGAIN is started again. On an interruption, SIGTERM or SIGHUP the running jobs are stopped
+    before this function raises KeyboardInterrupt.
+
+    Args:
+      jobs: the jobs.
+      devices: shares of the devices.
+      on_end: called with each job that has ended and its exit code.
+      on_tick: called twice a second with the running jobs.
     """
     waiting = list(jobs)
-    # One that is ignored, as SIGHUP under nohup, stays so.
-    ends = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
-    before = [signal.signal(end, signal.default_int_handler) for end in ends]
-    running: dict[int, tuple[engine.Job, subprocess.Popen[bytes]]] = {}
+    running: dict[int, tuple[engine.Job, subprocess.Popen[bytes]]] = {}  # by share of devices
     try:
-        while waiting or running:
-            for slot in range(devices.parallel):
-                left = {job.name for job in waiting} | {job.name for job, _ in running.values()}
-                ready = [job for job in waiting if job.after not in left]
-                if slot not in running and ready:
-                    waiting.remove(ready[0])
-                    running[slot] = (ready[0], _start(ready[0], slot, devices))
-            on_tick([job for job, _ in running.values()])
-            time.sleep(0.5)
-            for slot, (job, process) in list(running.items()):
-                code = process.poll()
-                if code is None:
-                    continue
-                del running[slot]
-                if code == engine.RUN_AGAIN:
-                    waiting.insert(0, job)
-                else:
-                    on_end(job, code)
+        with _signals_as_interrupts():
+            while waiting or running:
+                active = [job for job, _ in running.values()]
+                unfinished = {job.name for job in [*waiting, *active]}
+                for slot in range(len(devices.environments)):
+                    ready = [job for job in waiting if job.after not in unfinished]
+                    if slot not in running and ready:
+                        waiting.remove(ready[0])
+                        running[slot] = (ready[0], _start(ready[0], slot, devices))
+                on_tick([job for job, _ in running.values()])
+                time.sleep(SECONDS_BETWEEN_POLLS)
+                for slot, (job, process) in list(running.items()):
+                    code = process.poll()
+                    if code is None:
+                        continue
+                    del running[slot]
+                    if code == engine.RUN_AGAIN:
+                        waiting.insert(0, job)
+                    else:
+                        on_end(job, code)
     finally:
-        for end, handler in zip(ends, before, strict=True):
-            signal.signal(end, handler)
-        for _, process in running.values():
-            process.terminate()
-        for _, process in running.values():
-            try:  # it has the time to take its step and save
-                process.wait(timeout=SECONDS_TO_SAVE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        _stop([process for _, process in running.values()])
+
+
+@contextlib.contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """Raises KeyboardInterrupt on SIGTERM and SIGHUP, unless they are ignored, as under nohup."""
+    signals = [signal.SIGTERM, signal.SIGHUP]
+    handlers = {each: signal.getsignal(each) for each in signals}
+    for each, handler in handlers.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(each, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=SECONDS_TO_SAVE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     cores = _cores()
-    # As what is started now does; more slots than cores share them, from the first on.
-    _stay_on(cores[slot % len(cores) :: devices.parallel])
+    # A new process inherits the cores of this one. Jobs share cores if there are fewer than jobs.
+    _set_cores(cores[slot % len(cores) :: len(devices.environments)])
     try:
         with job.log.open("ab") as log:
             return subprocess.Popen(
@@ -163,11 +202,11 @@ def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[byt
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **devices.environment(slot)},
+                env={**os.environ, **devices.environments[slot]},
                 start_new_session=True,
             )
     finally:
-        _stay_on(cores)
+        _set_cores(cores)
 
 
 def _cores() -> list[int]:
@@ -176,7 +215,6 @@ def _cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _stay_on(cores: Sequence[int]) -> None:
-    """Keeps this process on some cores, where the system can do that."""
-    if cores and hasattr(os, "sched_setaffinity"):
+def _set_cores(cores: Sequence[int]) -> None:
+    if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

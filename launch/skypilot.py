@@ -1,14 +1,12 @@
-"""SkyPilot: managed jobs on Cloud TPU slices and GPU clouds, from one YAML for the whole sweep.
+"""SkyPilot: managed jobs on Cloud TPU slices and GPU clouds.
 
-Each cell is a job of the same task, told apart by the variable CELL; machines, spot instances and
-recovery are SkyPilot's.
+One task file describes the sweep; the variable RUN selects the run of each job. SkyPilot finds
+machines, uses spot instances and restarts jobs.
 """
 
 import json
 import pathlib
-import re
 import shlex
-import shutil
 from collections.abc import Sequence
 from typing import final
 
@@ -16,7 +14,7 @@ from launch import engine
 
 NO_JOBS = "No in-progress managed jobs"
 _TASK = """\
-# The sweep {name}: sky jobs launch --env CELL=0 {file} runs its first cell.
+# The sweep {name}: sky jobs launch --env RUN=0 {file} starts its first run.
 name: {name}
 workdir: {checkout}
 num_nodes: {nodes}
@@ -24,32 +22,33 @@ resources:
   accelerators: {accelerator}
   use_spot: {spot}
   job_recovery:
-    # Stopped and saved; and killed by a signal, as when a peer is lost. Not mistakes and failures.
+    # Restarts a run that was stopped from outside ({again}) or killed by a signal, as when one of
+    # its machines is lost. Other exit codes are failures.
     max_restarts_on_errors: 0
     recover_on_exit_codes: [{again}, 134, 137, 143]
 envs:
-  CELL: "0"
+  RUN: "0"
 setup: |
   set -e
   {setup}
 run: |
-  # All machines of a cell train it together; a slice's hosts are such machines too.
+  # The machines of a job train one run together. The hosts of a TPU slice count as machines.
   machines=$(echo "$SKYPILOT_NODE_IPS" | wc -l)
-  together=
+  distributed=
   if [ "$machines" -gt 1 ]; then
     first=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)
-    together="--coordinator=$first:8476 --processes=$machines --process=$SKYPILOT_NODE_RANK"
+    distributed="--coordinator=$first:8476 --processes=$machines --process=$SKYPILOT_NODE_RANK"
   fi
-  case $CELL in
-{cells}
-  *) echo "there is no cell $CELL" >&2; exit 2 ;;
+  case $RUN in
+{runs}
+  *) echo "there is no run $RUN" >&2; exit 2 ;;
   esac
 """
 
 
 @final
 class SkyPilot(engine.Queue):
-    """Managed jobs, by their labels."""
+    """Managed jobs, with their labels as ids."""
 
     name = "skypilot"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
@@ -60,69 +59,65 @@ class SkyPilot(engine.Queue):
     )
 
     def task(self, submission: engine.Submission, path: pathlib.Path) -> str:
-        """The task for a file; raises EngineError if a command cannot be written into it."""
+        """Returns the text of the task file at `path`.
+
+        Raises:
+          EngineError: a command has characters that a block of YAML cannot hold.
+        """
         for job in submission.jobs:
-            if any(not part.isprintable() for part in job.command):
+            if any(not argument.isprintable() for argument in job.command):
                 raise engine.EngineError(
-                    f"{job.name}: a value with a line break or control character cannot be handed "
-                    "over"
+                    f"{job.name}: a value with a line break or control character cannot be "
+                    "submitted to SkyPilot"
                 )
         accelerator = self.settings.accelerator
         return _TASK.format(
             name=submission.name,
             file=path.name,
-            checkout=json.dumps(str(pathlib.Path.cwd())),  # which is a string of YAML too
+            checkout=json.dumps(str(pathlib.Path.cwd())),  # JSON is YAML
             nodes=self.settings.nodes,
-            accelerator=accelerator,
-            spot="true" if self.settings.spot else "false",
+            accelerator=json.dumps(accelerator),
+            spot=json.dumps(self.settings.spot),
             again=engine.RUN_AGAIN,
             setup=engine.environment("tpu" if accelerator.startswith("tpu") else "cuda"),
-            cells="\n".join(
+            runs="\n".join(
                 f"  {index})  # {' '.join(job.name.split())}\n"
-                f"    exec {shlex.join(job.command)} $together ;;"
+                f"    exec {shlex.join(job.command)} $distributed ;;"
                 for index, job in enumerate(submission.jobs)
             ),
         )
 
-    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
+    def submit(self, submission: engine.Submission, record: engine.Record) -> str:
         path = submission.folder / "skypilot.yaml"
         path.write_text(self.task(submission, path), encoding="utf-8")
-        require_accepted(path)
         launch = ["sky", "jobs", "launch", "--yes", "--detach-run"]
-        creations = {
-            job.label: [*launch, f"--name={job.label}", f"--env=CELL={index}",
-                        *self.settings.options, str(path)]
+        commands = {
+            job.label: [
+                *launch,
+                f"--name={job.label}",
+                f"--env=RUN={index}",
+                *self.settings.options,
+                str(path),
+            ]
             for index, job in enumerate(submission.jobs)
-        }  # fmt: skip
-        self.create(creations, "sky jobs launch", remember)
-        return f"submitted {len(creations)} managed jobs, which {path} describes"
+        }
+        self.submit_each(commands, record)
+        return f"submitted {len(commands)} managed jobs, which {path} describes"
 
-    def queue(self, names: Sequence[str]) -> dict[str, str]:
+    def states(self, jobs: Sequence[str]) -> dict[str, str]:
         command = ["sky", "jobs", "queue", "--skip-finished", "--all", "--output=json"]
         try:
-            answer = engine.ask(command, "sky jobs queue")
+            output = engine.ask(command)
         except engine.EngineError as error:
-            if NO_JOBS in str(error):  # there is no controller, or it has stopped for want of jobs
+            if NO_JOBS in str(error):  # the controller was never started, or stopped when idle
                 return {}
             raise
         try:
-            records = json.loads(answer[answer.index("[") :])
+            records = json.loads(output[output.index("[") :])
             states = {record["job_name"]: record["status"].lower() for record in records}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise engine.EngineError(f"sky jobs queue: no list of jobs: {answer[:80]!r}") from error
-        return {name: states[name] for name in names if name in states}
+            raise engine.EngineError(f"sky jobs queue: no list of jobs: {output[:80]!r}") from error
+        return {job: states[job] for job in jobs if job in states}
 
-    def cancelling(self, *names: str) -> list[str]:
-        return ["sky", "jobs", "cancel", "--yes", *(f"--name={name}" for name in names)]
-
-
-def require_accepted(path: pathlib.Path) -> None:
-    """Raises EngineError, in SkyPilot's words, unless it takes a task's file."""
-    sky = pathlib.Path(shutil.which("sky") or "sky")
-    # Its own Python, which is usually of another environment than ours, stands at its beginning.
-    found = re.search(r"(/\S*python\S*)", sky.read_text(encoding="utf-8")[:500])
-    if not found:
-        raise engine.EngineError(f"{sky} does not say with which Python it runs")
-    question = "import sys, sky; sky.Task.from_yaml(sys.argv[1])"
-    command = [found[1], "-c", question, str(path)]
-    engine.ask(command, "SkyPilot refuses the task", whole=False)
+    def cancel_command(self, job: str) -> list[str]:
+        return ["sky", "jobs", "cancel", "--yes", f"--name={job}"]

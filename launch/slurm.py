@@ -1,30 +1,41 @@
-"""Slurm: a sweep as a job array, and its report as a job that waits for the array.
+"""Slurm: runs as a job array, and the report as a job that waits for the array.
 
-What is submitted lies in a folder, to be read and submitted by hand as well: a script for each
-cell, one for the report, and submit.sh with the two commands. Queueing, retries and rendezvous are
-Slurm's: `slurm.sh` asks for another turn for a cell that was stopped.
+The scripts of the runs and of the report are written to WORKDIR/slurm/1 (2, 3, … for later
+submissions), beside their output. `slurm.sh` runs one task of the array.
 """
 
 import pathlib
 import shlex
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from launch import engine
 
 SCRIPT = pathlib.Path(__file__).with_name("slurm.sh")
-# What this module sets itself, or cannot work with.
-OWN_OPTIONS = {
-    "--array", "-a", "--nodes", "-N", "--output", "-o", "--parsable", "--wait", "-W", "--wrap",
-    "--test-only", "--clusters", "-M", "--hold", "-H", "--dependency", "-d",
-}  # fmt: skip
-# Options that the report's job shares with the cells'; it needs no device and no second node.
-SHARED_OPTIONS = ("--partition", "-p", "--account", "-A", "--qos", "-q", "--time", "-t")
+# Options of sbatch that this module sets, or that conflict with it.
+RESERVED_OPTIONS = (
+    ("--array", "-a"),
+    ("--clusters", "-M"),
+    ("--dependency", "-d"),
+    ("--hold", "-H"),
+    ("--nodes", "-N"),
+    ("--output", "-o"),
+    ("--parsable",),
+    ("--test-only",),
+    ("--wait", "-W"),
+    ("--wrap",),
+)
+# Options that apply to the report too. It needs neither devices nor several nodes.
+REPORT_OPTIONS = (("--account", "-A"), ("--partition", "-p"), ("--qos", "-q"), ("--time", "-t"))
 
-_CELL = """# {name}
+# `slurm.sh` calls the script without arguments to run it, and with "died CODE" to note a failure
+# that the run could not note itself. A run that exits with 2 was refused and has said why.
+_RUN = """\
+#!/bin/bash
+# {name}
 log={log}
-if [ "$1" = died ]; then  # with exit code $2; one that was refused (2) has said so itself
+if [ "$1" = died ]; then
   [ "$2" = 2 ] && exit
   cd {folder} || exit
   [ -e result.json ] || [ -e failure.json ] || printf \\
@@ -39,7 +50,7 @@ cd {checkout} && exec {command} >> "$log" 2>&1
 
 @final
 class Slurm(engine.Queue):
-    """Tasks of job arrays, by their numbers: 12_3."""
+    """Tasks of job arrays, with ids as 12_3."""
 
     name = "slurm"
     takes = frozenset({"parallel", "nodes", "launcher_options", "slurm_script"})
@@ -49,125 +60,110 @@ class Slurm(engine.Queue):
 
     @property
     def _script(self) -> pathlib.Path:
-        """What runs a task."""
         return pathlib.Path(self.settings.slurm_script or SCRIPT)
 
     def check(self) -> None:
         super().check()
         if not self._script.is_file():
             raise engine.EngineError(
-                f"--slurm_script={self.settings.slurm_script} is no file: name a changed copy of "
-                "launch/slurm.sh"
+                f"--slurm_script={self._script} is no file: name a changed copy of launch/slurm.sh"
             )
-        for option in self.settings.options:
-            if _is_among(OWN_OPTIONS, option):
-                raise engine.EngineError(
-                    f"{_name(option)} is not for --launcher_options: a sweep sets it itself "
-                    "(--nodes, --parallel), or cannot work with it"
-                )
+        for option in self.settings.find(RESERVED_OPTIONS):
+            raise engine.EngineError(
+                f"{option} is not for --launcher_options: the sweep sets it (--nodes, --parallel) "
+                "or cannot work with it"
+            )
 
-    def render(
-        self, submission: engine.Submission, folder: pathlib.Path
-    ) -> tuple[list[str], list[str]]:
-        """Writes what is to be submitted into a new folder.
-
-        Returns the command that submits the array, and the report's without its dependency.
-        """
-
-        def write(name: str, text: str) -> None:
-            (folder / name).write_text(f"#!/bin/bash\n{text}", encoding="utf-8")
-
-        folder = folder.absolute()
-        folder.mkdir(parents=True)
+    def write_scripts(self, submission: engine.Submission, folder: pathlib.Path) -> None:
+        """Writes a script for each job, 0.sh and so on, and report.sh."""
         checkout = shlex.quote(str(pathlib.Path.cwd()))
-        together = ["--distributed"] if self.settings.nodes > 1 else []
+        distributed = ["--distributed"] if self.settings.nodes > 1 else []
         for index, job in enumerate(submission.jobs):
-            text = _CELL.format(
+            log = job.log.absolute()
+            text = _RUN.format(
                 name=" ".join(job.name.split()),
-                log=shlex.quote(str(job.log.absolute())),
-                folder=shlex.quote(str(job.log.parent.absolute())),
+                log=shlex.quote(str(log)),
+                folder=shlex.quote(str(log.parent)),
                 checkout=checkout,
-                command=shlex.join([*job.command, *together]),
+                command=shlex.join([*job.command, *distributed]),
             )
-            write(f"{index}.sh", text)
-        write("report.sh", f"cd {checkout} && exec {shlex.join(submission.report)}\n")
+            (folder / f"{index}.sh").write_text(text, encoding="utf-8")
+        report = f"#!/bin/bash\ncd {checkout} && exec {shlex.join(submission.report)}\n"
+        (folder / "report.sh").write_text(report, encoding="utf-8")
+
+    def array_command(self, submission: engine.Submission, folder: pathlib.Path) -> list[str]:
+        """Returns the command that submits the array, on hold."""
         limit = f"%{self.settings.parallel}" if self.settings.parallel else ""
-        array = [
-            *("sbatch", "--parsable", f"--job-name={submission.name}"),
-            *(f"--array=0-{len(submission.jobs) - 1}{limit}", f"--nodes={self.settings.nodes}"),
-            *(f"--output={folder}/%a.txt", *self.settings.options),
-            *(str(self._script.absolute()), str(folder)),
+        return [
+            "sbatch",
+            "--parsable",
+            "--hold",
+            f"--job-name={submission.name}",
+            f"--array=0-{len(submission.jobs) - 1}{limit}",
+            f"--nodes={self.settings.nodes}",
+            f"--output={folder}/%a.txt",
+            *self.settings.options,
+            str(self._script.absolute()),
+            str(folder),
         ]
-        after = [
-            *("sbatch", "--parsable", f"--job-name={submission.name}-report"),
+
+    def report_command(
+        self, submission: engine.Submission, folder: pathlib.Path, array: str
+    ) -> list[str]:
+        """Returns the command that submits the report, to run after an array."""
+        options = self.settings.find(REPORT_OPTIONS)
+        return [
+            "sbatch",
+            "--parsable",
+            f"--job-name={submission.name}-report",
+            f"--dependency=afterany:{array}",
             f"--output={folder}/report.txt",
-            *(each for each in self.settings.options if _is_among(SHARED_OPTIONS, each)),
+            *(f"{option}={value}" for option, value in options.items()),
             f"{folder}/report.sh",
         ]
-        dependency = '"--dependency=afterany:${array%%;*}"'
-        submit = f"{after[0]} {dependency} {shlex.join(after[1:])}"
-        write("submit.sh", f"array=$({shlex.join(array)})\n{submit}\n")
-        return array, after
 
-    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
-        taken = [int(path.name) for path in (submission.folder / "slurm").glob("[0-9]*")]
-        folder = submission.folder / "slurm" / str(max(taken, default=0) + 1)
-        array, report = self.render(submission, folder)
+    def submit(self, submission: engine.Submission, record: engine.Record) -> str:
+        parent = submission.folder.absolute() / "slurm"
+        numbers = [int(path.name) for path in parent.glob("[0-9]*")]
+        folder = parent / str(max(numbers, default=0) + 1)
+        folder.mkdir(parents=True)
+        self.write_scripts(submission, folder)
         submitted: list[str] = []
         try:
-            submitted.append(_number(_ask([array[0], "--hold", *array[1:]])))
-            dependency = f"--dependency=afterany:{submitted[0]}"
-            submitted.append(_number(_ask([report[0], dependency, *report[1:]])))
-            remember([f"{submitted[0]}_{index}" for index in range(len(submission.jobs))])
-            _ask(["scontrol", "release", submitted[0]])  # what is not written down does not begin
+            array = _job_id(engine.ask(self.array_command(submission, folder)))
+            submitted.append(array)
+            report = _job_id(engine.ask(self.report_command(submission, folder, array)))
+            submitted.append(report)
+            record([f"{array}_{index}" for index in range(len(submission.jobs))])
+            engine.ask(["scontrol", "release", array])
         except BaseException as error:
+            self.cancel(submitted, error)
             if submitted:
-                command = self.cancelling(*submitted)
-                try:
-                    _ask(command)
-                except engine.EngineError as silent:  # then all stays as it is
-                    raise engine.EngineError(
-                        f"{error}; and {silent}: give {shlex.join(command)} before you start the "
-                        "sweep again"
-                    ) from error
-                remember([])
+                record([])
             shutil.rmtree(folder)
             raise
         return (
-            f"submitted as array {submitted[0]} of {len(submission.jobs)} tasks, and the report as "
-            f"{submitted[1]}; see --status"
+            f"submitted array {array} of {len(submission.jobs)} tasks, and the report as {report}; "
+            "see --status"
         )
 
-    def queue(self, names: Sequence[str]) -> dict[str, str]:
-        wanted = set(names)
-        found: dict[str, str] = {}
-        answer = _ask(["squeue", "--me", "--noheader", "--array", "--format=%F|%K|%T|%r"])
-        for line in answer.splitlines():
-            job, index, state, reason = line.strip().split("|", 3)
-            if f"{job}_{index}" in wanted:
-                word = "running" if state in ("RUNNING", "COMPLETING") else "queued"
-                silent = word == "running" or reason in ("None", "Priority")
-                found[f"{job}_{index}"] = word if silent else f"{word}: {reason}"
-        return found
+    def states(self, jobs: Sequence[str]) -> dict[str, str]:
+        states: dict[str, str] = {}
+        output = engine.ask(["squeue", "--me", "--noheader", "--array", "--format=%F|%K|%T|%r"])
+        for line in output.splitlines():
+            array, index, state, reason = line.strip().split("|", 3)
+            if state in ("RUNNING", "COMPLETING"):
+                states[f"{array}_{index}"] = "running"
+            elif reason in ("None", "Priority"):
+                states[f"{array}_{index}"] = "queued"
+            else:
+                states[f"{array}_{index}"] = f"queued: {reason}"
+        return {job: states[job] for job in jobs if job in states}
 
-    def cancelling(self, *names: str) -> list[str]:
-        return ["scancel", *names]
-
-
-def _number(answer: str) -> str:
-    """A job's number, as --parsable gives it: number;cluster."""
-    return answer.strip().split(";")[0]
+    def cancel_command(self, job: str) -> list[str]:
+        return ["scancel", job]
 
 
-def _name(option: str) -> str:
-    """Of --partition=gpu, and of -pgpu."""
-    return option.split("=")[0] if option.startswith("--") else option[:2]
-
-
-def _is_among(options: Collection[str], option: str) -> bool:
-    """Whether sbatch takes it for one of them, which it does of --depend=… too."""
-    return any(each.startswith(_name(option)) for each in options)
-
-
-def _ask(command: Sequence[str]) -> str:
-    return engine.ask(command, command[0], seconds=120)
+def _job_id(output: str) -> str:
+    """Parses the output of `sbatch --parsable`: "ID" or "ID;CLUSTER"."""
+    return output.strip().split(";")[0]

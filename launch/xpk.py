@@ -1,4 +1,4 @@
-"""xpk: a workload on a GKE cluster for each cell, which the cluster starts again."""
+"""xpk: a workload on a GKE cluster for each run, which the cluster restarts."""
 
 import pathlib
 import shlex
@@ -7,27 +7,29 @@ from typing import final
 
 from launch import engine
 
-MAX_RESTARTS = 100  # xpk starts a workload again that ends with 42, or with 127 and above
+MAX_RESTARTS = 100  # of a workload that exits with 42, or with 127 and above
 
 
 @final
 class Xpk(engine.Queue):
-    """Workloads, by their labels."""
+    """Workloads, with the labels of jobs as ids."""
 
     name = "xpk"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
-    location = ("--cluster=", "--project=", "--zone=", "--namespace=")
+    location = ("--cluster", "--namespace", "--project", "--zone")
     programs = ("xpk",)
     remedy = "install it in an environment of its own, as in: uv tool install xpk"
 
-    def creation(self, job: engine.Job) -> list[str]:
-        """The command that creates a cell's workload."""
-        # JAX finds the hosts of its slices, also where there is just one; exec, so that the notice
-        # that a machine goes away reaches the cell.
+    def create_command(self, job: engine.Job) -> list[str]:
+        """Returns the command that creates the workload of a job."""
+        # --distributed: JAX finds the hosts of its slices, also if there is one. exec: the signal
+        # that announces the loss of a machine reaches the run.
         run = f"exec {shlex.join([*job.command, '--distributed'])}"
         return [
-            *("xpk", "workload", "create"),
-            "--quiet",  # one that has failed, of the same name, is replaced
+            "xpk",
+            "workload",
+            "create",
+            "--quiet",  # replaces a failed workload of the same name
             f"--workload={job.label}",
             f"--tpu-type={self.settings.accelerator}",
             f"--num-slices={self.settings.nodes}",
@@ -39,30 +41,26 @@ class Xpk(engine.Queue):
             *self.settings.options,
         ]
 
-    def submit(self, submission: engine.Submission, remember: engine.Remember) -> str:
-        creations = {job.label: self.creation(job) for job in submission.jobs}
+    def submit(self, submission: engine.Submission, record: engine.Record) -> str:
+        commands = {job.label: self.create_command(job) for job in submission.jobs}
         path = submission.folder / "xpk.sh"
-        lines = ["#!/bin/bash", *map(shlex.join, creations.values())]
+        lines = ["#!/bin/bash", *map(shlex.join, commands.values())]
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        self.create(creations, "xpk workload create", remember)
-        return f"created {len(creations)} workloads, as in {path}"
+        self.submit_each(commands, record)
+        return f"created {len(commands)} workloads, as in {path}"
 
-    def queue(self, names: Sequence[str]) -> dict[str, str]:
-        """Those of some workloads that have not ended, and whether they run.
-
-        xpk goes by a workload's latest condition and has none for some: they count as queued, since
-        to create one that is there deletes it.
-        """
+    def states(self, jobs: Sequence[str]) -> dict[str, str]:
+        # A workload without a condition appears under EVERYTHING alone. It counts as queued, since
+        # creating a workload of the same name would delete it.
         listed: dict[str, set[str]] = {}
-        for state in ("EVERYTHING", "RUNNING", "FINISHED"):
-            command = ["xpk", "workload", "list", f"--filter-by-status={state}", *self.where]
-            listed[state] = {*engine.ask(command, "xpk workload list").split()}
+        for status in ("EVERYTHING", "RUNNING", "FINISHED"):
+            command = ["xpk", "workload", "list", f"--filter-by-status={status}", *self.where]
+            listed[status] = set(engine.ask(command).split())
         return {
-            name: "running" if name in listed["RUNNING"] else "queued"
-            for name in names
-            if name in listed["EVERYTHING"] - listed["FINISHED"]
+            job: "running" if job in listed["RUNNING"] else "queued"
+            for job in jobs
+            if job in listed["EVERYTHING"] - listed["FINISHED"]
         }
 
-    def cancelling(self, *names: str) -> list[str]:
-        workloads = [f"--workload={name}" for name in names]
-        return ["xpk", "workload", "delete", "--force", *workloads, *self.where]
+    def cancel_command(self, job: str) -> list[str]:
+        return ["xpk", "workload", "delete", "--force", f"--workload={job}", *self.where]

@@ -2,21 +2,15 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import re
-import subprocess
 
 import pytest
 
 from experiments.running import handing_over
 from experiments.sweep import cells, results
-from launch import engine, local, skypilot, slurm, xpk
+from launch import engine, local, slurm, xpk
 from transformer_jax import errors
-
-
-def job(name, *command, folder=pathlib.Path("x")):
-    return engine.Job(name, name, command, folder / "log.txt")
 
 
 class Memory(engine.Queue):
@@ -43,15 +37,15 @@ class Memory(engine.Queue):
             self.jobs = [name for name in self.jobs if name != command[1]]
         return ""
 
-    def queue(self, names):
-        return {name: "running" for name in names if name in self.jobs}
+    def states(self, jobs):
+        return {job: "running" for job in jobs if job in self.jobs}
 
-    def submit(self, submission, remember):
-        self.create({job.label: ["create", job.label] for job in submission.jobs}, "it", remember)
+    def submit(self, submission, record):
+        self.submit_each({job.label: ["create", job.label] for job in submission.jobs}, record)
         return "submitted"
 
-    def cancelling(self, *names):
-        return ["cancel", *names]
+    def cancel_command(self, job):
+        return ["cancel", job]
 
 
 @pytest.fixture
@@ -89,7 +83,10 @@ def test_if_one_job_is_refused_all_are_taken_back(memory, work, tmp_path):
     memory.refused = names[1]
     with pytest.raises(engine.EngineError, match="no machines today"):
         handing_over.start(work, memory, [])
-    assert memory.calls == [[what, name] for what in ("create", "cancel") for name in names]
+    assert memory.calls == [
+        *(["create", name] for name in names),
+        *(["cancel", name] for name in reversed(names)),
+    ]
     assert json.loads((tmp_path / "submissions.json").read_text())["submissions"] == []
     assert (work.cells[1].folder / "failure.json").exists()  # it was not started again
     memory.refused = ""
@@ -127,93 +124,6 @@ def test_another_launcher_is_refused_while_the_first_has_jobs(memory, work, tmp_
     (tmp_path / "submissions.json").write_text("{")
     with pytest.raises(errors.UserError, match=r"submissions\.json is damaged"):
         handing_over.remembered(tmp_path)
-
-
-def test_an_array_that_slurm_does_not_release_is_cancelled(tmp_path, monkeypatch):
-    remembered, cancelled = [], []
-
-    def ask(command):
-        if command[0] == "sbatch":
-            return f"{7 + ('--hold' not in command)}\n"
-        if command[0] == "scontrol":
-            raise engine.EngineError("scontrol: Socket timed out")
-        cancelled.append(command)
-        return ""
-
-    monkeypatch.setattr(slurm, "_ask", ask)
-    jobs = [job("one", "echo"), job("two", "echo")]
-    batch = engine.Submission("x", jobs, tmp_path, ["echo", "report"])
-    with pytest.raises(engine.EngineError, match="Socket timed out"):
-        slurm.Slurm(engine.Settings()).submit(batch, remembered.append)
-    assert remembered == [["7_0", "7_1"], []]
-    assert cancelled == [["scancel", "7", "8"]]
-    assert not list((tmp_path / "slurm").iterdir())
-
-
-def test_xpk_creates_a_workload_a_run():
-    settings = engine.Settings(
-        launcher_options="--zone z --cluster=c", accelerator="v5litepod-8", spot=True, nodes=2
-    )
-    command = xpk.Xpk(settings).creation(job("a-h-1-s0", "python", "-m", "x"))
-    assert command[:3] == ["xpk", "workload", "create"]
-    assert {
-        "--workload=a-h-1-s0", "--tpu-type=v5litepod-8", "--num-slices=2", "--max-restarts=100",
-        "--spot", "--zone=z", "--cluster=c",
-    } < set(command)  # fmt: skip
-    (run,) = [part for part in command if part.startswith("--command=")]
-    assert run.endswith(" && exec python -m x --distributed")
-
-
-@pytest.mark.parametrize(
-    ("queue", "answers", "names", "expected"),
-    [
-        (
-            xpk.Xpk(engine.Settings(launcher_options="--cluster=c")),
-            {"EVERYTHING": "a b c d", "RUNNING": "b", "FINISHED": "c"},
-            "abce",
-            {"a": "queued", "b": "running"},
-        ),
-        (
-            slurm.Slurm(engine.Settings()),
-            {
-                "": "7|0|RUNNING|None\n7|1|COMPLETING|None\n7|2|PENDING|Priority\n"
-                "7|3|PENDING|QOSMaxJobsPerUserLimit\n8|0|RUNNING|None\n"
-            },
-            ["7_0", "7_1", "7_2", "7_3", "7_4"],
-            {
-                "7_0": "running",
-                "7_1": "running",
-                "7_2": "queued",
-                "7_3": "queued: QOSMaxJobsPerUserLimit",
-            },
-        ),
-    ],
-    ids=["xpk", "slurm"],
-)
-def test_queues_hold_jobs_that_have_not_ended_with_their_states(
-    monkeypatch, queue, answers, names, expected
-):
-    def ask(command, *_, **__):
-        return next(
-            said for state, said in answers.items() if any(state in each for each in command)
-        )
-
-    monkeypatch.setattr(engine, "ask", ask)
-    assert queue.queue(names) == expected
-
-
-def test_machines_of_one_cell_train_it_together(tmp_path):
-    batch = engine.Submission("x", [job("x", "echo", "run")], tmp_path, [])
-    sky = skypilot.SkyPilot(engine.Settings(accelerator="a", nodes=2))
-    run = sky.task(batch, tmp_path / "x.yaml").split("run: |\n")[1]
-    variables = {"CELL": "0", "SKYPILOT_NODE_IPS": "10.0.0.7\n10.0.0.8", "SKYPILOT_NODE_RANK": "1"}
-    ran = subprocess.run(["bash", "-c", run], env={**os.environ, **variables}, capture_output=True,
-                         text=True, check=True)  # fmt: skip
-    assert ran.stdout == "run --coordinator=10.0.0.7:8476 --processes=2 --process=1\n"
-    ran = subprocess.run(
-        ["bash", "-c", run], env={**os.environ, **variables, "CELL": "7"}, check=False
-    )
-    assert ran.returncode == 2
 
 
 def test_what_was_run_again_keeps_no_word_of_its_earlier_failure(tmp_path):
@@ -271,51 +181,9 @@ def test_what_begins_elsewhere_with_weights_that_are_not_there_is_refused(
     handing_over.require_own_weights([cell], queue)
 
 
-def test_options_in_another_order_are_the_same_place():
-    one, other = (
-        xpk.Xpk(engine.Settings(launcher_options=options)).where
-        for options in ("--zone=z --cluster c --priority=low", "--cluster=c --zone z")
-    )
-    assert one == other == ["--cluster=c", "--zone=z"]
-
-
 @pytest.mark.parametrize("row", ["A h=1", "1", "Ä", "x" * 90, "-"])
 def test_labels_are_names_that_engines_take(row, make_config):
     cell = cells.Cell(row, 3, make_config(), {}, pathlib.Path("x"), "0f3a9c12" * 8)
     label = cell.label
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", label)  # GKE's
     assert len(label) <= 40
-
-
-@pytest.mark.parametrize("option", ["--dependency=x", "--depend x", "--depend=x", "-d x", "-dx"])
-def test_what_a_sweep_tells_slurm_itself_is_refused_however_it_is_written(option, monkeypatch):
-    monkeypatch.setattr(slurm.Slurm, "programs", ())
-    slurm.Slurm(engine.Settings(launcher_options="--nodelist=a --deadline=now -t 60")).check()
-    with pytest.raises(engine.EngineError, match=r"-d\w* is not for --launcher_options"):
-        slurm.Slurm(engine.Settings(launcher_options=option)).check()
-
-
-def test_slurm_is_given_an_array_and_a_report_that_waits_for_it(tmp_path):
-    jobs = [job(f"cell {i}", "echo", "a b", str(i), folder=tmp_path / str(i)) for i in range(3)]
-    options = "--part=gpu --gpus-per-node=4 -t 60"
-    settings = engine.Settings(nodes=2, parallel=2, launcher_options=options)
-    batch = engine.Submission("x", jobs, tmp_path, ["echo", "report"])
-    array, report = slurm.Slurm(settings).render(batch, tmp_path / "slurm")
-    assert "--array=0-2%2" in array
-    assert "--nodes=2" in array
-    assert "--gpus-per-node=4" in array
-    assert "--part=gpu" in report
-    assert "-t60" in report
-    assert not any("gpus" in option for option in report)
-    script = tmp_path / "slurm/1.sh"
-    subprocess.run(["bash", script], check=True)
-    assert (tmp_path / "1/log.txt").read_text() == "a b 1 --distributed\n"
-    subprocess.run(["bash", script, "died", "2"], check=True)  # refused: it has said so itself
-    assert not (tmp_path / "1/failure.json").exists()
-    subprocess.run(["bash", script, "died", "9"], check=True)
-    failure = json.loads((tmp_path / "1/failure.json").read_text())
-    assert failure["error"] == "exit code 9 (see log.txt)"
-    subprocess.run(["bash", script, "died", "10"], check=True)  # the first word stands
-    assert json.loads((tmp_path / "1/failure.json").read_text()) == failure
-    for path in (slurm.SCRIPT, tmp_path / "slurm/submit.sh", pathlib.Path("tests/debian.sh")):
-        subprocess.run(["bash", "-n", path], check=True)

@@ -12,7 +12,7 @@ from launch import engine, local
 from tests import sweeps
 from transformer_jax import config as config_lib
 
-ONE = local.Devices("cpu", ["0"], 1)
+ONE = local.share("cpu", 1, 1)
 
 
 class Made(cells_lib.Work):

@@ -1,4 +1,4 @@
-"""Sweeps submitted by --launcher, as commands: their results in a bucket, and what is refused."""
+"""Sweeps with --launcher, as commands: results in a bucket, and unusable flags."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 
 from tests import fake_bucket, tiny, warm_commands
 
-# Records how it is called, and has no job in its queue, as tests/engines sees the real one say.
+# Records its calls. Its queue has no job; the message is the real one's, as tests/engines shows.
 SKY = f"""#!{sys.executable}
 import os, sys
 with open(os.environ["CALLS"], "a") as calls:
@@ -32,7 +32,6 @@ def variables(bucket: fake_bucket.Server, tmp_path: pathlib.Path) -> dict[str, s
         "GCE_METADATA_ROOT": "127.0.0.1:1",
         "CALLS": str(tmp_path / "calls"),
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(tmp_path),
     }
 
 
@@ -42,7 +41,6 @@ def sky(variables: dict[str, str], tmp_path: pathlib.Path) -> Callable[[], list[
     path = tmp_path / "bin/sky"
     path.write_text(SKY)
     path.chmod(0o755)
-    (tmp_path / "sky.py").write_text("class Task:\n    from_yaml = print\n")
     return lambda: pathlib.Path(variables["CALLS"]).read_text().splitlines()
 
 
@@ -76,7 +74,7 @@ def sweep(
 
 
 @pytest.mark.slow
-def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
+def test_submitted_runs_leave_results_in_the_bucket_that_the_next_start_reports(
     sky, sweep, variables, tmp_path
 ):
     workdir = tmp_path / "sweep"
@@ -86,18 +84,18 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     assert [re.findall(r"--name=(\S+)-s0-", line) for line in launched] == [["base"], ["e"]]
     text = (workdir / "skypilot.yaml").read_text()
     run = text.split("run: |\n")[1]
-    for cell in ("0", "1"):  # what SkyPilot would run, with our own Python
+    for number in ("0", "1"):  # as SkyPilot runs it, with the Python of these tests
         script = run.replace(".venv/bin/python", sys.executable)
-        there = {"CELL": cell, "SKYPILOT_NODE_IPS": "10.0.0.1", "JAX_PLATFORMS": "cpu"}
+        machine = {"RUN": number, "SKYPILOT_NODE_IPS": "10.0.0.1", "JAX_PLATFORMS": "cpu"}
         ran = subprocess.run(
             ["bash", "-c", script],
-            env={**os.environ, **variables, **there},
+            env={**os.environ, **variables, **machine},
             capture_output=True,
             text=True,
             check=False,
         )
         assert ran.returncode == 0, ran.stderr
-    status = sweep("--status").stdout.decode()  # which looks into the bucket
+    status = sweep("--status").stdout.decode()  # reads the bucket
     assert "2 runs: 2 done" in status
     again = sweep("--launcher=skypilot", "--spot")
     assert again.code == 0, again.stderr
@@ -105,13 +103,13 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     assert "| E |" in (workdir / "table3.md").read_text()
     assert not list(workdir.glob("*/seed0/checkpoints"))
     assert len([line for line in sky() if "jobs launch" in line]) == 2
-    # An edited sweep is handed over anew, and finds nothing of the earlier one in the bucket.
+    # A changed config submits the runs again and does not use the results in the bucket.
     edited = ("--launcher=skypilot", "--spot", "--config.train.label_smoothing=0.2")
     assert not sweep(*edited).code
     assert "2 runs: 0 done" in sweep("--status").stdout.decode()
     assert not list(workdir.glob("*/seed0/run.json"))
     assert not sweep(*edited).code
-    # And one that is as it was finds its own.
+    # The first config still finds its results.
     assert "2 of 2 runs are done" in sweep("--launcher=skypilot").stderr
 
 
@@ -130,7 +128,7 @@ def test_a_cell_handed_over_leaves_in_the_bucket_what_the_next_start_reports(
     ],
 )
 @pytest.mark.usefixtures("sky")
-def test_unusable_flags_are_refused_in_one_line(sweep, flags, message):
+def test_unusable_flags_are_errors_of_one_line(sweep, flags, message):
     done = sweep(*flags)
     assert done.code == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

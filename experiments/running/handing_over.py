@@ -134,7 +134,7 @@ def require_no_other(
     }
     name, what = shlex.join([queue.name, *queue.where]), "launcher" if has_moved else "config"
     try:
-        queued = queue.queue([*others]) if others else {}
+        queued = queue.states([*others]) if others else {}
     except engine.EngineError as error:
         raise engine.EngineError(
             f"whether {name} still has jobs of this sweep cannot be known ({error}): if it is "
@@ -144,7 +144,7 @@ def require_no_other(
         raise errors.UserError(
             f"{others[job].row}, seed {others[job].seed}: its {what} has changed, and {name} has a "
             "job of it: wait for all such jobs, or cancel them first, as with "
-            f"{shlex.join(queue.cancelling(job))}"
+            f"{shlex.join(queue.cancel_command(job))}"
         )
 
 
@@ -183,7 +183,7 @@ def start(work: cells_lib.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     _, before = remembered(work.workdir)
     # If the record was deleted, jobs are found by their labels, where those are their names.
     asked = {cell.key: before.get(cell.key) or given(cell, queue) for cell in work.cells}
-    jobs = queue.queue([each.job for each in asked.values()])
+    jobs = queue.states([each.job for each in asked.values()])
     queued = {key: each for key, each in asked.items() if each.job in jobs}
     if queued:
         _log.info("%d cells are in the engine's queue already", len(queued))
@@ -256,7 +256,7 @@ def states(workdir: pathlib.Path) -> dict[tuple[str, int], str]:
     queued = None
     try:
         try:
-            queued = queue.queue([cell.job for cell in cells])
+            queued = queue.states([cell.job for cell in cells])
         finally:  # a cell that ends meanwhile is either in the queue or has its result
             found = {(cell.row, cell.seed): _state(cell, queue, queued, workdir) for cell in cells}
     except (engine.EngineError, OSError) as error:

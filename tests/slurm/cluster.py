@@ -1,4 +1,4 @@
-"""A private Slurm on this machine: a controller and nodes, without systemd, under a folder."""
+"""A private Slurm on this machine: a controller and two nodes, without systemd."""
 
 import contextlib
 import os
@@ -56,7 +56,7 @@ def free_port():
 
 
 class Cluster:
-    """Two nodes of one core each; n0 has the first core of this machine, n1 the second."""
+    """A Slurm of two nodes of one core each: n0 on this machine's first core, n1 on the second."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -98,7 +98,7 @@ class Cluster:
         self.wait(lambda: self.states() == dict.fromkeys(self.nodes, "idle"), "the nodes", 60)
 
     def start_node(self, name):
-        """Its names resolve for what it runs, and for nothing else on this machine."""
+        """Starts a node, in whose mount namespace the names of the nodes resolve."""
         core = self.nodes.index(name) % (os.cpu_count() or 1)
         self._run(
             name,
@@ -107,15 +107,15 @@ class Cluster:
         )
 
     def kill_node(self, name):
-        """The node goes away, and all that runs on it."""
-        # All that a node runs, whoever its parent is, is in the node's mount namespace.
+        """Kills a node and all processes on it."""
+        # The processes of a node, whoever their parent is, share its mount namespace.
         own = os.readlink(f"/proc/{self._processes[name].pid}/ns/mnt")
         doomed = []
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if os.readlink(entry / "ns/mnt") == own:
                     doomed.append(int(entry.name))
-        # At once, as when the power fails: no process may tell how another has ended.
+        # Stopped first, so that no process can report the death of another: a power failure.
         for how in (signal.SIGSTOP, signal.SIGKILL):
             for pid in doomed:
                 with contextlib.suppress(ProcessLookupError):
@@ -130,7 +130,7 @@ class Cluster:
         return done.stdout
 
     def states(self):
-        """Each node's state: idle, alloc, down*."""
+        """Returns the state of each node: idle, alloc, down*."""
         try:
             lines = self.command("sinfo", "--noheader", "--Node", "--format=%N %t").split("\n")
         except AssertionError:  # the controller does not answer yet
@@ -138,7 +138,7 @@ class Cluster:
         return dict(line.split() for line in lines if line)
 
     def jobs(self):
-        """What is queued or running: (job, index, state, node) each."""
+        """Returns (job, index, state, node) of each queued or running task."""
         lines = self.command("squeue", "--noheader", "--array", "--format=%F %K %T %N").splitlines()
         return [tuple(line.split()) for line in lines]
 
@@ -173,7 +173,7 @@ class Cluster:
 
 
 def missing():
-    """Why no private Slurm can be started here; "" if one can."""
+    """Returns the reason why no private Slurm can be started here; "" if there is none."""
     if os.geteuid():
         return "a private Slurm needs to be root, for names that resolve for its nodes alone"
     for program in ("slurmctld", "slurmd", "sbatch", "munged", "unshare", "taskset"):

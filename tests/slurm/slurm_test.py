@@ -1,4 +1,4 @@
-"""Sweeps on a private Slurm of two nodes end as on this machine, whatever is taken away."""
+"""Sweeps on a private Slurm of two nodes have the results of sweeps on this machine."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.slurm import cluster as cluster_lib
 FLAGS = ["--rows=base,E", "--seeds=2"]
 SETTINGS = {
     **tiny.OVERRIDES,
-    "model.num_layers": 3,  # of which table3 has a third
+    "model.num_layers": 3,  # rows of table3 use a third of the layers
     "model.d_model": 64,
     "model.num_heads": 8,
     "model.d_k": 8,
@@ -24,7 +24,7 @@ SETTINGS = {
     "checkpoint.every": 50,
     "log.every": 20,
 }
-CELLS = {(row, seed): f"{row}/seed{seed}" for row in ("base", "E") for seed in (0, 1)}
+RUNS = {(row, seed): f"{row}/seed{seed}" for row in ("base", "E") for seed in (0, 1)}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory):
 
 
 def sweep(workdir, *flags, environment=None):
-    """Starts a sweep as a user does; its cells read one cache."""
+    """Starts a sweep by its command; all sweeps share a cache."""
     command = [
         sys.executable,
         "-m",
@@ -57,56 +57,56 @@ def sweep(workdir, *flags, environment=None):
 
 @pytest.fixture(scope="module")
 def sweeps(tmp_path_factory):
-    """The folder of all sweeps, which share a cache."""
+    """The folder of all sweeps."""
     return tmp_path_factory.mktemp("sweeps")
 
 
 @pytest.fixture(scope="module")
 def here(sweeps):
-    """The sweep on this machine: two cells at a time, each on one core, as on the nodes."""
+    """A sweep on this machine: two runs at a time, each on one core, as on the nodes."""
     workdir = sweeps / "here"
     done = sweep(workdir, *FLAGS, "--parallel=2")
     assert done.returncode == 0, done.stderr
     return workdir
 
 
-def steps(workdir, cell):
-    """The last step that a cell has logged."""
-    path = workdir / cell / "metrics.jsonl"
+def steps(workdir, run):
+    """Returns the last step that a run has logged."""
+    path = workdir / run / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return json.loads(lines[-1])["step"] if lines else 0
 
 
-def losses(workdir, cell):
-    records = map(json.loads, (workdir / cell / "metrics.jsonl").read_text().splitlines())
+def losses(workdir, run):
+    records = map(json.loads, (workdir / run / "metrics.jsonl").read_text().splitlines())
     return {record["step"]: record["loss"] for record in records if "loss" in record}
 
 
 def queued(cluster, workdir):
-    """The cells that are in the queue: by row and seed, their state and node."""
+    """Returns the state and node of each queued run, by row and seed."""
     given = json.loads((workdir / "submissions.json").read_text())["submissions"]
-    cells = {each["job"]: (each["row"], each["seed"]) for each in given}
+    runs = {each["job"]: (each["row"], each["seed"]) for each in given}
     jobs = {"_".join(job[:2]): job[2:] for job in cluster.jobs()}
-    return {cell: jobs[job] for job, cell in cells.items() if job in jobs}
+    return {run: jobs[job] for job, run in runs.items() if job in jobs}
 
 
-def running_cell(cluster, workdir, node):
-    """The cell that is training on a node, once it has taken some steps."""
-    found = []
+def training_run(cluster, workdir, node):
+    """Waits until a run on a node has trained for some steps; returns its folder's name."""
+    training = []
 
     def is_training():
         for row_and_seed, job in queued(cluster, workdir).items():
             if job == ("RUNNING", node):
-                cell = CELLS[row_and_seed]
-                if 50 < steps(workdir, cell) < 200 and cell not in found:
-                    found.append(cell)
-        return bool(found)
+                run = RUNS[row_and_seed]
+                if 50 < steps(workdir, run) < 200:
+                    training.append(run)
+        return bool(training)
 
-    cluster.wait(is_training, f"a cell that trains on {node}", 300)
-    return found[0]
+    cluster.wait(is_training, f"a run that trains on {node}", 300)
+    return training[0]
 
 
-def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
+def test_a_preempted_run_and_a_killed_node_do_not_change_results(cluster, here):
     workdir = here.with_name("slurm")
     done = sweep(
         workdir,
@@ -121,7 +121,7 @@ def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
     assert "4 cells are in the engine's queue already" in again.stderr
     assert len(queued(cluster, workdir)) == 4
 
-    preempted = running_cell(cluster, workdir, "n0")
+    preempted = training_run(cluster, workdir, "n0")
     cluster.command(
         "sbatch",
         "--parsable",
@@ -133,29 +133,29 @@ def test_a_preempted_cell_and_a_killed_node_change_nothing(cluster, here):
     log = workdir / preempted / "log.txt"
     cluster.wait(lambda: "stopped by SIGTERM" in log.read_text(), "the notice of preemption", 60)
 
-    killed = running_cell(cluster, workdir, "n1")
+    killed = training_run(cluster, workdir, "n1")
     cluster.kill_node("n1")
     cluster.wait(lambda: cluster.states()["n1"].startswith("down"), "n1 is missed", 90)
     cluster.start_node("n1")
     cluster.wait(lambda: not cluster.jobs(), "the sweep", 900)
 
-    for cell in (preempted, killed):
-        log = (workdir / cell / "log.txt").read_text()
-        assert re.search("going on from the checkpoint of step [1-9]", log), cell
-    for cell in CELLS.values():
+    for run in (preempted, killed):
+        log = (workdir / run / "log.txt").read_text()
+        assert re.search("going on from the checkpoint of step [1-9]", log), run
+    for run in RUNS.values():
         for name in ("hypotheses.txt", "bleu_counts.json"):
-            assert (workdir / cell / name).read_bytes() == (here / cell / name).read_bytes(), cell
+            assert (workdir / run / name).read_bytes() == (here / run / name).read_bytes(), run
         ours, theirs = (
-            json.loads((folder / cell / "result.json").read_text()) for folder in (workdir, here)
+            json.loads((folder / run / "result.json").read_text()) for folder in (workdir, here)
         )
         assert ours["ppl"] == theirs["ppl"]
         assert ours["bleu"] == theirs["bleu"]
-        assert losses(workdir, cell)[400] == losses(here, cell)[400]
-    table = (workdir / "table3.md").read_text()  # which the dependent job has written
+        assert losses(workdir, run)[400] == losses(here, run)[400]
+    table = (workdir / "table3.md").read_text()  # written by the job that waits for the array
     assert table == (here / "table3.md").read_text()
 
 
-def test_a_cell_on_two_nodes_follows_the_curve_of_one(cluster, here):
+def test_a_run_on_two_nodes_has_the_losses_of_one_node(cluster, here):
     workdir = here.with_name("two_nodes")
     done = sweep(
         workdir,
@@ -166,7 +166,7 @@ def test_a_cell_on_two_nodes_follows_the_curve_of_one(cluster, here):
         environment=cluster.environment,
     )
     assert done.returncode == 0, done.stderr
-    cluster.wait(lambda: not cluster.jobs(), "the cell on two nodes", 600)
+    cluster.wait(lambda: not cluster.jobs(), "the run on two nodes", 600)
     log = (workdir / "base/seed0/log.txt").read_text()
     assert "2 processes train together" in log
     ours, theirs = losses(workdir, "base/seed0"), losses(here, "base/seed0")
@@ -174,16 +174,16 @@ def test_a_cell_on_two_nodes_follows_the_curve_of_one(cluster, here):
     assert max(abs(ours[step] - theirs[step]) for step in ours) < 1e-4
 
 
-def test_a_job_that_slurm_lost_is_said_and_submitted_again(cluster, sweeps):
+def test_a_cancelled_run_is_reported_as_lost_and_submitted_again(cluster, sweeps):
     workdir = sweeps / "lost"
     flags = ["--rows=base", "--launcher=slurm"]
     assert not sweep(workdir, *flags, environment=cluster.environment).returncode
     assert list(queued(cluster, workdir)) == [("base", 0)]
     (given,) = json.loads((workdir / "submissions.json").read_text())["submissions"]
-    cluster.wait(lambda: steps(workdir, "base/seed0") > 0, "the cell trains", 120)
+    cluster.wait(lambda: steps(workdir, "base/seed0") > 0, "the run trains", 120)
     cluster.command("scancel", given["job"])
-    cluster.wait(lambda: not queued(cluster, workdir), "the cell's end", 60)
-    time.sleep(15)  # longer than one that is queued again needs to be seen
+    cluster.wait(lambda: not queued(cluster, workdir), "the end of the run", 60)
+    time.sleep(15)  # longer than Slurm needs to requeue a job
     assert not queued(cluster, workdir)
     status = sweep(workdir, "--rows=base", "--status", environment=cluster.environment)
     assert re.search(r"base +0 +lost", status.stdout), status.stdout
@@ -205,13 +205,13 @@ def test_a_job_that_slurm_lost_is_said_and_submitted_again(cluster, sweeps):
     [
         (["--launcher_options=--partition=none"], {}, "invalid partition"),
         (["--launcher_options=--nonsense"], {}, "unrecognized option '--nonsense'"),
-        (["--launcher_options=-a 0-1"], {}, "-a is not for --launcher_options"),
+        (["--launcher_options=-a 0-1"], {}, "--array is not for --launcher_options"),
         (["--launcher_options='"], {}, "No closing quotation"),
         (["--slurm_script=none.sh"], {}, "--slurm_script=none.sh is no file"),
         ([], {"PATH": "/bin/none"}, "--launcher=slurm needs sbatch, which is not installed here"),
     ],
 )
-def test_what_slurm_refuses_is_one_line_and_submits_nothing(
+def test_options_that_slurm_refuses_are_errors_of_one_line_and_submit_nothing(
     cluster, sweeps, flags, environment, message
 ):
     workdir = sweeps / "refused"
