@@ -1,16 +1,14 @@
-"""The processes of one run, which jax.distributed connects, and how they end.
+"""The processes of one run, which jax.distributed connects, and the ends of their lives.
 
-One process drives the devices of one host. The first process logs and writes for all. If a process
-is missing at the start or dies later, the others end within a time limit: with exit code 2 if it
-did not start, with 42 if it died. Checkpoints stay, and starting all processes again resumes the
-run. If a process died, the others name it; if one did not start, each of the others names its own
-host instead. When the first process dies, JAX ends the others at once with its own message (exit
-code 134).
+One process drives the devices of one host; the first process logs and writes for all. If a process
+does not start or dies, the other processes end within a time limit: with exit code 2 if it did not
+start, with 42 if it died. Checkpoints stay, and starting all processes again resumes the run. The
+error names a process that died; if one did not start, each other process names its own host. When
+the first process dies, JAX ends the other processes with its own message (exit code 134).
 """
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import logging
@@ -20,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import jax
 import numpy as np
@@ -33,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RUN_AGAIN = 42  # exit code: stopped from outside, nothing lost; the same command goes on
-SECONDS_BETWEEN_LOOKS = 2
-SECONDS_TO_LEAVE = 20
-LONGEST_WAIT = 7 * 24 * 3600  # seconds, for one that lives: a corpus may take long to prepare
-BYTES = 1024  # what the first tells is a multiple of so many long: few shapes to compile for
+RUN_AGAIN = 42  # exit code of a process that was stopped from outside; the same command resumes
+WATCH_SECONDS = 2  # between two looks for dead processes
+LEAVE_SECONDS = 20  # that processes wait for each other when they end
+LONGEST_WAIT = 7 * 24 * 3600  # seconds for a living process, which may be preparing a large corpus
+MESSAGE_BYTES = 1024  # messages are padded to a multiple, so that few shapes are compiled
 
-# Variables that say how many processes a launcher has started.
+# Environment variables in which launchers give the number of processes.
 LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 
 
@@ -64,21 +62,21 @@ def place(
     """Returns the place that the command line gives this process; None if it is the only one.
 
     With distributed_run JAX's cluster detection finds it (Cloud TPU, GKE, Slurm, Open MPI). The
-    other arguments are those of `ProcessPlace`; "" and -1 where they are not given.
+    other arguments are those of `ProcessPlace`; "" and -1 where they are not set.
 
     Raises:
       UserError: the arguments are incomplete, or contradict each other or the launcher.
     """
-    given = (bool(coordinator), processes >= 0, process >= 0)
+    are_set = (bool(coordinator), processes >= 0, process >= 0)
     if distributed_run:
-        if any(given):
+        if any(are_set):
             raise errors.UserError(
                 "--distributed finds the processes by itself: leave out --coordinator, "
                 "--processes and --process, or leave out --distributed"
             )
         return ProcessPlace()
-    if any(given):
-        if not all(given):
+    if any(are_set):
+        if not all(are_set):
             raise errors.UserError("--coordinator, --processes and --process belong together")
         host, _, port = coordinator.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
@@ -98,10 +96,12 @@ def place(
 
 
 def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> None:
-    """Connects to the other processes; to be called before JAX looks for devices.
+    """Connects to the other processes; call it before JAX looks for devices.
 
-    All processes must start within start_timeout seconds, and then find their devices within as
-    many, or this one ends. A process that sends nothing for silence_timeout seconds counts as dead.
+    Args:
+      where: this process's place.
+      start_timeout: seconds within which all processes must start, and again find their devices.
+      silence_timeout: seconds without a heartbeat after which a process counts as dead.
 
     Raises:
       UserError: JAX detects no cluster, or the coordinator's port is in use.
@@ -109,17 +109,18 @@ def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> N
     global _peers
     if where.coordinator and where.process == 0:
         _require_free_port(where.coordinator)
-    # Without it JAX aborts this process when another dies, and not always by name.
+    # Without it JAX aborts this process when another dies, and does not always name that one.
     jax.config.update("jax_enable_recoverability", True)
-    patience = max(start_timeout, 1)
-    with _at_most(patience, 2):
+    start_timeout = max(start_timeout, 1)
+    with _at_most(start_timeout, 2):
         try:
             jax.distributed.initialize(
                 where.coordinator,
                 where.processes,
                 where.process,
                 local_device_ids=[],  # all; where JAX detects Slurm, None is one for each process
-                initialization_timeout=int(patience) + 60,  # when JAX aborts, with a stack trace
+                initialization_timeout=int(start_timeout)
+                + 60,  # JAX then aborts with a stack trace
                 heartbeat_timeout_seconds=max(int(silence_timeout), 1),
             )
         except (ValueError, RuntimeError) as error:
@@ -128,7 +129,7 @@ def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> N
                 "--distributed detects Cloud TPU, GKE, Slurm and Open MPI: elsewhere give "
                 "--coordinator=HOST:PORT, --processes and --process"
             ) from error
-    with _at_most(patience, RUN_AGAIN):  # the first look for devices waits for those of all
+    with _at_most(start_timeout, RUN_AGAIN):  # JAX's first look for devices waits for all processes
         name = socket.gethostname().encode()[:64].ljust(64)
         gathered = multihost_utils.process_allgather(np.frombuffer(name, np.uint8))
     names = [each.tobytes().decode(errors="replace").rstrip() for each in gathered]
@@ -155,12 +156,10 @@ def _at_most(seconds: float, code: int) -> Iterator[None]:
     """Ends this process with an exit code if the body takes longer."""
 
     def end() -> None:
-        print(
-            f"error: {socket.gethostname()}: not all processes started and found their devices "
+        _print_error(
+            f"{socket.gethostname()}: not all processes started and found their devices "
             f"within {seconds:g} seconds; look for a host without this message, and start all "
-            "processes again, or give a longer --start_timeout",
-            file=sys.stderr,
-            flush=True,
+            "processes again, or give a longer --start_timeout"
         )
         os._exit(code)
 
@@ -172,15 +171,19 @@ def _at_most(seconds: float, code: int) -> Iterator[None]:
         timer.cancel()
 
 
+def _print_error(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """What all processes do; they leave together, so that none takes another for dead."""
+    """Runs the body in all processes, which end together so that none takes another for dead."""
     try:
         yield
     except (errors.UserError, errors.RunError):
-        if _peers:  # the others have mostly met the same
+        if _peers:  # most errors are raised in all processes
             with contextlib.suppress(jax.errors.JaxRuntimeError):
-                _peers.leave(SECONDS_TO_LEAVE)
+                _peers.leave(LEAVE_SECONDS)
         raise
     if _peers:
         try:
@@ -191,132 +194,120 @@ def together() -> Iterator[None]:
 
 
 def is_first() -> bool:
-    """Whether this process speaks and writes for all."""
+    """Returns whether this process logs and writes for all."""
     return jax.process_index() == 0
 
 
-def from_first(find: Callable[[], T]) -> T:
-    """What the first process finds, told to all; it must be JSON's.
+def from_first(compute: Callable[[], T]) -> T:
+    """Returns in every process the value that the first one computes, which JSON can represent.
 
     Raises:
-      UserError: as the first did; so RunError.
+      UserError: the first process raised it; likewise RunError.
     """
     if _peers is None:
-        return find()
+        return compute()
     if not is_first():
-        received = json.loads(_peers.told(""))
-        if "error" in received:
-            raise (errors.UserError if received["user"] else errors.RunError)(received["error"])
-        return received["found"]
+        message = _peers.broadcast({})
+        if "error" in message:
+            raise (errors.UserError if message["user"] else errors.RunError)(message["error"])
+        return message["value"]
     try:
-        found = find()
+        value = compute()
     except (errors.UserError, errors.RunError) as error:
-        message = {"error": str(error), "user": isinstance(error, errors.UserError)}
-        _peers.told(json.dumps(message))
+        _peers.broadcast({"error": str(error), "user": isinstance(error, errors.UserError)})
         raise
-    _peers.told(json.dumps({"found": found}))
-    return found
+    _peers.broadcast({"value": value})
+    return value
 
 
-@contextlib.contextmanager
-def first_alone() -> Iterator[None]:
-    """The first process goes through this while the others wait; then they do, and it waits.
+def first_alone(compute: Callable[[], T]) -> T:
+    """Returns what this process computes, the first process before the others.
 
     Raises:
-      UserError: as the first did; so RunError.
+      UserError: the first process raised it; likewise RunError.
     """
-    if _peers is None or is_first():
-        try:
-            yield
-        except (errors.UserError, errors.RunError) as error:
-            from_first(functools.partial(_raise, error))
-        from_first(lambda: None)
-    else:
-        from_first(lambda: None)
-        yield
+    values: list[T] = []
+    from_first(lambda: values.append(compute()))
+    if not values:
+        values.append(compute())
     if _peers:
-        _peers.meet()
-
-
-def _raise(error: Exception) -> None:
-    raise error
+        _peers.wait_for_all()
+    return values[0]
 
 
 def await_peer_failure(error: Exception) -> None:
-    """Gives a peer whose failure may have caused an error the time to be found dead."""
+    """Waits until a dead process, which may have caused an error, is found and ends this one."""
     if _peers and not isinstance(error, errors.RunError | errors.UserError):
-        time.sleep(_peers.patience)
+        time.sleep(_peers.detection_seconds)
 
 
 @final
 class _Peers:
-    """The processes that have met."""
+    """All processes of a run, after they have connected."""
 
     def __init__(self, names: Sequence[str], silence_timeout: float) -> None:
         self._names = names
-        self.patience = silence_timeout + 5 * SECONDS_BETWEEN_LOOKS
-        self._dead: set[int] = set()
-        self._wait_for_all = multihost.get_barrier_sync_fn()
-        self._messages = itertools.count()
+        self.detection_seconds = silence_timeout + 5 * WATCH_SECONDS
+        self._barrier = multihost.get_barrier_sync_fn()
+        self._barriers = itertools.count()
         self._leaving = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def told(self, message: str) -> bytes:
-        """The first process's message, which is ASCII, and blanks after it."""
-        self.meet()  # devices do not wait for each other as long as processes
-        length = multihost_utils.broadcast_one_to_all(np.int32(len(message) // BYTES + 1)) * BYTES
-        padded = np.frombuffer(message.encode().ljust(int(length)), np.uint8)
-        return multihost_utils.broadcast_one_to_all(padded).tobytes()
+    def broadcast(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Returns the first process's message."""
+        self.wait_for_all()  # products of devices wait for less time than processes may need
+        content = json.dumps(message).encode()
+        blocks = multihost_utils.broadcast_one_to_all(np.int32(len(content) // MESSAGE_BYTES + 1))
+        padded = np.frombuffer(content.ljust(int(blocks) * MESSAGE_BYTES), np.uint8)
+        return json.loads(multihost_utils.broadcast_one_to_all(padded).tobytes())
 
-    def meet(self) -> None:
+    def wait_for_all(self) -> None:
         try:
-            self._wait_at(str(next(self._messages)), LONGEST_WAIT)
+            self._wait_at(str(next(self._barriers)), LONGEST_WAIT)
         except jax.errors.JaxRuntimeError as error:
             await_peer_failure(error)
             raise
 
-    def leave(self, patience: int) -> None:
-        self._wait_at("done", patience)
+    def leave(self, seconds: int) -> None:
+        """Disconnects when all processes want to, within some seconds."""
+        self._wait_at("done", seconds)
         self._leaving.set()
-        self._wait_at("leave", SECONDS_TO_LEAVE)
-        # The first takes the coordinator with it, without which JAX would end the others.
-        while is_first() and len(self._look()) < len(self._names) - 1:
+        self._wait_at("leave", LEAVE_SECONDS)
+        # The coordinator ends with the first process, and JAX would then abort the other processes.
+        while is_first() and len(self._dead()) < len(self._names) - 1:
             time.sleep(0.1)
         jax.distributed.shutdown()
 
     def _wait_at(self, barrier: str, seconds: int) -> None:
-        self._wait_for_all(key=f"transformer_jax/{barrier}", timeout_ms=seconds * 1000)
+        self._barrier(key=f"transformer_jax/{barrier}", timeout_ms=seconds * 1000)
 
-    def _look(self) -> set[int]:
-        """Who is dead; it waits for all that live to ask."""
+    def _dead(self) -> set[int]:
+        """Returns the numbers of dead processes, after waiting for the living to ask as well."""
         try:
             with multihost_utils.live_devices(jax.devices()) as living:
                 pass
-            self._dead |= set(range(len(self._names))) - {each.process_index for each in living}
         except multihost_utils.ProcessFailureError as error:
-            self._dead |= {each.process_index for each in error.failed_devices}
-        return self._dead
+            return {each.process_index for each in error.failed_devices}
+        return set(range(len(self._names))) - {each.process_index for each in living}
 
     def _watch(self) -> None:
         """Ends this process when another has died."""
-        while not self._leaving.wait(SECONDS_BETWEEN_LOOKS):
+        while not self._leaving.wait(WATCH_SECONDS):
             try:
-                dead = self._look()
-            except jax.errors.JaxRuntimeError:  # nobody coordinates any more
+                dead = self._dead()
+            except jax.errors.JaxRuntimeError:  # the coordinator is dead
                 dead = {0}
             if dead and not self._leaving.is_set():
                 self._end(dead)
 
     def _end(self, dead: set[int]) -> None:
         names = ", ".join(f"process {each} ({self._names[each]})" for each in sorted(dead))
-        print(
-            f"error: {names} of {len(self._names)} has died or says nothing any more; what was "
-            "saved stays: start all of them again",
-            file=sys.stderr,
-            flush=True,
+        _print_error(
+            f"{names} of {len(self._names)} has died or sends nothing any more; checkpoints stay: "
+            "start all processes again"
         )
-        if is_first():  # without the coordinator JAX would end the others first
-            time.sleep(2 * SECONDS_BETWEEN_LOOKS)
+        if is_first():  # without the coordinator JAX would end the other processes first
+            time.sleep(2 * WATCH_SECONDS)
         os._exit(RUN_AGAIN)
 
 

@@ -56,11 +56,15 @@ def run(
       RunError: the loss is no number any more, or the run was told to stop.
     """
     mesh = sharding.make_mesh(config.mesh)
-    with hosts.first_alone():
+
+    def load() -> dataset_lib.Dataset:
         files.make_folder(workdir, "the run's folder")
         files.make_folder(cache_dir, "the cache's folder")
         dataset = dataset_lib.load(config.data, cache_dir)
         check(config, mesh, dataset)
+        return dataset
+
+    dataset = hosts.first_alone(load)
     _require_same_data(dataset)
     result = workdir / "result.json"
     with contextlib.ExitStack() as lock:
