@@ -23,16 +23,10 @@ from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
+from transformer_jax.models import positions
 
-POSITIONS = {
-    "none": "none",
-    "sinusoidal": "sinusoidal",
-    "learned": "learned",
-    "T5 bias": "t5",
-    "ALiBi": "alibi",
-    "rotary": "rotary",
-    "relative": "relative",
-}
+LABELS = {"t5": "T5 bias", "alibi": "ALiBi"}  # of position kinds; any other has its own name
+POSITIONS = {LABELS.get(kind, kind): kind for kind in positions.KINDS}
 NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}
 WINDOWS = (2, 4, 8)  # positions to each side

@@ -1,8 +1,6 @@
 """The tour's pictures, and the numbers that it names."""
 
-import inspect
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from tests import pages
 from transformer_jax import config as config_lib
 from transformer_jax.data import batching
 from transformer_jax.data import dataset as dataset_lib
-from transformer_jax.models import positions
 
 PROSE = pages.prose(pages.ROOT / "docs/tutorial/tour.md")
 
@@ -51,14 +48,10 @@ def test_a_masks_picture_shows_who_sees_whom():
         np.testing.assert_array_equal(allowed[kind], expected)
 
 
-def test_every_position_kind_without_parameters_is_drawn(make_config):
-    fixed = [
-        name
-        for name, kind in positions.KINDS.items()
-        if name != "none" and not re.search(r"self\.param\(|\.make\(self", inspect.getsource(kind))
-    ]
+def test_position_kinds_are_drawn(make_config):
     figure = figures.of_positions(make_config().model)
-    assert [axes.get_title().split(":")[0] for axes in figure.axes if axes.get_title()] == fixed
+    titles = [axes.get_title().split(":")[0] for axes in figure.axes if axes.get_title()]
+    assert titles == ["sinusoidal", "alibi", "rotary"]
 
 
 def test_the_learning_rate_peaks_where_the_warm_up_ends():

@@ -94,7 +94,7 @@ def program(config):
 
 
 def build_as_set(config, names):
-    models.require_read(config, names)
+    models.require_used(config, names)
     models.build(config, VOCABULARY)
 
 
@@ -113,20 +113,20 @@ def test_every_architecture_offers_the_interface(make_config):
     for name, kind in models.ARCHITECTURES.items():
         assert isinstance(models.build(make(make_config, name).model, VOCABULARY), kind)
         assert isinstance(models.build(make(make_config, name).model, 9), interface.Architecture)
-        assert kind.reads <= set(FIELDS)
-        assert kind.reads >= {"architecture", "num_layers", "d_model", "compute_dtype"}
+        assert kind.uses <= set(FIELDS)
+        assert kind.uses >= interface.COMMON
     assert set(OTHERS) | {"architecture"} == set(FIELDS)
 
 
 @pytest.mark.parametrize("architecture", SETTINGS)
 def test_every_field_that_an_architecture_reads_changes_what_it_computes(make_config, architecture):
-    for field in sorted(models.ARCHITECTURES[architecture].reads - {"architecture"}):
+    for field in sorted(models.ARCHITECTURES[architecture].uses - {"architecture"}):
         value, needed = OTHERS[field]
         one = make(make_config, architecture, needed)
         other = config_lib.replace(one, {f"model.{field}": value})
         assert one != other, field
         assert program(one) != program(other), field
-        models.require_read(other.model, [f"model.{field}"])
+        models.require_used(other.model, [f"model.{field}"])
 
 
 def test_architectures_compute_different_things(make_config):
@@ -136,15 +136,15 @@ def test_architectures_compute_different_things(make_config):
 
 @pytest.mark.parametrize("architecture", SETTINGS)
 def test_every_field_that_an_architecture_does_not_read_is_refused(make_config, architecture):
-    for field in sorted(set(FIELDS) - models.ARCHITECTURES[architecture].reads):
+    for field in sorted(set(FIELDS) - models.ARCHITECTURES[architecture].uses):
         name, value = f"model.{field}", OTHERS[field][0]
         other = make(make_config, architecture, {name: value})
         with pytest.raises(errors.UserError) as refused:
             build_as_set(other.model, ["train.num_steps", name])
         beginning = f"model.architecture={architecture} has no use for {name}={value}: "
-        remedies = [f"leave out {name}", f"set {name}={models.ABSENT.get(field)}"]
+        remedies = [f"leave out {name}", f"set {name}={models.UNUSED.get(field)}"]
         assert str(refused.value) in [beginning + remedy for remedy in remedies]
-        if field not in models.ABSENT:  # and it is right to do so
+        if field not in models.UNUSED:  # and it is right to do so
             one = make(make_config, architecture)
             assert program(one) == program(other), field
 
@@ -153,7 +153,7 @@ def test_fields_of_other_sections_are_not_the_models_to_refuse(make_config):
     values = config_lib.to_dict(make_config())
     others = [f"{one}.{field}" for one in values if one != "model" for field in values[one]]
     assert {name.partition(".")[0] for name in others} >= {"data", "decode", "mesh", "train"}
-    models.require_read(make_config().model, others)
+    models.require_used(make_config().model, others)
 
 
 @pytest.mark.parametrize("architecture", SETTINGS)

@@ -61,7 +61,7 @@ class ModelConfig:
     dropout_rate: Rate = field(0.1, "P_drop: of sub-layer outputs and of embeddings + positions")
     attention_dropout_rate: Rate = field(0.0, "dropout rate of attention weights")
     feed_forward_dropout_rate: Rate = field(0.0, "dropout rate after the feed-forward activation")
-    position: str = field("sinusoidal", "none, sinusoidal, learned, t5, alibi, rotary or relative")
+    position: str = field("sinusoidal", "kind of positions, one of models/positions.py")
     max_positions: Positive = field(1024, "learned: rows of the position table")
     norm: str = field("layer_norm", "layer_norm or rms_norm")
     norm_placement: str = field("post", "post: norm(x + f(x)); pre: x + f(norm(x))")

@@ -65,7 +65,7 @@ def main() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
     if not _ROW.value:  # what sets all rows of a table may serve some alone; the sweep has checked
-        models.require_read(config.model, flags_lib.overrides())
+        models.require_used(config.model, flags_lib.overrides())
     if place := hosts.place(
         _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
     ):

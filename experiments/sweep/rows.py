@@ -172,11 +172,11 @@ def require_effects(
     Rows may have no use for what base sets: the Transformer's heads stand in the configuration of a
     recurrent row too.
     """
-    models.require_read(base.model, given)
+    models.require_used(base.model, given)
     for name, overrides in rows.items():
         try:
             config = config_lib.replace(base, overrides)
-            models.require_read(config.model, overrides)
+            models.require_used(config.model, overrides)
             models.build(config.model, vocabulary.size(config))
         except errors.UserError as error:
             raise errors.UserError(f"row {name!r}: {error}") from error

@@ -1,6 +1,6 @@
-"""Models: what turns source and target tokens into logits."""
+"""Models, which compute logits from source and target tokens."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import jax
@@ -35,92 +35,92 @@ ARCHITECTURES: dict[str, type[interface.Architecture]] = {
     "encoder": encoder.EncoderOnly,
     "elmo": elmo.Elmo,
 }
-# The values that mean "without this part"; a size has no such value.
-ABSENT: Mapping[str, Any] = {
-    "num_kv_heads": 0,
-    "attention_dropout_rate": 0,
-    "feed_forward_dropout_rate": 0,
-    "position": "none",
-    "norm": "layer_norm",
-    "norm_placement": "post",
-    "embedding_norm": False,
-    "feed_forward": "relu",
-    "attention_pattern": "window",
-    "window": 0,
-    "recurrent_attention": "none",
-    "attention_kernel": "plain",
-    "rematerialise": False,
-    "share_stacks": False,
-    "source_attention": "causal",
+# The fields of `ModelConfig` that name a kind, with the kinds there are.
+KINDS: dict[str, Collection[str]] = {
+    "architecture": ARCHITECTURES,
+    "position": positions.KINDS,
+    "norm": layers.NORMS,
+    "norm_placement": layers.NORM_PLACEMENTS,
+    "feed_forward": layers.FEED_FORWARDS,
+    "attention_pattern": masks.PATTERNS,
+    "attention_kernel": kernels.KINDS,
+    "recurrent_attention": recurrent_attention.ATTENTIONS,
+    "source_attention": decoder.SOURCE_ATTENTIONS,
 }
+# The values that fields have where an architecture does not use them. Sizes may have any value, so
+# that a row of a table can change the architecture alone.
+UNUSED: dict[str, Any] = {
+    name: getattr(config_lib.DEFAULTS.model, name)
+    for name, kind in fields.declared(config_lib.ModelConfig).items()
+    if kind != config_lib.Positive
+} | {"position": "none"}
 
 
 def build(
     config: config_lib.ModelConfig, vocab_size: int, platform: str | None = None
 ) -> interface.Architecture:
-    """The model that a configuration describes.
+    """Returns the model that a configuration describes.
 
-    It is built for a platform ("cpu", "gpu" or "tpu"), by default the one that JAX finds here.
+    Args:
+      config: its kinds and sizes.
+      vocab_size: V.
+      platform: "cpu", "gpu" or "tpu"; None: the one that JAX finds here.
 
     Raises:
-      errors.UserError: a kind is unknown, or a size does not suit a kind.
+      errors.UserError: a kind is unknown, a size does not suit a kind, or a field is set that the
+        architecture does not use.
     """
-    fields.require_known("model.norm", config.norm, layers.NORMS)
-    fields.require_known("model.norm_placement", config.norm_placement, layers.NORM_PLACEMENTS)
-    fields.require_known("model.feed_forward", config.feed_forward, layers.FEED_FORWARDS)
-    fields.require_known("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
-    fields.require_known("model.attention_kernel", config.attention_kernel, kernels.KINDS)
-    position = fields.lookup("model.position", config.position, positions.KINDS)
-    architecture = fields.lookup("model.architecture", config.architecture, ARCHITECTURES)
-    fields.require_known(
-        "model.recurrent_attention", config.recurrent_attention, recurrent_attention.ATTENTIONS
-    )
-    for field, value in ABSENT.items():
-        if field not in architecture.reads and getattr(config, field) != value:
-            raise _useless(config, field, f"set model.{field}={value}")
+    for name, kinds in KINDS.items():
+        fields.require_known(f"model.{name}", getattr(config, name), kinds)
+    architecture, position = ARCHITECTURES[config.architecture], positions.KINDS[config.position]
+    for name, value in UNUSED.items():
+        if name not in architecture.uses and getattr(config, name) != value:
+            raise _useless(config, name, f"set model.{name}={value}")
     architecture.check(config)
-    for field in position.even:
-        if getattr(config, field) % 2:
+    for name in position.even:
+        if getattr(config, name) % 2:
             raise errors.UserError(
-                f"model.position={config.position} needs an even {field}, "
-                f"but model.{field}={getattr(config, field)}"
+                f"model.position={config.position} needs an even {name}, "
+                f"but model.{name}={getattr(config, name)}"
             )
     if config.attention_kernel == kernels.FUSED and position.reads_weights():
         raise errors.UserError(
-            f"model.position={config.position} needs attention's weights, which "
-            f"model.attention_kernel={kernels.FUSED} does not write down: set it to {kernels.PLAIN}"
+            f"model.position={config.position} needs attention weights, which "
+            f"model.attention_kernel={kernels.FUSED} does not store: set it to {kernels.PLAIN}"
         )
     return architecture(kernels.on(config, platform or jax.default_backend()), vocab_size)
 
 
-def require_read(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
-    """Raises UserError if a field that someone has set, by its dotted name, has no effect.
+def require_used(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
+    """Raises UserError if the architecture does not use one of the fields that a user has set.
 
-    `build` refuses parts that an architecture lacks. Sizes it cannot: a configuration has them all,
-    whatever its architecture, so that a table's rows can change that alone. Only who sets one for
-    an architecture that does not read it is mistaken.
+    `build` checks the value of every other field, but not of sizes: a configuration has them all.
+
+    Args:
+      config: the configuration after the fields were set.
+      names: dotted names, such as "model.d_ff"; those of other sections are ignored.
     """
-    reads = fields.lookup("model.architecture", config.architecture, ARCHITECTURES).reads
+    uses = fields.lookup("model.architecture", config.architecture, ARCHITECTURES).uses
     pattern = fields.lookup("model.attention_pattern", config.attention_pattern, masks.PATTERNS)
     for name in names:
         section, _, field = name.partition(".")
-        if section == "model" and field not in reads and field not in ABSENT:
+        if section == "model" and field not in uses and field not in UNUSED:
             raise _useless(config, field, f"leave out {name}")
         if name == "model.global_every" and pattern is not masks.interleaved:
             raise _useless(config, field, f"leave out {name}", "attention_pattern")
 
 
 def _useless(
-    config: config_lib.ModelConfig, field: str, remedy: str, of: str = "architecture"
+    config: config_lib.ModelConfig, name: str, remedy: str, user: str = "architecture"
 ) -> errors.UserError:
-    found = getattr(config, field)
     return errors.UserError(
-        f"model.{of}={getattr(config, of)} has no use for model.{field}={found}: {remedy}"
+        f"model.{user}={getattr(config, user)} has no use for "
+        f"model.{name}={getattr(config, name)}: {remedy}"
     )
 
 
 def init(model: interface.Architecture, key: PRNGKeyArray) -> Any:
-    """A model's first parameters, boxed with their logical axes."""
+    """Returns a model's initial parameters, boxed with their logical axes."""
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
     return model.init(key, example, example)
 
@@ -153,5 +153,5 @@ def predictions(
 def logits(
     model: interface.Architecture, params: Any, batch: sequences.Batch, *rest: Any, **options: Any
 ) -> Float[Array, "B T V"]:
-    """Scores of every token at every target position; arguments as those of `outputs`."""
+    """Returns the logits at every target position; arguments are those of `outputs`."""
     return embedding.logits(embedding.of(params), outputs(model, params, batch, *rest, **options))

@@ -65,10 +65,7 @@ class StepAttention(nn.Module):
 class Convolutional(interface.Decoder):
     """An encoder–decoder of gated convolutions; its positions act on embeddings."""
 
-    reads: ClassVar[frozenset[str]] = frozenset(
-        "architecture num_layers d_model dropout_rate position max_positions kernel_size "
-        "compute_dtype".split()
-    )
+    uses: ClassVar[frozenset[str]] = interface.COMMON | {"position", "max_positions", "kernel_size"}
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:

@@ -5,8 +5,7 @@ from typing import ClassVar, final
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer_jax import config as config_lib
-from transformer_jax import fields, sequences
+from transformer_jax import sequences
 from transformer_jax.models import (
     attention,
     dropout,
@@ -31,13 +30,8 @@ class DecoderOnly(interface.Decoder):
     source's segment and then the target's, which stand in rows of their own.
     """
 
-    reads: ClassVar[frozenset[str]] = layers.READ | {"source_attention"}
+    uses: ClassVar[frozenset[str]] = interface.COMMON | layers.USED | {"source_attention"}
     one_sequence: ClassVar[bool] = True
-
-    @staticmethod
-    def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError if the kind of attention within the source is unknown."""
-        fields.require_known("model.source_attention", config.source_attention, SOURCE_ATTENTIONS)
 
     def setup(self) -> None:
         config = self.config

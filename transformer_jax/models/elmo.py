@@ -19,10 +19,6 @@ from transformer_jax.models import dropout, embedding, interface, masks, product
 class Elmo(interface.Architecture):
     """Both language models; layers beyond the first add their input to their output."""
 
-    reads: ClassVar[frozenset[str]] = frozenset(
-        "architecture num_layers d_model dropout_rate compute_dtype".split()
-    )
-
     needs_masks: ClassVar[bool] = False
 
     check = staticmethod(recurrent_cells.require_halves)

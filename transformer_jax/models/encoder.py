@@ -52,7 +52,7 @@ class EncoderOnly(interface.Architecture):
     BERT, but for the biases of its projections for attention and of its logits.
     """
 
-    reads: ClassVar[frozenset[str]] = layers.READ | {"embedding_norm"}
+    uses: ClassVar[frozenset[str]] = interface.COMMON | layers.USED | {"embedding_norm"}
 
     def setup(self) -> None:
         config = self.config

@@ -21,6 +21,9 @@ from transformer_jax import config as config_lib
 from transformer_jax import sequences
 from transformer_jax.models import dropout
 
+# The fields of `ModelConfig` that every architecture uses.
+COMMON = frozenset({"architecture", "num_layers", "d_model", "dropout_rate", "compute_dtype"})
+
 
 @runtime_checkable
 class DecodingState(Protocol):
@@ -85,9 +88,9 @@ class Architecture(nn.Module, abc.ABC):
     config: config_lib.ModelConfig  # its sizes and kinds
     vocab_size: int  # V
 
-    # The fields of `ModelConfig` that it reads. A config that sets another one is refused
-    # (`models.require_read`).
-    reads: ClassVar[frozenset[str]]
+    # The fields of `ModelConfig` that it uses; setting another one is an error
+    # (`models.require_used`).
+    uses: ClassVar[frozenset[str]] = COMMON
     # Whether the target's positions follow the source's, in place of beginning anew.
     one_sequence: ClassVar[bool] = False
     # Whether a position sees its own token, so that it predicts that token only where it is masked.

@@ -33,9 +33,7 @@ from transformer_jax.models import (
 class Recurrent(interface.Decoder):
     """An encoder–decoder of recurrent layers; `architecture` names the cell."""
 
-    reads: ClassVar[frozenset[str]] = frozenset(
-        "architecture num_layers d_model dropout_rate recurrent_attention compute_dtype".split()
-    )
+    uses: ClassVar[frozenset[str]] = interface.COMMON | {"recurrent_attention"}
 
     check = staticmethod(recurrent_cells.require_halves)
 

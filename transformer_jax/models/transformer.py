@@ -22,7 +22,9 @@ from transformer_jax.models import positions as positions_lib
 class Transformer(interface.Decoder):
     """Encoder and decoder with one embedding for source, target and output (section 3.4)."""
 
-    reads: ClassVar[frozenset[str]] = layers.READ | {"embedding_norm", "share_stacks"}
+    uses: ClassVar[frozenset[str]] = (
+        interface.COMMON | layers.USED | {"embedding_norm", "share_stacks"}
+    )
 
     def setup(self) -> None:
         config = self.config
