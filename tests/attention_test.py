@@ -15,7 +15,7 @@ from transformer_jax.training import step as step_lib
 
 
 def attend_in_loops(arrays, mask, window):
-    """Section 3.2.1, one query, one head and one key at a time; the window counts in places."""
+    """Computes section 3.2.1, one query, one head and one key at a time."""
     queries, keys, values, bias = arrays
     batch, heads, length, d_k = queries.shape
     group = heads // keys.shape[1]
@@ -67,7 +67,7 @@ def test_equals_loops(heads, kv_heads, d_k, d_v, window):
     ("heads", "kv_heads", "d_k", "d_v"),
     [(4, 4, 8, 8), (4, 4, 16, 5), (4, 2, 3, 12), (4, 2, 8, 8), (4, 1, 16, 5)],
 )
-def test_the_fused_kernel_is_asked_for_the_same(heads, kv_heads, d_k, d_v):
+def test_the_fused_kernel_has_the_same_arguments(heads, kv_heads, d_k, d_v):
     """Widths, scale, mask and bias as the kernel gets them; the kernel itself needs a GPU."""
     arrays, mask = example(2, heads, kv_heads, d_k, d_v)
     queries, keys, values, bias = (jnp.asarray(x, jnp.float32) for x in arrays)

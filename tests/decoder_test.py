@@ -45,7 +45,7 @@ def both(model, params, batch):
 
 
 def outputs(model, params, source=tuple(SOURCE), target=tuple(TARGET)):
-    """Of the source's real positions, its EOS included, and of the target's."""
+    """Returns outputs at the source's real positions, EOS included, and at the target's."""
     found = both(model, params, batch_of(source, target))
     return tuple(
         np.asarray(x)[0, : len(side) + 1] for x, side in zip(found, (source, target), strict=True)
@@ -53,7 +53,7 @@ def outputs(model, params, source=tuple(SOURCE), target=tuple(TARGET)):
 
 
 def one_sequence(reference, source, target, full):
-    """Section 3 of the paper without its encoder, for source, EOS, BOS and target in a row."""
+    """Computes section 3 of the paper without its encoder, for source, EOS, BOS and target."""
     x = reference.embed([*source, 2, 1, *target])
     prefix = len(source) + 1 if full else 0
     for n in range(reference.config.num_layers):

@@ -1,4 +1,4 @@
-"""ELMo against its equations in NumPy, and its laws: no direction knows the word that it says."""
+"""ELMo against its equations in NumPy, and its invariants."""
 
 import flax.linen as nn
 import jax
@@ -16,7 +16,7 @@ LENGTH = 24
 
 @pytest.fixture
 def drawn(make_config):
-    """A model, and parameters drawn for it."""
+    """Returns a model and random parameters."""
     config = make_config({"model.architecture": "elmo", "model.position": "none"})
     model = models.build(config.model, encoder_test.VOCABULARY)
     params = random_parameters.of(model)
@@ -27,7 +27,7 @@ def drawn(make_config):
 
 @pytest.fixture
 def run(drawn):
-    """Outputs of packed texts, read forwards and read backwards."""
+    """Returns a function from packed texts to outputs forwards and backwards."""
     predictions = jax.jit(models.predictions, static_argnums=0)
 
     def outputs_of(rows, length=LENGTH):
@@ -39,7 +39,7 @@ def run(drawn):
 
 
 def peters(p, tokens):
-    """What sections 3.1 and 3.2 of the paper say of one text, forwards and backwards."""
+    """Returns the outputs of one text, forwards and backwards, by sections 3.1 and 3.2."""
     x = p["embedding"][tokens] * np.sqrt(p["embedding"].shape[1])
     left, right, layers = x, x, [x]
     for n in range(len(p["mixture"]) - 1):
@@ -69,7 +69,7 @@ def test_is_the_equations_of_one_text_after_another(drawn, run):
     np.testing.assert_allclose(found[:, : expected.shape[1]], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_each_direction_sees_the_words_on_its_side_and_not_the_word_itself(run):
+def test_each_direction_reads_the_tokens_on_its_side_and_not_the_token_itself(run):
     before = run([TEXTS])[0]
     start, words = len(TEXTS[0]), len(TEXTS[1])
     for place in range(1, words):
@@ -79,7 +79,7 @@ def test_each_direction_sees_the_words_on_its_side_and_not_the_word_itself(run):
         moved = np.abs(after - before).max(axis=-1)
         own = moved[:, start : start + words].copy()
         moved[:, start : start + words] = 0
-        assert not moved.any(), "another text, or padding, knows of it"
+        assert not moved.any(), "another text, or padding, depends on it"
         forwards, backwards = own
         assert not forwards[1 : place + 1].any()
         assert (forwards[place + 1 :] > 1e-6).all()
@@ -98,7 +98,7 @@ def test_packing_and_padding_change_no_texts_outputs(run):
         start += len(tokens)
 
 
-def test_both_directions_say_the_same_of_a_whole_text(run):
+def test_both_directions_have_the_same_output_for_a_whole_text(run):
     found = run([TEXTS])[0]
     starts = np.cumsum([0, *(len(tokens) for tokens in TEXTS[:-1])])
     np.testing.assert_array_equal(found[0, starts], found[1, starts])

@@ -1,4 +1,4 @@
-"""Laws of an encoder alone: it sees its whole text and nothing beyond, however that is packed."""
+"""Invariants of an encoder alone: outputs depend on the whole text, and on nothing else."""
 
 import inspect
 import types
@@ -39,7 +39,7 @@ def make_model(make_config):
 
 
 def text(seed, length, second=0):
-    """A text after its BOS, in two sentences where the second has words."""
+    """Returns a random text after its BOS, with a second sentence if that has a length."""
     words = np.random.default_rng(seed).integers(4, VOCABULARY, length + second).tolist()
     return [1, *words[:length], *([tokenizer.EOS, *words[length:]] if second else [])]
 
@@ -48,7 +48,7 @@ TEXTS = [text(0, 5), text(1, 3, 4), text(2, 1), text(3, 2, 2)]
 
 
 def batch_of(rows, length):
-    """Texts in rows, written by a loop of this test's own."""
+    """Returns texts in rows, written by a loop."""
     arrays = np.zeros((3, len(rows), length), np.int32)
     for row, texts in enumerate(rows):
         start = 0

@@ -1,4 +1,4 @@
-"""Several processes train one run: they compute what one does, and end together."""
+"""Several processes that train one run: they compute the same as one, and end together."""
 
 import functools
 import os
@@ -34,7 +34,7 @@ def test_a_process_that_does_not_start_ends_the_others(bench):
 
 
 @pytest.mark.slow
-def test_processes_that_hold_other_rows_than_their_share_train_alike(bench):
+def test_processes_that_each_hold_all_rows_train_alike(bench):
     # A tensor axis over both processes: each holds every row of the batch.
     workdir = bench.folder / "tensor"
     runs = processes.start_together(2, workdir, bench.cache_dir, mesh__data=1, mesh__tensor=2)
@@ -43,7 +43,7 @@ def test_processes_that_hold_other_rows_than_their_share_train_alike(bench):
 
 
 @pytest.mark.slow
-def test_processes_that_read_other_text_than_the_first_are_refused(bench):
+def test_a_process_with_another_corpus_than_the_first_ends(bench):
     workdir = bench.folder / "others"
     silence = f"--silence_timeout={faults.SILENCE}"
     pairs = processes.OVERRIDES["data.toy_pairs"]
@@ -61,7 +61,7 @@ def test_processes_that_read_other_text_than_the_first_are_refused(bench):
 
 
 @pytest.mark.slow
-def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(bench):
+def test_sigterm_stops_the_only_process_of_a_cluster_also_after_it_resumed(bench):
     workdir = bench.folder / "alone"
     steps = 400  # too many to be done before it is told to stop
     for printed in ("step 10 of", "going on from"):
@@ -73,7 +73,7 @@ def test_a_lone_process_of_a_cluster_heeds_sigterm_also_after_it_was_resumed(ben
 
 
 def _in_slurm(port, process):
-    """Makes the process that calls it one of two that Slurm has started on one host."""
+    """Sets the environment of one of two processes that Slurm starts on one host."""
     variables = {"JOB_ID": 1, "STEP_NODELIST": "localhost", "STEP_NUM_TASKS": 2, "NTASKS": 2}
     variables |= {"PROCID": process, "LOCALID": process}
     os.environ.update({f"SLURM_{name}": str(value) for name, value in variables.items()})
@@ -88,14 +88,14 @@ def _in_slurm(port, process):
 
 
 def _start_in_slurm(process, port, workdir, cache_dir, *flags):
-    """Starts one of two processes that are to find each other."""
+    """Starts one of two processes that detect each other."""
     before = functools.partial(_in_slurm, port, process)
     name = f"log{process}"
     return processes.start(workdir, cache_dir, "--distributed", *flags, name=name, before=before)
 
 
 @pytest.mark.slow
-def test_processes_of_a_cluster_find_each_other_and_see_all_devices_of_their_hosts(bench):
+def test_processes_of_a_cluster_find_each_other_and_all_devices_of_their_hosts(bench):
     workdir, port = bench.folder / "slurm", processes.free_port()
     runs = [_start_in_slurm(each, port, workdir, bench.cache_dir) for each in range(2)]
     processes.end_well(runs)
@@ -106,7 +106,7 @@ def test_processes_of_a_cluster_find_each_other_and_see_all_devices_of_their_hos
 
 
 @pytest.mark.slow
-def test_a_process_of_no_cluster_is_refused(bench):
+def test_a_process_without_a_cluster_ends(bench):
     run = processes.start(bench.folder / "none", bench.cache_dir, "--distributed")
     assert run.wait() == 2, run.text()
     assert "--distributed detects Cloud TPU, GKE, Slurm" in run.text()
@@ -123,19 +123,19 @@ def test_a_process_of_no_cluster_is_refused(bench):
         ((False, "a:1", 2, 2), "--process=2 should be below --processes=2"),
     ],
 )
-def test_flags_that_do_not_say_where_a_process_stands_are_refused(arguments, message):
+def test_incomplete_or_contradictory_flags_are_errors(arguments, message):
     with pytest.raises(errors.UserError, match=message):
         hosts.place(*arguments)
 
 
-def test_a_port_in_use_is_refused():
+def test_a_port_in_use_is_an_error():
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(errors.UserError, match=rf"on port {port} .* in --coordinator"):
             hosts.join(hosts.ProcessPlace(f"localhost:{port}", 2, 0), 5.0, 5.0)
 
 
-def test_one_of_many_started_without_saying_so_is_refused(monkeypatch):
+def test_one_of_several_processes_without_flags_is_an_error(monkeypatch):
     for name in hosts.LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
     assert hosts.place(False, "", -1, -1) is None

@@ -1,4 +1,4 @@
-"""What several hypotheses of a sentence keep, position by position."""
+"""The decoding state of several hypotheses of a sentence."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""What architectures declare is true: which fields they read, and whether they read a source."""
+"""Declarations of architectures: the fields they use, and whether they read a source."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ SETTINGS = {
     "encoder": {},
     "elmo": {"model.position": "none"},
 }
-# Another value of a field, and what has to be so that the field matters.
+# Another value of a field, and the settings with which the field matters.
 OTHERS = {
     "num_layers": (2, {}),
     "d_model": (20, {}),
@@ -80,7 +80,7 @@ def batch_of(source, target):
 
 @functools.cache
 def program(config):
-    """What training computes first, on a GPU, and what parameters it makes for it, written down."""
+    """Returns the initialisation and forward pass of training on a GPU, as text."""
     model: Any = models.build(config.model, VOCABULARY, "gpu")
     batch = batch_of([5, 6, 7], [8, 9])
     rates = step_lib.hyperparameters(config).rates
@@ -100,7 +100,7 @@ def build_as_set(config, names):
 
 @pytest.fixture(autouse=True)
 def _kernel(monkeypatch):
-    """Takes the place of cuDNN's, which is not here."""
+    """Replaces the fused kernel, which needs a GPU."""
     monkeypatch.setattr(jax.nn, "dot_product_attention", _attend)
 
 
@@ -119,7 +119,7 @@ def test_every_architecture_offers_the_interface(make_config):
 
 
 @pytest.mark.parametrize("architecture", SETTINGS)
-def test_every_field_that_an_architecture_reads_changes_what_it_computes(make_config, architecture):
+def test_every_field_that_an_architecture_uses_changes_its_program(make_config, architecture):
     for field in sorted(models.ARCHITECTURES[architecture].uses - {"architecture"}):
         value, needed = OTHERS[field]
         one = make(make_config, architecture, needed)
@@ -135,7 +135,7 @@ def test_architectures_compute_different_things(make_config):
 
 
 @pytest.mark.parametrize("architecture", SETTINGS)
-def test_every_field_that_an_architecture_does_not_read_is_refused(make_config, architecture):
+def test_setting_a_field_that_an_architecture_does_not_use_is_an_error(make_config, architecture):
     for field in sorted(set(FIELDS) - models.ARCHITECTURES[architecture].uses):
         name, value = f"model.{field}", OTHERS[field][0]
         other = make(make_config, architecture, {name: value})
@@ -144,12 +144,12 @@ def test_every_field_that_an_architecture_does_not_read_is_refused(make_config, 
         beginning = f"model.architecture={architecture} has no use for {name}={value}: "
         remedies = [f"leave out {name}", f"set {name}={models.UNUSED.get(field)}"]
         assert str(refused.value) in [beginning + remedy for remedy in remedies]
-        if field not in models.UNUSED:  # and it is right to do so
+        if field not in models.UNUSED:  # sizes, which `build` ignores
             one = make(make_config, architecture)
             assert program(one) == program(other), field
 
 
-def test_fields_of_other_sections_are_not_the_models_to_refuse(make_config):
+def test_fields_of_other_sections_are_ignored(make_config):
     values = config_lib.to_dict(make_config())
     others = [f"{one}.{field}" for one in values if one != "model" for field in values[one]]
     assert {name.partition(".")[0] for name in others} >= {"data", "decode", "mesh", "train"}
@@ -157,7 +157,7 @@ def test_fields_of_other_sections_are_not_the_models_to_refuse(make_config):
 
 
 @pytest.mark.parametrize("architecture", SETTINGS)
-def test_what_reads_the_source_is_what_writes_sentences(make_config, architecture):
+def test_decoders_alone_read_the_source(make_config, architecture):
     model = models.build(make(make_config, architecture).model, VOCABULARY)
     params = random_parameters.of(model)
     one, other = (

@@ -1,4 +1,4 @@
-"""What stands around a sub-layer, compared with its equations written out."""
+"""Residual connections and norms against their equations."""
 
 import flax.linen as nn
 import jax
@@ -13,13 +13,13 @@ X = RANDOM.normal(size=(2, 3, 64)).astype(np.float32)
 
 
 def standardised(x):
-    """LayerNorm with its initial scale of 1 and bias of 0."""
+    """Returns LayerNorm of x with a scale of 1 and a bias of 0."""
     spread = np.sqrt(((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True) + 1e-6)
     return (x - x.mean(-1, keepdims=True)) / spread
 
 
 class Around(nn.Module):
-    """A sub-layer f(x) = 3x - 1 with what stands around it."""
+    """A sub-layer f(x) = 3x - 1 with its residual connection and norm."""
 
     placement: layers.Residual
 

@@ -183,7 +183,7 @@ def test_a_finished_run_compiles_no_step(train):
 
 def test_a_notice_after_the_last_look_ends_the_run_too(monkeypatch):
     told = threading.Event()
-    monkeypatch.setattr(preemption, "_told", told)
+    monkeypatch.setattr(preemption, "_received", told)
 
     def train():
         with preemption.handled():

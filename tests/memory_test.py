@@ -76,7 +76,7 @@ def test_parts_take_less(make_config):
 
 
 def test_computing_layers_again_keeps_less_for_the_gradient(make_config):
-    """Counted before compilation: a CPU's compiler keeps everything all the same."""
+    """It is counted before compilation, because a CPU's compiler keeps everything."""
 
     def kept(config):
         model = models.build(config.model, 20)
@@ -130,7 +130,7 @@ def test_a_compilers_refusal_ends_a_run_with_a_remedy(
 
 
 def test_computing_layers_again_changes_no_gradient(make_config):
-    """What was dropped the first time is dropped again."""
+    """The second computation drops the same elements."""
     batch = batching.fill([[([5, 9, 7], [8, 6, 4, 9])], [([4, 4], [7, 7, 5]), ([9], [6, 8])]], 8, 8)
     rates = dropout.Rates(jnp.float32(0.3))
 

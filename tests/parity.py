@@ -1,4 +1,4 @@
-"""What the parity tests share: PyTorch if it is there, pairs of parameters, and one comparison.
+"""Shared parts of parity tests: PyTorch if it is installed, pairs of parameters, a comparison.
 
 PyTorch and Hugging Face transformers are the `parity` extra; modules that import this one are
 skipped without them. Weights are copied from our model into theirs by an explicit list of pairs,

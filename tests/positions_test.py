@@ -138,7 +138,7 @@ def related_in_loops(x, places, seen, params):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_relative_positions_are_shaws_equations(causal):
-    """Of a packed row, whose first sentence is longer than what distances are clipped at."""
+    """The row is packed, and its first sentence longer than the clipping distance."""
     config = sizes(num_kv_heads=2, d_k=3, d_v=5, position="relative")
     places = np.concatenate([np.arange(K + 5), np.arange(4)])
     segments = np.repeat([1, 2], [K + 5, 4])
@@ -162,7 +162,7 @@ def test_relative_positions_are_shaws_equations(causal):
 
 
 def test_relative_positions_begin_glorot_uniform():
-    """As tensor2tensor's, by the shape of the whole table: within sqrt(6 / (rows + columns))."""
+    """The whole table is within sqrt(6 / (rows + columns)), as in tensor2tensor."""
     kind = positions.Relative(sizes(num_heads=8, d_k=64))
     arguments = (jnp.zeros((1, 8, 2, 64)), jnp.array([[[0, 1], [-1, 0]]]))
     variables = kind.init(jax.random.key(0), *arguments, method="bias")

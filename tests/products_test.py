@@ -1,4 +1,4 @@
-"""Products against NumPy's, in every form in which they are computed."""
+"""Products against NumPy, in the forms of every device."""
 
 import jax
 import jax.numpy as jnp
@@ -54,8 +54,8 @@ def test_product_and_gradients_are_numpys(spec, dtype):
 
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("form", ["here", "product"])
-def test_what_is_picked_is_collected_again(rows, form):
-    """Both against loops, and each the other's gradient, in the forms of every device."""
+def test_pick_and_collect_are_transposes(rows, form):
+    """Both equal loops, and each is the gradient of the other, in the forms of every device."""
     rng = np.random.default_rng(0)
     x, y = (jnp.asarray(rng.normal(size=(2, 3, 4, n)), jnp.float32) for n in (5, 6))
     buckets = jnp.asarray(rng.integers(0, 5, (rows, 4, 6)))

@@ -1,4 +1,4 @@
-"""Parameters drawn by NumPy: to compile what a model draws them by would take most of a test."""
+"""Parameters drawn by NumPy, because compiling a model's initialisation is slow."""
 
 import functools
 from typing import Any

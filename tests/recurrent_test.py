@@ -1,4 +1,4 @@
-"""Cells, attentions and convolutions against loops, and what is refused."""
+"""Cells, attention and convolutions against loops."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ LSTM = {"model.architecture": "lstm", "model.position": "none"}
 
 
 def randomly(module, *arguments, method: Any = "__call__"):
-    """A module's result with parameters drawn for it, and those, as arrays by name."""
+    """Returns a module's result with random parameters, and the parameters by name."""
     init = functools.partial(module.init, method=method)
     blank = nn.unbox(jax.eval_shape(init, jax.random.key(0), *arguments))
     rng = np.random.default_rng(1)
@@ -89,7 +89,7 @@ def dense(x, p):
 
 
 def unrolled(name, p, xs):
-    """A cell's states after each of its inputs, from an empty one: inputs, parts, features."""
+    """Returns a cell's states after each input, from zeros: inputs, parts, features."""
     kernel = p["from_state"]["kernel"]
     states = [np.zeros((recurrent_cells.CELLS[name].parts, len(kernel)))]
     for x in xs:
@@ -234,7 +234,7 @@ def test_two_layers_with_attention_are_their_papers(make_config, name, attention
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_an_encoders_convolution_sees_what_xlas_does(make_config, size):
-    """With XLA's padding "SAME", which puts the odd one at the end."""
+    """XLA's padding is "SAME", with the odd position at the end."""
     changes = {"model.architecture": "conv", "model.kernel_size": size, "model.num_layers": 1}
     model, tokens = models.build(make_config(changes).model, VOCABULARY), [4, 5, 6, 7, 8, 9, 10]
     one, other = (
@@ -278,7 +278,7 @@ def test_a_convolutional_decoders_attention_is_gehrings(seen):
 
 
 def test_a_convolutional_encoders_values_are_gehrings(make_config):
-    """Its outputs, which are the keys, plus the embeddings that it read."""
+    """They are its outputs, which are the keys, plus its embeddings."""
     model = models.build(make_config({"model.architecture": "conv"}).model, VOCABULARY)
     rows = jnp.array([[5, 6, 7, 0]]), jnp.array([[1, 1, 1, 0]]), jnp.array([[0, 1, 2, 0]])
     source = sequences.Sequences(*rows)

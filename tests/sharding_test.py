@@ -1,4 +1,4 @@
-"""The same losses on any mesh; accumulation that changes nothing; clear words otherwise."""
+"""Losses that no mesh and no accumulation changes, and errors of impossible meshes."""
 
 import itertools
 import math
@@ -209,7 +209,7 @@ def test_fsdp_gathers_its_parameters_and_no_activations(make_config):
         ({"data.vocab_size": 401, "mesh.tensor": 8}, r"mesh\.tensor=8 does not divide .* 401"),
     ],
 )
-def test_impossible_meshes_are_named(make_config, overrides, message):
+def test_impossible_meshes_are_errors(make_config, overrides, message):
     config = make_config(overrides)
     with pytest.raises(errors.UserError, match=message):
         start(config)
@@ -227,7 +227,7 @@ def test_one_size_may_be_the_rest(make_config):
         make_config({"mesh.data": -1, "mesh.fsdp": -1})
 
 
-def test_a_budget_that_cannot_be_shared_out_says_which_can(make_config):
+def test_a_batch_that_devices_cannot_divide_is_an_error_with_a_remedy(make_config):
     small, large = (make_config({"train.batch_tokens": tokens}) for tokens in (512, 1000))
     one = sharding.make_mesh(large.mesh, jax.devices()[:1])
     eight = sharding.make_mesh(large.mesh)

@@ -1,4 +1,4 @@
-"""The memory that a compiled program takes, that of a device, and how CPU programs use it."""
+"""Memory of compiled programs and of devices, and settings that reduce a CPU's."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ def of_program(program: jax.stages.Compiled) -> int | None:
     return (
         analysis.argument_size_in_bytes
         + analysis.output_size_in_bytes
-        - analysis.alias_size_in_bytes  # results that take the place of arguments
+        - analysis.alias_size_in_bytes  # results in the memory of donated arguments
         + analysis.temp_size_in_bytes
     )
 
@@ -44,22 +44,22 @@ def of_device(mesh: jax.sharding.Mesh) -> int | None:
 
 
 def one_step_at_a_time() -> None:
-    """Makes CPU programs wait for each other; call it before JAX finds its devices.
+    """Makes CPU programs run one after another; call it before JAX finds its devices.
 
-    JAX begins the next program before the last has ended and gives it buffers of its own: with
-    several steps in flight a training takes several times the memory of one, and large steps slow
-    down on it. The results are the same.
+    By default, JAX starts a program with new buffers before the previous program has ended: several
+    steps in flight take several times the memory of one, which slows large steps down. The results
+    are the same.
     """
     jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def keep_freed_memory() -> None:
-    """Lets the process keep the memory it frees; call it before threads start.
+    """Makes glibc keep freed memory; call it before threads start.
 
-    XLA's CPU programs allocate their buffers anew at every step. glibc returns those above 32 MiB
-    to the system at once, which has to clear their pages again: a fifth of the CPU time of a step
-    of configs/multi30k.py. With these settings all blocks come from one heap, which only grows.
-    Other C libraries are left as they are.
+    XLA's CPU programs allocate their buffers at every step. By default, glibc returns blocks above
+    32 MiB to the system at once, which then clears their pages again: a fifth of the CPU time of a
+    step of configs/multi30k.py. With these settings all blocks come from one heap, which only
+    grows. Other C libraries are left unchanged.
     """
     if platform.libc_ver()[0] != "glibc":
         return

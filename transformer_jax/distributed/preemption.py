@@ -1,9 +1,9 @@
-"""SIGTERM: the notice that Cloud TPU, Slurm and Kubernetes give before they take a machine away.
+"""Preemption by SIGTERM, which Cloud TPU, Slurm and Kubernetes send before they stop a machine.
 
-While training it is answered with a checkpoint of the step just taken; at any other time there is
-nothing to save. Either way the run ends with exit code 42, and the same command goes on. Where
-several processes train together, JAX tells all of them, and they look at it while training only: at
-other times it has no effect until the machine goes, and then too nothing is lost.
+During training, the run saves a checkpoint of the last step; at any other time there is nothing to
+save. Either way it ends with exit code 42, and the same command resumes it. If several processes
+train together, JAX notifies all of them, and they check for it during training only: at other times
+the signal has no effect, and nothing is lost when the machine stops.
 """
 
 import contextlib
@@ -22,28 +22,28 @@ from transformer_jax.distributed import hosts
 
 
 class PreemptedError(errors.RunError):
-    """The run was told to stop, and has saved what it had."""
+    """SIGTERM stopped the run, after it saved a checkpoint."""
 
 
-_STOPPED = "stopped by SIGTERM; the same command goes on"
+_STOPPED = "stopped by SIGTERM; the same command resumes the run"
 
 _training = threading.Event()
-_told = threading.Event()
-_questions = itertools.count(1)
+_received = threading.Event()
+_checks = itertools.count(1)
 
 
 def watch() -> None:
-    """Begins to handle SIGTERM; where several processes train together, JAX does that."""
+    """Starts to handle SIGTERM; if several processes train together, JAX handles it."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    # Python's own handlers wait until a compilation is over; the byte in the pipe comes at once.
+    # Python runs signal handlers after a compilation has ended, but writes to the pipe at once.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
 
     def listen() -> None:
         while True:
             if signal.SIGTERM in os.read(reader, 1):
-                _told.set()
+                _received.set()
                 if not _training.is_set():
                     print(_STOPPED, file=sys.stderr, flush=True)
                     os._exit(hosts.RUN_AGAIN)
@@ -53,26 +53,26 @@ def watch() -> None:
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """Whoever is in here looks at `reached` after every step.
+    """Lets the body handle SIGTERM by calling `reached` after every step.
 
     Raises:
-      PreemptedError: SIGTERM came too late for that.
+      PreemptedError: SIGTERM came after the last call.
     """
     _training.set()
     try:
         yield
     finally:
         _training.clear()
-    if _told.is_set():  # after the last look
+    if _received.is_set():
         raise PreemptedError(_STOPPED)
 
 
 def reached() -> bool:
-    """Whether to save after this step and stop: the same answer in all processes.
+    """Returns whether to save a checkpoint after this step and stop.
 
-    All of them ask equally often.
+    All processes must call it equally often, and get the same result.
     """
     if jax.distributed.is_initialized():
-        # The step would not do: a notice that comes before the first is for number 1.
-        return multihost_utils.reached_preemption_sync_point(next(_questions))
-    return _told.is_set()
+        # A signal before the first check stops at number 1, which a resumed run's step never is.
+        return multihost_utils.reached_preemption_sync_point(next(_checks))
+    return _received.is_set()

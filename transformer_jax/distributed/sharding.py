@@ -1,4 +1,4 @@
-"""Where arrays live: one mesh, and one short list of rules from logical axes to mesh axes."""
+"""The device mesh, and the rules that map logical axes to mesh axes."""
 
 import contextlib
 import dataclasses
@@ -14,8 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
 
-# The axes of parameters and activations are named in the model; this says which of the mesh shares
-# them out.
+# From logical axes of parameters and activations, which models name, to the mesh axes that shard
+# them.
 RULES = (
     ("vocab", "tensor"),
     ("heads", "tensor"),
@@ -26,7 +26,7 @@ RULES = (
 
 
 def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ...]:
-    """Devices along data, fsdp and tensor; a size of -1 is what the others leave.
+    """Returns the devices along data, fsdp and tensor; -1 stands for the remaining devices.
 
     Raises:
       UserError: the sizes' product is not the number of devices.
@@ -37,14 +37,18 @@ def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ..
         raise errors.UserError(
             f"mesh.data={config.data}, mesh.fsdp={config.fsdp} and mesh.tensor={config.tensor} do "
             f"not share out {num_devices} devices: their product should be that, or one of them "
-            "-1, which stands for what the others leave"
+            "-1, which stands for the remaining devices"
         ) from error
 
 
 def make_mesh(
     config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-    """Devices, by default all, in axes data, fsdp and tensor; raises UserError as `mesh_sizes`."""
+    """Returns a mesh with the axes data, fsdp and tensor of devices, by default all.
+
+    Raises:
+      UserError: the config's sizes do not suit the number of devices.
+    """
     devices = jax.devices() if devices is None else devices
     return jax.make_mesh(
         mesh_sizes(config, len(devices)),
@@ -55,18 +59,18 @@ def make_mesh(
 
 
 def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
-    """The whole array on every device."""
+    """Returns the sharding of arrays that every device holds whole."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
-    """The rows of a batch sharded over data and fsdp."""
+    """Returns the sharding of a batch, with its rows over data and fsdp."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
 @contextlib.contextmanager
 def activation_rules(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    """What a model computes in here has its activations where RULES say."""
+    """Shards the activations of models that are traced in the body, by RULES."""
     if mesh is None or mesh.size == 1:
         yield
     else:
@@ -75,12 +79,12 @@ def activation_rules(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
 
 
 def batch_shards(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
-    """How many parts `batch_sharding` makes of a batch."""
+    """Returns the number of parts that `batch_sharding` divides a batch into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
-    """The sharding of each array of a tree of shapes, boxed with Linen's logical axis names.
+    """Returns the sharding of each array of a tree of shapes, boxed with Linen's logical axes.
 
     Raises:
       UserError: an axis cannot be sharded evenly.
@@ -101,10 +105,10 @@ def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
 
 
 def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
-    """Rows of the global batch: as many as the budget of target positions holds.
+    """Returns the number of rows of the global batch, train.batch_tokens / data.target_length.
 
     Raises:
-      UserError: none, or they cannot be sharded over devices and accumulation steps.
+      UserError: it is 0, or cannot be divided by devices and accumulation steps.
     """
     train, length = config.train, config.data.target_length
     rows = train.batch_tokens // length
@@ -120,7 +124,12 @@ def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh | jax.sharding.Ab
 
 
 def rows_here(rows: int, mesh: jax.sharding.Mesh) -> list[int]:
-    """Which rows of a batch of so many this process's devices hold, ascending."""
+    """Returns the indices of the batch's rows that this process's devices hold, ascending.
+
+    Args:
+      rows: the number of rows of the global batch.
+      mesh: all devices.
+    """
     where = batch_sharding(mesh).addressable_devices_indices_map((rows,))
     return sorted({row for index in where.values() if index for row in range(rows)[index[0]]})
 
@@ -128,9 +137,12 @@ def rows_here(rows: int, mesh: jax.sharding.Mesh) -> list[int]:
 def put(
     batch: sequences.Batch, mesh: jax.sharding.Mesh, rows: int | None = None
 ) -> sequences.Batch:
-    """Makes a batch of NumPy's arrays a global one, its rows sharded over the devices.
+    """Returns a batch of NumPy arrays as global arrays, with their rows sharded over the devices.
 
-    Given the number of rows of the global batch, `batch` has only those of `rows_here`.
+    Args:
+      batch: all rows of the global batch, or those of `rows_here`.
+      mesh: all devices.
+      rows: the number of rows of the global batch if `batch` has those of `rows_here`.
     """
     where = batch_sharding(mesh)
 

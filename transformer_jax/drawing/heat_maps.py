@@ -1,4 +1,4 @@
-"""Attention as a figure: a heat map for each layer, from top to bottom, and head, left to right."""
+"""Figures of attention weights, whose heat maps are in a row per layer and a column per head."""
 
 import io
 import math
@@ -13,18 +13,18 @@ from transformer_jax.evaluation import attention_weights
 
 # Sizes are inches, those of fonts points of 1/72 inch.
 PITCH = 0.16  # from one token to the next
-FONT, FAMILY = 7.5, "DejaVu Sans"  # which comes with Matplotlib
+FONT, FAMILY = 7.5, "DejaVu Sans"  # Matplotlib includes it
 HEADER, MARGIN, TITLE = 0.7, 0.3, 0.3  # above all maps; around each; above a map's labels
-SMALLEST_WIDTH = 7.8  # holds the caption
-# Dots to the inch; fewer where the image would grow too large (a side has at most 2¹⁶).
+SMALLEST_WIDTH = 7.8  # the caption's
+# Dots per inch, reduced where the image would grow too large (a side has at most 2¹⁶).
 DPI, MOST_DOTS, LONGEST_SIDE = 120, 60e6, 60_000
 
 
 def png(maps: attention_weights.Maps) -> bytes:
-    """The content of a PNG file: all layers and heads, each map with its tokens at both axes."""
+    """Returns a PNG file's content: maps of all layers and heads, with tokens at both axes."""
     content = io.BytesIO()
     with warnings.catch_warnings():
-        # A character that the font lacks is drawn as a box.
+        # Matplotlib draws a box for a character that the font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = _grid(maps)
         width, height = figure.get_size_inches()
@@ -34,9 +34,9 @@ def png(maps: attention_weights.Maps) -> bytes:
 
 
 def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
-    """All maps, white for 0 and dark for 1, under a caption and the scale of colours."""
+    """Draws all maps, white for 0 and dark for 1, under a caption and a colour bar."""
     layers, heads, rows, columns = maps.weights.shape
-    width, height = columns * PITCH, rows * PITCH  # of a map; then what stands between two
+    width, height = columns * PITCH, rows * PITCH  # a map's; then the space between two
     between, above = _longest(maps.rows) + MARGIN, _longest(maps.columns) + TITLE + MARGIN
     right, bottom = heads * (between + width), HEADER + layers * (above + height)
     full_width = max(MARGIN + right, SMALLEST_WIDTH)
@@ -71,7 +71,7 @@ def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
 
 
 def _longest(labels: Sequence[str]) -> float:
-    """Inches that the longest label takes, with some space around it."""
+    """Returns the width of the longest label in inches, with a margin."""
     font = font_manager.FontProperties(family=FAMILY, size=FONT)
     measure = textpath.text_to_path.get_text_width_height_descent
     return max(measure(label, font, False)[0] for label in labels) / 72 + 0.1

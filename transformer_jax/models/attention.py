@@ -1,7 +1,7 @@
 """Scaled dot-product and multi-head attention (section 3.2 of the paper).
 
-One dimension key for every annotation of the package and every product; as jaxtyping has it, # may
-be 1, *B is any number of axes, and _ is any size.
+One dimension key serves all annotations and products of the package. As in jaxtyping, # marks a
+size that may be 1, *B any number of axes, and _ any size.
 
   B batch   T query length   S key length   D d_model   H heads   K key–value heads
   G query heads for each key–value head (H = K G)   N queries for each key–value head, G T
@@ -34,29 +34,26 @@ from transformer_jax.models import positions as positions_lib
 
 
 class KeysValues(NamedTuple):
-    """What attention reads: one key and one value per key–value head and position."""
+    """Keys and values, one per key–value head and position."""
 
     keys: Float[Array, "B K S d_k"]
     values: Float[Array, "B K S d_v"]
 
 
 class Cache(NamedTuple):
-    """Keys and values in the order in which the few queries of a decoding step multiply them.
-
-    Read in another order, they would be copied into this one at every step.
-    """
+    """Keys and values in the layout that a decoding step multiplies without copying them."""
 
     keys: Float[Array, "B K d_k S"]
     values: Float[Array, "B K S d_v"]
 
     @classmethod
     def of(cls, keys_values: KeysValues) -> "Cache":
-        """The same, its keys transposed."""
+        """Returns a cache of keys and values."""
         keys, values = keys_values
         return cls(keys.swapaxes(2, 3), values)
 
     def write(self, new: KeysValues, slot: Int[Array, ""]) -> "Cache":
-        """Puts keys and values in, from a slot on."""
+        """Returns the cache with keys and values written from a slot on."""
         keys, values = Cache.of(new)
         return Cache(
             jax.lax.dynamic_update_slice_in_dim(self.keys, keys, slot, axis=3),
@@ -64,7 +61,7 @@ class Cache(NamedTuple):
         )
 
     def lengthened(self, slots: int) -> "Cache":
-        """With room for so many keys and values."""
+        """Returns the cache with room for this number of keys and values."""
         none, more = (0, 0), (0, slots - self.keys.shape[3])
         return Cache(
             jnp.pad(self.keys, (none, none, none, more)),
@@ -73,10 +70,10 @@ class Cache(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """What attention reads, and where it may."""
+    """The keys and values that attention reads, and its mask."""
 
     keys_values: KeysValues | Cache
-    mask: Bool[Array, "#B #1 #T S"]  # true where a position may look
+    mask: Bool[Array, "#B #1 #T S"]  # true where a query may attend
     positions: Int[Array, "#B S"]  # of the keys
 
 
@@ -86,7 +83,7 @@ def attention_weights(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None,
 ) -> Float[Array, "B H T S"]:
-    """softmax(Q Kᵀ / sqrt(d_k) + bias) over the keys that the mask allows, in float32.
+    """Returns softmax(Q Kᵀ / sqrt(d_k) + bias) over the keys that the mask allows, in float32.
 
     Query head h reads key–value head h // G. Every query must be allowed at least one key.
     """
@@ -99,7 +96,7 @@ def attention_weights(
 def weighted_values(
     weights: Float[Array, "B H T S"], values: Float[Array, "B K S d_v"]
 ) -> Float[Array, "B H T d_v"]:
-    """For each query and head the weighted mean of the values of its key–value head."""
+    """Returns, for each query and head, the weighted mean of its key–value head's values."""
     batch, heads, length, keys = weights.shape
     grouped = weights.astype(values.dtype).reshape(batch, values.shape[1], -1, keys)
     mixed = products.einsum("BKNS,BKSC->BKNC", grouped, values)
@@ -112,10 +109,10 @@ def attend(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None = None,
 ) -> Float[Array, "B H T d_v"]:
-    """`weighted_values` by `attention_weights`, in fewer passes over the T × S weights.
+    """Computes `weighted_values` of `attention_weights` in fewer passes over the T × S weights.
 
-    The result, not each weight, is divided by the sum of exponentials, and the gradient is written
-    down likewise (as in FlashAttention, Dao et al. 2022, section 3.1).
+    The result, not each weight, is divided by the sum of exponentials, and the gradient is defined
+    likewise (as in FlashAttention, Dao et al. 2022, section 3.1).
     """
     batch, heads, length, _ = queries.shape
     grouped = _grouped(queries, keys_values.keys.shape[1])
@@ -125,7 +122,7 @@ def attend(
 
 
 def _grouped(queries: Float[Array, "B H T d_k"], kv_heads: int) -> Float[Array, "B K N d_k"]:
-    """Queries / sqrt(d_k), the G T of each key–value head one after another."""
+    """Returns queries / sqrt(d_k), grouped by key–value head."""
     batch, _, _, d_k = queries.shape
     return queries.reshape(batch, kv_heads, -1, d_k) / math.sqrt(d_k)
 
@@ -136,7 +133,7 @@ def _masked(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None,
 ) -> Float[Array, "B H T S"]:
-    """Logits by head and query, with the bias, and very low where the mask forbids."""
+    """Returns logits by head and query, with the bias, and the lowest number where masked."""
     batch, _, _, keys = logits.shape
     logits = logits.reshape(batch, heads, -1, keys)
     if bias is not None:
@@ -152,7 +149,7 @@ def _attend(sharded: bool, heads: int, *arguments: Any) -> Float[Array, "B K N d
 def _attend_forward(
     sharded: bool, heads: int, queries: Any, keys: Any, values: Any, mask: Any, bias: Any
 ) -> tuple[Float[Array, "B K N d_v"], Any]:
-    """Z = sum of E, E = exp(S - max S), S = Q Kᵀ + bias; the result is E V / Z."""
+    """Returns E V / Z with Z = sum of E, E = exp(S - max S), S = Q Kᵀ + bias."""
     shape = (*queries.shape[:3], keys.shape[2])
     logits = products.multiply("BKNC,BKSC->BKNS", queries, keys, sharded)
     logits = _masked(logits, heads, mask, bias)
@@ -165,16 +162,17 @@ def _attend_forward(
 
 
 def _attend_backward(sharded: bool, heads: int, saved: Any, dy: Float[Array, "B K N d_v"]) -> Any:
-    """With O = E V / Z, P = E / Z: dV = Pᵀ dO, dS = P (dO Vᵀ - sum of O dO), dQ = dS K, dK = dSᵀ Q.
+    """Returns the gradients of queries, keys, values, mask (None) and bias.
 
-    dO / Z takes the place of dO, and E that of P.
+    With O = E V / Z, P = E / Z: dV = Pᵀ dO, dS = P (dO Vᵀ - sum of O dO), dQ = dS K, dK = dSᵀ Q.
+    The code uses dO / Z and E in place of dO and P.
     """
     queries, keys, values, bias, exponentials, total, mixed = saved
     dy = (dy.astype(jnp.float32) / total).astype(values.dtype)
-    own = jnp.sum(mixed.astype(jnp.float32) * dy, axis=-1, keepdims=True)
+    row_sums = jnp.sum(mixed.astype(jnp.float32) * dy, axis=-1, keepdims=True)
     d_values = products.multiply("BKNS,BKNC->BKSC", exponentials, dy, sharded, values.dtype)
     d_weights = products.multiply("BKNC,BKSC->BKNS", dy, values, sharded)
-    d_logits = exponentials * (d_weights - own)
+    d_logits = exponentials * (d_weights - row_sums)
     d_bias = None
     if bias is not None:
         d_bias = d_logits.reshape(len(d_logits), *bias.shape[1:])
@@ -190,12 +188,12 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 @final
 class Projection(nn.Module):
-    """One matrix for all heads, Glorot-uniform by its own (inputs × outputs) shape, no bias."""
+    """One matrix for all heads, Glorot-uniform by its (inputs × outputs) shape, without bias."""
 
-    spec: str  # "BTI,IHC->BHTC" makes heads, "BHTC,HCO->BTO" joins them
-    shape: tuple[int, int]
-    heads: tuple[int, ...]  # the matrix's shape with an axis for the heads and one for their width
-    axes: tuple[str, str]  # logical names of the matrix's axes
+    spec: str  # "BTI,IHC->BHTC" splits heads, "BHTC,HCO->BTO" joins them
+    shape: tuple[int, int]  # of the parameter
+    heads: tuple[int, ...]  # the same with an axis for the heads and one for their width
+    axes: tuple[str, str]  # logical names of the parameter's axes
     dtype: jnp.dtype  # of the result
 
     @nn.compact
@@ -228,7 +226,7 @@ class MultiHeadAttention(nn.Module):
         return Projection("BTI,IHC->BHTC", *shapes, ("embed", "heads"), dtype)
 
     def keys_values(self, x: Float[Array, "B S D"], positions: Int[Array, "#B S"]) -> KeysValues:
-        """Projects what is attended to; done once, it serves any number of queries."""
+        """Returns the keys and values of x, for any number of queries."""
         return KeysValues(self.own_position.rotate(self.key(x), positions), self.value(x))
 
     def __call__(
@@ -238,14 +236,14 @@ class MultiHeadAttention(nn.Module):
         read: Attended,
         rate: dropout.Rate = None,
     ) -> Float[Array, "B T D"]:
-        """Attends from each position of x, as the mask allows; `rate` drops weights."""
+        """Attends from each position of x, as the mask allows, with dropout of weights."""
         keys_values, mask, key_positions = read
         queries = self.own_position.rotate(self.query(x), positions)
         offset = key_positions[:, None, :] - positions[:, :, None]
         bias = self.own_position.bias(queries, offset)
-        wanted = self.is_mutable_collection("intermediates")  # the weights; never in training
-        few = isinstance(keys_values, Cache)  # queries, those of a decoding step
-        if not (few or wanted or rate is not None or self.own_position.reads_weights()):
+        sows_weights = self.is_mutable_collection("intermediates")  # never in training
+        decodes = isinstance(keys_values, Cache)
+        if not (decodes or sows_weights or rate is not None or self.own_position.reads_weights()):
             if kernels.takes(self.config, x.shape[1], mask.shape[-1]):
                 return self.output(kernels.fused(queries, *keys_values, mask, bias))
             return self.output(attend(queries, keys_values, mask, bias))

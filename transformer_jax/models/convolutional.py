@@ -1,11 +1,11 @@
-"""A convolutional sequence-to-sequence model, gated, as ConvS2S (Gehring et al. 2017).
+"""A convolutional sequence-to-sequence model with gates, as ConvS2S (Gehring et al. 2017).
 
-Each layer is a convolution over kernel_size positions whose output is half value, half gate,
-v ⊙ sigmoid(g), added to its input; each decoder layer attends to the encoder besides. Sums are
-multiplied by sqrt(0.5), and what attention finds among m source positions by sqrt(m), as there.
-Embeddings, their sharing, positions, dropout, initial weights, data and decoding are the
-Transformer's; ConvS2S's weight normalisation, its scaling of the encoder's gradient and its
-projections between embeddings and layers are left out.
+Each layer is a convolution over kernel_size positions with the output v ⊙ sigmoid(g), added to its
+input; each decoder layer also attends to the encoder. As in the paper, sums are multiplied by
+sqrt(0.5), and the result of attention to m source positions by sqrt(m). Embeddings, their sharing,
+positions, dropout, initial weights, data and decoding are the Transformer's. ConvS2S's weight
+normalisation, its scaling of the encoder's gradient and its projections between embeddings and
+layers are left out.
 """
 
 import math
@@ -31,7 +31,7 @@ class GatedConvolution(nn.Module):
 
     @nn.compact
     def __call__(self, taps: Float[Array, "*B taps"]) -> Float[Array, "*B D"]:
-        """Convolves, given at each position the positions that its kernel sees, side by side."""
+        """Convolves, given the inputs of the kernel at each position, side by side."""
         both = products.Dense(2 * self.config.d_model, name="kernel", dtype=self.config.dtype)(taps)
         value, gate = jnp.split(both, 2, axis=-1)
         return value * nn.sigmoid(gate)
@@ -41,7 +41,7 @@ class GatedConvolution(nn.Module):
 class StepAttention(nn.Module):
     """One decoder layer's attention: h + W' Σ softmax((W h + b + g) · keys) values, scaled.
 
-    g is the embedding of the token that was read: section 3.3 of Gehring et al.
+    g is the embedding of the input token (section 3.3 of Gehring et al.).
     """
 
     config: config_lib.ModelConfig
@@ -63,13 +63,13 @@ class StepAttention(nn.Module):
 
 @final
 class Convolutional(interface.Decoder):
-    """An encoder–decoder of gated convolutions; its positions act on embeddings."""
+    """An encoder and a decoder of gated convolutions; positions act on embeddings."""
 
     uses: ClassVar[frozenset[str]] = interface.COMMON | {"position", "max_positions", "kernel_size"}
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError unless positions act on embeddings, or nowhere."""
+        """Raises UserError if the position kind acts on self-attention."""
         kinds = positions_lib.KINDS
         if kinds[config.position].acts_on_attention():
             others = [name for name, kind in kinds.items() if not kind.acts_on_attention()]
@@ -93,7 +93,7 @@ class Convolutional(interface.Decoder):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
-        """The decoder's output at each target position; see Transformer."""
+        """Returns the decoder's output at each target position, which predicts the next token."""
         attended = self.encode(source, rates)._replace(
             mask=masks.same_segment(target.segments, source.segments)[:, 0]
         )
@@ -107,7 +107,7 @@ class Convolutional(interface.Decoder):
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
     ) -> interface.Source:
-        """The encoder's output as keys, it plus its input as values."""
+        """Returns the encoder's output as keys, and its sum with the embeddings as values."""
         x = embedded = self._embed(source.tokens, source.positions, rates)
         before = (self.config.kernel_size - 1) // 2
         offsets = range(-before, self.config.kernel_size - before)
@@ -119,7 +119,7 @@ class Convolutional(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> interface.FixedSizeState:
-        """Encodes; each layer's cache is its last kernel_size - 1 inputs, side by side."""
+        """Returns empty caches: each layer's last kernel_size - 1 inputs, side by side."""
         config = self.config
         shape = (source.tokens.shape[0], width, (config.kernel_size - 1) * config.d_model)
         caches = [jnp.zeros(shape, config.dtype)] * config.num_layers
@@ -128,7 +128,7 @@ class Convolutional(interface.Decoder):
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: interface.FixedSizeState
     ) -> tuple[Float[Array, "B W V"], interface.FixedSizeState]:
-        """Logits for the token that follows `tokens`, which stand at position `index`."""
+        """Returns the logits of the next token; see `interface.Decoder`."""
         here = jnp.broadcast_to(index, (1, 1))
         x = embedded = self._embed(tokens, here, dropout.NONE)
         caches = []
@@ -148,7 +148,7 @@ class Convolutional(interface.Decoder):
 def _taps(
     x: Float[Array, "B T D"], segments: Int[Array, "B T"], offsets: range
 ) -> Float[Array, "B T taps"]:
-    """What stands at some offsets from each position, side by side; 0 outside its sentence."""
+    """Returns x at some offsets from each position, side by side; 0 outside its sentence."""
     length = x.shape[1]
     index = jnp.arange(length)
     seen = []

@@ -17,17 +17,17 @@ from transformer_jax.models import (
 )
 from transformer_jax.models import positions as positions_lib
 
-# Whether no token of the source sees one that follows it. Where it does, this is the prefix
-# language model of Raffel et al. 2020, section 3.2.1.
+# Whether attention within the source is causal. If it is full, the model is the prefix language
+# model of Raffel et al. 2020, section 3.2.1.
 SOURCE_ATTENTIONS = {"causal": True, "full": False}
 
 
 @final
 class DecoderOnly(interface.Decoder):
-    """One stack for source and target, the target's positions following the source's.
+    """One stack for source and target; positions of the target continue those of the source.
 
-    The source's EOS and the target's BOS stand between the two. Each segment's sequence is the
-    source's segment and then the target's, which stand in rows of their own.
+    Each sequence is a segment of the source row, which ends with EOS, and then the same segment of
+    the target row, which starts with BOS.
     """
 
     uses: ClassVar[frozenset[str]] = interface.COMMON | layers.USED | {"source_attention"}
@@ -47,7 +47,7 @@ class DecoderOnly(interface.Decoder):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
-        """The output at each target position, which says the token that follows."""
+        """Returns the output at each target position, which predicts the next token."""
         ours = (
             masks.same_segment(target.segments, source.segments)[:, 0]
             & (target.segments > 0)[..., None]
@@ -68,7 +68,7 @@ class DecoderOnly(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> hypotheses.Hypotheses:
-        """Reads the source, whose keys and values all hypotheses share: caches begin with them."""
+        """Returns caches that begin with the source's keys and values, which hypotheses share."""
         batch, length = source.tokens.shape
         slots = length + max_length * width
         order = self._order(source.positions)
@@ -89,7 +89,7 @@ class DecoderOnly(interface.Decoder):
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: hypotheses.Hypotheses
     ) -> tuple[Float[Array, "B W V"], hypotheses.Hypotheses]:
-        """Logits for the token that follows `tokens`, the target's at position `index`."""
+        """Returns the logits of the next token; `index` is a position of the target."""
         state, own = state.at(index)
         (batch, width), length = tokens.shape, state.source_mask.shape[-1]
         lengths = state.source_mask[:, 0, 0].sum(axis=-1, keepdims=True)
@@ -108,9 +108,9 @@ class DecoderOnly(interface.Decoder):
         return logits, state._replace(caches=tuple(caches))
 
     def _order(self, positions: Int[Array, "B S"]) -> Int[Array, "B S"]:
-        """Of the source's positions: a token sees those that come with it or before it.
+        """Returns the source positions' order: each attends to those of the same or lower order.
 
-        Targets come in the order of their positions, which begin after the source.
+        The order of the target is its positions, which continue those of the source.
         """
         return positions if self.causal else jnp.zeros_like(positions)
 

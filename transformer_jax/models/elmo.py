@@ -17,7 +17,7 @@ from transformer_jax.models import dropout, embedding, interface, masks, product
 
 @final
 class Elmo(interface.Architecture):
-    """Both language models; layers beyond the first add their input to their output."""
+    """Both language models, with residual connections from the second layer on."""
 
     needs_masks: ClassVar[bool] = False
 
@@ -81,7 +81,7 @@ class Elmo(interface.Architecture):
     def _text(
         self, layers: list[Float[Array, "B T D"]], target: sequences.Sequences
     ) -> Float[Array, "B T D"]:
-        """tanh(W scale Σ softmax(mixture)_j h_j + b), of states that have read the whole text."""
+        """Returns tanh(W scale Σ softmax(mixture)_j h_j + b) of states that read the whole text."""
         weights = self.scale * nn.softmax(self.mixture)
         mixed = jnp.tensordot(weights, jnp.stack(layers), axes=1)
         same = masks.same_segment(target.segments, target.segments)[:, 0]

@@ -1,4 +1,4 @@
-"""One matrix for source, target and output (section 3.4 of the paper), which every model shares."""
+"""The embedding, one matrix for source, target and output (section 3.4 of the paper)."""
 
 import math
 from typing import Any
@@ -19,9 +19,14 @@ def make(
     name: str = "embedding",
     axis: str | None = "vocab",
 ) -> Float[Array, "V D"]:
-    """Declares so many vectors, a module's parameter, from N(0, 1 / d_model) as the paper's code.
+    """Declares a parameter of vectors drawn from N(0, 1 / d_model), as in the paper's code.
 
-    The axis that counts them has a logical name.
+    Args:
+      module: the module that the parameter belongs to.
+      config: has the width of the vectors, d_model.
+      number: the number of vectors.
+      name: the parameter's name.
+      axis: logical name of the axis of size `number`.
     """
     initialiser = nn.initializers.normal(1 / math.sqrt(config.d_model))
     initialiser = nn.with_logical_partitioning(initialiser, (axis, "embed"))
@@ -29,19 +34,19 @@ def make(
 
 
 def of(params: Any) -> Float[Array, "V D"]:
-    """The matrix among a model's parameters."""
+    """Returns the embedding among a model's parameters."""
     return params["params"]["embedding"]
 
 
 def embed(
     embedding: Float[Array, "V D"], tokens: Int[Array, "B T"], dtype: jnp.dtype
 ) -> Float[Array, "B T D"]:
-    """sqrt(d_model) times the tokens' embeddings."""
+    """Returns sqrt(d_model) times the tokens' embeddings."""
     table = spmd.with_logical_constraint(embedding, ("vocab", None))
-    # Chosen from float32, so that a frequent word's gradient is summed in float32 too.
+    # Looked up in float32, so that a frequent token's gradient is summed in float32.
     return table[tokens].astype(dtype) * math.sqrt(embedding.shape[-1])
 
 
 def logits(embedding: Float[Array, "V D"], x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-    """Float32, whatever x is computed in: they are about to be exponentiated."""
+    """Returns the logits of outputs x, in float32 because a softmax follows."""
     return products.einsum("BTD,VD->BTV", x, jnp.asarray(embedding, x.dtype), jnp.float32)

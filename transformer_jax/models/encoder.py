@@ -1,9 +1,9 @@
-"""An encoder alone, as BERT and RoBERTa are: every position sees its whole text.
+"""An encoder alone, as BERT and RoBERTa are: every position attends to its whole text.
 
-It reads the target row and no source. What it says at a position is of the word that stands there,
-hidden or not; what it says at a text's start, BOS in the place of BERT's [CLS], is of the text as a
-whole. A text may be two sentences with an EOS between them, BERT's [SEP]; each has a vector of its
-own, BERT's segment embeddings.
+It reads the target row and no source. The output at a position predicts the token there, masked or
+not; the output at a text's start (BOS, for BERT's [CLS]) predicts a property of the text as a
+whole. A text may be two sentences with an EOS (BERT's [SEP]) between them, each with a vector added
+to its embeddings (BERT's segment embeddings).
 """
 
 from typing import ClassVar, final
@@ -22,10 +22,10 @@ from transformer_jax.models import positions as positions_lib
 
 @final
 class Head(nn.Module):
-    """What turns an encoder's features into outputs, as Devlin et al. 2019's code has it.
+    """The layers between an encoder and its logits, as in the code of Devlin et al. 2019.
 
-    norm(gelu(W x + b)) says which word stands at a position; tanh(W' x + b'), their "pooler", at a
-    text's start says what holds of the text.
+    norm(gelu(W x + b)) predicts the token at a position; at a text's start tanh(W' x + b'), their
+    "pooler", predicts a property of the text.
     """
 
     config: config_lib.ModelConfig
@@ -46,10 +46,10 @@ class Head(nn.Module):
 
 @final
 class EncoderOnly(interface.Architecture):
-    """Devlin et al. 2019, in layers that are the Transformer's own.
+    """The encoder of Devlin et al. 2019, made of the Transformer's layers.
 
     With model.embedding_norm, norm_placement=post, position=learned and feed_forward=gelu it is
-    BERT, but for the biases of its projections for attention and of its logits.
+    BERT without biases in attention's projections and in the logits.
     """
 
     uses: ClassVar[frozenset[str]] = interface.COMMON | layers.USED | {"embedding_norm"}
@@ -71,7 +71,7 @@ class EncoderOnly(interface.Architecture):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
-        """What it makes of each position: of the word there or, at position 0, of the text."""
+        """Returns outputs that predict each token and, at position 0, a property of the text."""
         same = masks.same_segment(target.segments, target.segments)
         patterns = masks.by_layer(self.config, target.positions, target.positions)
         x = self._embed(target, rates)
@@ -89,8 +89,8 @@ class EncoderOnly(interface.Architecture):
 
 
 def sentence_of(texts: sequences.Sequences) -> Int[Array, "B T"]:
-    """For each position 0 up to the first EOS of its text, with it, and 1 after it."""
+    """Returns 0 up to and including the first EOS of each text, and 1 after it."""
     ends = jnp.asarray(texts.tokens == tokenizer_lib.EOS, jnp.int32)
-    before = jnp.cumsum(ends, axis=1) - ends  # in the row
+    before = jnp.cumsum(ends, axis=1) - ends  # EOS before each position of the row
     first = jnp.where(texts.positions == 0, before, 0)
     return jnp.minimum(before - jax.lax.cummax(first, axis=1), 1)

@@ -1,4 +1,4 @@
-"""What decoding with attention keeps of several hypotheses of each sentence."""
+"""The decoding state of models with self-attention."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,16 @@ from transformer_jax.models import attention, masks
 
 
 class Hypotheses(NamedTuple):
-    """An `interface.DecodingState` of layers with attention.
+    """An `interface.DecodingState` whose caches are never moved.
 
-    Hypotheses stay where they were written. What a hypothesis w has at position l stands in slot
-    ancestors[w, l] of that position, so that keeping, dropping or doubling one moves no keys. A
-    cache may begin with keys and values that all hypotheses share; its last L W slots are theirs.
+    The keys and values of hypothesis w at position l are in slot ancestors[w, l] of that position,
+    so that selecting hypotheses changes `ancestors` alone. A cache may begin with keys and values
+    that all hypotheses share; its last L W slots belong to hypotheses.
     """
 
-    caches: tuple[attention.Cache, ...]  # of each layer, the W slots of a position side by side
+    caches: tuple[attention.Cache, ...]  # one per layer; the W slots of a position are adjacent
     ancestors: Int[Array, "B W L"]
-    sources: tuple[attention.Cache, ...]  # keys and values of the source, for each layer
+    sources: tuple[attention.Cache, ...]  # keys and values of the source, one per layer
     source_mask: Bool[Array, "B 1 1 S"]  # true at the source's real positions
 
     def select(self, parents: Int[Array, "B W"]) -> "Hypotheses":
@@ -37,14 +37,14 @@ class Hypotheses(NamedTuple):
 
     @property
     def slots(self) -> Int[Array, "1 slots"]:
-        """The position of each slot."""
+        """Returns the position of each slot."""
         _, width, length = self.ancestors.shape
         return jnp.repeat(jnp.arange(length), width)[None]
 
     def at(self, index: Int[Array, ""]) -> tuple["Hypotheses", Bool[Array, "B 1 W slots"]]:
-        """With each hypothesis in its own slot of a position, and the slots that each may see.
+        """Returns the state with each hypothesis in its own slot of a position, and a mask.
 
-        Those are its own and its ancestors', up to that position.
+        The mask is true at the slots of each hypothesis and its ancestors, up to that position.
         """
         batch, width, length = self.ancestors.shape
         hypotheses = jnp.arange(width)

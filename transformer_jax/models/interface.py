@@ -1,12 +1,12 @@
-"""What every architecture offers, so that training, evaluation and decoding know none of them.
+"""The base classes of architectures, through which training, evaluation and decoding use them.
 
-Training and evaluation ask an `Architecture` for its output at each target position; the labels'
-logits are that times its embedding (`embedding.of`). A `Decoder` writes sentences too: translating
-asks it for one position after another. BERT is an architecture and no decoder; a decoder without an
-encoder reads the source as its prompt, or not at all.
+Training and evaluation call an `Architecture` for its output at each target position; the logits
+are the products of outputs and its embedding (`embedding.of`). A `Decoder` also generates
+sentences, one position after another. BERT is an architecture but not a decoder; a decoder without
+an encoder reads the source, if there is one, as its prompt.
 
-Letters of shapes are those of `attention`. To add an architecture, write its class and its line in
-`models.ARCHITECTURES`.
+`attention` has the key to the letters in shapes. To add an architecture, write its class and its
+line in `models.ARCHITECTURES`.
 """
 
 import abc
@@ -27,37 +27,37 @@ COMMON = frozenset({"architecture", "num_layers", "d_model", "dropout_rate", "co
 
 @runtime_checkable
 class DecodingState(Protocol):
-    """What decoding one position needs of the positions before it and of the source.
+    """The state that decoding one position needs: earlier positions and the source.
 
-    A tree of arrays, whose rows are sentences: `jax.jit` takes it, and rows of it can be chosen.
+    It is a pytree of arrays whose first axis is the batch.
     """
 
     def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
-        """Puts a copy of hypothesis parents[b, w] in the place of hypothesis w."""
+        """Replaces hypothesis w of sentence b by a copy of hypothesis parents[b, w]."""
         ...
 
     def lengthened(self, length: int) -> "DecodingState":
-        """With room for so many positions in all."""
+        """Returns the state with room for `length` positions in all."""
         ...
 
 
 class Source(NamedTuple):
-    """What a decoder with single-head attention reads of the source."""
+    """Keys and values of the source for single-head attention."""
 
     keys: Float[Array, "B S D"]
     values: Float[Array, "B S D"]
-    mask: Bool[Array, "B #T S"]  # true where a target position may look
+    mask: Bool[Array, "B #T S"]  # true where a target position may attend
 
     def weights(self, scores: Float[Array, "B T S"]) -> Float[Array, "B T S"]:
-        """Attention weights, in float32: softmax over the positions that the mask allows."""
+        """Returns the softmax over the positions that the mask allows, in float32."""
         scores = scores.astype(jnp.float32)
         return jax.nn.softmax(jnp.where(self.mask, scores, jnp.finfo(jnp.float32).min))
 
 
 class FixedSizeState(NamedTuple):
-    """The decoding state of architectures whose hypotheses carry along all that they need."""
+    """A decoding state of the same size at every position."""
 
-    caches: Any  # a tree of arrays B W _, as large at every position
+    caches: Any  # a pytree of arrays B W _
     source: Source
 
     def select(self, parents: Int[Array, "B W"]) -> "FixedSizeState":
@@ -67,7 +67,7 @@ class FixedSizeState(NamedTuple):
         )
 
     def lengthened(self, length: int) -> "FixedSizeState":
-        return self  # it takes no room that grows
+        return self
 
 
 class Predictions(NamedTuple):
@@ -79,10 +79,10 @@ class Predictions(NamedTuple):
 
 
 class Architecture(nn.Module, abc.ABC):
-    """A module that can be trained and measured.
+    """A module that can be trained and evaluated.
 
-    It has its tokens' vectors as its parameter "embedding", V D (`embedding.make`), and sows what
-    attention weights it has, as `evaluation.attention_weights` wants them.
+    Its parameter "embedding" (`embedding.make`) has a vector for each token. It sows its attention
+    weights, if any, as "weights" for `evaluation.attention_weights`.
     """
 
     config: config_lib.ModelConfig  # its sizes and kinds
@@ -91,17 +91,17 @@ class Architecture(nn.Module, abc.ABC):
     # The fields of `ModelConfig` that it uses; setting another one is an error
     # (`models.require_used`).
     uses: ClassVar[frozenset[str]] = COMMON
-    # Whether the target's positions follow the source's, in place of beginning anew.
+    # Whether positions of the target continue those of the source; otherwise they start from 0.
     one_sequence: ClassVar[bool] = False
     # Whether a position sees its own token, so that it predicts that token only where it is masked.
     needs_masks: ClassVar[bool] = True
 
-    # Linen hashes each architecture by its fields; type checkers believe that nothing does.
+    # Linen hashes each architecture by its fields; type checkers do not know that.
     __hash__ = object.__hash__
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError where the fields that it reads do not suit it, each being known."""
+        """Raises UserError if the fields that it uses do not suit it; their kinds are known."""
 
     @abc.abstractmethod
     def __call__(
@@ -124,20 +124,23 @@ class Architecture(nn.Module, abc.ABC):
 
 
 class Decoder(Architecture):
-    """An architecture that writes sentences, for several hypotheses of each at a time."""
+    """An architecture that generates sentences, several hypotheses of each at a time."""
 
     @abc.abstractmethod
     def prefill(self, source: sequences.Sequences, width: int, max_length: int) -> DecodingState:
-        """The state before the first target position, with room for max_length of them.
+        """Returns the state before the first target position, with room for max_length positions.
 
-        The source has one sentence a row, and is to have `width` hypotheses.
+        Each row of the source holds one sentence, which gets `width` hypotheses.
         """
 
     @abc.abstractmethod
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: Any
     ) -> tuple[Float[Array, "B W V"], DecodingState]:
-        """Logits, in float32, for the token that follows, and the state with this one in it.
+        """Returns float32 logits of the next token, and the state extended by `tokens`.
 
-        Each hypothesis's newest token stands at position `index`, counted from 0.
+        Args:
+          tokens: the newest token of each hypothesis.
+          index: the position of `tokens`, from 0.
+          state: the state before that position.
         """

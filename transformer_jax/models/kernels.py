@@ -1,6 +1,6 @@
-"""Which program computes attention: plain products, or a fused kernel that writes no weights down.
+"""The program that computes attention: plain products, or a fused kernel that stores no weights.
 
-The choice is made once, from what is known before anything runs: device, types and shapes.
+The choice depends on the device, types and shapes, which are known before anything runs.
 """
 
 import dataclasses
@@ -15,30 +15,30 @@ from transformer_jax.models import interface
 
 PLAIN, FUSED = "plain", "fused"
 KINDS = (PLAIN, FUSED)
-WIDEST = 128  # features of a head that cuDNN's kernel takes on every GPU
-MULTIPLE = 8  # it takes widths that are one of these
+WIDEST = 128  # the largest width of a head for cuDNN's kernel on every GPU
+MULTIPLE = 8  # widths must be multiples of it
 
 
 def on(config: config_lib.ModelConfig, platform: str) -> config_lib.ModelConfig:
-    """The config, which asks for no kernel that a platform ("cpu", "gpu", "tpu") does not have."""
+    """Returns the config, with plain attention unless the platform is "gpu"."""
     return config if platform == "gpu" else dataclasses.replace(config, attention_kernel=PLAIN)
 
 
 def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
-    """Whether the config asks for the fused kernel and cuDNN's takes these numbers of positions."""
+    """Returns whether the fused kernel computes attention of this config and these lengths."""
     return (
         config.attention_kernel == FUSED
         and config.compute_dtype == "bfloat16"
-        and not config.attention_dropout_rate  # the kernel drops no weights
+        and not config.attention_dropout_rate  # which the kernel lacks
         and _width(config.d_k, config.d_v) <= WIDEST
         and queries % 2 == keys % 2 == 0
     )
 
 
 def describe(config: config_lib.Config, model: type[interface.Architecture]) -> str:
-    """The choice for each of a run's attentions, for its log.
+    """Returns the choice for each attention of a run, for its log.
 
-    There are three, or one of both sentences, or, in a model that writes none, one of whole texts.
+    An encoder–decoder has three of them; a decoder or encoder alone has one.
     """
     source, target = config.data.source_length, config.data.target_length
     sizes = on(config.model, jax.default_backend())
@@ -60,10 +60,10 @@ def fused(
     bias: Float[Array, "#B H T S"] | None,
     implementation: Any = "cudnn",
 ) -> Float[Array, "B H T d_v"]:
-    """As `attention.attend`, in one kernel of `jax.nn.dot_product_attention`.
+    """Computes `attention.attend` in one kernel of `jax.nn.dot_product_attention`.
 
-    It wants d_k = d_v: the narrower gets columns of zeros, which change neither a product of
-    queries and keys nor the values' own columns.
+    The kernel needs d_k = d_v. Columns of zeros are added to the narrower; they change neither the
+    products of queries and keys nor the other columns of values.
     """
     d_k, d_v = queries.shape[-1], values.shape[-1]
     width = _width(d_k, d_v)

@@ -1,4 +1,4 @@
-"""The parts of an encoder or decoder layer besides attention, and the layers themselves."""
+"""Encoder and decoder layers, and their parts other than attention."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, final
@@ -24,7 +24,7 @@ NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_n
 
 
 def make_norm(config: config_lib.ModelConfig, name: str | None = None) -> nn.Module:
-    """A normalisation of the kind that the config names, with the paper's code's epsilon."""
+    """Returns the config's kind of normalisation, with the epsilon of the paper's code."""
     kind = NORMS[config.norm]
     return kind(epsilon=1e-6, dtype=config.dtype, use_fast_variance=False, name=name)
 
@@ -32,31 +32,31 @@ def make_norm(config: config_lib.ModelConfig, name: str | None = None) -> nn.Mod
 def shard_batch(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
     """Shards activations along the batch alone.
 
-    Left to itself, the compiler shards D as the weights' is, and then has devices exchange
-    activations of the whole batch where they could gather weights (`distributed/sharding.py`).
+    Without this constraint the compiler shards D as in the weights, and devices then exchange
+    activations of the whole batch instead of gathering weights (`distributed/sharding.py`).
     """
     return spmd.with_logical_constraint(x, ("rows", None, None))
 
 
 class Residual(nn.Module):
-    """Where normalisation stands around a sub-layer f: after(x + dropout(f(before(x)))).
+    """Residual connection and normalisation of a sub-layer f: after(x + dropout(f(before(x)))).
 
-    Each hook is the identity until overridden.
+    The hooks of this base class are identities.
     """
 
     config: config_lib.ModelConfig
 
-    ends_with_norm: ClassVar[bool]  # whether a norm stands after the last layer of a stack
+    ends_with_norm: ClassVar[bool]  # whether a norm follows the last layer of a stack
 
     def setup(self) -> None:
         self.norm = make_norm(self.config)
 
     def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """What the sub-layer sees."""
+        """Returns the sub-layer's input."""
         return x
 
     def after(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """What is made of the sum."""
+        """Returns the result, given the sum."""
         return x
 
     def add(
@@ -68,7 +68,7 @@ class Residual(nn.Module):
 
 @final
 class PostNorm(Residual):
-    """The paper's: norm(x + dropout(f(x)))."""
+    """norm(x + dropout(f(x))), as in the paper."""
 
     ends_with_norm: ClassVar[bool] = False
 
@@ -78,7 +78,7 @@ class PostNorm(Residual):
 
 @final
 class PreNorm(Residual):
-    """x + dropout(f(norm(x))), the stack ending in a norm of its own (Xiong et al. 2020)."""
+    """x + dropout(f(norm(x))), with a norm after the last layer (Xiong et al. 2020)."""
 
     ends_with_norm: ClassVar[bool] = True
 
@@ -90,7 +90,7 @@ NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
 
 
 class FeedForward(nn.Module):
-    """Two projections with biases, and what is between them: dropout(inner(x)) W2 + b2."""
+    """Position-wise feed-forward network with biases: dropout(inner(x)) W2 + b2."""
 
     config: config_lib.ModelConfig
 
@@ -102,11 +102,11 @@ class FeedForward(nn.Module):
         return self._projection(self.config.d_model, "outer", ("mlp", "embed"))(inner)
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
-        """The d_ff features of each position."""
+        """Returns the d_ff features of each position."""
         raise NotImplementedError
 
     def widened(self, x: Float[Array, "B T D"], name: str = "inner") -> Float[Array, "B T F"]:
-        """X W + b."""
+        """Returns x W + b."""
         return self._projection(self.config.d_ff, name, ("embed", "mlp"))(x)
 
     def _projection(self, features: int, name: str, axes: tuple[str, str]) -> products.Dense:
@@ -133,7 +133,7 @@ class Gelu(FeedForward):
 class SwiGlu(FeedForward):
     """Shazeer 2020, with biases: (swish(x W + b) ⊙ (x V + c)) W2 + b2, swish(z) = z sigmoid(z).
 
-    It has three matrices: two thirds of another kind's d_ff give it as many parameters.
+    It has three matrices: with two thirds of the d_ff it has the parameters of another kind.
     """
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
@@ -147,13 +147,13 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swig
 class Layer(nn.Module):
     """Self-attention, attention to the encoder's output, feed-forward (section 3.1).
 
-    An encoder's layers, and those of a decoder alone, attend to no source: they have no
-    cross_position, or are given no source.
+    Layers of an encoder or of a decoder alone have no cross-attention: their cross_position is
+    None, or they are called without a source.
     """
 
     config: config_lib.ModelConfig
     position: positions_lib.Position
-    own_name: str  # of its self-attention, as checkpoints have it
+    own_name: str  # the self-attention's name in checkpoints
     cross_position: positions_lib.Position | None
 
     def setup(self) -> None:
@@ -177,7 +177,7 @@ class Layer(nn.Module):
         rates: dropout.Rates,
         source: attention.Attended | None = None,
     ) -> Float[Array, "B T D"]:
-        """One layer over a whole row (in the decoder by teacher forcing)."""
+        """Applies the layer to a whole row (in the decoder by teacher forcing)."""
         y = self.self_attention_residual.before(x)
         own = attention.Attended(self.self_attention.keys_values(y, positions), mask, positions)
         return self._whole(x, y, positions, own, source, rates)
@@ -185,7 +185,7 @@ class Layer(nn.Module):
     def keys_values(
         self, x: Float[Array, "B T D"], positions: Int[Array, "B T"]
     ) -> attention.KeysValues:
-        """What self-attention reads of a whole row."""
+        """Returns self-attention's keys and values of a whole row."""
         return self.self_attention.keys_values(self.self_attention_residual.before(x), positions)
 
     def step(
@@ -198,18 +198,18 @@ class Layer(nn.Module):
         mask: Bool[Array, "B 1 W slots"],
         source: attention.Attended | None = None,
     ) -> tuple[Float[Array, "B W D"], attention.Cache]:
-        """One layer for one token of each of W hypotheses per sentence.
+        """Applies the layer to one token of each of W hypotheses per sentence.
 
-        They stand as queries side by side, so that they share the source's keys and values; the
-        mask keeps them apart in the cache.
+        The hypotheses are queries of one row, which share the source's keys and values; the mask
+        separates them in the cache.
 
         Args:
           x: the tokens' features.
-          positions: the tokens'.
+          positions: the tokens' positions.
           slots: the position of each slot of the cache; a position has W slots.
           cache: keys and values so far.
-          first: the slot of the first hypothesis's token; the others' follow.
-          mask: true where a hypothesis may look, its own slot included.
+          first: the slot of the first hypothesis's token; the other slots follow.
+          mask: true where a hypothesis may attend, its own slot included.
           source: keys and values, and the mask that is true at the source's real positions.
 
         Returns:
@@ -229,7 +229,7 @@ class Layer(nn.Module):
         source: attention.Attended | None,
         rates: dropout.Rates,
     ) -> Float[Array, "B T D"]:
-        """All of a layer, given what its self-attention sees of x, and reads."""
+        """Applies all sub-layers, given the input y of self-attention and what it reads."""
         y = self.self_attention(y, positions, own, rates.attention)
         x = self.self_attention_residual.add(x, y, rates.residual)
         if source is not None:
@@ -246,13 +246,13 @@ def make_stack(
     own_name: str,
     cross_position: positions_lib.Position | None = None,
 ) -> list[Any]:
-    """The `Layer`s of one stack, which share their position kinds."""
+    """Returns the `Layer`s of one stack, which share their position modules."""
     layer = nn.remat(Layer) if config.rematerialise else Layer
     return [layer(config, position, own_name, cross_position) for _ in range(config.num_layers)]
 
 
 def make_final_norm(config: config_lib.ModelConfig, name: str) -> Callable[[Any], Any]:
-    """What stands after the last layer of a stack, its parameters under a name."""
+    """Returns the norm after the last layer of a stack, or the identity."""
     if NORM_PLACEMENTS[config.norm_placement].ends_with_norm:
         return make_norm(config, name)
     return lambda x: x

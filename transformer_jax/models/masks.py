@@ -1,4 +1,4 @@
-"""Attention masks: true where a query may look at a key. Shapes broadcast to B 1 T S.
+"""Attention masks, true where a query may attend to a key. Shapes broadcast to B 1 T S.
 
 To add a pattern of self-attention, write its function and its line in `PATTERNS`.
 """
@@ -15,36 +15,36 @@ from transformer_jax import errors
 def same_segment(
     query_segments: Int[Array, "B T"], key_segments: Int[Array, "B S"]
 ) -> Bool[Array, "B 1 T S"]:
-    """Each sentence of a packed row sees only itself; padding (segment 0) sees only padding."""
+    """Lets each sentence of a packed row, and padding (segment 0), attend to itself only."""
     return query_segments[:, None, :, None] == key_segments[:, None, None, :]
 
 
 def causal(
     query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
 ) -> Bool[Array, "#B 1 T S"]:
-    """A query sees its own and earlier positions: section 3.2.3 of the paper."""
+    """Lets a query attend to its own and earlier positions (section 3.2.3 of the paper)."""
     return query_positions[:, None, :, None] >= key_positions[:, None, None, :]
 
 
 def within_window(
     query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"], window: int
 ) -> Bool[Array, "#B 1 T S"]:
-    """A query sees at most `window` positions to each side; 0 means no limit."""
+    """Lets a query attend to at most `window` positions to each side; 0 means no limit."""
     distance = query_positions[:, None, :, None] - key_positions[:, None, None, :]
     return abs(distance) <= window if window else jnp.ones_like(distance, bool)
 
 
 def ends(same: Bool[Array, "B T S"]) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
-    """For each target position, where its source sentence begins and ends in the row."""
+    """Returns the first and last source position of each target position's sentence."""
     index = jnp.arange(same.shape[-1])
     first = jnp.where(same, index, same.shape[-1]).min(axis=-1)
     last = jnp.where(same, index, -1).max(axis=-1)
-    # Padding has no source where the source row is full; whatever it reads does not count.
+    # Padding has no source where the source row is full; what it reads does not count.
     return jnp.minimum(first, same.shape[-1] - 1), jnp.maximum(last, 0)
 
 
 def interleaved(config: config_lib.ModelConfig, layer: int) -> int:
-    """The same window, but for every global_every-th layer, which has none.
+    """Returns the config's window, and 0 for every global_every-th layer.
 
     Raises:
       UserError: no layer would have a window, or all would.
@@ -63,13 +63,13 @@ def by_layer(
     query_positions: Int[Array, "#B T"],
     key_positions: Int[Array, "#B S"],
 ) -> list[Bool[Array, "#B 1 T S"]]:
-    """What the self-attention of each layer may see of the same sentence, by the pattern."""
+    """Returns each layer's mask within a sentence, by the config's attention pattern."""
     window = PATTERNS[config.attention_pattern]
     windows = [window(config, layer + 1) for layer in range(config.num_layers)]
     return [within_window(query_positions, key_positions, size) for size in windows]
 
 
-# The window of self-attention in layer 1, 2, … of either stack; 0, as in the paper: none.
+# Functions from layer 1, 2, … of either stack to its window; 0: none, as in the paper.
 PATTERNS: dict[str, Callable[[config_lib.ModelConfig, int], int]] = {
     "window": lambda config, _: config.window,
     "interleaved": interleaved,

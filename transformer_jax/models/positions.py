@@ -1,14 +1,14 @@
-"""Position kinds: one small class each, with four hooks that the model calls.
+"""Position kinds, each a small class with four hooks that the model calls.
 
-A kind says where it acts by overriding hooks: `embed` (on the sum of embeddings), `rotate` (on
-queries and keys), `bias` (on attention logits) or `relate_values` (on what attention makes of
-values). The base class acts nowhere. One module serves all layers of a stack, so a kind with
-parameters has them once, unless it wants them `in_each_layer`; embeddings of both stacks share one.
+A kind overrides the hooks by which it acts: `embed` (on embeddings), `rotate` (on queries and
+keys), `bias` (on attention logits) or `relate_values` (on the weighted values). The base class does
+nothing. All layers of a stack share one module, and so its parameters, unless a kind sets
+`in_each_layer`; the embeddings of both stacks share one module.
 
-To add a kind, write its class and its line in `KINDS`. Parameters are made in one method under
-`nn.compact`, a hook or what hooks call, and not in `setup`: where no hook is called there are none.
-What each query has of its own by bucket of offsets goes through `products.pick` and `collect`. A
-size that a row of a table varies is a field of the config; any other is a class constant.
+To add a kind, write its class and its line in `KINDS`. Declare its parameters in a method under
+`nn.compact`, not in `setup`: then they exist only if a hook is called. Numbers of each query by
+bucket of offsets go through `products.pick` and `collect`. A size that rows of a table vary is a
+field of the config; any other size is a class constant.
 """
 
 import math
@@ -24,10 +24,10 @@ from transformer_jax.models import embedding, products
 
 
 class Position(nn.Module):
-    """What every position kind can do, each hook the identity until overridden."""
+    """Base class of position kinds, whose hooks change nothing."""
 
     config: config_lib.ModelConfig
-    causal: bool = False  # for a self-attention that sees no later position, as the decoder's
+    causal: bool = False  # for a self-attention with a causal mask, as the decoder's
 
     even: ClassVar[tuple[str, ...]] = ()  # model fields that this kind needs to be even
     bounded: ClassVar[bool] = False  # whether positions must be below max_positions
@@ -36,54 +36,57 @@ class Position(nn.Module):
     def embed(
         self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
     ) -> Float[Array, "B T D"]:
-        """Acts on scaled embeddings, before dropout."""
+        """Returns changed embeddings, which are scaled and before dropout."""
         return x
 
     def rotate(
         self, x: Float[Array, "B _ T C"], positions: Int[Array, "#B T"]
     ) -> Float[Array, "B _ T C"]:
-        """Acts on the queries or keys of a self-attention, head by head."""
+        """Returns changed queries or keys of a self-attention."""
         return x
 
     def bias(
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"] | None:
-        """Added to a self-attention's logits, queries · keys / sqrt(d_k), in float32.
+        """Returns what is added to a self-attention's logits, in float32; None adds nothing.
 
-        The queries are as `rotate` left them, in the config's dtype and not divided; the offset
-        says how far each key stands after its query. None adds nothing.
+        Args:
+          queries: after `rotate`, in the config's dtype, not divided by sqrt(d_k).
+          offset: each key's position minus its query's.
         """
         return None
 
     def relate_values(
         self, weights: Float[Array, "B H T S"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "B H T d_v"] | None:
-        """Added to the weighted values of a self-attention, in the config's dtype.
+        """Returns what is added to a self-attention's weighted values; None adds nothing.
 
-        The weights are in float32. None adds nothing.
+        Args:
+          weights: in float32; the result is in the config's dtype.
+          offset: each key's position minus its query's.
         """
         return None
 
     @classmethod
     def acts_on_attention(cls) -> bool:
-        """Whether it overrides a hook that attention calls."""
+        """Returns whether it overrides a hook that attention calls."""
         hooks = ("rotate", "bias", "relate_values")
         return any(getattr(cls, hook) is not getattr(Position, hook) for hook in hooks)
 
     @classmethod
     def reads_weights(cls) -> bool:
-        """Whether attention must write its weights down for it."""
+        """Returns whether it needs attention weights, which fused kernels do not store."""
         return cls.relate_values is not Position.relate_values
 
 
 @final
 class NoPosition(Position):
-    """The model sees a bag of words (but for the decoder's causal mask)."""
+    """No positions: the model reads a bag of words, except for the decoder's causal mask."""
 
 
 @final
 class Sinusoidal(Position):
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(same)."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(same) (section 3.5)."""
 
     even: ClassVar[tuple[str, ...]] = ("d_model",)
 
@@ -95,7 +98,7 @@ class Sinusoidal(Position):
 
 @final
 class Learned(Position):
-    """Row E of Table 3: a trained vector for each position below max_positions."""
+    """A trained vector for each position below max_positions (row E of Table 3)."""
 
     bounded: ClassVar[bool] = True
 
@@ -104,14 +107,14 @@ class Learned(Position):
         self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
     ) -> Float[Array, "B T D"]:
         table = embedding.make(self, self.config, self.config.max_positions, "table", None)
-        # Beyond the table is a mistake of the caller's: NaN shows it, clamping would hide it.
+        # A position beyond the table is the caller's mistake: NaN shows it, clamping would hide it.
         vectors = jnp.take(table, positions, axis=0, mode="fill", fill_value=jnp.nan)
         return x + vectors.astype(x.dtype)
 
 
 @final
 class Rotary(Position):
-    """RoPE (Su et al. 2021, equation 34): turns each pair of features by pos / 10000^(2i/d_k)."""
+    """RoPE: rotates each pair of features by pos / 10000^(2i/d_k) (Su et al. 2021, equation 34)."""
 
     even: ClassVar[tuple[str, ...]] = ("d_k",)
 
@@ -126,10 +129,10 @@ class Rotary(Position):
 
 @final
 class T5Bias(Position):
-    """A trained number for each head and bucket of distances, added to the logits (Raffel 2020).
+    """A trained bias for each head and bucket of distances (Raffel et al. 2020).
 
-    Half of the buckets hold one distance each; the others grow geometrically up to `FARTHEST`,
-    and the last holds all that is farther. The encoder gives each direction half of the buckets.
+    Half of the buckets hold one distance each; the others grow geometrically up to `FARTHEST`, and
+    the last holds all greater distances. The encoder uses half of the buckets for each direction.
     Initial values are those of Hugging Face's T5.
     """
 
@@ -143,12 +146,12 @@ class T5Bias(Position):
         initialiser = nn.initializers.normal(1 / math.sqrt(self.config.d_model))
         initialiser = nn.with_logical_partitioning(initialiser, (None, "heads"))
         table = self.param("table", initialiser, (self.BUCKETS, self.config.num_heads))
-        # A product with one-hot vectors: its gradient is a product too, not a scatter.
+        # A product with one-hot vectors, because its gradient is a product too, not a scatter.
         chosen = jax.nn.one_hot(self._bucket(offset), self.BUCKETS)
         return jnp.einsum("BTSU,UH->BHTS", chosen, jnp.asarray(table))
 
     def _bucket(self, offset: Int[Array, "#B T S"]) -> Int[Array, "#B T S"]:
-        """The bucket of a key that stands `offset` after its query."""
+        """Returns the bucket of a key's position minus its query's."""
         if self.causal:
             buckets, first, distance = self.BUCKETS, 0, jnp.maximum(-offset, 0)
         else:
@@ -162,7 +165,7 @@ class T5Bias(Position):
 
 @final
 class Alibi(Position):
-    """Press et al. 2022: -slope · |distance| added to the logits, one slope a head, none trained.
+    """The bias -slope · |distance|, with a constant slope for each head (Press et al. 2022).
 
     The encoder's form is symmetric.
     """
@@ -176,13 +179,13 @@ class Alibi(Position):
 
 @final
 class Relative(Position):
-    """Shaw et al. 2018: a vector for each relative position, added to keys, another to values.
+    """A trained vector for each relative position, added to keys and to values (Shaw et al. 2018).
 
     e_ij = x_i W_Q (x_j W_K + a^K_ij)ᵀ / sqrt(d_k) and z_i = Σ α_ij (x_j W_V + a^V_ij), with
-    a_ij = w_clip(j - i, -k, k). As in their base model k = 16, and each layer and head has vectors
-    of its own. A query is multiplied by 2k + 1 vectors, not by one for each key, and weights are
-    summed by relative position before they are (compare section 3.3). Initial values are
-    tensor2tensor's.
+    a_ij = w_clip(j - i, -k, k). As in their base model k = 16, and each layer and head has its own
+    vectors. A query is multiplied by 2k + 1 vectors, not by one for each key, and weights are
+    summed by relative position before their product with vectors (compare section 3.3). Initial
+    values are tensor2tensor's.
     """
 
     in_each_layer: ClassVar[bool] = True
@@ -192,8 +195,9 @@ class Relative(Position):
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "B H T S"]:
         vectors = self._vectors("keys", self.config.d_k)
-        met = products.einsum("BHTC,UHC->BHTU", queries / math.sqrt(self.config.d_k), vectors)
-        return products.pick(met, self._bucket(offset))
+        queries = queries / math.sqrt(self.config.d_k)
+        logits = products.einsum("BHTC,UHC->BHTU", queries, vectors)
+        return products.pick(logits, self._bucket(offset))
 
     def relate_values(
         self, weights: Float[Array, "B H T S"], offset: Int[Array, "#B T S"]
@@ -204,7 +208,6 @@ class Relative(Position):
         return products.einsum("BHTU,UHC->BHTC", sums, vectors)
 
     def _bucket(self, offset: Int[Array, "#B T S"]) -> Int[Array, "#B T S"]:
-        """The row of the tables."""
         return jnp.clip(offset, -self.FARTHEST, self.FARTHEST) + self.FARTHEST
 
     @nn.compact
@@ -217,10 +220,10 @@ class Relative(Position):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """2^(-8/h), 2^(-16/h), …, 2^-8 for h a power of two.
+    """Returns 2^(-8/h), 2^(-16/h), …, 2^-8 for h a power of two.
 
-    For another number, those of the next smaller power of two, then every other one of those of
-    twice as many heads, as the authors' code has it.
+    Another h has the slopes of the next smaller power of two, followed by every other slope of
+    twice that power, as in the authors' code.
     """
     power = 2 ** int(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
@@ -229,7 +232,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def encode_sinusoidal(positions: Int[Array, "#B #T"], d_model: int) -> Float[Array, "#B #T D"]:
-    """The paper's position encodings, computed for any position."""
+    """Returns the paper's position encodings of any positions."""
     angles = _angles(positions, d_model)
     return _interleave(jnp.sin(angles), jnp.cos(angles))
 

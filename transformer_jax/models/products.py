@@ -1,12 +1,11 @@
 """Products of two arrays, in the form that each kind of device computes fastest.
 
-A model's large products go through `einsum`. They are summed in float32 and their gradients are
-products of the same kind: left to itself, JAX multiplies the float32 gradient of a
-bfloat16 product in float32, which costs an accelerator many times as much.
+A model's large products go through `einsum`. They are summed in float32, and their gradients are
+products in the type of the operands: by default, JAX multiplies the float32 gradient of a bfloat16
+product in float32, which is many times slower on an accelerator.
 
-On CPUs, XLA's bfloat16 kernels (AMX, AVX-512) take only row-major operands, and only if a float32
-result is asked for; anything else is widened to float32 first. There, operands are written in that
-order before they are multiplied.
+On CPUs, XLA's bfloat16 kernels (AMX, AVX-512) need row-major operands and a float32 result; XLA
+converts the operands of any other product to float32. Operands are therefore made row-major there.
 """
 
 import functools
@@ -24,17 +23,21 @@ from jaxtyping import Array, Float, Int
 def einsum(
     spec: str, a: Float[Array, "..."], b: Float[Array, "..."], dtype: Any = None
 ) -> Float[Array, "..."]:
-    """As `jnp.einsum` of two arrays of one type; the result's is dtype, or else theirs.
+    """Computes `jnp.einsum` of two arrays of the same type.
 
-    Each letter of "BTI,IO->BTO" stands in two of the three parts, or in all.
+    Args:
+      spec: such as "BTI,IO->BTO"; each letter is in at least two of the three parts.
+      a: the first array.
+      b: the second array.
+      dtype: of the result; None: that of the arrays.
     """
     return _einsum(spec, a, b, is_sharded(), jnp.dtype(dtype or a.dtype))
 
 
 def is_sharded() -> bool:
-    """Whether what is being traced will be sharded (`sharding.activation_rules`).
+    """Returns whether the program being traced will be sharded (`sharding.activation_rules`).
 
-    Asked when the forward pass is traced: gradients are traced later, and elsewhere.
+    Call it while the forward pass is traced; gradients are traced later, outside of those rules.
     """
     return not jax.sharding.get_abstract_mesh().empty
 
@@ -46,10 +49,15 @@ def multiply(
     sharded: bool,
     dtype: Any = jnp.float32,
 ) -> Float[Array, "..."]:
-    """The product alone, summed in float32, for those who write their gradient down themselves.
+    """Computes a product, summed in float32, for functions that define their own gradient.
 
-    A sharded one asks for no memory layout: layouts are settled before a program is sharded, and
-    would keep it from being so.
+    Args:
+      spec: as in `einsum`.
+      a: the first array.
+      b: the second array.
+      sharded: `is_sharded()` of the forward pass. XLA fixes memory layouts before it shards a
+        program, so that a product with constrained layouts would not be sharded.
+      dtype: of the result.
     """
     if a.dtype != jnp.bfloat16 or sharded:
         return _plain(spec, dtype, a, b)
@@ -58,10 +66,10 @@ def multiply(
 
 
 def pick(x: Float[Array, "B H T U"], buckets: Int[Array, "#B T S"]) -> Float[Array, "B H T S"]:
-    """For each query and key the number at their bucket, in float32.
+    """Returns, for each query and key, the element of x at their bucket, in float32.
 
-    That is a product with one-hot vectors. A TPU computes it as such; elsewhere a gather is faster,
-    and writes no vectors down.
+    A TPU computes a product with one-hot vectors; elsewhere a gather is faster and takes less
+    memory.
     """
     return jax.lax.platform_dependent(x, buckets, tpu=_pick_by_product, default=_gather)
 
@@ -69,9 +77,9 @@ def pick(x: Float[Array, "B H T U"], buckets: Int[Array, "#B T S"]) -> Float[Arr
 def collect(
     x: Float[Array, "B H T S"], buckets: Int[Array, "#B T S"], number: int
 ) -> Float[Array, "B H T U"]:
-    """For each query and each of so many buckets the sum of its keys' numbers: `pick`'s gradient.
+    """Returns, for each query and bucket, the sum over its keys in x: the transpose of `pick`.
 
-    It is summed in float32, and in the type of x.
+    It is summed in float32; the result has the type of x.
     """
     like = jnp.zeros((*x.shape[:-1], number), x.dtype)
     (sums,) = jax.vjp(lambda y: pick(y, buckets), like)[1](x.astype(jnp.float32))
@@ -85,7 +93,7 @@ def _pick_by_product(x: Array, buckets: Array) -> Array:
 
 
 def _gather(x: Array, buckets: Array) -> Array:
-    """Widened first, so that its gradient is summed in float32."""
+    # Converted first, so that the gradient is summed in float32.
     return jnp.take_along_axis(x.astype(jnp.float32), buckets[:, None], axis=-1)
 
 
@@ -104,17 +112,14 @@ _einsum.defvjp(lambda spec, a, b, *how: (_einsum(spec, a, b, *how), (a, b)), _ba
 
 
 def _plain(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
-    """One product of whatever form the compiler likes.
-
-    Its type is asked for at once: a GPU writes a float32 result down before it is made bfloat16.
-    """
+    # With preferred_element_type a GPU stores no float32 result before converting it to dtype.
     return jnp.einsum(spec, a, b, preferred_element_type=dtype)
 
 
 def _row_major(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
-    """The same as one product of row-major matrices."""
+    """Computes `_plain` as one product of row-major matrices."""
     of_a, of_b, of_y = re.split(",|->", spec)
-    # The kernels gain nothing for batches of small matrices, and lose by the writing.
+    # For batches of small matrices the kernels are no faster, and copying costs time.
     if set(of_a) & set(of_b) & set(of_y):
         return _plain(spec, jnp.float32, a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
     sizes = {**dict(zip(of_a, a.shape, strict=True)), **dict(zip(of_b, b.shape, strict=True))}
@@ -125,23 +130,23 @@ def _row_major(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]
     def matrix(x: Array, letters: str, *groups: list[str]) -> Array:
         order = [letters.index(letter) for group in groups for letter in group]
         shape = [math.prod(sizes[letter] for letter in group) for group in groups]
-        return _written(x.transpose(order).reshape(shape))
+        return _row_major_layout(x.transpose(order).reshape(shape))
 
     left, right = matrix(a, of_a, rows, summed), matrix(b, of_b, summed, columns)
-    y = _written(jnp.matmul(left, right, preferred_element_type=jnp.float32))
-    found = [*rows, *columns]
-    y = y.reshape([sizes[letter] for letter in found])
-    return y.transpose([found.index(letter) for letter in of_y]).astype(dtype)
+    y = _row_major_layout(jnp.matmul(left, right, preferred_element_type=jnp.float32))
+    letters = [*rows, *columns]
+    y = y.reshape([sizes[letter] for letter in letters])
+    return y.transpose([letters.index(letter) for letter in of_y]).astype(dtype)
 
 
-def _written(x: Array) -> Array:
-    """x, which the compiler may neither leave transposed nor transpose later."""
+def _row_major_layout(x: Array) -> Array:
+    """Returns x in row-major memory, which the compiler may not transpose."""
     return layout.with_layout_constraint(x, layout.Layout(major_to_minor=tuple(range(x.ndim))))
 
 
 @final
 class Dense(nn.Module):
-    """X W + b, with Linen's names; computed in dtype, its parameters float32."""
+    """x W + b, with Linen's parameter names; computed in dtype, with parameters in float32."""
 
     features: int  # O
     use_bias: bool = True

@@ -1,13 +1,12 @@
-"""What the Transformer replaced: recurrent sequence-to-sequence models, with and without attention.
+"""Recurrent sequence-to-sequence models, with and without attention.
 
-An encoder that reads in both directions and a decoder that reads forwards, num_layers of each, of
-one of three cells; layers beyond the first add their input to their output (in Wu et al. 2016,
-those beyond the second).
-Embeddings, their sharing, dropout between layers, data, decoding and the recipe are the
-Transformer's; so gradients are not clipped, as they mostly were.
+A bidirectional encoder and a decoder have num_layers layers each, of one of three cells, with
+residual connections from the second layer on (in Wu et al. 2016, from the third). Embeddings, their
+sharing, dropout between layers, data, decoding and the recipe are the Transformer's; gradients are
+therefore not clipped, though they usually were in such models.
 
-Rows hold several sentences: the encoder forgets all at each sentence's start (backwards: end), and
-the decoder begins each sentence from what the encoder knows at that sentence's ends.
+Rows hold several sentences: the encoder's state is reset at each sentence's start (backwards: end),
+and the decoder starts each sentence from the encoder's states at both ends of that sentence.
 """
 
 from typing import Any, ClassVar, final
@@ -31,7 +30,7 @@ from transformer_jax.models import (
 
 @final
 class Recurrent(interface.Decoder):
-    """An encoder–decoder of recurrent layers; `architecture` names the cell."""
+    """An encoder and a decoder of recurrent layers; `architecture` names the cell."""
 
     uses: ClassVar[frozenset[str]] = interface.COMMON | {"recurrent_attention"}
 
@@ -58,7 +57,7 @@ class Recurrent(interface.Decoder):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
-        """The decoder's output at each target position, which says the token that follows."""
+        """Returns the decoder's output at each target position, which predicts the next token."""
         outputs, states = self.encode(source, rates)
         mask = masks.same_segment(target.segments, source.segments)[:, 0]
         attended = interface.Source(self.attention.keys(outputs), outputs, mask)
@@ -89,10 +88,9 @@ class Recurrent(interface.Decoder):
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
     ) -> tuple[Float[Array, "B S D"], list[recurrent_cells.State]]:
-        """The last layer's outputs, and of each layer the states of its cells at each position.
+        """Returns the last layer's outputs, and each layer's states at each position.
 
-        Both directions stand side by side: forwards of what has been read up to the position,
-        backwards of what follows from it on.
+        The states of the cells that read forwards and backwards stand side by side.
         """
         x = self._embed(source.tokens, rates)
         starts = source.positions == 0
@@ -110,7 +108,7 @@ class Recurrent(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> interface.FixedSizeState:
-        """Encodes; each layer's cache is its cell's state."""
+        """Returns the decoder's initial states as caches."""
         outputs, states = self.encode(source)
         last = (source.segments > 0).sum(axis=1, keepdims=True) - 1
         starts = self._starts(states, jnp.zeros_like(last), last)
@@ -121,7 +119,7 @@ class Recurrent(interface.Decoder):
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: interface.FixedSizeState
     ) -> tuple[Float[Array, "B W V"], interface.FixedSizeState]:
-        """Logits for the token that follows `tokens`, which stand at position `index`."""
+        """Returns the logits of the next token; see `interface.Decoder`."""
         x = self._embed(tokens, dropout.NONE)
         x, caches = self._step(x, state.caches, state.source, dropout.NONE)
         logits = embedding.logits(self.embedding, self.attention.after(x, state.source))
@@ -134,7 +132,7 @@ class Recurrent(interface.Decoder):
         source: interface.Source,
         rates: dropout.Rates,
     ) -> tuple[Float[Array, "B W D"], list[recurrent_cells.State]]:
-        """All decoder layers at one position of W separate hypotheses."""
+        """Applies all decoder layers to one position of W separate hypotheses."""
         context = self.attention.before(states[-1][0], source)
         x, after = jnp.concatenate([x, context], axis=-1), []
         for cell, state in zip(self.decoder, states, strict=True):
@@ -147,7 +145,7 @@ class Recurrent(interface.Decoder):
     def _starts(
         self, states: list[recurrent_cells.State], first: Int[Array, "B T"], last: Int[Array, "B T"]
     ) -> list[recurrent_cells.State]:
-        """The decoder's first states, of each part tanh(W [forwards; backwards] + b)."""
+        """Returns the decoder's initial states, tanh(W [forwards; backwards] + b) of each part."""
         return [
             tuple(
                 jnp.tanh(bridge(recurrent_cells.at_ends(part, first, last)))

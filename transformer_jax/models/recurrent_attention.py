@@ -1,6 +1,6 @@
-"""Where a recurrent decoder looks at the source: nowhere, by Luong's attention, or by Bahdanau's.
+"""Attention of a recurrent decoder to the source: none, Luong's or Bahdanau's.
 
-To add one, write its class and its line in `ATTENTIONS`.
+To add a kind, write its class and its line in `ATTENTIONS`.
 """
 
 from typing import final
@@ -14,24 +14,24 @@ from transformer_jax.models import interface, products
 
 
 class Attention(nn.Module):
-    """Where a decoder looks at the encoder's output, each hook nothing until overridden."""
+    """Attention to the encoder's output; the hooks of this base class do nothing."""
 
     config: config_lib.ModelConfig
 
     def keys(self, encoded: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """What queries are compared with; computed once."""
+        """Returns the keys, which are computed once."""
         return encoded
 
     def before(
         self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
-        """What is joined to the first layer's input, from the state before it: D wide, or 0."""
+        """Returns what is appended to the first layer's input: D features, or none."""
         return state[..., :0]
 
     def after(
         self, output: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
-        """Takes the place of the last layer's output."""
+        """Returns what replaces the last layer's output."""
         return output
 
     def _matrix(self, name: str, features: int) -> products.Dense:
@@ -42,7 +42,7 @@ class Attention(nn.Module):
 class DotAttention(Attention):
     """Luong et al. 2015: c = Σ softmax(h · m) m over the encoder's outputs m; tanh(W [c; h]).
 
-    The output is not fed into the next step.
+    The output is not an input of the next step.
     """
 
     def setup(self) -> None:
@@ -62,7 +62,7 @@ class DotAttention(Attention):
 class AdditiveAttention(Attention):
     """Bahdanau et al. 2015: c = Σ softmax(vᵀ tanh(W s + U m)) m, s the state before the step.
 
-    c joins the first layer's input; the output sees it through the layers only.
+    c is appended to the first layer's input; the logits depend on it through the layers only.
     """
 
     def setup(self) -> None:
@@ -79,12 +79,12 @@ class AdditiveAttention(Attention):
     ) -> Float[Array, "B W _"]:
         sums = jnp.tanh(self.from_state(state)[:, :, None] + source.keys[:, None])
         weights = source.weights(self.score(sums)[..., 0])
-        self.sow("intermediates", "weights", weights)  # B 1 S here; B 1 T S out of the loop
+        self.sow("intermediates", "weights", weights)  # B 1 S; the scan over T makes it B 1 T S
         return products.einsum("BWS,BSD->BWD", weights.astype(source.values.dtype), source.values)
 
 
 ATTENTIONS: dict[str, type[Attention]] = {
-    "none": Attention,  # Sutskever et al. 2014: the encoder's last states are all there is
+    "none": Attention,  # Sutskever et al. 2014: the decoder reads the encoder's last states only
     "dot": DotAttention,
     "additive": AdditiveAttention,
 }

@@ -1,4 +1,4 @@
-"""The cells of recurrent models: one step of a recurrence each.
+"""The cells of recurrent models, each of which computes one step of a recurrence.
 
 To add a cell, write its class and its line in `CELLS`.
 """
@@ -13,20 +13,20 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors
 from transformer_jax.models import products
 
-State = tuple[Float[Array, "..."], ...]  # what a cell remembers: one or two vectors
+State = tuple[Float[Array, "..."], ...]  # one or two vectors, the first of which is the output
 
 
 class RecurrentCell(nn.Module):
     """One step of a recurrence over vectors of `width` features, computed in dtype.
 
-    `from_input`, W x + b, needs no state and is done for all positions at once.
+    `from_input`, W x + b, needs no state and is computed for all positions at once.
     """
 
     width: int
     dtype: jnp.dtype
 
     gates: ClassVar[int] = 1  # vectors that one step computes
-    parts: ClassVar[int] = 1  # vectors that it remembers; the first is its output
+    parts: ClassVar[int] = 1  # vectors of its state
 
     def setup(self) -> None:
         features = self.gates * self.width
@@ -36,7 +36,7 @@ class RecurrentCell(nn.Module):
         )
 
     def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
-        """The next state, whose first part is the output."""
+        """Returns the next state."""
         raise NotImplementedError
 
 
@@ -67,7 +67,7 @@ class Lstm(RecurrentCell):
 
 @final
 class Gru(RecurrentCell):
-    """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset after U."""
+    """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset gate after U."""
 
     gates: ClassVar[int] = 3
 
@@ -81,7 +81,7 @@ class Gru(RecurrentCell):
 def run(
     cell: RecurrentCell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
 ) -> State:
-    """A cell's state after each position, from an empty one wherever `fresh` is true."""
+    """Returns a cell's state after each position, starting from zeros wherever `fresh` is true."""
 
     def step(cell: RecurrentCell, state: State, here: Any) -> tuple[State, State]:
         projected, begins = here
@@ -105,9 +105,12 @@ def run(
 def at_ends(
     both: Float[Array, "B S D"], first: Int[Array, "B T"], last: Int[Array, "B T"]
 ) -> Float[Array, "B T D"]:
-    """What has read the whole of a sentence, of two directions that stand side by side.
+    """Returns the states that have read a whole sentence.
 
-    That is what is forwards at its last position, and backwards at its first.
+    Args:
+      both: states of the cells that read forwards and backwards, side by side.
+      first: the first position of the sentence, where the backwards state has read all of it.
+      last: the last position, where the forwards state has.
     """
     half = both.shape[-1] // 2
     forwards = jnp.take_along_axis(both[..., :half], last[..., None], axis=1)

@@ -30,7 +30,7 @@ class Transformer(interface.Decoder):
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
         self.position = positions_lib.KINDS[config.position](config)
-        # One with parameters of its own, if its kind acts on attention; it never embeds.
+        # Kinds that act on attention have parameters for each stack; this one never embeds.
         own_position = positions_lib.KINDS[config.position](config, causal=True)
         self.decoder_position = self.position if config.share_stacks else own_position
         cross_position = positions_lib.NoPosition(config)
@@ -40,9 +40,9 @@ class Transformer(interface.Decoder):
             config, self.decoder_position, "self_attention", cross_position
         )
         own_encoder = layers.make_stack(config, self.position, "attention")
-        # A decoder layer that is given no source does what an encoder layer does.
+        # A decoder layer without a source is an encoder layer.
         self.encoder = self.decoder if config.share_stacks else own_encoder
-        # Names that checkpoints have.
+        # The names in checkpoints.
         self.encoder_final_norm = layers.make_final_norm(config, "encoder_end")
         self.decoder_final_norm = layers.make_final_norm(config, "decoder_end")
 
@@ -52,7 +52,7 @@ class Transformer(interface.Decoder):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
-        """The decoder's output at each target position, which says the token that follows."""
+        """Returns the decoder's output at each target position, which predicts the next token."""
         encoded = self.encode(source, rates)
         causal = masks.causal(target.positions, target.positions)
         same = causal & masks.same_segment(target.segments, target.segments)
@@ -68,7 +68,7 @@ class Transformer(interface.Decoder):
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
     ) -> Float[Array, "B S D"]:
-        """The encoder's output."""
+        """Returns the encoder's output."""
         same = masks.same_segment(source.segments, source.segments)
         patterns = masks.by_layer(self.config, source.positions, source.positions)
         x = self._embed(source.tokens, source.positions, rates)
@@ -79,7 +79,7 @@ class Transformer(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> hypotheses.Hypotheses:
-        """Encodes, projects the source's keys and values, and makes empty caches."""
+        """Returns the source's keys and values, and empty caches."""
         sources = self._sources(self.encode(source), source.positions)
         config, batch = self.config, source.tokens.shape[0]
         heads, slots = config.key_value_heads, max_length * width
@@ -97,7 +97,7 @@ class Transformer(interface.Decoder):
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: hypotheses.Hypotheses
     ) -> tuple[Float[Array, "B W V"], hypotheses.Hypotheses]:
-        """Logits for the token that follows `tokens`, which stand at position `index`."""
+        """Returns the logits of the next token; see `interface.Decoder`."""
         state, seen = state.at(index)
         width, slots = tokens.shape[1], state.slots
         here = jnp.broadcast_to(index, (1, width))
