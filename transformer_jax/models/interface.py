@@ -114,7 +114,7 @@ class Architecture(nn.Module, abc.ABC):
 
         Source and target are packed alike. A `Decoder` predicts the following token, its target
         being shifted right by one; any other architecture may see the whole target and predicts
-        masked tokens in place. Rates of dropout need a "dropout" key given to `apply`.
+        masked tokens in place. Rates of dropout need a "dropout" key in the `rngs` of `apply`.
         """
 
     def predict(self, batch: sequences.Batch, rates: dropout.Rates = dropout.NONE) -> Predictions:
