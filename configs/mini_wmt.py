@@ -1,14 +1,14 @@
-"""Table 3 on real sentences, meant for one large GPU: the paper's base at half its width.
+"""Table 3 on real sentences, for one large GPU: the paper's base at half its width.
 
-The corpus is your own text, by its path prefixes: short sentences (Tatoeba), image captions
-(Multi30k) and the news test sets of WMT but 2013, the development set, and 2014, the test set:
+The corpus is your own text, by path prefixes: short sentences (Tatoeba), image captions (Multi30k)
+and the news test sets of WMT, of which 2013 is the development set and 2014 the test set:
 
   python -m experiments.table3 --config=configs/mini_wmt.py --workdir=runs/mini \
       --config.data.train=tatoeba/train,multi30k/train,newstest/newstest2008,… \
       --config.data.dev=newstest/newstest2013 --config.data.test=newstest/newstest2014
 
-Its length goes by base's development perplexity alone. Its BLEU compares between
-its own rows only, not with the paper's.
+The number of steps was chosen by base's development perplexity. BLEU compares the rows of
+this table with each other, not with the paper's.
 """
 
 import ml_collections

@@ -1,12 +1,11 @@
-"""Constituency parsing of the embedded grammar on a laptop: the rows of Table 4 on two cores.
+"""Table 4 on the embedded grammar: constituency parsing on a laptop with two cores.
 
   python -m experiments.table4 --config=configs/toy_parsing.py --workdir=runs/toy-parsing
 
-A model reads a sentence of the toy corpus and writes its tree; development and test sentences have
-word combinations that no training sentence has. What is hard there are compounds that were never
-read (a "summer clock"), which more training trees help with, and the mean of the last checkpoints;
-see docs/results/parsing.md. The paper's model has 4 layers, d_model 1024, and base's other values
-(configs/wsj.py).
+A model reads a sentence of the toy corpus and writes its tree. Development and test sentences
+combine words in ways that no training sentence does; unseen compounds (a "summer clock") are the
+hardest, and more training trees and averaged checkpoints help (docs/results/parsing.md). The
+paper's parser is configs/wsj.py.
 """
 
 import ml_collections

@@ -1,12 +1,12 @@
-"""The paper's parser (Table 4): the Penn Treebank's Wall Street Journal, for who has it.
+"""The paper's parser (Table 4) on the Wall Street Journal of the Penn Treebank.
 
   python -m experiments.table4 --config=configs/wsj.py --workdir=runs/wsj \
       --config.data.train='WSJ/0[2-9]/*.mrg,WSJ/1?/*.mrg,WSJ/2[01]/*.mrg' \
       --config.data.dev='WSJ/22/*.mrg' --config.data.test='WSJ/23/*.mrg'
 
-4 layers, d_model 1024, and base's other values, heads of d_model / h; 16K pieces for WSJ alone,
-32K where trees of a model are trained on besides. The paper has 91.3 and 92.7 F1, and does not say
-for how many steps it trained.
+The treebank is licensed, so bring your own copy. The model has 4 layers, d_model 1024 and heads of
+d_model / h; the vocabulary has 16K tokens for WSJ alone and 32K with trees of a model. The paper
+reports 91.3 and 92.7 F1, and no number of steps.
 """
 
 import ml_collections
