@@ -289,7 +289,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    _WORKDIR = flags.DEFINE_string("workdir", None, "Where the tables are written.", required=True)
+    _WORKDIR = flags_lib.define_required("workdir", "Where the tables are written.")
     _TRAIN = flags.DEFINE_string("train", "", "Path prefix of training text; default: embedded.")
     _DEV = flags.DEFINE_string("dev", "", "Path prefix of development text.")
     _RUN = flags.DEFINE_string("run", "", "Folder of a trained run, whose decoding is timed.")

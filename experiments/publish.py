@@ -20,7 +20,7 @@ from absl import flags
 
 from experiments.reporting import document, translations
 from experiments.sweep import results
-from transformer_jax import errors, fields, files
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import bleu, evaluators, measures
@@ -54,14 +54,14 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
         for prefix, (key, measure) in itertools.product(("", "test_"), COUNTED.items()):
             name = prefix + measure.file
             if (folder / name).exists():
-                counts = files.read_json(folder / name, {key: [[fields.Natural]]}, results.ANEW)
+                counts = files.read_json(folder / name, {key: list}, results.ANEW)
                 kept = json.dumps({key: counts[key]}, separators=(",", ":"))
                 files.write(there / name, kept.encode())
         for prefix in ("", "test_"):
             name = prefix + evaluators.NLL_FILE
             if (folder / name).exists():
-                shape = {"nats": [float], "tokens": [fields.Natural]}
-                found = files.read_json(folder / name, shape, results.ANEW)
+                required = {"nats": list, "tokens": list}
+                found = files.read_json(folder / name, required, results.ANEW)
                 files.write(there / name, json.dumps(found, separators=(",", ":")).encode())
         if with_examples and (sentences := _examples(sweep, row, seed)):
             files.write_json(there / translations.PUBLISHED, sentences)
@@ -156,6 +156,6 @@ def main(folder: str = "") -> None:
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder, if no argument names it.")
-    _OUTPUT = flags.DEFINE_string("output", None, "Where to write.", required=True)
+    _OUTPUT = flags_lib.define_required("output", "Where to write.")
     _EXAMPLES = flags.DEFINE_bool("examples", True, "Whether to show ten sentences.")
     flags_lib.run(main, "[DIR]")

@@ -10,16 +10,12 @@ table has the file's name.
 import pathlib
 import re
 
-from absl import flags
-
 from experiments.running import runner
 from experiments.sweep import results, rows, table
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
-_SWEEP = flags.DEFINE_string(
-    "sweep", None, "Python file that has GRID, ZIP or ROWS.", required=True
-)
+_SWEEP = flags_lib.define_required("sweep", "Python file that has GRID, ZIP or ROWS.")
 
 
 def main() -> int:

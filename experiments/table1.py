@@ -75,7 +75,7 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _WORKDIR = flags.DEFINE_string("workdir", None, "Where the table is written.", required=True)
+    _WORKDIR = flags_lib.define_required("workdir", "Where the table is written.")
     _LENGTHS = flags.DEFINE_list(
         "lengths", "128,256,512,1024,2048,4096,8192", "n: lengths to measure, at --at_width."
     )

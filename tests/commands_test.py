@@ -37,13 +37,13 @@ DOCUMENTED = [
 
 
 @refusals.table(
-    ("no config", ["transformer_jax.train"], r"--config"),
+    ("no config", ["transformer_jax.train"], r"--config is required: give a file, such as"),
     ("neither yes nor no", [*TRAIN, "--config.model.rematerialise=2"], r"rematerialise"),
     ("a slip", [*TRAIN, "--config.model.attention_pattern=windows"], r"did you mean window\?"),
     (
         "a field that was removed",
         [*TRAIN, "--config.train.scheduled_sampling=0"],
-        r"there is no such config field: 'scheduled_sampling'",
+        r"no config field train\.scheduled_sampling",
     ),
     (
         "a field that its architecture does not read",
@@ -93,7 +93,9 @@ def test_score_prints_every_variant(server, tmp_path):
 @pytest.mark.parametrize("module", MODULES)
 def test_help_describes_every_flag_that_the_pages_give(server, module):
     done = server.run(module, "--help")
-    assert done.code in (0, 1)  # absl ends --help with 1
+    assert done.code == 0
+    sections = re.findall(r"^Flags of ([\w.]+):", done.stdout.decode(), re.MULTILINE)
+    assert module not in sections[1:]
     described = re.findall(r"^ +--(\[no\])?(\w+):", done.stdout.decode(), re.MULTILINE)
     known = {f"{no}{flag}" for either, flag in described for no in ("", "no" * bool(either))}
     given = {
@@ -174,7 +176,7 @@ INTERRUPTED = "def main(): raise KeyboardInterrupt"
         (
             f"import transformer_jax.prepare\nflags.FLAGS.config = '{TRAIN[1][9:]}'\n{INTERRUPTED}",
             130,
-            "interrupted; the same command goes on from what it has saved",
+            "interrupted; the same command resumes from what it has saved",
         ),
     ],
     ids=["a connection", "nothing kept", "kept"],

@@ -138,7 +138,7 @@ def test_what_cannot_be_generated_is_named(server, workdir, case):
 
 def test_translating_and_text_alone_are_told_apart(server, workdir, trained, arguments, tmp_path):
     done = server.run("transformer_jax.translate", f"--workdir={workdir}")
-    refusals.assert_refused(done, r"go on with a text, python -m transformer_jax\.generate")
+    refusals.assert_refused(done, r"no source language: use python -m transformer_jax\.generate")
     done = server.run("transformer_jax.generate", f"--workdir={trained}")
     refusals.assert_refused(done, r"this run translates from en: use python -m transformer_jax\.tr")
     done = server.run("experiments.table3", *arguments, f"--workdir={tmp_path}", "--dry_run")

@@ -1,13 +1,17 @@
-"""One way to start a command: flag and config errors are one line on stderr and exit code 2."""
+"""Start of every command: user mistakes are one line on stderr and exit code 2."""
 
+import itertools
 import logging
 import os
 import pathlib
+import re
+import runpy
 import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import ml_collections
 from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
@@ -16,14 +20,21 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax.distributed import hosts, memory, preemption
 
+# Flags that functions below define belong to the modules that call them.
+flags.disclaim_key_flags()
+
+_PACKAGES = ("transformer_jax", "experiments", "launch")
+_HELP = ("--help", "-help", "-?")
+_REQUIRED: dict[str, str] = {}  # names of required flags, with a hint
+
 
 def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
     """Parses the command line, calls `main` and exits with its result.
 
     Args:
-      main: called with the command line's arguments besides flags.
-      *arguments: their names, for messages: `[DIR]` is optional, and a last name that ends in `...`
-        may be repeated.
+      main: function of the positional arguments.
+      *arguments: names of the positional arguments, for messages: `[DIR]` is optional, and a last
+        name that ends in `...` may be repeated.
     """
     memory.keep_freed_memory()
     memory.one_step_at_a_time()
@@ -31,54 +42,47 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
     raise AssertionError("app.run exits")
 
 
+def define_required(name: str, meaning: str) -> flags.FlagHolder:
+    """Defines a flag of text that a command cannot do without."""
+    _REQUIRED[name] = ""
+    return flags.DEFINE_string(name, None, meaning)
+
+
 def define_config(*, required: bool = True) -> flags.FlagHolder:
-    """--config=FILE, whose fields can be overridden as --config.model.d_k=16."""
-    holder = config_flags.DEFINE_config_file(
-        "config", None, "Config file, such as configs/toy.py.", lock_config=True
-    )
+    """Defines --config=FILE, whose fields are overridden as --config.model.d_k=16."""
     if required:
-        flags.register_validator(
-            "config",
-            lambda value: value is not None,
-            "give a file: --config=configs/toy.py, whose get_config() returns a ConfigDict",
-        )
-    return holder
+        _REQUIRED["config"] = ": give a file, such as --config=configs/toy.py"
+    return config_flags.DEFINE_config_file(
+        "config",
+        None,
+        "Config file, such as configs/toy.py; --config.model.d_k=16 sets a field.",
+        lock_config=True,
+    )
 
 
 def read_config(holder: flags.FlagHolder) -> config_lib.Config:
-    """The configuration that --config and its overrides describe, checked.
+    """Returns the validated configuration of --config and its overrides.
 
     Raises:
-      UserError: the file cannot be read, or a value is not allowed.
+      UserError: a value is not allowed.
     """
-    values = holder.value
-    name = config_flags.get_config_filename(flags.FLAGS["config"])
-    try:  # in place of a file that is missing stands an object that raises its error
-        is_config = hasattr(values, "to_dict")
-    except OSError as error:
-        raise errors.UserError(f"--config={name} is not a config file: {error}") from error
-    if not is_config:
-        raise errors.UserError(
-            f"--config={name}: get_config() should return a ConfigDict, but returns a "
-            f"{type(values).__name__}"
-        )
-    return config_lib.from_mapping(values.to_dict())
+    return config_lib.from_mapping(holder.value.to_dict())
+
+
+def overrides() -> dict[str, object]:
+    """Returns the config fields that the command line sets, by dotted name."""
+    return dict(config_flags.get_override_values(flags.FLAGS["config"]))
 
 
 def cache_dir(name: str, workdir: files.Path) -> pathlib.Path:
-    """The folder that --cache_dir names: by default the workdir's, unless that is in a bucket."""
+    """Returns --cache_dir; by default WORKDIR/cache, or ./cache where WORKDIR is in a bucket."""
     if name:
         return files.local_path(name)
     return workdir / "cache" if isinstance(workdir, pathlib.Path) else pathlib.Path("cache")
 
 
-def overrides() -> dict[str, object]:
-    """The config fields that the command line sets, by dotted name."""
-    return dict(config_flags.get_override_values(flags.FLAGS["config"]))
-
-
 def sizes(name: str, texts: Sequence[str]) -> list[int]:
-    """Returns the sizes that a flag lists, ascending, each once.
+    """Returns the distinct sizes that a flag lists, ascending.
 
     Raises:
       UserError: one of them is no whole number of at least 1, or there are fewer than two.
@@ -86,25 +90,107 @@ def sizes(name: str, texts: Sequence[str]) -> list[int]:
     for text in texts:
         if not text.strip().isdecimal() or int(text) < 1:
             raise errors.UserError(f"--{name}: {text!r} should be a whole number, at least 1")
-    found = sorted({int(text) for text in texts})
-    if len(found) < 2:
+    distinct = sorted({int(text) for text in texts})
+    if len(distinct) < 2:
         raise errors.UserError(f"--{name} needs two different sizes or more")
-    return found
+    return distinct
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parses flags and returns the other arguments; exits after --help or a mistake."""
+    if any(argument in _HELP for argument in argv[1:]):
+        print(_help())
+        sys.exit(0)
+    try:
+        for argument in argv:
+            _require_utf8(argument)
+        if "config" in flags.FLAGS:
+            _require_config(argv)
+        positional = flags.FLAGS(list(argv))
+        for name, hint in _REQUIRED.items():
+            if name in flags.FLAGS and flags.FLAGS[name].value is None:
+                raise errors.UserError(f"--{name} is required{hint}")
+    except (errors.UserError, flags.Error) as error:
+        sys.exit(_complain(str(error)))
+    return positional
+
+
+def _help() -> str:
+    """Returns the command's description and its flags, those of the command's module first."""
+    command = sys.modules["__main__"]
+    own = command.__spec__.name if command.__spec__ else "__main__"
+    sections = {}
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+        name = own if module == sys.argv[0] else module
+        if name == own or name.split(".")[0] in _PACKAGES:
+            lines = [f"  {_described(flag)}" for flag in sorted(defined, key=lambda f: f.name)]
+            sections[name] = "\n".join([f"Flags of {name}:", *lines])
+    ordered = sorted(sections, key=lambda name: (name != own, name))
+    return "\n\n".join([(command.__doc__ or "").strip(), *(sections[name] for name in ordered)])
+
+
+def _described(flag: flags.Flag) -> str:
+    has_default = flag.default is not None and flag.default is not False and flag.default != ""
+    default = f" (default: {flag.default_as_str})" if has_default else ""
+    required = " (required)" if flag.name in _REQUIRED else ""
+    text = f"--{'[no]' if flag.boolean else ''}{flag.name}: {flag.help}{default}{required}"
+    return flags.text_wrap(text, length=100, indent="      ", firstline_indent="")
+
+
+def _require_utf8(argument: str) -> None:
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:  # it would be written into files that are UTF-8
+        raise errors.UserError(f"the argument {argument!r} is not UTF-8") from error
+
+
+def _require_config(argv: Sequence[str]) -> None:
+    """Raises UserError if the config file fails, or an overridden field does not exist.
+
+    ml_collections postpones a missing file and wraps other errors into tracebacks.
+    """
+    for argument, following in itertools.pairwise([*argv, ""]):
+        if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
+            config_lib.get(config_lib.DEFAULTS, override[1])
+        elif argument in ("--config", "-config"):
+            _run_config_file(following)
+        elif argument.startswith(("--config=", "-config=")):
+            _run_config_file(argument.partition("=")[2])
+
+
+def _run_config_file(argument: str) -> None:
+    """Runs FILE, or FILE:ARGUMENT, as ml_collections does; raises UserError if that fails."""
+    name, *arguments = argument.split(":", 1)
+    if not pathlib.Path(name).is_file():
+        raise errors.UserError(f"--config: no such file: {name}")
+    try:
+        module = runpy.run_path(name)
+        config = module["get_config"](*arguments) if "get_config" in module else None
+    except Exception as error:
+        raise errors.UserError(f"{name} fails: {type(error).__name__}: {error}") from error
+    if "get_config" not in module:
+        raise errors.UserError(f"{name} has no function get_config()")
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise errors.UserError(
+            f"{name}: get_config() should return a ConfigDict, but returns a "
+            f"{type(config).__name__}"
+        )
 
 
 def _guarded(
-    main: Callable[..., int | None], given: Sequence[str], arguments: Sequence[str]
+    main: Callable[..., int | None], positional: Sequence[str], arguments: Sequence[str]
 ) -> int | None:
+    """Calls `main` and returns the exit code; known errors are one line on stderr."""
     repeats = any(name.endswith("...") for name in arguments[-1:])
-    if len(given) > len(arguments) and not repeats:
-        return _complain(f"unexpected argument {given[len(arguments)]!r}: flags begin with --")
-    if len(given) < sum(not name.startswith("[") for name in arguments):
-        return _complain(f"{arguments[len(given)]} is missing: give {' '.join(arguments)}")
+    if len(positional) > len(arguments) and not repeats:
+        return _complain(f"unexpected argument {positional[len(arguments)]!r}: flags begin with --")
+    if len(positional) < sum(not name.startswith("[") for name in arguments):
+        return _complain(f"{arguments[len(positional)]} is missing: give {' '.join(arguments)}")
     if "workdir" in flags.FLAGS and flags.FLAGS.workdir == "":
-        return _complain("--workdir is empty: name a folder; . is the one you are in")
+        return _complain("--workdir is empty: name a folder; . is the current one")
     _show_log()
     try:
-        status = main(*given)
+        status = main(*positional)
         sys.stdout.flush()
         return status
     except errors.UserError as error:
@@ -114,55 +200,24 @@ def _guarded(
     except errors.RunError as error:
         return _complain(str(error), 1)
     except KeyboardInterrupt:
-        keeps = "cache_dir" in flags.FLAGS  # so do all that train or prepare
-        goes_on = "; the same command goes on from what it has saved" * keeps
-        return _complain(f"interrupted{goes_on}", 130)
+        if "cache_dir" in flags.FLAGS:  # all commands that train or prepare
+            return _complain("interrupted; the same command resumes from what it has saved", 130)
+        return _complain("interrupted", 130)
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():  # as `head`, has read enough
+        if isinstance(error, BrokenPipeError) and _reader_has_left():  # such as `head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
             return 1
         if files.met_in_a_bucket(error):
             return _complain(f"the bucket fails: {type(error).__name__}: {error}", 1)
-        if isinstance(error, OSError) and error.errno is not None:  # the system's, not our own
+        if isinstance(error, OSError) and error.errno is not None:  # raised by the system
             return _complain(str(error), 1)
         raise
 
 
-def _nobody_reads() -> bool:
-    """Whether it is standard output whose other end is closed."""
-    (poll := select.poll()).register(sys.stdout, 0)  # 0: only what is wrong with it
+def _reader_has_left() -> bool:
+    """Returns whether the other end of standard output is closed."""
+    (poll := select.poll()).register(sys.stdout, 0)  # 0: errors only
     return bool(poll.poll(0))
-
-
-def _parse(argv: Sequence[str]) -> list[str]:
-    for argument in argv:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:  # it would end up in files that have to be UTF-8
-            sys.exit(_complain(f"the argument {argument!r} is not UTF-8"))
-    absl_logging.set_verbosity(absl_logging.ERROR)  # what is wrong is said below, once
-    for module, defined in flags.FLAGS.flags_by_module_dict().items():  # which --help then lists
-        if module.split(".")[0] in ("transformer_jax", "experiments", "launch"):
-            for flag in defined:
-                flags.FLAGS.register_key_flag_for_module(argv[0], flag)
-    try:
-        return flags.FLAGS(list(argv))
-    # Whatever a config file raises, an override of a field it lacks included, ends up here.
-    except Exception as error:
-        sys.exit(_complain(_describe(error, argv)))
-
-
-def _describe(error: BaseException, argv: Sequence[str]) -> str:
-    while error.args and isinstance(error.args[0], BaseException):  # ml_collections wraps errors
-        error = error.args[0]
-    text = str(error)
-    if isinstance(error, flags.Error):  # of a config file, its traceback, whose last line matters
-        lines = text.splitlines()
-        return f"{lines[0]} {lines[-1]}" if len(lines) > 1 else text
-    if isinstance(error, KeyError | AttributeError) and "get_config" not in text:
-        return f"there is no such config field: {error.args[0] if error.args else text}"
-    config_file = next((each for each in argv if each.startswith("--config=")), "--config")
-    return f"{config_file} fails: {type(error).__name__}: {text}"
 
 
 def _complain(message: str, code: int = 2) -> int:
@@ -170,20 +225,10 @@ def _complain(message: str, code: int = 2) -> int:
     return code
 
 
-def _report_unraisable(error: Any) -> None:
-    """Reports an exception that nothing can catch, unless a failed write has caused it.
-
-    After a failed write Orbax closes its event loop, and TensorStore's threads fail on it. The
-    write's own error is raised; dozens of tracebacks would hide it.
-    """
-    if str(error.exc_value) != "Event loop is closed":
-        sys.__unraisablehook__(error)
-
-
 def _show_log() -> None:
-    """Our own log lines go to stderr, as "12:34:56 text"; those of libraries only as warnings."""
+    """Sends our log lines to stderr, as "12:34:56 text", and warnings of libraries."""
     absl_logging.set_verbosity(absl_logging.WARNING)
-    # They log with its traceback what they then raise, which is where we say it.
+    # Orbax and gcsfs log errors, with tracebacks, that they then raise.
     absl_logging.get_absl_handler().addFilter(
         lambda record: (
             record.levelno < logging.ERROR
@@ -197,3 +242,13 @@ def _show_log() -> None:
     log.setLevel(logging.INFO)
     log.addHandler(handler)
     log.propagate = False
+
+
+def _report_unraisable(error: Any) -> None:
+    """Reports an exception that nothing can catch, unless a failed write has caused it.
+
+    After a failed write Orbax closes its event loop, and TensorStore's threads fail on it. The
+    write's own error is raised; dozens of tracebacks would hide it.
+    """
+    if str(error.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(error)

@@ -1,26 +1,24 @@
-"""Parses standard input, one sentence a line, into trees in brackets, one a line.
+"""Parses standard input, one sentence per line, into bracketed trees, one per line.
 
   python -m transformer_jax.parse --workdir=runs/one < sentences.txt > parsed.mrg
 
-A sentence's words are what stands between spaces. What the model writes and is no tree is repaired;
-how many were is said on standard error. Trees for text without any are what a semi-supervised run
-learns from besides: --config.data.parsed=parsed.mrg.
+Words are separated by spaces. Output of the model that is no tree is repaired; standard error has
+the number of repaired trees. Semi-supervised training reads such trees of unlabelled text too:
+--config.data.parsed=parsed.mrg.
 """
 
 import sys
-
-from absl import flags
 
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import text, treebank, trees
 from transformer_jax.runs import run_folder
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+_WORKDIR = flags_lib.define_required("workdir", "The run's folder.")
 
 
 def main() -> None:
-    """Reads all lines, parses them together, writes their trees in their order."""
+    """Parses all lines of standard input and writes their trees in order."""
     translator = run_folder.load(_WORKDIR.value)
     if (corpus := translator.config.data.corpus) not in treebank.CORPORA:
         raise errors.UserError(
@@ -33,8 +31,8 @@ def main() -> None:
             raise errors.UserError(f"standard input: line {number:,} has no words to parse")
     parses = translator.translate([" ".join(words) for words in sentences])
     malformed = 0
-    for words, found in zip(sentences, parses, strict=True):
-        tree, is_whole = trees.from_linearised(found, words)
+    for words, parse in zip(sentences, parses, strict=True):
+        tree, is_whole = trees.from_linearised(parse, words)
         malformed += not is_whole
         sys.stdout.buffer.write(f"{trees.bracketed(tree)}\n".encode())
     print(f"{malformed:,} of {len(sentences):,} trees were repaired", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""Fetches and prepares what a config trains on, ahead of time and without an accelerator.
+"""Downloads and prepares the data of a config, ahead of time and without an accelerator.
 
 python -m transformer_jax.prepare --config=configs/base.py --cache_dir=cache
 
-makes the corpus, the tokenizer and the encoded training set, which `train --cache_dir=cache` then
-finds. Stopped and started again, it goes on where it was.
+This command caches the corpus, the tokenizer and the encoded training set for
+`train --cache_dir=cache`. The same command resumes a stopped preparation.
 """
 
 import logging
@@ -18,11 +18,11 @@ from transformer_jax.data import dataset as dataset_lib
 _log = logging.getLogger("transformer_jax.prepare")
 
 _CONFIG = flags_lib.define_config()
-_CACHE_DIR = flags.DEFINE_string("cache_dir", "cache", "Where to keep what is made.")
+_CACHE_DIR = flags.DEFINE_string("cache_dir", "cache", "Folder of the prepared data.")
 
 
 def main() -> None:
-    """Prepares, and says what there is."""
+    """Prepares the data and logs its sizes."""
     config = flags_lib.read_config(_CONFIG)
     if not _CACHE_DIR.value:
         raise errors.UserError("--cache_dir is empty: name a folder")

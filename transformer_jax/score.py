@@ -1,4 +1,4 @@
-"""Scores translations against references: every BLEU variant with its signature.
+"""Scores translations against references with every BLEU variant and its signature.
 
 python -m transformer_jax.score --references=test.de --hypotheses=out.de
 """
@@ -13,16 +13,16 @@ from transformer_jax import flags as flags_lib
 from transformer_jax.data import text
 from transformer_jax.evaluation import bleu
 
-_REFERENCES = flags.DEFINE_string("references", None, "File of references.", required=True)
+_REFERENCES = flags_lib.define_required("references", "File of references.")
 _LANGUAGE = flags.DEFINE_string(
-    "language", "de", "Language of both; the paper's variant tokenises by it."
+    "language", "de", "Language of both files; the paper's variant tokenises by it."
 )
-_HYPOTHESES = flags.DEFINE_string("hypotheses", None, "File of translations.", required=True)
+_HYPOTHESES = flags_lib.define_required("hypotheses", "File of translations.")
 
 
 def main() -> None:
-    """Prints one line a variant."""
-    if not re.fullmatch("[a-z]{2,3}", _LANGUAGE.value):  # Moses would take it for English
+    """Prints one line per variant."""
+    if not re.fullmatch("[a-z]{2,3}", _LANGUAGE.value):  # Moses falls back to English
         raise errors.UserError(
             f"--language={_LANGUAGE.value} should be two or three small letters, as in de"
         )

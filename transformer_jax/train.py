@@ -1,4 +1,4 @@
-"""Trains and evaluates one run; started again, it goes on where it was stopped.
+"""Trains and evaluates one run; the same command resumes a stopped run.
 
 python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
 srun python -m transformer_jax.train --config=configs/base.py --workdir=runs/base --distributed
@@ -16,46 +16,52 @@ from transformer_jax.runs import training_run
 from transformer_jax.training import tracking
 
 _CONFIG = flags_lib.define_config()
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "The run's folder, on this machine or gs://BUCKET/FOLDER.", required=True
+_WORKDIR = flags_lib.define_required(
+    "workdir", "The run's folder, on this machine or gs://BUCKET/FOLDER."
 )
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
     "",
-    "Where tokenizers, encoded corpora and compiled programs are shared, on this machine; default "
-    "WORKDIR/cache, or ./cache where WORKDIR is in a bucket.",
+    "Folder on this machine for tokenizers, encoded corpora and compiled programs that runs share; "
+    "default WORKDIR/cache, or ./cache where WORKDIR is in a bucket.",
 )
 _ROW = flags.DEFINE_string(
     "row",
     "",
-    "The run's name in a table, for the record; what the table sets may have no effect on it.",
+    "Row of a table that the run belongs to, for the record; fields without effect are allowed.",
 )
 _DISTRIBUTED = flags.DEFINE_boolean(
     "distributed",
     False,
-    "Train with other processes, which JAX's cluster detection finds: on Cloud TPU, GKE, Slurm, "
-    "Open MPI. All share WORKDIR.",
+    "Train with the other processes that JAX's cluster detection finds (Cloud TPU, GKE, Slurm, "
+    "Open MPI). All share WORKDIR.",
 )
 _COORDINATOR = flags.DEFINE_string(
-    "coordinator", "", "Elsewhere: HOST:PORT of the first process, alike for all."
+    "coordinator", "", "Without cluster detection: HOST:PORT of the first process."
 )
-_PROCESSES = flags.DEFINE_integer("processes", -1, "Elsewhere: how many processes there are.")
-_PROCESS = flags.DEFINE_integer("process", -1, "Elsewhere: this one's number: 0, 1, …")
+_PROCESSES = flags.DEFINE_integer(
+    "processes", -1, "Without cluster detection: number of processes."
+)
+_PROCESS = flags.DEFINE_integer(
+    "process", -1, "Without cluster detection: index of this process, from 0."
+)
 _START_TIMEOUT = flags.DEFINE_float(
-    "start_timeout", 300, "Seconds within which all processes must have come.", lower_bound=0
+    "start_timeout", 300, "Seconds within which all processes must connect.", lower_bound=0
 )
 _SILENCE_TIMEOUT = flags.DEFINE_float(
     "silence_timeout", 60, "Seconds after which a silent process counts as dead.", lower_bound=1
 )
 _WANDB = flags.DEFINE_string(
-    "wandb", "", "Project of Weights & Biases that shows the run too; its settings are wandb's own."
+    "wandb",
+    "",
+    "Weights & Biases project that also shows the run; wandb's own variables configure it.",
 )
-_WANDB_GROUP = flags.DEFINE_string("wandb_group", "", "What --wandb gathers runs under: a sweep.")
+_WANDB_GROUP = flags.DEFINE_string("wandb_group", "", "Group of runs in --wandb, such as a sweep.")
 _PROFILE = flags.DEFINE_boolean("profile", False, "Write a JAX trace to WORKDIR/profile.")
 
 
 def main() -> None:
-    """Runs the run that the flags describe."""
+    """Trains and evaluates the run that the flags describe."""
     workdir = files.path(_WORKDIR.value)
     cache_dir = flags_lib.cache_dir(_CACHE_DIR.value, workdir)
     if _PROFILE.value and not isinstance(workdir, pathlib.Path):
@@ -64,7 +70,7 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
-    if not _ROW.value:  # what sets all rows of a table may serve some alone; the sweep has checked
+    if not _ROW.value:  # a sweep has checked its rows, and its flags may serve only some of them
         models.require_used(config.model, flags_lib.overrides())
     if place := hosts.place(
         _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value

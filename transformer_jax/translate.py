@@ -13,20 +13,20 @@ from transformer_jax.data import text
 from transformer_jax.runs import run_folder
 
 _TO = flags.DEFINE_string(
-    "to", "", "Language to translate into, of a model of several directions; empty: its main one's."
+    "to", "", "Target language of a model of several directions; empty: its main direction's."
 )
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+_WORKDIR = flags_lib.define_required("workdir", "The run's folder.")
 
 
 def main() -> None:
-    """Reads all lines, translates them together, writes them in their order."""
+    """Translates all lines of standard input and writes the translations in order."""
     translator = run_folder.load(_WORKDIR.value)
     if not translator.config.data.source_language:
         raise errors.UserError(
-            f"{_WORKDIR.value} was trained on text that is translated from nothing: it can only go "
-            "on with a text, python -m transformer_jax.generate"
+            f"{_WORKDIR.value} holds a language model, which has no source language: use "
+            "python -m transformer_jax.generate"
         )
-    translator.encode([], _TO.value)  # an unknown language is refused before anything is read
+    translator.encode([], _TO.value)  # raises for an unknown language, before anything is read
     sentences = list(text.decoded(sys.stdin.buffer, "standard input"))
     if not sentences:
         return

@@ -28,7 +28,7 @@ from transformer_jax.training import tracking
 _log = logging.getLogger("transformer_jax.sweep")
 
 _CONFIG = flags_lib.define_config(required=False)
-_WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
+_WORKDIR = flags_lib.define_required("workdir", "The sweep's folder.")
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
     "",
