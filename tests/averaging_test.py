@@ -58,7 +58,7 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(make_config, one_device
 def test_too_few_checkpoints_are_refused_before_training(make_config):
     make_config({"evaluation.average_checkpoints": 3, "checkpoint.keep": 3})
     for changes in ({}, {"checkpoint.keep": 3, "checkpoint.every": 10}):
-        with pytest.raises(errors.UserError, match="average_checkpoints=3 needs as many"):
+        with pytest.raises(errors.UserError, match="average_checkpoints=3 is more than"):
             make_config({"evaluation.average_checkpoints": 3, **changes})
 
 

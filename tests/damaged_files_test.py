@@ -19,16 +19,15 @@ def truncated(content):
 
 @refusals.table(
     ("a field missing", b'{"b": 1}', r"it has no a"),
-    ("a value of another type", b'{"a": [1, "x"]}', r'it\.a\[1\] is "x", which is no number'),
-    ("a number that is none", b'{"a": [NaN]}', r"NaN is no JSON"),
-    ("an infinite number", b'{"a": [1e999]}', r"is Infinity, which is no number"),
-    ("a list", b"[]", r"it is \[\], which is no object"),
-    ("truncated", b'{"a": [1', r"line 1"),
+    ("a value of another type", b'{"a": "x"}', r'a is "x", which is no number'),
+    ("a number that is none", b'{"a": NaN}', r"NaN is not JSON"),
+    ("a list", b"[]", r"it is \[\], not an object"),
+    ("truncated", b'{"a": 1', r"line 1"),
 )
 def test_json_of_another_shape_is_refused(case):
     content, message = case
     with pytest.raises(ValueError, match=message):
-        files.parse_json(content, {"a": [float]})
+        files.parse_json(content, {"a": float})
 
 
 def train(server, cache_dir, workdir):

@@ -56,7 +56,7 @@ def test_a_process_with_another_corpus_than_the_first_ends(bench):
     )
     codes = processes.ends(runs, 8 * faults.SILENCE)
     assert codes == [faults.RUN_AGAIN, 2], (runs[0].text(), runs[1].text())
-    assert "error: this process has not the first one's corpus" in runs[1].text()
+    assert "error: the corpus of this process differs from the first process's" in runs[1].text()
     assert "process 1 (" in runs[0].text()
 
 

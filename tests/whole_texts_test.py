@@ -212,7 +212,7 @@ def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, 
     def evaluate(*_):
         raise errors.RunError("enough")
 
-    monkeypatch.setattr(training_run._Run, "_evaluate", evaluate)
+    monkeypatch.setattr(training_run, "_scores", evaluate)
     with pytest.raises(errors.RunError, match="enough"):
         training_run.run(config, tmp_path / "own", cache_dir)
     after = run_folder.load_model(tmp_path / "own").params

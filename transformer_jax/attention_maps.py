@@ -1,11 +1,11 @@
-"""Shows where a trained model attends, for one sentence pair, as the paper's appendix does.
+"""Draws the attention weights of a trained model for one sentence pair, as the paper's appendix.
 
 python -m transformer_jax.attention_maps --workdir=runs/one --source="The dog sleeps."
 
-Writes encoder.png, decoder.png and cross.png, a heat map for each layer and head, and prints their
-paths. In the decoder a row is named by the token being written there; the tokens that it reads
-begin with BOS. A decoder-only model has joint.png in their place. A language model takes --target
-alone. For an encoder-only model, encoder.png shows how it reads the one or two sentences given.
+Writes encoder.png, decoder.png and cross.png, with a heat map for each layer and head, and prints
+their paths. Rows of the decoder are named by the token that is predicted there; its columns begin
+with BOS. A decoder-only model has joint.png instead. A language model takes --target alone. For an
+encoder-only model, encoder.png shows the attention within one sentence or two (--source, --target).
 """
 
 from absl import flags
@@ -16,18 +16,18 @@ from transformer_jax.drawing import heat_maps
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.runs import run_folder
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
-_SOURCE = flags.DEFINE_string("source", None, "A sentence; of a language model, none.")
-_TARGET = flags.DEFINE_string("target", None, "Its translation; by default the model's own.")
-_TO = flags.DEFINE_string("to", "", "Language to translate into, as of transformer_jax.translate.")
-_OUTPUT = flags.DEFINE_string("output", None, "Where to write; by default WORKDIR/attention_maps.")
+_WORKDIR = flags_lib.define_required("workdir", "The run's folder.")
+_SOURCE = flags.DEFINE_string("source", None, "Source sentence; none for a language model.")
+_TARGET = flags.DEFINE_string("target", None, "Translation; by default the model's own.")
+_TO = flags.DEFINE_string("to", "", "Language to translate into, as in translate.")
+_OUTPUT = flags.DEFINE_string("output", None, "Output folder; by default WORKDIR/attention_maps.")
 
 
 def main() -> None:
-    """Writes the figures and prints their paths, one a line."""
+    """Writes the figures and prints their paths."""
     output = files.path(_OUTPUT.value or f"{_WORKDIR.value}/attention_maps")
     trained = run_folder.load_model(_WORKDIR.value)
-    if translator := trained.ready():
+    if translator := trained.translator():
         all_maps = attention_weights.collect(translator, _SOURCE.value, _TARGET.value, _TO.value)
     else:
         model, params, tokenizer, config = trained

@@ -214,7 +214,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     config = fields.build(Config, values)
     size = FIXED_VOCABULARIES.get(config.data.vocabulary, config.data.vocab_size)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, vocab_size=size))
-    _check_together(config)
+    _require_consistent(config)
     return config
 
 
@@ -324,8 +324,8 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _check_together(config: Config) -> None:
-    """Raises UserError where fields, each in its range, do not suit one another."""
+def _require_consistent(config: Config) -> None:
+    """Raises UserError where fields, each in its range, contradict one another."""
     fields.require_known("model.compute_dtype", config.model.compute_dtype, DTYPES)
     rest = [f"mesh.{name}" for name, size in dataclasses.asdict(config.mesh).items() if size == -1]
     if rest[1:]:
@@ -340,13 +340,13 @@ def _check_together(config: Config) -> None:
     train = config.train
     if train.objective_steps > train.num_steps:
         raise errors.UserError(
-            f"train.objective_steps={train.objective_steps} are more than "
-            f"train.num_steps={train.num_steps}, of which they are the first"
+            f"train.objective_steps={train.objective_steps} should be at most "
+            f"train.num_steps={train.num_steps}"
         )
     if train.teacher_layers and not train.start_from:
         raise errors.UserError(
-            f"train.teacher_layers={train.teacher_layers} needs a train.start_from, the teacher's "
-            "folder"
+            f"train.teacher_layers={train.teacher_layers} needs the teacher's folder in "
+            "train.start_from"
         )
     if (train.objective == "none") != (train.objective_steps == 0):
         raise errors.UserError(
@@ -357,8 +357,8 @@ def _check_together(config: Config) -> None:
     written = -(-config.train.num_steps // config.checkpoint.every)
     if average > min(config.checkpoint.keep, written):
         raise errors.UserError(
-            f"evaluation.average_checkpoints={average} needs as many checkpoints, but "
-            f"checkpoint.keep={config.checkpoint.keep} are kept of {written:,} "
+            f"evaluation.average_checkpoints={average} is more than the checkpoints that are kept: "
+            f"checkpoint.keep={config.checkpoint.keep} of {written:,} "
             f"(train.num_steps={config.train.num_steps}, "
             f"checkpoint.every={config.checkpoint.every})"
         )

@@ -1,9 +1,9 @@
-"""What the commands end with in one line: a user's mistake, or a run that cannot go on."""
+"""Errors that commands report in one line without a traceback."""
 
 
 class UserError(Exception):
-    """A mistake of the user's: shown as one line, without traceback; exit code 2."""
+    """A user's mistake; exit code 2."""
 
 
 class RunError(Exception):
-    """A run that cannot go on: shown as one line, without traceback; exit code 1."""
+    """A run that cannot continue; exit code 1."""

@@ -1,6 +1,6 @@
-"""What a config field may hold, said beside its type, and values held to it.
+"""Validation of dataclasses whose fields declare types and ranges.
 
-`Annotated[int, Range(1)]` is a whole number from 1 on. A mistake is one line that names the field.
+`Annotated[int, Range(1)]` is a whole number of at least 1. Error messages name the field.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import math
 import re
 import typing
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -23,39 +23,27 @@ ARTICLES = {int: "a whole number", float: "a number", str: "text", bool: "True o
 @final
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that a field allows."""
+    """The range of numbers that a field allows."""
 
     least: int
     most: int | None = None
-    below: int | None = None  # what all are smaller than
-    besides: tuple[int, str] | None = None  # one more that is allowed, and in words what for
-    is_open: bool = False  # whether all are larger than the least
+    below: int | None = None  # exclusive upper bound
+    besides: tuple[int, str] | None = None  # one further value, and its meaning
 
     def require(self, name: str, value: Any) -> None:
-        """Raises UserError unless a field's value lies within."""
+        """Raises UserError unless a field's value lies in the range."""
         if self.besides and value == self.besides[0]:
             return
-        if self.is_open and value <= self.least:
-            raise errors.UserError(f"{name}={value} should be above {self.least}")
         if value < self.least:
             other = ", or {} {}".format(*self.besides) if self.besides else ""
             raise errors.UserError(f"{name}={value} should be at least {self.least}{other}")
         if self.most is not None and value > self.most:
             raise errors.UserError(f"{name}={value} should be at most {self.most:,}")
-        kind = np.float32 if isinstance(value, float) else int  # in which it is computed with
+        kind = np.float32 if isinstance(value, float) else int  # the type that it is used in
         if self.below is not None and kind(value) >= self.below:
             limit = f"2^{math.log2(self.below):.0f}" if self.below > 1 else self.below
             limit = f"{limit} as float32" if isinstance(value, float) else limit
             raise errors.UserError(f"{name}={value} should be below {limit}")
-
-
-Positive = Annotated[int, Range(1, MOST)]
-Natural = Annotated[int, Range(0, MOST)]  # 0 too
-NotNegative = Annotated[float, Range(0)]
-Above0 = Annotated[float, Range(0, is_open=True)]
-Share = Annotated[float, Range(0, 1)]
-ShareBelow1 = Annotated[float, Range(0, below=1)]
-Devices = Annotated[int, Range(1, MOST, besides=(-1, "for the rest"))]
 
 
 def build(kind: type[T], values: Any, path: str = "") -> T:
@@ -89,19 +77,19 @@ def declared(kind: type) -> dict[str, Any]:
 
 
 def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
-    """The entry of a table of kinds; raises UserError, which lists them, if there is none."""
+    """Returns the entry of a table of kinds; raises UserError, listing the kinds, without one."""
     require_known(field, name, table)
     return table[name]
 
 
 def require_known(field: str, name: str, known: Collection[str]) -> None:
-    """Raises UserError, listing what is known, unless `name` is."""
+    """Raises UserError, listing the known names, unless `name` is one of them."""
     if name not in known:
         raise errors.UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
 
 
 def unknown(whole: str, name: str, known: Collection[str]) -> errors.UserError:
-    """That there is no such field: of its whole name, as it was written, a part is not known."""
+    """Returns the error for a field `whole`, as the user wrote it, whose part `name` is unknown."""
     printable = whole if whole.isprintable() and len(whole) < 80 else repr(whole[:80])
     return errors.UserError(f"there is no config field {printable}{_closest(name, known)}")
 
@@ -118,7 +106,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if expected is float and not math.isfinite(value):
         raise errors.UserError(f"{path} should be a finite number, but is {value!r}")
     if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
-        # No file could hold it; bytes of a command line can make it.
+        # Undecodable bytes of a command line become surrogates, which no file can hold.
         raise errors.UserError(f"{path} should be UTF-8, but is {value!r}")
     for rule in rules:
         rule.require(path, expected(value))
@@ -126,7 +114,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
 
 
 def _short(value: Any) -> str:
-    """A value as it is written, if that is short; else its kind."""
+    """Returns a value as it is written, shortened, or its type."""
     if not isinstance(value, (str, int, float, type(None))):
         return f"a {type(value).__name__}"
     written = repr(value)

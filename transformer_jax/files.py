@@ -1,22 +1,19 @@
-"""Files that are there whole or not at all, and JSON that holds what it should.
+"""Paths on this machine and in buckets, atomic writes, and JSON records.
 
-A run's folder may be one of this machine or lie in a bucket of Google Cloud Storage. What is
-written there is in both a `Path`; what must be mapped into memory or locked is a `pathlib.Path`.
+A run's folder lies on this machine or in a bucket of Google Cloud Storage. A `Path` may lie in
+either; a file that is mapped into memory or locked is a `pathlib.Path`, on this machine.
 """
 
-import dataclasses
 import hashlib
 import importlib.util
 import json
-import math
 import os
 import pathlib
 import re
 import tempfile
 import traceback
-import typing
 from collections.abc import Mapping
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn
 
 import fsspec.config
 import fsspec.core
@@ -28,14 +25,16 @@ Path = pathlib.Path | epath.Path
 
 
 def path(name: str) -> Path:
-    """A file or folder, by its name: on this machine, or gs://BUCKET/NAME.
+    """Returns the path of a file or folder on this machine or at gs://BUCKET/NAME.
 
     Raises:
-      UserError: it is an address of another kind, or what reads buckets is not installed.
+      UserError: the name is an address of another kind, or gcsfs is not installed.
     """
     if not _ADDRESS.match(name):
         return pathlib.Path(name)
-    if not re.fullmatch(r"gs://[^/*?\[\]#]+(/[^*?\[\]#]*)?", name):  # to gcsfs, patterns
+    if not re.fullmatch(
+        r"gs://[^/*?\[\]#]+(/[^*?\[\]#]*)?", name
+    ):  # gcsfs takes these characters for patterns
         raise errors.UserError(
             f"{name} is neither a folder of this machine nor one in a bucket, gs://BUCKET/FOLDER, "
             "without any of *?[]#"
@@ -44,48 +43,52 @@ def path(name: str) -> Path:
         raise errors.UserError(f"{name} needs gcsfs: pip install 'transformer_jax[gcs]'")
     os.environ.setdefault("EPATH_USE_TF", "false")  # fsspec also where TensorFlow is installed
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    # Orbax's arrays reach the bucket past fsspec, whose listings would be old.
+    # Orbax writes arrays to the bucket without fsspec, whose cached listings would be outdated.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
     return epath.Path(name)
 
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # of one slash too: what pathlib makes of two
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # one slash too: pathlib merges two
 
 
 def local_path(name: str) -> pathlib.Path:
-    """A file or folder of this machine, by its name; raises UserError if it is an address."""
+    """Returns a path on this machine; raises UserError if the name is an address."""
     if _ADDRESS.match(name):
         raise errors.UserError(f"{name} is no folder of this machine, which is needed here")
     return pathlib.Path(name)
 
 
 def below(folder: Path) -> list[str]:
-    """The paths, from a folder, of all files in it and its folders, in order."""
+    """Returns the sorted relative paths of all files in a folder and its subfolders."""
     if isinstance(folder, pathlib.Path):
-        found = (path for path in folder.rglob("*") if path.is_file())
-        return sorted(path.relative_to(folder).as_posix() for path in found)
-    # epath would ask for each whether it is a folder, and take no answer for a no.
+        paths = (path for path in folder.rglob("*") if path.is_file())
+        return sorted(path.relative_to(folder).as_posix() for path in paths)
+    # epath would send a request for each file, and treat a failed one as "not a folder".
     system, root = fsspec.core.url_to_fs(str(folder))
     return sorted(name.removeprefix(f"{root}/") for name in system.find(root))
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """Returns the SHA-256 of a file's bytes, in hexadecimal."""
     file: Any
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def met_in_a_bucket(error: BaseException) -> bool:
-    """Whether an error comes from reading or writing a bucket: such errors share no class."""
-    names = (frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__))
-    # Not protobuf, which is google's too.
-    theirs = ("gcsfs", "google.api_core", "google.auth", "google.cloud", "google.resumable_media")
-    return any(name.startswith(theirs) for name in names)
+    """Returns whether reading or writing a bucket raised an error.
+
+    Such errors have no common class, so that the modules of the traceback decide.
+    """
+    modules = (frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__))
+    # Not all of google, since protobuf belongs to it too.
+    of_google = [f"google.{name}" for name in ("api_core", "auth", "cloud", "resumable_media")]
+    of_buckets = ("gcsfs", *of_google)
+    return any(name.startswith(of_buckets) for name in modules)
 
 
 def make_folder(folder: Path, what: str) -> None:
-    """Makes a folder, and those around it; raises UserError, which says what it should be."""
+    """Creates a folder and its parents; `what` names it in the UserError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -93,16 +96,16 @@ def make_folder(folder: Path, what: str) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Writes a file atomically, also if several processes write it at once.
+    """Writes a file atomically, even if several processes write it at once.
 
     Raises:
-      OSError: this machine does not take it.
-      RunError: a bucket does not.
+      OSError: writing on this machine failed.
+      RunError: writing to a bucket failed.
     """
     if not isinstance(path, pathlib.Path):
         try:
-            path.write_bytes(content)  # in a bucket a file appears when it is whole
-        except Exception as error:  # gcsfs's, Google's or the network's: they share no class
+            path.write_bytes(content)  # in a bucket a file appears once it is complete
+        except Exception as error:  # errors of gcsfs, Google and the network have no common class
             raise errors.RunError(f"cannot write {path}: {error}") from error
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,89 +128,53 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
-    """Writes one line each, atomically."""
+    """Writes lines of text atomically."""
     write(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-@final
-@dataclasses.dataclass(frozen=True)
-class Maybe:
-    """In the shape of an object: what a field has to be where there is one."""
+def read_json(path: Path, required: Mapping[str, type], remedy: str) -> dict[str, Any]:
+    """Returns the JSON object that a file holds.
 
-    shape: Any
-    null: bool = False  # whether it may be null as well
-
-
-def read_json(path: Path, shape: Any, remedy: str) -> Any:
-    """The content of a JSON file.
-
-    Its shape is str, bool, int or float, or one of these within a range, as in `fields`; object for
-    anything; [shape] for a list of such; {str: shape} for an object of such; {"name": shape, ...}
-    for an object that has at least these, but for those that are `Maybe`.
+    Args:
+      path: the file.
+      required: keys that the object must have, with the types of their values.
+      remedy: what the user can do about a damaged file, the end of the error message.
 
     Raises:
-      UserError: it cannot be read, is no JSON, or holds something else; the message ends with the
-        remedy.
+      UserError: the file cannot be read, is not JSON, or lacks a required key.
     """
     try:
-        return parse_json(path.read_bytes(), shape)
+        return parse_json(path.read_bytes(), required)
     except OSError as error:
         raise errors.UserError(f"cannot read {path}: {error}; {remedy}") from error
     except ValueError as error:
         raise errors.UserError(f"{path} is damaged ({error}): {remedy}") from error
 
 
-def parse_json(content: bytes, shape: Any) -> Any:
-    """The value that JSON stands for, of a shape as in `read_json`; ValueError if it is none."""
-    try:
-        value = json.loads(content, parse_constant=_refuse)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    require(value, shape)
+def parse_json(content: bytes, required: Mapping[str, type]) -> dict[str, Any]:
+    """Returns the JSON object that bytes hold; raises ValueError as `read_json` does."""
+    value = json.loads(content, parse_constant=_refuse)
+    if not isinstance(value, dict):
+        raise ValueError(f"it is {json.dumps(value)[:40]}, not an object")
+    require(value, required)
     return value
 
 
+def require(value: Mapping[str, Any], required: Mapping[str, type]) -> None:
+    """Raises ValueError unless a JSON object has values of the required types."""
+    for key, kind in required.items():
+        if key not in value:
+            raise ValueError(f"it has no {key}")
+        accepted = (int, float) if kind is float else kind
+        is_kind = isinstance(value[key], accepted)
+        if not is_kind or isinstance(value[key], bool) != (kind is bool):
+            raise ValueError(f"{key} is {json.dumps(value[key])[:40]}, which is no {_KINDS[kind]}")
+
+
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
-def require(value: Any, shape: Any, name: str = "it") -> None:
-    """Raises ValueError unless a JSON value is of a shape; see `read_json`."""
-    if isinstance(shape, Maybe):
-        if value is not None or not shape.null:
-            require(value, shape.shape, name)
-        return
-    shape, *rules = typing.get_args(shape) or (shape,)
-    kind = shape if isinstance(shape, type) else type(shape)
-    accepted = (int, float) if kind is float else kind
-    if kind is not object and (
-        not isinstance(value, accepted)
-        or isinstance(value, bool) != (kind is bool)
-        or value in (math.inf, -math.inf)  # as 1e999 is read
-    ):
-        written = json.dumps(value)
-        raise ValueError(f"{name} is {written[:40]}, which is no {_KINDS[kind]}")
-    if kind is int and abs(value) > _MOST:
-        raise ValueError(f"{name} is {str(value)[:40]}, which is too large")
-    if kind is str and re.search("[\ud800-\udfff]", value):
-        raise ValueError(f"{name} holds half of a character")
-    for rule in rules:
-        try:
-            rule.require(name, value)
-        except errors.UserError as error:
-            raise ValueError(str(error)) from error
-    if isinstance(shape, list):
-        for index, item in enumerate(value):
-            require(item, shape[0], f"{name}[{index}]")
-    elif isinstance(shape, dict):
-        for key, inner in shape.items():
-            if key is not str and key not in value and not isinstance(inner, Maybe):
-                raise ValueError(f"{name} has no {key}")
-            for field in value if key is str else value.keys() & {key}:
-                require(value[field], inner, f"{name}.{field}")
-
-
-_MOST = 2**63 - 1  # of a whole number
 _KINDS = {
     str: "text",
     bool: "truth value",

@@ -1,4 +1,4 @@
-"""The paper's numbers as data, and nowhere else: its recipe, and what its tables report."""
+"""The paper's numbers: its tables and the further values of its recipe."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -87,9 +87,9 @@ class LayerKind:
 
     complexity: str  # operations of a layer
     powers: Mapping[str, int]  # of n and of d in the complexity
-    sequential: str  # operations that cannot run at once
+    sequential: str  # sequential operations
     sequential_power: int  # of n in them
-    path: str  # the longest way between two positions through a network of such layers
+    path: str  # longest path between two positions through a network of such layers
 
 
 TABLE1 = {

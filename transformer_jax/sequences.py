@@ -1,4 +1,4 @@
-"""The one form in which sentences reach the model: rows of packed segments."""
+"""Inputs of models: rows of packed sentences."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,13 @@ from jaxtyping import Int
 
 
 class Sequences(NamedTuple):
-    """Rows of tokens in which several sentences may stand one after another.
+    """Rows of tokens that hold one or several sentences each.
 
     The arrays are NumPy's until they are put on devices.
     """
 
-    tokens: Int[Any, "B T"]  # vocabulary ids; 0 where there is no token
-    segments: Int[Any, "B T"]  # 1, 2, … for the first, second, … sentence of a row; 0 is padding
+    tokens: Int[Any, "B T"]  # vocabulary ids; 0 is padding
+    segments: Int[Any, "B T"]  # number of the sentence in its row, from 1; 0 is padding
     positions: Int[Any, "B T"]  # 0, 1, … within each sentence
 
 
@@ -21,4 +21,4 @@ class Batch(NamedTuple):
 
     source: Sequences  # the source sentences, each with its EOS
     target: Sequences  # the decoder's input: the target shifted right by one, each after its BOS
-    labels: Int[Any, "B T"]  # what follows each target position, up to EOS; 0 does not count
+    labels: Int[Any, "B T"]  # the token after each target position, up to EOS; 0 is not counted

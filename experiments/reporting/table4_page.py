@@ -8,11 +8,11 @@ from experiments.analysis import comparison, significance
 from experiments.reporting import comparison_table, latex, sensitivity_table, verdict_words
 from experiments.sweep import results
 from experiments.sweep import table as table_lib
-from transformer_jax import files, paper
+from transformer_jax import paper
 from transformer_jax.drawing import tables
 from transformer_jax.evaluation import measures, parseval
 
-READ = {"parses": dict, "test": files.Maybe({"parses": dict})}
+READ = {"parses": dict}
 _KINDS = ("f1", "recall", "precision", "exact", "crossing", "tagging", "malformed")
 _NOTES = (
     "The paper's rows are its Table 4: F1 on section 23 of the Wall Street Journal. Ours are on "

@@ -112,7 +112,7 @@ def published(folder: pathlib.Path) -> dict[str, dict[str, str]]:
     path, texts = folder / PUBLISHED, ("(reference)", "row")
     if not path.exists():
         return {name: {} for name in texts}
-    said = files.read_json(path, {name: {str: str} for name in texts}, "delete it")
+    said = files.read_json(path, dict.fromkeys(texts, dict), "delete it")
     titles = [title for sentences in said.values() for title in sentences]
     for title in titles:
         number, total = _place(title)

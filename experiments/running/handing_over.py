@@ -70,8 +70,8 @@ def remembered(workdir: pathlib.Path) -> tuple[engine.Queue | None, dict[Key, Gi
     if not path.exists():
         return None, {}
     names = {field.name: str for field in dataclasses.fields(Given)} | {"seed": int}
-    shape = {"launcher": str, "where": [str], "submissions": [names]}
-    record = files.read_json(path, shape, REMEDY)
+    required = {"launcher": str, "where": list, "submissions": list}
+    record = files.read_json(path, required, REMEDY)
     kind = QUEUES.get(record["launcher"])
     if not kind:
         raise errors.UserError(

@@ -5,7 +5,7 @@ import pathlib
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +17,11 @@ from transformer_jax.runs import run_folder
 
 REMEDY = "start the sweep again, which writes it anew and runs nothing twice"  # sweep.json
 ANEW = "delete the run's result.json and start the sweep again, which evaluates it anew"
-_SHAPE = {
+_REQUIRED = {
     "table": str,
-    "base": {str: dict},
-    "rows": {str: dict},
-    "tune": {str: list},
-    # Which earlier versions lack.
-    "match": files.Maybe(str),
-    "noise_floor": files.Maybe(Annotated[int, fields.Range(2, besides=(0, "for none"))]),
-    "seeds": files.Maybe({str: fields.Positive}),
-    "digests": files.Maybe([str]),
+    "base": dict,
+    "rows": dict,
+    "tune": dict,
 }
 TAKEN = ("table1", "scores", "examples")  # what experiments.table1 and experiments.publish write
 BUDGETS = ("parameters", "flops")  # what all rows can have as much of as base
@@ -83,7 +78,7 @@ def read_record(workdir: pathlib.Path) -> dict[str, Any]:
     path = workdir / "sweep.json"
     if not path.exists():
         raise errors.UserError(f"{workdir} holds no sweep: it has no sweep.json")
-    return files.read_json(path, _SHAPE, REMEDY)
+    return files.read_json(path, _REQUIRED, REMEDY)
 
 
 def slug(row: str) -> str:
@@ -162,7 +157,7 @@ def counts(sweep: Sweep, row: Row, variant: str, of: str = "dev") -> dict[int, n
             if scored.get("bleu"):
                 raise errors.UserError(f"{path} is missing, of a scored run: {ANEW}")
             return {}
-        sentences = files.read_json(path, {variant: [[int]]}, ANEW)[variant]
+        sentences = files.read_json(path, {variant: list}, ANEW)[variant]
         if not sentences or any(
             len(s) != measure.width or min(s) < 0 or max(s) >= 2**31 for s in sentences
         ):
@@ -256,12 +251,12 @@ def _known(row: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         raise errors.UserError(f"row {row!r}: {error}") from error
 
 
-def require_fields(sweep: Sweep, shape: Any) -> None:
+def require_fields(sweep: Sweep, required: Mapping[str, type]) -> None:
     """Raises UserError unless all results have what a table shows besides what every one has."""
     for row in [each for own in sweep.rows for each in (own, *own.tuned.values())]:
         for seed, result in row.results.items():
             try:
-                files.require(result, shape)
+                files.require(result, required)
             except ValueError as error:
                 path = cell_folder(sweep.workdir, row.name, seed) / "result.json"
                 raise errors.UserError(

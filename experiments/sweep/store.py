@@ -131,17 +131,17 @@ def read(folder: pathlib.Path) -> Description:
             f"{folder} holds no sweep: it has no sweep.json; name the --workdir of a sweep, or a "
             "published folder"
         )
-    shape = {
+    required = {
         "table": str,
-        "base": {str: dict},
-        "rows": {str: dict},
-        "runs": [{"row": str, "seed": int, "config_hash": str}],
-        "tune": {str: list},
+        "base": dict,
+        "rows": dict,
+        "runs": list,
+        "tune": dict,
         "match": str,
         "noise_floor": int,
-        "reuse": [str],
+        "reuse": list,
     }
-    record = files.read_json(path, shape, REMEDY)
+    record = files.read_json(path, required, REMEDY)
     try:
         return parse(record)
     except errors.UserError as error:

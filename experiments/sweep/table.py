@@ -61,8 +61,8 @@ class Table:
     measure: str = bleu.MAIN  # what rows are compared by, of `measures.MEASURES`; see `of_corpus`
     # From a comparison to all that is shown; None: the rows beside base, and sections.
     document: Callable[[Any], Document] | None = None
-    # What it shows of each result.json besides what every one has; see `files.read_json`.
-    reads: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # What it shows of each result.json besides what every one has; see `files.require`.
+    reads: Mapping[str, type] = dataclasses.field(default_factory=dict)
 
     @property
     def compared_by(self) -> measures.Measure:

@@ -1,7 +1,8 @@
-"""Weights of another run, in the place of those that a run would draw for its start.
+"""Initial weights from another run (train.start_from), and the parameters of a teacher.
 
-What bears one name in both is taken: an encoder's layers and embedding for a translator that has
-the like, or all for another objective of the same model. What the other run lacks is drawn.
+Arrays whose names both models have are copied: the layers and embedding of an encoder into a
+translator with a similar encoder, or everything into the same model with another objective. The
+remaining arrays keep their random initial values.
 """
 
 import logging
@@ -26,53 +27,151 @@ _log = logging.getLogger(__name__)
 
 
 def are_read(config: config_lib.Config, workdir: files.Path) -> bool:
-    """Whether a run reads the weights of another: at its start, or as a student throughout."""
-    is_student = config.train.teacher_layers > 0
-    return bool(config.train.start_from) and (is_student or not run_folder.has_begun(workdir))
+    """Returns whether a run reads the weights of another: to start, or always as a student."""
+    if not config.train.start_from:
+        return False
+    return config.train.teacher_layers > 0 or not run_folder.has_checkpoints(workdir)
 
 
 def start(
-    state: step_lib.TrainState, config: config_lib.Config, other: Callable[[], tuple[int, Any]]
+    state: step_lib.TrainState,
+    config: config_lib.Config,
+    read_source: Callable[[], tuple[int, Any]],
 ) -> step_lib.TrainState:
-    """A new run's state with the weights that train.start_from names; as it is where that is empty.
+    """Returns a new run's state with the weights of train.start_from, if that is set.
+
+    Args:
+      state: the randomly initialised state.
+      config: the new run's configuration.
+      read_source: returns number of layers and parameters of the run in train.start_from, as
+        `read` does.
 
     Raises:
-      UserError: the other run, which `read` gives, cannot be read or has other sizes.
+      UserError: that run cannot be read or has other sizes.
     """
     if not config.train.start_from:
         return state
-    layers, params = other()
-    return state._replace(params=take(state.params, params, _every(config, layers)))
-
-
-def _every(config: config_lib.Config, layers: int) -> int:
-    """Of how many layers of the other run one is taken."""
-    every, rest = divmod(layers, config.model.num_layers)
-    if rest:
-        raise errors.UserError(
-            f"train.start_from={config.train.start_from}: its {layers} layers are no multiple of "
-            f"model.num_layers={config.model.num_layers}, which takes evenly spaced ones of them"
-        )
-    return every
+    num_layers, params = read_source()
+    return state._replace(params=take(state.params, params, _layer_stride(config, num_layers)))
 
 
 def teacher(
-    config: config_lib.Config, mesh: jax.sharding.Mesh, other: Callable[[], tuple[int, Any]]
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    read_source: Callable[[], tuple[int, Any]],
 ) -> Any:
-    """The teacher's parameters, those of train.start_from's run, on every device; or None.
+    """Returns the teacher's parameters on every device, or None without train.teacher_layers.
 
     Raises:
-      UserError: as `start`, or it is not the model of which this is the student.
+      UserError: as `start`, or the teacher differs from this model in more than layers.
     """
     if not config.train.teacher_layers:
         return None
-    _, params = other()
+    _, params = read_source()
     _require_teacher(config, params)
     return jax.device_put(params, sharding.replicated(mesh))
 
 
+def require(config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer) -> None:
+    """Raises UserError if a run cannot use train.start_from, before anything is compiled.
+
+    It checks what `source`, `start` and `teacher` check, without reading the checkpoint.
+    """
+    _, source_config = source(config, tokenizer)
+    own, others = (
+        _shapes(models.build(each.model, vocabulary.size(each))) for each in (config, source_config)
+    )
+    others = jax.eval_shape(lambda params: _shared_words(params, config, source_config), others)
+    if config.train.teacher_layers:
+        _require_teacher(config, others)
+    stride = _layer_stride(config, source_config.model.num_layers)
+    _origins(_flatten(own), _flatten(others), stride)
+
+
+def source(
+    config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
+) -> tuple[files.Path, config_lib.Config]:
+    """Returns the folder and the configuration of the run that train.start_from names.
+
+    Raises:
+      UserError: the folder holds no finished run or lacks its last checkpoint, the run has another
+        tokenizer, or its layers are no multiple of this model's.
+    """
+    folder = files.path(config.train.start_from)
+    name = f"train.start_from={config.train.start_from}"
+    if not (folder / "result.json").exists():
+        raise errors.UserError(f"{name}: {folder} holds no finished run; train it first")
+    source_config = run_folder.read_config(folder)
+    last_step = source_config.train.num_steps
+    if not (folder / "checkpoints" / str(last_step)).exists():
+        raise errors.UserError(
+            f"{name}: {folder} has no checkpoint of its last step, {last_step:,}; "
+            "train it again, in an empty folder"
+        )
+    if run_folder.read_tokenizer(folder, source_config).digest != tokenizer.digest:
+        raise errors.UserError(
+            f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
+            "data.vocab_size"
+        )
+    _layer_stride(config, source_config.model.num_layers)
+    return folder, source_config
+
+
+def read(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    tokenizer: tokenizer_lib.Tokenizer,
+) -> tuple[int, Any]:
+    """Returns number of layers and parameters of the run that train.start_from names.
+
+    Its embedding lacks the rows of ids that mean something else in this run.
+
+    Raises:
+      UserError: as `source`.
+    """
+    folder, source_config = source(config, tokenizer)
+    params = run_folder.restore_params(source_config, mesh, folder, tokenizer)
+    return source_config.model.num_layers, _shared_words(params, config, source_config)
+
+
+def take(own: Any, others: Any, stride: int) -> Any:
+    """Returns a model's parameters with another's wherever names agree.
+
+    Layer i is the other model's layer stride × i, as DistilBERT takes every second layer of its
+    teacher (Sanh et al. 2019). Of embeddings the rows that both have are copied.
+
+    Raises:
+      UserError: arrays of one name differ in shape, or no name is in both.
+    """
+    own_arrays, other_arrays = _flatten(own), _flatten(others)
+    origins = _origins(own_arrays, other_arrays, stride)
+    result = dict(own_arrays)
+    for name, origin in origins.items():
+        array, new = own_arrays[name], other_arrays[origin]
+        if new.shape != array.shape:  # only embeddings may differ
+            rows = min(len(array), len(new))
+            new = array.at[:rows].set(new[:rows])
+        result[name] = jax.device_put(new, array.sharding)
+    copied = sum(own_arrays[name].size for name in origins)
+    share = copied / sum(array.size for array in own_arrays.values())
+    _log.info("%.0f%% of the parameters start from those of the other run", 100 * share)
+    return traverse_util.unflatten_dict(result, sep="/")
+
+
+def _layer_stride(config: config_lib.Config, source_layers: int) -> int:
+    """Returns the distance between the source's layers that this model takes."""
+    stride, rest = divmod(source_layers, config.model.num_layers)
+    if rest:
+        raise errors.UserError(
+            f"train.start_from={config.train.start_from}: its {source_layers} layers are no "
+            f"multiple of model.num_layers={config.model.num_layers}, which takes evenly spaced "
+            "ones of them"
+        )
+    return stride
+
+
 def _require_teacher(config: config_lib.Config, params: Any) -> None:
-    """Raises UserError if parameters, or their shapes, are no teacher's of this student."""
+    """Raises UserError unless parameters, or their shapes, are those of the student's teacher."""
     expected = _shapes(step_lib.teacher(config))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise errors.UserError(
@@ -86,123 +185,42 @@ def _shapes(model: Any) -> Any:
     return nn.unbox(jax.eval_shape(lambda: models.init(model, jax.random.key(0))))
 
 
-def require(config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer) -> None:
-    """Raises UserError, before anything is compiled, if a run cannot start as it says.
-
-    As `source`, `start` and `teacher` do; a damaged checkpoint is named once it is read.
-    """
-    _, other = source(config, tokenizer)
-    mine, theirs = (
-        _shapes(models.build(each.model, vocabulary.size(each))) for each in (config, other)
-    )
-    theirs = jax.eval_shape(lambda params: _own_words(params, config, other), theirs)
-    if config.train.teacher_layers:
-        _require_teacher(config, theirs)
-    _origins(_flat(mine), _flat(theirs), _every(config, other.model.num_layers))
-
-
-def source(
-    config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer
-) -> tuple[files.Path, config_lib.Config]:
-    """The folder and the configuration of the run that train.start_from names.
-
-    Raises:
-      UserError: no finished run is there, it lacks its last checkpoint, its tokenizer is another,
-        or its layers are no multiple of this model's.
-    """
-    folder = files.path(config.train.start_from)
-    name = f"train.start_from={config.train.start_from}"
-    if not (folder / "result.json").exists():
-        raise errors.UserError(f"{name}: {folder} holds no finished run; train it first")
-    other = run_folder.read_config(folder)
-    if not (folder / "checkpoints" / str(other.train.num_steps)).exists():
-        raise errors.UserError(
-            f"{name}: {folder} has no checkpoint of its last step, {other.train.num_steps:,}; "
-            "train it again, in an empty folder"
-        )
-    if run_folder.read_tokenizer(folder, other).digest != tokenizer.digest:
-        raise errors.UserError(
-            f"{name}: its tokenizer is not this run's; train both on one corpus, with one "
-            "data.vocab_size"
-        )
-    _every(config, other.model.num_layers)
-    return folder, other
-
-
-def read(
-    config: config_lib.Config,
-    mesh: jax.sharding.Mesh,
-    tokenizer: tokenizer_lib.Tokenizer,
-) -> tuple[int, Any]:
-    """Layers and parameters of the run that train.start_from names.
-
-    Where its ids after the tokenizer's mean something else, it has no vectors for them.
-
-    Raises:
-      UserError: as `source`.
-    """
-    folder, other = source(config, tokenizer)
-    params = run_folder.restore_params(other, mesh, folder, tokenizer)
-    return other.model.num_layers, _own_words(params, config, other)
-
-
-def _own_words(params: Any, config: config_lib.Config, other: config_lib.Config) -> Any:
-    """Another run's parameters without vectors for ids that mean something else here."""
-    if _further_ids(config) == _further_ids(other):
+def _shared_words(params: Any, config: config_lib.Config, source_config: config_lib.Config) -> Any:
+    """Returns parameters without embeddings of ids that mean something else in this run."""
+    if _further_ids(config) == _further_ids(source_config):
         return params
     words = params["params"]["embedding"][: config.data.vocab_size]
     return {**params, "params": {**params["params"], "embedding": words}}
 
 
 def _further_ids(config: config_lib.Config) -> tuple[dict[str, int], str]:
-    """What a run's ids after the tokenizer's mean: tags, and those of an objective."""
+    """Returns the meaning of ids beyond the tokenizer's: language tags, and an objective's ids."""
     kind = objectives.KINDS.get(config.train.objective)
-    of_whole_texts = kind is not None and kind.in_place  # which have the same, whatever they ask
-    return directions.tags(config.data), "" if of_whole_texts else config.train.objective
+    # All objectives of encoder-only models use the same ids.
+    is_in_place = kind is not None and kind.in_place
+    return directions.tags(config.data), "" if is_in_place else config.train.objective
 
 
-def take(own: Any, others: Any, every: int) -> Any:
-    """A model's parameters, with those of another in the place of what bears their names.
-
-    Of the other's layers the first of each `every` is taken: DistilBERT takes every second of its
-    teacher's. Of its embedding the first rows are taken, as many as both have.
-
-    Raises:
-      UserError: an array of one name has another shape, or no name is in both.
-    """
-    mine, theirs = _flat(own), _flat(others)
-    found, origins = dict(mine), _origins(mine, theirs, every)
-    for name, origin in origins.items():
-        array, new = mine[name], theirs[origin]
-        if new.shape != array.shape:  # an embedding's
-            rows = min(len(array), len(new))
-            new = array.at[:rows].set(new[:rows])
-        found[name] = jax.device_put(new, array.sharding)
-    share = sum(mine[name].size for name in origins) / sum(array.size for array in mine.values())
-    _log.info("%.0f%% of the parameters begin as those of the other run", 100 * share)
-    return traverse_util.unflatten_dict(found, sep="/")
-
-
-def _flat(params: Any) -> dict[str, Any]:
+def _flatten(params: Any) -> dict[str, Any]:
     return traverse_util.flatten_dict(params, sep="/")
 
 
-def _origins(mine: dict[str, Any], theirs: dict[str, Any], every: int) -> dict[str, str]:
-    """The names that a model's arrays, or their shapes, have in another; raises as `take`."""
-    found = {}
-    for name, array in mine.items():
-        # The first number of a name is its layer's; bridge_1_0 is a part of layer 1's.
-        origin = re.sub(r"(?<=_)\d+", lambda layer: str(int(layer[0]) * every), name, count=1)
-        if origin not in theirs:
+def _origins(own: dict[str, Any], others: dict[str, Any], stride: int) -> dict[str, str]:
+    """Returns the names of a model's arrays in another model; raises as `take`."""
+    origins = {}
+    for name, array in own.items():
+        # The first number in a name is the layer's: bridge_1_0 belongs to layer 1.
+        origin = re.sub(r"(?<=_)\d+", lambda layer: str(int(layer[0]) * stride), name, count=1)
+        if origin not in others:
             continue
-        shapes = array.shape, theirs[origin].shape
-        rows_aside = slice(1 if name == "params/embedding" else 0, None)
-        if shapes[0][rows_aside] != shapes[1][rows_aside]:
+        shape, other_shape = array.shape, others[origin].shape
+        fixed = slice(1, None) if name == "params/embedding" else slice(None)
+        if shape[fixed] != other_shape[fixed]:
             raise errors.UserError(
-                f"{name.removeprefix('params/')} has the shape {shapes[0]} here and {shapes[1]} "
+                f"{name.removeprefix('params/')} has the shape {shape} here and {other_shape} "
                 "in the run of train.start_from: give both runs the same sizes"
             )
-        found[name] = origin
-    if not found:
+        origins[name] = origin
+    if not origins:
         raise errors.UserError("the run of train.start_from has no parameter of this one's")
-    return found
+    return origins

@@ -6,8 +6,8 @@ import functools
 import logging
 import pathlib
 import subprocess
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 
@@ -37,23 +37,23 @@ def run(
     profile: bool = False,
     project: tracking.Project = tracking.NONE,
 ) -> dict[str, Any]:
-    """Trains and evaluates one run, or goes on with one that was stopped.
+    """Trains and evaluates one run, or resumes one that was stopped.
 
     Args:
-      config: the run.
-      workdir: its folder; its files are listed in docs/reference/files.md.
-      cache_dir: where tokenizers, encoded corpora and compiled programs are shared.
-      table_row: its name in a table.
-      overrides: what it changes against the config file, for the record.
-      profile: whether to write a JAX trace of a few steps.
-      project: where the run is shown.
+      config: the run's configuration.
+      workdir: its folder; docs/reference/files.md lists the files.
+      cache_dir: folder of tokenizers, encoded corpora and compiled programs, shared by runs.
+      table_row: name of the run's row in a table, for the record.
+      overrides: fields that differ from the config file, for the record.
+      profile: write a JAX trace of a few steps.
+      project: Weights & Biases project that shows the run.
 
     Returns:
-      What stands in its result.json.
+      The content of result.json.
 
     Raises:
       UserError: the config cannot be run, or the folder holds a run of another config.
-      RunError: the loss is no number any more, or the run was told to stop.
+      RunError: the loss is not finite, or the process was told to stop.
     """
     mesh = sharding.make_mesh(config.mesh)
 
@@ -66,190 +66,213 @@ def run(
 
     dataset = hosts.first_alone(load)
     _require_same_data(dataset)
-    result = workdir / "result.json"
+    result_path = workdir / "result.json"
     with contextlib.ExitStack() as lock:
 
         def claim() -> tuple[str, bool]:
             lock.enter_context(run_folder.only_run_in(workdir))
-            digest = run_folder.claim(workdir, config, dataset)
-            if not result.exists():
-                metrics.read(workdir)  # a damaged one is refused before all else
+            config_hash = run_folder.claim(workdir, config, dataset)
+            if not result_path.exists():
+                metrics.read(workdir)  # raises if it is damaged, before training
                 (workdir / "failure.json").unlink(missing_ok=True)
-            return digest, result.exists()
+            return config_hash, result_path.exists()
 
-        digest, done = hosts.from_first(claim)
-        if done:
-            _log.info("%s is there already: nothing is left to do", result)
+        config_hash, is_finished = hosts.from_first(claim)
+        if is_finished:
+            _log.info("%s exists: nothing is left to do", result_path)
         else:
-            model = models.build(config.model, vocabulary.size(config))
-            about = {"row": table_row, "overrides": dict(overrides or {}), "config_hash": digest}
-            _Run(config, mesh, model, dataset, workdir).train_and_evaluate(about, project, profile)
-        hosts.from_first(lambda: None)  # the first has written the result
+            record = {
+                "row": table_row,
+                "overrides": dict(overrides or {}),
+                "config_hash": config_hash,
+                "seed": config.train.seed,
+            }
+            name = f"{table_row or workdir.name}, seed {config.train.seed}"
+            with (
+                _opened_tracker(project, name, workdir, config, config_hash) as tracker,
+                _failure_recorded(workdir),
+            ):
+                _train_and_evaluate(config, mesh, dataset, workdir, record, tracker, profile)
+        hosts.from_first(lambda: None)  # wait until the first process has written the result
     return run_folder.read_result(workdir)
 
 
 def _require_same_data(dataset: dataset_lib.Dataset) -> None:
-    """Raises UserError unless this process has read what the first has."""
+    """Raises UserError unless this process has read the same data as the first."""
     for name, digest in hosts.from_first(lambda: dict(dataset.digests)).items():
         if dataset.digests[name] != digest:
             raise errors.UserError(
-                f"this process has not the first one's {name}: it has read "
-                f"{dataset.digests[name][:16]}…, the first {digest[:16]}…; compare the files and "
+                f"the {name} of this process differs from the first process's: SHA-256 "
+                f"{dataset.digests[name][:16]}… here, {digest[:16]}… there; compare the files and "
                 "the --cache_dir of both"
             )
 
 
-@final
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """A run that can be trained."""
+@contextlib.contextmanager
+def _opened_tracker(
+    project: tracking.Project,
+    name: str,
+    workdir: files.Path,
+    config: config_lib.Config,
+    config_hash: str,
+) -> Iterator[tracking.Tracker | None]:
+    """Opens the run in a Weights & Biases project, in the first process; closes it at the end."""
+    if not project.name or not hosts.is_first():
+        yield None
+        return
+    tracker = tracking.Tracker(project, name, workdir, config, config_hash)
+    try:
+        yield tracker
+    finally:
+        is_finished = (workdir / "result.json").exists()
+        tracker.close(run_folder.read_result(workdir) if is_finished else None)
 
-    config: config_lib.Config
-    mesh: jax.sharding.Mesh
-    model: interface.Architecture
-    dataset: dataset_lib.Dataset
-    workdir: files.Path
 
-    def train_and_evaluate(
-        self, about: Mapping[str, Any], project: tracking.Project, profile: bool
-    ) -> None:
-        """Trains, evaluates and writes the result, with what is said about it besides.
+@contextlib.contextmanager
+def _failure_recorded(workdir: files.Path) -> Iterator[None]:
+    """Writes failure.json if an exception other than a preemption ends the run."""
+    try:
+        yield
+    except preemption.PreemptedError:
+        raise
+    except Exception as error:
+        hosts.await_peer_failure(error)
+        if hosts.is_first():
+            try:
+                run_folder.record_failure(workdir, error)
+            except Exception as another:  # the first error matters more
+                _log.warning("cannot write %s: %s", workdir / "failure.json", another)
+        raise
 
-        What fails leaves failure.json.
-        """
-        config, mesh, workdir = self.config, self.mesh, self.workdir
-        for line in paper.deviations(config):
-            _log.info("not the paper's: %s", line)
-        if config.model.attention_kernel != kernels.PLAIN:
-            _log.info("attention kernels: %s", kernels.describe(config, type(self.model)))
-        dev_likelihoods = self._likelihoods(self.dataset.dev)
-        other = functools.partial(starting_weights.read, config, mesh, self.dataset.tokenizer)
-        tracker = None
-        if project.name and hosts.is_first():
-            name = f"{about['row'] or workdir.name}, seed {config.train.seed}"
-            tracker = tracking.Tracker(project, name, workdir, config, about["config_hash"])
-        try:
-            if starting_weights.are_read(config, workdir):
-                # What is missing is named now, not once the step is compiled.
-                starting_weights.require(config, self.dataset.tokenizer)
-            state, wall_seconds = loop.train(
-                self.model,
-                self.dataset,
-                config,
-                mesh,
-                workdir,
-                lambda params: dev_likelihoods(params).perplexity,
-                tracker,
-                profile,
-                lambda state: starting_weights.start(state, config, other),
-                starting_weights.teacher(config, mesh, other),
-            )
-            found = self._evaluate(state.params, wall_seconds, dev_likelihoods)
-            if hosts.is_first():
-                result = {**about, "seed": config.train.seed, **found}
-                score = result.get("bleu", {}).get(bleu.MAIN, {}).get("score")
-                tensorboard.write_result(workdir, config, result["ppl"], score)
-                files.write_json(workdir / "result.json", result)
-        except preemption.PreemptedError:
-            raise
-        except Exception as error:
-            hosts.await_peer_failure(error)
-            if hosts.is_first():
-                try:
-                    run_folder.record_failure(workdir, error)
-                except Exception as another:  # the first is raised
-                    _log.warning("%s could not be left: %s", workdir / "failure.json", another)
-            raise
-        finally:
-            if tracker:
-                is_done = (workdir / "result.json").exists()
-                tracker.close(run_folder.read_result(workdir) if is_done else None)
 
-    def _likelihoods(self, pairs: dataset_lib.HeldOut) -> Callable[[Any], evaluators.Likelihoods]:
-        """Returns a function from parameters to the likelihoods of a set.
+def _train_and_evaluate(
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    dataset: dataset_lib.Dataset,
+    workdir: files.Path,
+    record: Mapping[str, Any],
+    tracker: tracking.Tracker | None,
+    profile: bool,
+) -> None:
+    """Trains and evaluates a model, and writes result.json, which begins with `record`."""
+    model = models.build(config.model, vocabulary.size(config))
+    for line in paper.deviations(config):
+        _log.info("not the paper's: %s", line)
+    if config.model.attention_kernel != kernels.PLAIN:
+        _log.info("attention kernels: %s", kernels.describe(config, type(model)))
+    if starting_weights.are_read(config, workdir):
+        starting_weights.require(config, dataset.tokenizer)
+    read_source = functools.partial(starting_weights.read, config, mesh, dataset.tokenizer)
+    dev_likelihoods = _likelihoods(model, dataset.dev, config, mesh)
+    state, train_seconds = loop.train(
+        model,
+        dataset,
+        config,
+        mesh,
+        workdir,
+        dev_perplexity=lambda params: dev_likelihoods(params).perplexity,
+        tracker=tracker,
+        profile=profile,
+        start=lambda state: starting_weights.start(state, config, read_source),
+        teacher=starting_weights.teacher(config, mesh, read_source),
+    )
+    params = state.params
+    if config.evaluation.average_checkpoints > 1:
+        params = run_folder.restore_params(config, mesh, workdir, dataset.tokenizer)
+    scores = _scores(model, params, dataset, config, mesh, workdir, dev_likelihoods)
+    if not hosts.is_first():
+        return
+    eval_seconds = sum(each["eval_seconds"] for each in scores.values())
+    speed = metrics.tokens_per_second(workdir)
+    is_decoder = isinstance(model, interface.Decoder)
+    result = {
+        **record,
+        "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "steps": config.train.num_steps,
+        **_by_direction(scores, dataset),
+        "tokens_per_second": speed,
+        # Encoder-only models count masked words, so that their speed is not in target tokens.
+        **evaluators.lengths(dataset, speed if is_decoder else None),
+        "wall_seconds": train_seconds + eval_seconds,
+        "git_commit": git_commit(),
+        **measured_on(config, dataset),
+        "devices": [device.device_kind for device in jax.devices()],
+        "versions": {"jax": jax.__version__},
+    }
+    score = result.get("bleu", {}).get(bleu.MAIN, {}).get("score")
+    tensorboard.write_result(workdir, config, result["ppl"], score)
+    files.write_json(workdir / "result.json", result)
 
-        They are those of translations or, for an encoder-only model, of hidden words.
-        """
-        if isinstance(self.model, interface.Decoder):
-            return evaluators.likelihoods(self.model, pairs.examples, self.config.data, self.mesh)
-        return whole_texts.likelihoods(self.model, pairs, self.config, self.mesh)
 
-    def _evaluate(
-        self,
-        params: Any,
-        wall_seconds: float,
-        dev_likelihoods: Callable[[Any], evaluators.Likelihoods],
-    ) -> dict[str, Any]:
-        """What the result says of trained parameters, in the first process."""
-        config, dataset, model = self.config, self.dataset, self.model
-        if config.evaluation.average_checkpoints > 1:
-            params = run_folder.restore_params(config, self.mesh, self.workdir, dataset.tokenizer)
-        sets = evaluators.held_out(dataset, config)
-        likelihoods = {
-            name: dev_likelihoods if name == "dev" else self._likelihoods(pairs)
-            for name, (pairs, _) in sets.items()
-        }
-        if isinstance(model, interface.Decoder):
-            translate = translator.Translator(model, params, dataset.tokenizer, config, self.mesh)
-            scored = self._translations(sets, likelihoods, translate)
-        else:
-            scored = {
-                name: whole_texts.score(
-                    name, model, params, pairs, likelihoods[name], config, self.mesh, self.workdir
-                )
-                for name, (pairs, _) in sets.items()
-            }
-        if not hosts.is_first():
-            return {}
-        seconds = sum(each["eval_seconds"] for each in scored.values())
-        others = {
-            direction: {
-                **scored.pop(direction),
-                **({"test": scored.pop(test)} if (test := f"{direction}_test") in scored else {}),
-            }
-            for direction in dataset.directions
-        }
-        speed = metrics.tokens_per_second(self.workdir)
-        writes = isinstance(model, interface.Decoder)  # others count the labels that they are asked
+def _likelihoods(
+    model: interface.Architecture,
+    pairs: dataset_lib.HeldOut,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+) -> Callable[[Any], evaluators.Likelihoods]:
+    """Returns a function from parameters to the likelihoods of targets, or of masked words."""
+    if isinstance(model, interface.Decoder):
+        return evaluators.likelihoods(model, pairs.examples, config.data, mesh)
+    return whole_texts.likelihoods(model, pairs, config, mesh)
+
+
+def _scores(
+    model: interface.Architecture,
+    params: Any,
+    dataset: dataset_lib.Dataset,
+    config: config_lib.Config,
+    mesh: jax.sharding.Mesh,
+    workdir: files.Path,
+    dev_likelihoods: Callable[[Any], evaluators.Likelihoods],
+) -> dict[str, dict[str, Any]]:
+    """Returns the scores of each held-out set by its name; other processes may return nothing."""
+    sets = evaluators.held_out(dataset, config)
+    likelihoods = {
+        name: _likelihoods(model, pairs, config, mesh)
+        for name, (pairs, _) in sets.items()
+        if name != "dev"
+    }
+    likelihoods["dev"] = dev_likelihoods  # already compiled
+    if not isinstance(model, interface.Decoder):
         return {
-            "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
-            "steps": config.train.num_steps,
-            **scored.pop("dev"),
-            **scored,
-            **({"directions": others} if others else {}),
-            "tokens_per_second": speed,
-            **evaluators.lengths(dataset, speed if writes else None),
-            "wall_seconds": wall_seconds + seconds,
-            "git_commit": git_commit(),
-            **measured_on(config, dataset),
-            "devices": [device.device_kind for device in jax.devices()],
-            "versions": {"jax": jax.__version__},
-        }
-
-    def _translations(
-        self,
-        sets: Mapping[str, tuple[dataset_lib.HeldOut, str]],
-        likelihoods: Mapping[str, Callable[[Any], evaluators.Likelihoods]],
-        translate: translator.Translator,
-    ) -> dict[str, Any]:
-        """Perplexity and BLEU of each set, of the development set by length too; first process."""
-        measured = {
-            name: evaluators.measure(pairs, translate, likelihoods[name])
+            name: whole_texts.score(
+                name, model, params, pairs, likelihoods[name], config, mesh, workdir
+            )
             for name, (pairs, _) in sets.items()
         }
-        if not hosts.is_first():
-            return {}
-        scored = {
-            name: evaluators.score(name, pairs, measured[name], language, self.workdir)
-            for name, (pairs, language) in sets.items()
-        }
-        width = self.config.log.bucket_tokens
-        scored["dev"] |= evaluators.by_length(self.dataset, measured["dev"].hypotheses, width)
-        return scored
+    translate = translator.Translator(model, params, dataset.tokenizer, config, mesh)
+    measured = {
+        name: evaluators.measure(pairs, translate, likelihoods[name])
+        for name, (pairs, _) in sets.items()
+    }
+    if not hosts.is_first():
+        return {}
+    scores = {
+        name: evaluators.score(name, pairs, measured[name], language, workdir)
+        for name, (pairs, language) in sets.items()
+    }
+    width = config.log.bucket_tokens
+    scores["dev"] |= evaluators.by_length(dataset, measured["dev"].hypotheses, width)
+    return scores
+
+
+def _by_direction(
+    scores: Mapping[str, dict[str, Any]], dataset: dataset_lib.Dataset
+) -> dict[str, Any]:
+    """Returns the scores of the main direction, then those of further directions by name."""
+    result = dict(scores["dev"])
+    if "test" in scores:
+        result["test"] = scores["test"]
+    directions = {}
+    for direction in dataset.directions:
+        directions[direction] = dict(scores[direction])
+        if f"{direction}_test" in scores:
+            directions[direction]["test"] = scores[f"{direction}_test"]
+    return {**result, "directions": directions} if directions else result
 
 
 def measured_on(config: config_lib.Config, dataset: dataset_lib.Dataset) -> dict[str, Any]:
-    """What a result says of data and decoding, which is known before anything is trained."""
+    """Returns the part of a result that describes data and decoding, known before training."""
     return {
         "data_sha256": dataset.digests["corpus"],
         "tokenizer_sha256": dataset.digests["tokenizer"],
@@ -260,11 +283,10 @@ def measured_on(config: config_lib.Config, dataset: dataset_lib.Dataset) -> dict
 
 
 def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:
-    """Finds what makes a configuration impossible, before anything is written or compiled.
+    """Raises UserError if a configuration cannot run, before anything is written or compiled.
 
-    Raises:
-      UserError: a kind is unknown, sizes do not suit kinds, mesh or corpus, or learned positions
-        do not reach the longest sentence that will be read or written.
+    Kinds must be known, sizes suit kinds, mesh and corpus, and learned positions reach the end of
+    the longest sentence that is read or written.
     """
     model = models.build(config.model, vocabulary.size(config))
     _check_objective(config, model, dataset)
@@ -278,7 +300,7 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
     if positions.KINDS[config.model.position].bounded:
         source, target = dataset_lib.longest(dataset)
         data, kind = config.data, objectives.KINDS.get(config.train.objective)
-        if isinstance(model, interface.Decoder):  # others write nothing, and read target rows alone
+        if isinstance(model, interface.Decoder):  # encoder-only models read target rows alone
             target = max(source + config.decode.extra_tokens, target, data.target_length)
             source = max(source, data.source_length)
         joined = model.one_sequence or (kind is not None and kind.reads != "sentence")
@@ -294,15 +316,16 @@ def _check_objective(
     config: config_lib.Config, model: interface.Architecture, dataset: dataset_lib.Dataset
 ) -> None:
     """Raises UserError unless a model can be trained on the config's objective, and scored."""
-    train, writes = config.train, isinstance(model, interface.Decoder)
+    train, is_decoder = config.train, isinstance(model, interface.Decoder)
     fields.require_known("train.objective", train.objective, (objectives.NONE, *objectives.KINDS))
     in_place = [name for name, kind in objectives.KINDS.items() if kind.in_place]
-    if writes and train.objective in in_place:
+    if is_decoder and train.objective in in_place:
         raise errors.UserError(
             f"train.objective={train.objective} is for a model of whole texts, as "
             f"model.architecture=encoder, not for {config.model.architecture}"
         )
-    if not writes and (train.objective not in in_place or train.objective_steps < train.num_steps):
+    lasts = train.objective in in_place and train.objective_steps >= train.num_steps
+    if not is_decoder and not lasts:
         raise errors.UserError(
             f"model.architecture={config.model.architecture} writes no sentences: it needs a "
             f"train.objective of {', '.join(in_place)}, for all its train.num_steps (set "
@@ -316,16 +339,16 @@ def _check_objective(
             f"{config.model.architecture} sees: set it to one of {', '.join(hiding)}"
         )
     for name, (pairs, _) in evaluators.held_out(dataset, config).items():
-        if writes and all(dataset.provenance["languages"]) and not any(pairs.source):
+        if is_decoder and all(dataset.provenance["languages"]) and not any(pairs.source):
             raise errors.UserError(
                 f"the {name} set has no sources: all {len(pairs)} lines are blank; give another "
                 'file, or set data.source_language="" to train on text alone'
             )
-        if writes and not any(pairs.target):
+        if is_decoder and not any(pairs.target):
             raise errors.UserError(
                 f"the {name} set has no targets: all {len(pairs)} lines are blank; give another"
             )
-        if not writes and not all(examples_lib.held_out(pairs, config).values()):
+        if not is_decoder and not all(examples_lib.held_out(pairs, config).values()):
             raise errors.UserError(
                 f"train.objective={train.objective} finds nothing to ask of the {len(pairs)} pairs "
                 f"of the {name} set: give it more of them, not all with the same target"
@@ -333,7 +356,7 @@ def _check_objective(
 
 
 def git_commit() -> str:
-    """The checkout's commit, with "+changes" if Python files differ from it; "" outside one."""
+    """Returns the checkout's commit, with "+changes" if Python files differ; "" outside one."""
     here = pathlib.Path(__file__)
 
     def git(*arguments: str) -> str:
@@ -343,9 +366,9 @@ def git_commit() -> str:
         return done.stdout.strip()
 
     try:
-        # Installed into another checkout, this file is none of its own.
-        commit = git("ls-files", "--", here.name) and git("rev-parse", "HEAD")
-        changes = commit and git("status", "--porcelain", "--", ":(top)*.py")
-        return commit + "+changes" * bool(changes)
-    except FileNotFoundError:  # no git on this machine
+        if not git("ls-files", "--", here.name):  # installed inside another checkout, or in none
+            return ""
+        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ":(top)*.py")
+    except FileNotFoundError:  # git is not installed
         return ""
+    return f"{commit}+changes" if commit and changes else commit

@@ -29,7 +29,7 @@ def fault(folder: files.Path) -> str:
       Exception: the bucket that it lies in does not answer.
     """
     try:
-        expected = files.parse_json((folder / NAME).read_bytes(), {"sha256": {str: str}})["sha256"]
+        expected = files.parse_json((folder / NAME).read_bytes(), {"sha256": dict})["sha256"]
         found = _digests(folder)
     except FileNotFoundError:
         return f"it has no {NAME}: its writing was cut short"
