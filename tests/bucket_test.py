@@ -23,7 +23,7 @@ def server():
 
 @pytest.fixture(scope="module")
 def variables(server):
-    """What leads gcsfs, TensorStore and tensorboardX to a bucket that stands in."""
+    """Environment that points gcsfs, TensorStore and tensorboardX to the stand-in bucket."""
     with pytest.MonkeyPatch.context() as patch:
         found = {
             "STORAGE_EMULATOR_HOST": server.address,
@@ -63,7 +63,7 @@ def start(variables, bench, tmp_path):
 
 
 def names(folder):
-    """What lies in a run's folder, but for what Orbax names by chance, and times."""
+    """Returns the files of a run's folder, except for Orbax's random names and times."""
     found = set()
     for path in folder.iterdir():
         if path.is_dir():
@@ -144,7 +144,7 @@ def test_a_bucket_that_cannot_be_written_is_refused(start):
 
 
 @pytest.mark.usefixtures("variables")
-def test_no_answer_says_nothing_of_a_checkpoint(server, monkeypatch):
+def test_an_unreachable_bucket_condemns_no_checkpoint(server, monkeypatch):
     folder = files.path("gs://bucket/answers/5")
     for name in ("a", "b/c"):
         files.write(folder / name, name.encode())
@@ -159,7 +159,7 @@ def test_no_answer_says_nothing_of_a_checkpoint(server, monkeypatch):
 
 
 @pytest.mark.usefixtures("variables")
-def test_only_what_has_neither_mark_nor_manifest_counts_as_half_written(make_config):
+def test_only_checkpoints_without_mark_and_manifest_are_incomplete(make_config):
     folder = files.path("gs://bucket/marks")
     for name in ("4/state/a", "4/commit_success.txt", "8/state/a", "12/state/a"):
         files.write(folder / name, b"")
@@ -179,7 +179,7 @@ def test_a_bucket_that_refuses_ends_a_run_with_one_line(start, server, monkeypat
     assert "error: cannot write gs://bucket/refused/.lock: Forbidden" in run.text().splitlines()[-1]
 
 
-def test_what_reads_buckets_is_asked_for(monkeypatch):
+def test_a_missing_gcsfs_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(errors.UserError, match=r"needs gcsfs: pip install '.*\[gcs\]'"):
         files.path("gs://bucket/run")

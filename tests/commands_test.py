@@ -1,4 +1,4 @@
-"""Commands as such: help, imports, mistakes that one of them takes, and a reader that leaves.
+"""Commands: help, imports, mistakes of single commands, interrupts and closed pipes.
 
 Mistakes in configurations, corpora and command lines that all commands share have their tables in
 `tests/bad_input_test.py`.
@@ -91,7 +91,7 @@ def test_score_prints_every_variant(server, tmp_path):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_help_describes_every_flag_that_the_pages_give(server, module):
+def test_help_lists_every_documented_flag(server, module):
     done = server.run(module, "--help")
     assert done.code == 0
     sections = re.findall(r"^Flags of ([\w.]+):", done.stdout.decode(), re.MULTILINE)
@@ -112,13 +112,13 @@ def test_help_describes_every_flag_that_the_pages_give(server, module):
     assert ("retry_failed" in known) == module.endswith(tables)
 
 
-def test_commands_that_the_pages_give_exist():
+def test_documented_commands_exist():
     for name, _ in DOCUMENTED:
         path = pages.ROOT.joinpath(*name.split("."))
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), name
 
 
-def test_fields_that_the_pages_give_are_there():
+def test_documented_fields_exist():
     known = {
         f"{section}.{name}"
         for section, kind in fields.declared(config_lib.Config).items()
@@ -145,7 +145,7 @@ def test_no_command_imports_what_it_does_not_use(module):
     assert done.stdout.strip() == "[]"
 
 
-def test_a_reader_that_leaves_early_ends_a_command_quietly(tmp_path):
+def test_a_closed_pipe_ends_a_command_quietly(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("ein Hund\n", encoding="utf-8")
     read, write = os.pipe()
@@ -165,7 +165,7 @@ INTERRUPTED = "def main(): raise KeyboardInterrupt"
 
 
 @pytest.mark.parametrize(
-    ("main", "code", "said"),
+    ("main", "code", "message"),
     [
         (
             "import socket\ndef main():\n a, b = socket.socketpair(); b.close(); a.send(b'x')",
@@ -181,7 +181,7 @@ INTERRUPTED = "def main(): raise KeyboardInterrupt"
     ],
     ids=["a connection", "nothing kept", "kept"],
 )
-def test_the_last_line_says_what_ended_a_command(main, code, said):
+def test_the_last_line_names_the_reason_for_the_end(main, code, message):
     program = f"from absl import flags\n{main}\nimport transformer_jax.flags as f\nf.run(main)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert (done.returncode, done.stderr.decode()) == (code, f"error: {said}\n")
+    assert (done.returncode, done.stderr.decode()) == (code, f"error: {message}\n")

@@ -77,7 +77,7 @@ def test_a_new_field_needs_its_declaration_alone_and_changes_no_hash(monkeypatch
         config_lib.from_mapping(config)
 
 
-def test_bytes_have_a_size_of_their_own_whatever_the_config_says(make_config):
+def test_bytes_have_a_fixed_vocabulary_size(make_config):
     plain = make_config({"data.vocab_size": 300})
     bytewise = [make_config({"data.vocabulary": "bytes", "data.vocab_size": n}) for n in (7, 300)]
     assert bytewise[0] == bytewise[1] == config_lib.replace(plain, {"data.vocabulary": "bytes"})
@@ -152,7 +152,7 @@ def test_an_unknown_kind_lists_the_known_ones(field, value, message):
         ),
     ],
 )
-def test_what_does_not_suit_a_position_kind_is_named(changes, message):
+def test_sizes_that_do_not_suit_a_position_kind_are_named(changes, message):
     config = values()
     config["model"] |= changes
     with pytest.raises(errors.UserError, match=message):

@@ -1,4 +1,4 @@
-"""A student's loss and its step against formulas, and what is taken of a teacher's layers."""
+"""A student's loss and step against formulas, and the layers it takes from its teacher."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def softmax(z):
     return e / e.sum()
 
 
-def test_is_distilberts_loss():
+def test_the_loss_is_distilberts():
     rng = np.random.default_rng(0)
     ours, theirs = (rng.normal(size=(2, 4, 5)) for _ in range(2))
     matrix, other = (rng.normal(size=(7, 5)) for _ in range(2))
@@ -48,7 +48,7 @@ def test_is_distilberts_loss():
 
 @pytest.fixture
 def student(make_config):
-    """A config whose rows have 12 tokens, of which a teacher of two layers says what is hidden."""
+    """A one-layer student of a two-layer teacher, with rows of 12 tokens."""
     return make_config(
         {
             "model.architecture": "encoder",
@@ -67,7 +67,7 @@ def student(make_config):
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_students_step_follows_its_teacher_who_drops_nothing(student, monkeypatch, parts):
+def test_a_students_step_follows_a_teacher_without_dropout(student, monkeypatch, parts):
     student = config_lib.replace(student, {"train.accumulation_steps": parts})
     # Dropout replaced by a factor: where it acts then shows in the numbers.
     monkeypatch.setattr(dropout, "drop", lambda x, rate, _: x if rate is None else (1 - rate) * x)

@@ -169,7 +169,7 @@ def test_what_was_left_elsewhere_is_found_from_anywhere(tmp_path, make_config):
 def test_what_begins_elsewhere_with_weights_that_are_not_there_is_refused(
     tmp_path, make_config, kind
 ):
-    config = make_config({"train.start_from": "../../source/seed0"})
+    config = make_config({"train.start_from": "source"})
     cell = cells.Cell("row", 0, config, {}, tmp_path / "row/seed0", "0f3a9c12" * 8)
     queue = kind(engine.Settings(bucket=str(tmp_path / "bucket")))
     says = "not there yet" if queue.shares_disk else "not on that disk"

@@ -1,4 +1,4 @@
-"""When sentences whose translations are decided leave a batch."""
+"""Smaller batches of beam search once sentences are finished."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from transformer_jax.decoding import beam_search
 
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize("runs", ["all at once", "one by one", "in bursts", "one is left"])
-def test_sentences_leave_once_so_few_search_that_the_next_program_is_worth_it(
+def test_finished_sentences_leave_when_a_smaller_program_pays_off(
     make_config, monkeypatch, parts, runs
 ):
-    """One in five of the rows, here, but two at least, and a multiple of the devices."""
+    """The smaller batch is a fifth of the rows, at least 2, and a multiple of the devices."""
     monkeypatch.setattr(beam_search, "SHRINK", 5)
     monkeypatch.setattr(beam_search, "FEWEST_ROWS", 2)
     batch = 48

@@ -167,7 +167,7 @@ def test_a_folder_of_another_config_is_refused(server, finished, cache_dir):
     refusals.assert_refused(done, message)
 
 
-def test_config_json_says_how_a_run_goes_on_until_it_is_done(make_config, tmp_path, cache_dir):
+def test_config_json_is_updated_until_the_run_is_finished(make_config, tmp_path, cache_dir):
     configs = [make_config({"log.every": every, "checkpoint.every": every}) for every in (1, 2, 3)]
     data = dataset.load(configs[0].data, cache_dir)
     hashes = [run_folder.claim(tmp_path, config, data) for config in configs[:2]]
@@ -176,6 +176,23 @@ def test_config_json_says_how_a_run_goes_on_until_it_is_done(make_config, tmp_pa
     hashes.append(run_folder.claim(tmp_path, configs[2], data))
     assert run_folder.read_config(tmp_path) == configs[1]
     assert len(set(hashes)) == 1
+
+
+def test_the_run_that_weights_come_from_is_part_of_the_hash(make_config, tmp_path, cache_dir):
+    source, own = tmp_path / "source", tmp_path / "own"
+    config = make_config({"train.start_from": str(source)})
+    data = dataset.load(config.data, cache_dir)
+    with pytest.raises(errors.UserError, match=f"start_from={source}: .* holds no finished run"):
+        run_folder.claim(own, config, data)
+    hashes = [run_folder.claim(source, make_config({"train.seed": n}), data) for n in (0, 1)]
+    own_hash = run_folder.claim(own, config, data)
+    assert run_folder.read_record(own)["digests"]["start_from"] == hashes[1]
+    (own / "checkpoints" / "4").mkdir(parents=True)
+    (source / "run.json").rename(tmp_path / "run.json")  # a run that has started does without
+    assert run_folder.claim(own, config, data) == own_hash
+    files.write_json(source / "run.json", {"config_hash": hashes[0], "digests": {}})
+    with pytest.raises(errors.UserError, match="the start_from differs"):
+        run_folder.claim(own, config, data)
 
 
 def test_translations_come_in_the_order_of_the_sentences(finished, monkeypatch):
