@@ -229,5 +229,7 @@ def ask(command: Sequence[str], what: str = "") -> str:
         raise EngineError(f"{what}: {command[0]} cannot be run here ({error})") from error
     if done.returncode:
         output = done.stderr.strip() or done.stdout.strip() or "no error message"
+        if "Traceback (most recent call last)" in output:
+            output = output.splitlines()[-1]
         raise EngineError(f"{what}: {' '.join(output.split())} (exit code {done.returncode})")
     return done.stdout

@@ -19,15 +19,6 @@ SECONDS_BETWEEN_POLLS = 0.5
 TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 GPU_MEMORY = 0.8  # fraction of a GPU's memory that is reserved by all jobs on it together
 
-_COUNT_DEVICES = """
-import sys
-try:
-    import jax
-    print(jax.default_backend(), len(jax.devices()))
-except Exception as error:
-    sys.exit(f"{type(error).__name__}: {error}")
-"""
-
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
@@ -53,7 +44,8 @@ class Local(engine.Engine):
           EngineError: JAX finds no devices, or they cannot be shared among that number of jobs.
         """
         # In another process, since this one must not claim the devices.
-        output = engine.ask([sys.executable, "-c", _COUNT_DEVICES], "JAX finds no device")
+        code = "import jax; print(jax.default_backend(), len(jax.devices()))"
+        output = engine.ask([sys.executable, "-c", code], "JAX finds no device")
         kind, count = output.splitlines()[-1].split()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         return share(kind, int(count), self.settings.parallel, visible)

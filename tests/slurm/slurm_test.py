@@ -116,7 +116,7 @@ def test_a_preempted_run_and_a_killed_node_do_not_change_results(cluster, here):
         environment=cluster.environment,
     )
     assert done.returncode == 0, done.stderr
-    assert "submitted as array" in done.stderr
+    assert "submitted array" in done.stderr
     again = sweep(workdir, *FLAGS, "--launcher=slurm", environment=cluster.environment)
     assert "4 cells are in the engine's queue already" in again.stderr
     assert len(queued(cluster, workdir)) == 4
