@@ -1,4 +1,4 @@
-"""What is done to texts, against published examples and against all that could have been drawn."""
+"""Corruption of texts against published examples and against all possible masks."""
 
 import collections
 import itertools
@@ -14,7 +14,7 @@ THANKS = "Thank you for inviting me to your party last week".split()  # figure 2
 
 
 def runs(mask):
-    """How many runs of true elements a mask has."""
+    """Returns the number of runs of True elements in a mask."""
     return sum(key for key, _ in itertools.groupby(mask))
 
 
@@ -30,7 +30,7 @@ def test_the_worked_example_of_t5():
     assert target == "<X> for inviting <Y> last <Z>"
 
 
-def test_as_many_tokens_and_spans_as_t5_says():
+def test_tokens_and_spans_are_as_many_as_t5s():
     # T5 fills 512 positions of input from 568 tokens, which leaves 114 positions of targets.
     chosen, spans = corruption.number_chosen(568), corruption.number_of_spans(568)
     assert 568 - chosen + spans + 1 == 512
@@ -44,7 +44,7 @@ def test_as_many_tokens_and_spans_as_t5_says():
 
 
 @pytest.mark.parametrize("length", [3, 9, 32])
-def test_every_mask_of_the_right_numbers_is_equally_likely(length):
+def test_every_mask_with_these_numbers_is_equally_likely(length):
     chosen, spans = corruption.number_chosen(length), corruption.number_of_spans(length)
     possible = []
     for places in itertools.combinations(range(length), chosen):
@@ -60,29 +60,30 @@ def test_every_mask_of_the_right_numbers_is_equally_likely(length):
     assert scipy.stats.chisquare(counts).pvalue > 0.01
 
 
-def test_words_are_drawn_evenly():
+def test_tokens_are_drawn_evenly():
     rng = np.random.default_rng(0)
-    words = np.sum([corruption.random_words(20, rng) for _ in range(2000)], axis=0)
+    words = np.sum([corruption.random_tokens(20, rng) for _ in range(2000)], axis=0)
     assert words.sum() == 2000 * 3
     assert scipy.stats.chisquare(words).pvalue > 0.01
 
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1), (0.9, 0.1)])
-def test_hidden_replaced_and_kept_words_have_their_shares(shares):
-    size, mask, word = 300, 302, 7  # between words and mask stand tags
+def test_masked_replaced_and_kept_tokens_have_their_shares(shares):
+    size, mask, token = 300, 302, 7  # ids between the vocabulary and the mask are tags
     rng = np.random.default_rng(0)
-    text = np.full(20_000, word)
-    chosen = corruption.random_words(len(text), rng)
+    text = np.full(20_000, token)
+    chosen = corruption.random_tokens(len(text), rng)
     found = corruption.masked(text, chosen, shares, size, mask, rng)
-    assert (found[~chosen] == word).all()
+    assert (found[~chosen] == token).all()
     hidden = int((found[chosen] == mask).sum())
-    others = found[chosen & (found != mask) & (found != word)]
+    others = found[chosen & (found != mask) & (found != token)]
     for number, share in ((hidden, shares[0]), (len(others), shares[1])):
         low, high = scipy.stats.binom.interval(0.999, int(chosen.sum()), share)
         assert low <= number <= high
-    unchanged = int((found[chosen] == word).sum())
-    assert unchanged <= 3 if sum(shares) == 1 else unchanged > 200  # drawn, it may be the word
-    # Any word is as likely as another, and none is special.
+    unchanged = int((found[chosen] == token).sum())
+    # A random token may be the token itself.
+    assert unchanged <= 3 if sum(shares) == 1 else unchanged > 200
+    # All tokens are equally likely, and special ones are never drawn.
     assert others.min() > tokenizer.UNK
     assert others.max() < size
     evenly: Any = scipy.stats.ks_1samp(

@@ -1,4 +1,4 @@
-"""Wrong translations: their law, by brute force."""
+"""Wrong translations of pair classification against brute force."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Objectives: nothing of a text is lost, and its examples are the same whoever makes them."""
+"""Objectives lose nothing of a text, and their examples depend only on seed, epoch and number."""
 
 import collections
 import dataclasses
@@ -17,24 +17,24 @@ from transformer_jax.runs import training_run
 from transformer_jax.training import loop, metrics
 
 VOCABULARY = 300
-IDS = objectives.Ids(words=VOCABULARY, own=VOCABULARY)
+IDS = objectives.Ids(vocab_size=VOCABULARY, first_extra=VOCABULARY)
 
 
 def of_spans(source, target):
-    """Puts what follows a sentinel in the target into its place in the source."""
-    said, sentinel = collections.defaultdict(list), None
+    """Puts the spans of the target back in place of the source's sentinels."""
+    spans, sentinel = {}, None
     for token in target:
         if token >= VOCABULARY:
             sentinel = token
-            assert sentinel not in said
-            said[sentinel] = []
+            assert sentinel not in spans
+            spans[sentinel] = []
         else:
-            said[sentinel].append(token)
-    found = []
+            spans[sentinel].append(token)
+    text = []
     for token in source:
-        found += said.pop(token) if token >= VOCABULARY else [token]
-    assert list(said.values()) == [[]]  # the sentinel that ends all
-    return found
+        text += spans.pop(token) if token >= VOCABULARY else [token]
+    assert list(spans.values()) == [[]]  # the final sentinel
+    return text
 
 
 def of_bert_style(source, target):
@@ -51,14 +51,14 @@ RESTORED = {
 
 
 def make(kind, text, *seed):
-    return objectives.KINDS[kind].make(text, np.random.default_rng(seed), IDS)
+    return objectives.KINDS[kind].example(text, np.random.default_rng(seed), IDS)
 
 
-# Of those in place, for models of whole texts, see `masked_words_test`.
-OF_PAIRS = [name for name, kind in objectives.KINDS.items() if not kind.in_place]
+# For those of encoder-only models see `masked_tokens_test`.
+SEQUENCE_TO_SEQUENCE = [name for name, kind in objectives.KINDS.items() if not kind.encoder_only]
 
 
-@pytest.mark.parametrize("kind", OF_PAIRS)
+@pytest.mark.parametrize("kind", SEQUENCE_TO_SEQUENCE)
 def test_source_and_target_together_restore_the_text(kind):
     rng = np.random.default_rng(0)
     for length in [*range(3, 40), 120, 500]:
@@ -72,22 +72,22 @@ def test_source_and_target_together_restore_the_text(kind):
         assert max(*source, *target) < VOCABULARY + extra
 
 
-def test_t5_hides_nine_tenths_of_what_berts_masking_chooses_and_replaces_the_rest():
+def test_bert_style_masks_nine_tenths_of_the_chosen_tokens_and_replaces_the_rest():
     texts, length = 100, 200
     hidden = replaced = 0
     for number in range(texts):
         text = np.random.default_rng(number).integers(4, VOCABULARY, length)
         source = make("bert_style", text, number, 1).source
-        hidden += np.sum(source == IDS.own)
-        replaced += np.sum((source != text) & (source != IDS.own))
+        hidden += np.sum(source == IDS.first_extra)
+        replaced += np.sum((source != text) & (source != IDS.first_extra))
     chosen = texts * 30  # 15% of each
     for count, share in ((hidden, 0.9), (replaced, 0.1 * (1 - 1 / (VOCABULARY - 4)))):
         low, high = stats.binom(chosen, share).interval(1 - 1e-6)
         assert low <= count <= high
 
 
-@pytest.mark.parametrize("kind", OF_PAIRS)
-def test_an_example_is_a_function_of_what_draws_it(kind):
+@pytest.mark.parametrize("kind", SEQUENCE_TO_SEQUENCE)
+def test_an_example_is_a_function_of_its_generators_seed(kind):
     text = np.arange(4, 34)
     again = [[list(map(int, side)) for side in make(kind, text, seed)[:2]] for seed in (1, 1, 2)]
     assert again[0] == again[1] != again[2]
@@ -95,7 +95,7 @@ def test_an_example_is_a_function_of_what_draws_it(kind):
 
 @pytest.fixture
 def small(make_config, cache_dir):
-    """A function from overrides to a configuration and its training set."""
+    """Returns a function from overrides to a configuration and its dataset."""
 
     def load(**overrides):
         config = make_config(
@@ -133,7 +133,7 @@ def test_each_epoch_corrupts_both_sides_of_the_training_pairs_anew(small):
     assert (first & second).total() < 0.5 * first.total()
 
 
-def test_batches_of_both_parts_go_on_from_any_step(small):
+def test_batches_of_both_parts_resume_from_any_step(small):
     config, data = small()
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     whole = list(loop.make_batches(data, config, mesh).from_step(0))
@@ -162,7 +162,7 @@ def test_hosts_read_each_row_of_an_objective_once(small):
         jax.tree.map(np.testing.assert_array_equal, whole[step], joined)
 
 
-def test_labels_of_their_own_stand_at_bos_and_each_token():
+def test_labels_of_an_example_stand_at_bos_and_each_token():
     batch = batching.fill([[objectives.Example([7], [8, 9], [0, 5, 0]), ([4], [6])]], 4, 5)
     np.testing.assert_array_equal(batch.target.tokens, [[1, 8, 9, 1, 6]])
     np.testing.assert_array_equal(batch.labels, [[0, 5, 0, 6, 2]])
@@ -180,10 +180,11 @@ def test_only_a_run_with_an_objective_that_needs_them_has_extra_ids(make_config)
     assert size("span_corruption") == size("bert_style") == 408
 
 
-def test_an_unknown_objective_lists_the_known_ones(small):
-    config, data = small(**{"train.objective": "masked"})
+def test_an_unknown_objective_is_refused_before_data_is_read(make_config, monkeypatch, tmp_path):
+    config = make_config({"train.objective": "masked"})
+    monkeypatch.setattr(dataset, "load", lambda *_: pytest.fail("data was read"))
     with pytest.raises(errors.UserError, match=r"='masked' is unknown.*matching, none, prefix"):
-        training_run.check(config, sharding.make_mesh(config.mesh), data)
+        training_run.run(config, tmp_path, tmp_path)
 
 
 def test_texts_of_one_token_are_named(small):
@@ -195,7 +196,7 @@ def test_texts_of_one_token_are_named(small):
 
 
 def assert_stopped_ends_the_same(config, data, folder, step):
-    """A run that a fault stops at a step, and one that nothing stops, are one to the bit."""
+    """Asserts that a run stopped at a step and resumed ends bit for bit as one never stopped."""
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, vocabulary.size(config))
 
@@ -216,8 +217,8 @@ def assert_stopped_ends_the_same(config, data, folder, step):
 @pytest.mark.parametrize(
     "steps", [4, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (3, 5))]
 )
-def test_stopped_near_the_end_of_its_objective_a_run_ends_the_same(small, tmp_path, steps):
-    """The checkpoint of step 4 is in the first part, between both, or in the second."""
+def test_a_run_resumed_near_the_end_of_its_objective_ends_the_same(small, tmp_path, steps):
+    """The checkpoint of step 4 falls into the first part, between the parts, or into the second."""
     short = {"model.num_layers": 1, "train.num_steps": 8, "log.dev_every": 6}
     overrides = {**short, "train.objective_steps": steps}
     config, data = small(**overrides)

@@ -55,6 +55,7 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
     chosen = {"train.objective": "bert"} if architecture == "encoder" else {**ELMO}
     config, data = small(**{"train.objective": "elmo", **chosen})
     caplog.set_level(logging.INFO)
+    scored_by = "bert_words" if architecture == "encoder" else "elmo"
     judge = dataclasses.replace(config.train, objective="matching")
     model = models.build(config.model, vocabulary.size(config))
     params = random_parameters.of(model)
@@ -76,16 +77,16 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
             for place, label in enumerate(np.asarray(example.labels).tolist())
             if label
         ]
-        for example in examples_lib.held_out(pairs, config)["words"]
+        for example in examples_lib.held_out(pairs, config)[scored_by]
     ]
     found = whole_texts.likelihoods(model, pairs, config, one_device(config))(params)
     assert found.tokens.tolist() == [len(each) for each in nats]
     np.testing.assert_allclose(found.nats, [sum(each) for each in nats], rtol=1e-4)
     assert found.perplexity == pytest.approx(np.exp(np.mean(np.concatenate(nats))), rel=1e-4)
     judged = dataclasses.replace(config, train=judge)
-    yes, no = objectives.answers(objectives.Ids(1000, 1000))
+    yes, no = objectives.pair_labels(objectives.Ids(1000, 1000))
     right, nats = [], []
-    for example in examples_lib.held_out(data.dev, judged)["answers"]:
+    for example in examples_lib.held_out(data.dev, judged)["matching"]:
         scores = alone(example)[0, 0]
         answer, other = (yes, no) if np.asarray(example.labels)[0] == yes else (no, yes)
         right.append(scores[answer] > scores[other])
@@ -123,16 +124,19 @@ def test_stopped_and_started_again_a_run_ends_the_same(small, tmp_path, objectiv
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, r"architecture=encoder writes no sentences: it needs a train\.objective of roberta"),
-        ({"train.objective": "prefix"}, r"encoder writes no sentences"),
+        (
+            {},
+            r"architecture=encoder is encoder-only and cannot translate: set train\.obj",
+        ),
+        ({"train.objective": "prefix"}, r"encoder is encoder-only"),
         (
             {"train.objective": "elmo"},
-            r"=elmo asks for words that model\.architecture=encoder sees: set it to one of roberta",
+            r"=elmo masks no tokens, so that model\.architecture=encoder would see what it p",
         ),
-        ({"train.objective": "bert", "train.objective_steps": 3}, r"objective_steps=4\)"),
+        ({"train.objective": "bert", "train.objective_steps": 3}, r"objective_steps=4"),
         (
             {"model.architecture": "transformer", "train.objective": "roberta"},
-            r"objective=roberta is for a model of whole texts",
+            r"objective=roberta is for an encoder-only model",
         ),
     ],
 )
@@ -165,7 +169,7 @@ def test_learned_positions_need_reach_no_farther_than_rows_and_held_out_texts(sm
 def test_a_development_set_that_answers_nothing_is_named(small):
     config, data = small(**{"train.objective": "bert"})
     few = dataclasses.replace(data, dev=dataset.HeldOut(["a"], ["b"], [[5]], [[6]]))
-    with pytest.raises(errors.UserError, match="nothing to ask of the 1 pairs of the dev set"):
+    with pytest.raises(errors.UserError, match="makes no examples of the 1 pairs of the dev set"):
         training_run.check(config, one_device(config), few)
 
 

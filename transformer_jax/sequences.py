@@ -17,7 +17,7 @@ class Sequences(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Sentence pairs for teacher forcing; segment k of a source row belongs to target segment k."""
+    """Sentence pairs for teacher forcing: segment k of a source row belongs to target segment k."""
 
     source: Sequences  # the source sentences, each with its EOS
     target: Sequences  # the decoder's input: the target shifted right by one, each after its BOS

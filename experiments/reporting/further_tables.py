@@ -53,13 +53,14 @@ def held_out(compared: comparison.Comparison) -> table_lib.Section:
 
 
 def asked_for(config: config_lib.Config) -> str:
-    """What the perplexity is of, in a run that writes no sentences."""
-    kind = objectives.KINDS.get(config.train.objective)
-    if kind is None or not kind.in_place:
+    """Returns what the perplexity of a run is of."""
+    objective = objectives.of(config)
+    if objective is None or not objective.encoder_only:
         return "words"
-    if not kind.words:
+    scored_by = objective.scored_by[0]
+    if scored_by == objectives.PAIR_CLASSIFICATION:
         return "answers"
-    return "hidden words" if objectives.KINDS[kind.words].asks_few else "all words"
+    return "hidden words" if objectives.KINDS[scored_by].masked else "all words"
 
 
 def answers(sweep: results.Sweep) -> table_lib.Section:

@@ -1,4 +1,4 @@
-"""From token lists to arrays: packed training batches by index, padded ones for evaluation."""
+"""Batches of arrays from token lists: packed ones for training, padded ones for decoding."""
 
 import bisect
 import dataclasses
@@ -15,7 +15,7 @@ from transformer_jax.data import examples as examples_lib
 from transformer_jax.data import objectives, packing
 from transformer_jax.data import tokenizer as tokenizer_lib
 
-MEASURED_WINDOWS = 4  # of packing, for the fill rates that a run logs
+MEASURED_WINDOWS = 4  # windows of packing over which a run's fill rates are measured
 Tokens = objectives.Tokens
 
 
@@ -24,39 +24,50 @@ def fill(
     source_length: int,
     target_length: int,
 ) -> sequences.Batch:
-    """Writes pairs, without BOS and EOS, into rows of so many positions, segment after segment.
+    """Writes examples into rows, segment after segment.
 
-    An example may have labels of its own.
+    Args:
+      rows: the examples of each row, or pairs of a source and a target without BOS and EOS.
+      source_length: positions of a source row.
+      target_length: positions of a target row.
 
     Raises:
-      ValueError: the pairs of a row do not fit into it.
+      ValueError: the examples of a row do not fit into it.
     """
     source, target = (
         sequences.Sequences(*np.zeros((3, len(rows), length), np.int32))
         for length in (source_length, target_length)
     )
     labels = np.zeros_like(target.tokens)
-    for row, pairs in enumerate(rows):
-        ends = [0, 0]
-        for segment, (read, said, *asked) in enumerate(pairs, start=1):
-            written = ([*read, tokenizer_lib.EOS], [tokenizer_lib.BOS, *said])
-            for side, (part, tokens) in enumerate(zip((source, target), written, strict=True)):
-                if ends[side] + len(tokens) > part.tokens.shape[1]:
-                    raise ValueError("the pairs of a row do not fit into it")
-                span = (row, slice(ends[side], ends[side] + len(tokens)))
-                part.tokens[span] = tokens
-                part.segments[span] = segment
-                part.positions[span] = np.arange(len(tokens))
-                ends[side] += len(tokens)
-                if part is target:
-                    own = asked[0] if asked else None
-                    labels[span] = [*said, tokenizer_lib.EOS] if own is None else own
+    for row, examples in enumerate(rows):
+        source_end = target_end = 0
+        for segment, example in enumerate(itertools.starmap(objectives.Example, examples), start=1):
+            read = [*example.source, tokenizer_lib.EOS]
+            source_end = _write(source, row, source_end, segment, read)
+            start = target_end
+            written = [tokenizer_lib.BOS, *example.target]
+            target_end = _write(target, row, target_end, segment, written)
+            following = [*example.target, tokenizer_lib.EOS]
+            labels[row, start:target_end] = following if example.labels is None else example.labels
     return sequences.Batch(source, target, labels)
+
+
+def _write(
+    part: sequences.Sequences, row: int, start: int, segment: int, tokens: Sequence[int]
+) -> int:
+    """Writes a segment into a row from position `start`, and returns the position after it."""
+    end = start + len(tokens)
+    if end > part.tokens.shape[1]:
+        raise ValueError("the examples of a row do not fit into it")
+    part.tokens[row, start:end] = tokens
+    part.segments[row, start:end] = segment
+    part.positions[row, start:end] = np.arange(len(tokens))
+    return end
 
 
 @final
 class PackedBatches:
-    """Packed batches of examples: element b is batch b, of the rows that this host computes."""
+    """Packed batches of examples by index, reduced to the rows that this host computes."""
 
     def __init__(
         self,
@@ -67,9 +78,14 @@ class PackedBatches:
         num_steps: int,
         rows_here: Sequence[int] | None = None,
     ) -> None:
-        """Plans so many batches, of rows as long as the config says.
+        """Plans the batches, without packing any yet.
 
-        A host reads the rows of each batch that `rows_here` names, ascending; None: all.
+        Args:
+          examples: the examples.
+          config: gives the lengths of rows, the packing window and the seed.
+          batch_rows: rows of the global batch.
+          num_steps: the number of batches.
+          rows_here: the rows of each batch that this host reads, ascending; None: all.
         """
         self._examples = examples
         self._lengths = (config.data.source_length, config.data.target_length)
@@ -92,7 +108,7 @@ class PackedBatches:
         )
 
     def fill_rates(self) -> tuple[float, float]:
-        """Shares of source and target positions that hold tokens, over the first windows."""
+        """Returns the shares of source and target positions with tokens, over the first windows."""
         rows = self.plan.epoch_end(0, MEASURED_WINDOWS)
         chosen = np.array([each for row in self.plan.rows(0, rows) for each in row], np.int32)
         source, target = (
@@ -104,10 +120,10 @@ class PackedBatches:
 
 @final
 class TrainingBatches:
-    """A run's input: one part's batches after the other's; element b is batch b."""
+    """The input of a run by step: the batches of one part after those of another."""
 
     def __init__(self, parts: Sequence[PackedBatches]) -> None:
-        """Takes its parts, of which one at least has batches."""
+        """Joins the parts, of which at least one has batches."""
         self._parts = [part for part in parts if len(part)]
         *self._starts, self._length = itertools.accumulate(map(len, self._parts), initial=0)
         self.batch_rows = parts[0].batch_rows
@@ -122,11 +138,11 @@ class TrainingBatches:
         return self._parts[number][index - self._starts[number]]
 
     def part(self, index: int) -> PackedBatches:
-        """The part that a batch is of; of the batch after the last, the last."""
+        """Returns the part of a batch; for the batch after the last one, the last part."""
         return self._parts[bisect.bisect_right(self._starts, index) - 1]
 
     def from_step(self, step: int) -> Iterator[sequences.Batch]:
-        """Batches step, step + 1, …, read ahead by Grain's threads."""
+        """Returns batches step, step + 1, …, which Grain's threads read ahead."""
         batches = grain.MapDataset.source(self).slice(slice(step, None))
         return iter(
             batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=8))
@@ -135,10 +151,10 @@ class TrainingBatches:
 
 @dataclasses.dataclass(frozen=True)
 class PaddedBatch:
-    """Sentences of similar length, one to a row, and their indices in the list they come from.
+    """Source sentences of similar length, one per row, and their indices in the list of all.
 
-    Rows beyond len(indices) repeat the last one, so that the number of rows is the same in all
-    batches; they do not count. Their translations are not known yet.
+    Rows beyond len(indices) repeat the last sentence, so that all batches have the same number of
+    rows. Targets are empty.
     """
 
     indices: list[int]
@@ -148,10 +164,12 @@ class PaddedBatch:
 def padded_batches(
     source: Sequence[Tokens], batch_rows: int, multiple: int
 ) -> Iterator[PaddedBatch]:
-    """Groups all sentences, without BOS and EOS, by length, longest first; none is left out.
+    """Yields batches of sentences in the order of their lengths, longest first.
 
-    Rows are as long as the longest sentence, rounded up to a multiple, so that few shapes are
-    compiled.
+    Args:
+      source: token ids of sentences, without BOS and EOS.
+      batch_rows: rows of each batch.
+      multiple: lengths of rows are rounded up to a multiple of it, so that few shapes are compiled.
     """
     order = sorted(range(len(source)), key=lambda i: len(source[i]), reverse=True)
     for start in range(0, len(order), batch_rows):

@@ -1,7 +1,7 @@
-"""What objectives do to the tokens of a text: pure functions of the tokens and a generator.
+"""Operations of objectives on the tokens of a text: pure functions of the tokens and a generator.
 
-A text has at least `SHORTEST` tokens. Masks are true where tokens are chosen. How many are chosen
-depends on the text's length alone; which ones is drawn.
+A text has at least `SHORTEST` tokens. Masks are True at chosen tokens. The number of chosen tokens
+depends on the text's length alone; their positions are random.
 """
 
 import numpy as np
@@ -9,57 +9,57 @@ from jaxtyping import Bool, Int, Integer
 
 from transformer_jax.data import tokenizer as tokenizer_lib
 
-SHORTEST = 3  # tokens; of fewer, what is corrupted would take more room than the text
-SHARE = 0.15  # of the tokens that T5 and BERT corrupt
-MEAN_SPAN = 3  # tokens of one of T5's spans, on average
+SHORTEST = 3  # tokens; corrupting a shorter text would make it longer
+SHARE = 0.15  # share of tokens that T5 and BERT corrupt
+MEAN_SPAN = 3  # mean tokens of a span of T5
 
 Text = Integer[np.ndarray, "n"]
 Tokens = Integer[np.ndarray, "_"]
 
 
 def number_chosen(length: int) -> int:
-    """Tokens that are chosen in a text: about the share, at least one, never all."""
+    """Returns the number of chosen tokens of a text: about SHARE, at least one, never all."""
     return min(max(round(length * SHARE), 1), length - 1)
 
 
 def number_of_spans(length: int) -> int:
-    """Spans into which T5 divides the chosen tokens of a text."""
+    """Returns the number of spans that T5 divides the chosen tokens of a text into."""
     return max(round(number_chosen(length) / MEAN_SPAN), 1)
 
 
 def random_spans(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
-    """As many tokens as T5 corrupts, in as many spans, between which others stand.
+    """Returns a mask of `number_chosen` tokens in `number_of_spans` spans that do not touch.
 
     All such masks are equally likely. T5's own code draws evenly among those that begin with a kept
-    token and end with a corrupted one, which of one span leaves no choice: every text of 30 tokens
-    or fewer would lose its end.
+    token and end with a corrupted one; with one span that leaves a single mask, and every text of
+    30 tokens or fewer would lose its end.
     """
     chosen, spans = number_chosen(length), number_of_spans(length)
     sizes = _composition(chosen, spans, rng)
-    # Between spans stands a token at least; before the first and after the last there may be none.
+    # Gaps between spans have at least one token; the first and the last gap may be empty.
     gaps = _composition(length - chosen + 2, spans + 1, rng)
     gaps[[0, -1]] -= 1
-    runs = np.insert(gaps, np.arange(1, spans + 1), sizes)  # of kept and chosen tokens in turn
+    runs = np.insert(gaps, np.arange(1, spans + 1), sizes)  # alternately kept and chosen
     return np.repeat(np.arange(len(runs)) % 2 == 1, runs)
 
 
 def _composition(number: int, parts: int, rng: np.random.Generator) -> Int[np.ndarray, "parts"]:
-    """So many parts, each at least 1, whose sum is the number; all such are equally likely."""
+    """Returns positive integers that sum to a number; all such tuples are equally likely."""
     cuts = np.sort(rng.choice(number - 1, parts - 1, replace=False)) + 1
     return np.diff(np.concatenate([[0], cuts, [number]]))
 
 
-def random_words(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
-    """As many tokens as BERT chooses, each wherever it may be."""
+def random_tokens(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
+    """Returns a mask of `number_chosen` tokens at random positions, as BERT chooses them."""
     mask = np.zeros(length, bool)
     mask[rng.choice(length, number_chosen(length), replace=False)] = True
     return mask
 
 
 def with_sentinels(text: Text, spans: Bool[np.ndarray, "n"], first: int) -> tuple[Tokens, Tokens]:
-    """A text in which each span is a sentinel, and the spans, each after its sentinel.
+    """Returns a text with a sentinel in place of each span, and the spans after their sentinels.
 
-    Sentinels are the ids first, first + 1, …; the one after the last ends the spans.
+    Sentinels are the ids first, first + 1, …; one more ends the spans.
     """
     begins = spans & ~np.concatenate([[False], spans[:-1]])
     kept = np.where(begins, first + np.cumsum(begins) - 1, text)[begins | ~spans]
@@ -71,18 +71,23 @@ def masked(
     text: Text,
     chosen: Bool[np.ndarray, "n"],
     shares: tuple[float, float],
-    words: int,
+    vocab_size: int,
     mask: int,
     rng: np.random.Generator,
 ) -> Text:
-    """A text of which chosen tokens are hidden, each for itself.
+    """Returns a text with its chosen tokens masked, replaced or kept, independently of one another.
 
-    The shares are of the chosen: of those that become the id `mask`, and of those that become any
-    id below `words` but special ones; the rest stays. BERT: 0.8 and 0.1; T5's "BERT-style": 0.9 and
-    0.1.
+    Args:
+      text: token ids.
+      chosen: True at the chosen tokens.
+      shares: probabilities that a chosen token becomes the mask, and that it becomes a random
+        token; BERT: 0.8 and 0.1; T5's "BERT-style": 0.9 and 0.1.
+      vocab_size: random tokens are ids below it, special tokens excluded.
+      mask: the id of the mask.
+      rng: source of the random numbers.
     """
     draws = rng.random(len(text))
-    others = rng.integers(tokenizer_lib.UNK + 1, words, len(text))
+    random_ids = rng.integers(tokenizer_lib.UNK + 1, vocab_size, len(text))
     hidden, replaced = draws < shares[0], draws < sum(shares)
-    found = np.where(hidden, mask, np.where(replaced, others, text))
-    return np.where(chosen, found, text)
+    corrupted = np.where(hidden, mask, np.where(replaced, random_ids, text))
+    return np.where(chosen, corrupted, text)

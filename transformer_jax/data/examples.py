@@ -1,12 +1,12 @@
-"""Numbered examples to train on and to be scored by: translations, and what objectives make.
+"""Numbered examples for training and evaluation: translations, and examples of objectives.
 
 The texts of an objective are both sides of the training pairs, and nothing else.
 """
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any, final
+from collections.abc import Iterator
+from typing import final
 
 import numpy as np
 from jaxtyping import Int
@@ -18,22 +18,23 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 
 Numbers = Int[np.ndarray, "examples"]
-Pairs = Sequence[Any]  # two numbers of pairs, of which one may be None: it gives nothing
+# The number of the pair whose source a text contains, and of the pair whose target; None: neither.
+Parts = tuple[int | None, int | None]
 
 
 class Examples(abc.ABC):
-    """Numbered examples, of which an epoch may make others than the last."""
+    """Numbered examples, which may change from epoch to epoch."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """How many there are in an epoch."""
+        """Returns the number of examples in an epoch."""
 
     @abc.abstractmethod
     def get(self, epoch: int, number: int) -> objectives.Example:
-        """One of them."""
+        """Returns an example by its epoch and number, both counted from 0."""
 
     def lengths(self, epoch: int, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Positions that some take, of a source row and of a target row."""
+        """Returns the positions that examples take in a source row and in a target row."""
         found = [self.get(epoch, number) for number in numbers.tolist()]
         both = [(len(example.source) + 1, len(example.target) + 1) for example in found]
         source, target = np.array(both, np.int32).reshape(-1, 2).T
@@ -43,7 +44,7 @@ class Examples(abc.ABC):
 @final
 @dataclasses.dataclass(frozen=True)
 class TranslationExamples(Examples):
-    """The training pairs, alike in all epochs."""
+    """The training pairs, the same in all epochs."""
 
     dataset: dataset_lib.Dataset
 
@@ -59,68 +60,83 @@ class TranslationExamples(Examples):
         return self.dataset.source.lengths[pairs] + 1, self.dataset.target.lengths[pairs] + 1
 
 
-class CorruptedExamples(Examples):
-    """Texts, here both sides of sentence pairs, of which an objective makes examples."""
+class SentenceExamples(Examples):
+    """Examples that an objective makes of single sentences, the sources and then the targets."""
 
     def __init__(
         self,
-        sides: tuple[negatives.Lists, negatives.Lists],
-        numbers: Int[np.ndarray, "pairs"],
+        source: negatives.Lists,
+        target: negatives.Lists,
+        pairs: Int[np.ndarray, "pairs"],
         longest: int,
         objective: objectives.Objective,
-        seed: int,
         ids: objectives.Ids,
+        seed: int,
     ) -> None:
-        """Takes, of pairs of such numbers, the texts of `SHORTEST` tokens to the longest."""
-        self._sides = sides
-        self._objective, self._seed, self._ids = objective, seed, ids
-        self._chosen = [each for each in self._candidates(numbers) if self._fits(each, longest)]
+        """Chooses the texts.
 
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
-        """The texts there are: each by the pair it has its source from, and its target; or None."""
+        Args:
+          source: token ids of sentences.
+          target: token ids of their translations.
+          pairs: the numbers of the pairs to take texts from.
+          longest: most tokens of a text; the fewest are `corruption.SHORTEST`.
+          objective: the objective.
+          ids: its ids.
+          seed: of its random numbers.
+        """
+        self._source, self._target, self._seed = source, target, seed
+        self._objective, self._ids = objective, ids
+        self._chosen = [parts for parts in self._candidates(pairs) if self._fits(parts, longest)]
+
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Parts]:
         yield from ((pair, None) for pair in pairs.tolist())
         yield from ((None, pair) for pair in pairs.tolist())
 
-    def _fits(self, pairs: Pairs, longest: int) -> bool:
-        both = zip(self._sides, pairs, strict=True)  # lengths alone: texts may lie on a disk
-        lengths = [len(side[pair]) for side, pair in both if pair is not None]
-        # Between two, as `_text` joins them, stands an EOS.
-        return corruption.SHORTEST <= sum(lengths) + (lengths[0] > 0) * len(lengths[1:]) <= longest
+    def _fits(self, parts: Parts, longest: int) -> bool:
+        source, target = parts
+        before = 0 if source is None else len(self._source[source])
+        after = 0 if target is None else len(self._target[target])
+        separator = int(before > 0 and target is not None)
+        return corruption.SHORTEST <= before + separator + after <= longest
 
     def __len__(self) -> int:
         return len(self._chosen)
 
     def get(self, epoch: int, number: int) -> objectives.Example:
-        epoch = epoch % self._objective.drawings if self._objective.drawings else epoch
-        # Packing's streams have two or three numbers: none is this.
+        distinct = self._objective.distinct_epochs
+        epoch = epoch % distinct if distinct else epoch
+        # The seeds of packing's generators have two or three numbers, so that none equals this one.
         rng = np.random.default_rng((self._seed, epoch, number, 1))
-        return self._objective.make(self._text(self._chosen[number]), rng, self._ids)
+        return self._objective.example(self._text(self._chosen[number]), rng, self._ids)
 
-    def _text(self, pairs: Pairs) -> Int[np.ndarray, "n"]:
-        """One pair's source, EOS and a pair's target; alone what comes without the other."""
-        both = zip(self._sides, pairs, strict=True)
-        parts: list[Any] = [side[pair] for side, pair in both if pair is not None]
-        if len(parts) > 1 and len(parts[0]):
-            parts.insert(1, [tokenizer_lib.EOS])
-        return np.concatenate(parts).astype(np.int32)
+    def _text(self, parts: Parts) -> Int[np.ndarray, "n"]:
+        """Returns a source, EOS and a target; or the side that a text consists of."""
+        source, target = parts
+        sides = []
+        if source is not None:
+            sides.append(self._source[source])
+        if target is not None:
+            if sides and len(sides[0]):
+                sides.append([tokenizer_lib.EOS])
+            sides.append(self._target[target])
+        return np.concatenate(sides).astype(np.int32)
 
 
 @final
-class PairExamples(CorruptedExamples):
-    """A source, EOS and its translation: of either's hidden words the other says something."""
+class PairExamples(SentenceExamples):
+    """Examples of pairs: a source, EOS and its translation."""
 
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Parts]:
         return ((pair, pair) for pair in pairs.tolist())
 
 
 @final
-class CandidateExamples(CorruptedExamples):
-    """A source, EOS and a target: for each source its translation, then a wrong one."""
+class CandidateExamples(SentenceExamples):
+    """Examples of candidates: each source with its translation, then with another target."""
 
-    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Pairs]:
-        source, target = self._sides
-        whole = [pair for pair in pairs.tolist() if len(source[pair]) and len(target[pair])]
-        wrong = negatives.draw(target, np.array(whole, np.int64), self._seed)
+    def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Parts]:
+        whole = [p for p in pairs.tolist() if len(self._source[p]) and len(self._target[p])]
+        wrong = negatives.draw(self._target, np.array(whole, np.int64), self._seed)
         if not len(wrong):  # all targets are equal
             return
         for pair, other in zip(whole, wrong.tolist(), strict=True):
@@ -130,34 +146,45 @@ class CandidateExamples(CorruptedExamples):
     def get(self, epoch: int, number: int) -> objectives.Example:
         example = super().get(epoch, number)
         source, target = self._chosen[number]
-        answer = objectives.answers(self._ids)[source != target]
-        return example._replace(labels=[answer, *(example.labels or ())[1:]])
+        translation, other = objectives.pair_labels(self._ids)
+        label = translation if source == target else other
+        return example._replace(labels=[label, *(example.labels or ())[1:]])
 
 
-EXAMPLES = {"sentence": CorruptedExamples, "pair": PairExamples, "candidate": CandidateExamples}
+EXAMPLES: dict[objectives.Texts, type[SentenceExamples]] = {
+    "sentence": SentenceExamples,
+    "pair": PairExamples,
+    "candidate": CandidateExamples,
+}
 
 
 def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Examples:
-    """What the config's objective makes of the training texts.
+    """Returns the examples that the config's objective makes of the training texts.
 
     Raises:
-      UserError: there is no text of `SHORTEST` tokens or more that fits into a row, or all targets
-        are equal where a wrong one is needed.
+      UserError: no text of `corruption.SHORTEST` tokens or more fits into a row, or all targets are
+        equal where pairs are classified.
     """
-    name, longest = config.train.objective, objectives.longest_text(config)
-    kind, texts = objectives.KINDS[name], dataset.texts
-    objective = (kind, config.train.seed, objectives.ids_of(config))
-    sides = (texts.source, texts.target)
-    found = EXAMPLES[kind.reads](sides, texts.usable, longest, *objective)
+    longest = objectives.longest_text(config)
+    objective = objectives.KINDS[config.train.objective]
+    found = EXAMPLES[objective.texts](
+        dataset.texts.source,
+        dataset.texts.target,
+        dataset.texts.usable,
+        longest,
+        objective,
+        objectives.ids_of(config),
+        config.train.seed,
+    )
     if not len(found):
-        what = {
+        text = {
             "sentence": f"text of {corruption.SHORTEST} to",
             "pair": "pair of at most",
             "candidate": "pair with a wrong target, of at most",
-        }[kind.reads]
+        }[objective.texts]
         raise errors.UserError(
-            f"train.objective={name} finds no {what} {longest} tokens in the training set: set "
-            "data.source_length and data.target_length higher"
+            f"train.objective={config.train.objective} finds no {text} {longest} tokens in the "
+            "training set: set data.source_length and data.target_length higher"
         )
     return found
 
@@ -165,20 +192,23 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
 def held_out(
     pairs: dataset_lib.HeldOut, config: config_lib.Config
 ) -> dict[str, list[objectives.Example]]:
-    """What a model of whole texts is scored by, alike for all seeds: "words" and "answers".
+    """Returns the examples that score an encoder-only model, by the names of their objectives.
 
-    Words are asked of sentences or of pairs, answers of sources with a right or wrong target.
+    The objectives are those of `Objective.scored_by`. The examples are the same for all seeds.
     """
-    chosen = objectives.KINDS[config.train.objective]
-    asked = {"words": chosen.words, "answers": "matching" if chosen.reads == "candidate" else ""}
     tag_tokens = 1 if directions.tags(config.data) else 0
-    sources = [ids[tag_tokens:] for ids in pairs.source_ids]  # tags are no words
-    sides, numbers = (sources, pairs.target_ids), np.arange(len(pairs))
+    source = [ids[tag_tokens:] for ids in pairs.source_ids]
     found: dict[str, list[objectives.Example]] = {}
-    for name, objective in asked.items():
-        if objective:
-            kind = objectives.KINDS[objective]
-            of_all = (sides, numbers, fields.MOST)
-            some = EXAMPLES[kind.reads](*of_all, kind, 0, objectives.ids_of(config))
-            found[name] = [some.get(0, number) for number in range(len(some))]
+    for name in objectives.KINDS[config.train.objective].scored_by:
+        objective = objectives.KINDS[name]
+        examples = EXAMPLES[objective.texts](
+            source,
+            pairs.target_ids,
+            np.arange(len(pairs)),
+            fields.MOST,
+            objective,
+            objectives.ids_of(config),
+            seed=0,
+        )
+        found[name] = [examples.get(0, number) for number in range(len(examples))]
     return found

@@ -1,4 +1,4 @@
-"""Wrong translations for the pair task: other targets of equal length."""
+"""Wrong translations for pair classification: other targets of equal length."""
 
 import numpy as np
 from jaxtyping import Int

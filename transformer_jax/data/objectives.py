@@ -1,146 +1,215 @@
-"""What a run may train on before it translates: texts, corrupted, and what is to be said of them.
+"""Objectives of a run's first steps: tasks that are made from plain texts.
 
-What is made of a text is a pure function of the seed, the epoch and its number (`examples`). To add
-an objective, write its function and its line in KINDS.
+An example is a pure function of the seed, the epoch and the text's number (`examples`). To add an
+objective, write its class and add it to KINDS.
 """
 
+import abc
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, final
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple, final
 
 import numpy as np
 from jaxtyping import Integer
 
 from transformer_jax import config as config_lib
+from transformer_jax import fields
 from transformer_jax.data import corruption, directions
 from transformer_jax.data import tokenizer as tokenizer_lib
 
-NONE = "none"  # train.objective: a run translates from its first step
-BERT_DRAWINGS = 10  # Devlin et al. 2019 mask each text in ten ways beforehand (their dupe_factor)
+NONE = "none"  # train.objective of a run that translates from its first step
+BERT_MASKINGS = 10  # Devlin et al. 2019 mask each text in ten ways (their dupe_factor)
+PAIR_CLASSIFICATION = "matching"
 Tokens = Sequence[int] | Integer[np.ndarray, "_"]
+# Single sentences, pairs of a sentence and its translation, or candidates: pairs of a sentence and
+# either its translation or another sentence.
+Texts = Literal["sentence", "pair", "candidate"]
 
 
 class Example(NamedTuple):
-    """What is read and what is said, as ids.
+    """Token ids of a source and a target, and the labels of the target's positions.
 
-    Where labels are None, the target is said: it follows a BOS, and an EOS follows it. Otherwise
-    they are what is to be said at BOS and at each token of the target; PAD: nothing, which does not
-    count.
+    The model reads BOS and the target, and has one label at each of these positions. Labels of None
+    are the target and EOS, as a decoder predicts them. A label of PAD does not count.
     """
 
     source: Tokens  # without EOS
     target: Tokens  # without BOS and EOS
-    labels: Tokens | None = None
+    labels: Tokens | None = None  # one more than the target has tokens
 
 
 class Ids(NamedTuple):
-    """What ids are; between words and an objective's own stand the tags of directions, if any."""
+    """The ids of a run that has an objective; the tags of directions stand between the two."""
 
-    words: int  # so many are the tokenizer's
-    own: int  # the first of the objective's: the one that hides a token, or the first sentinel
+    vocab_size: int  # number of the tokenizer's ids
+    first_extra: int  # first id of the objective: the mask, or the first sentinel
+
+
+class Objective(abc.ABC):
+    """A way to turn texts into examples."""
+
+    # Whether labels belong to the tokens at their own positions, not to the following ones. Such an
+    # objective trains architectures that are no decoders and see the whole target.
+    encoder_only: ClassVar[bool] = False
+    # Whether few positions have labels, and the model cannot see the labels there.
+    masked: ClassVar[bool] = False
+
+    texts: Texts = "sentence"
+    distinct_epochs: int = 0  # epochs after which examples repeat; 0: they never do
+    # Encoder-only: names of the objectives whose examples of held-out texts score a model; the
+    # perplexity is that of the first.
+    scored_by: tuple[str, ...] = ()
+
+    def extra_ids(self, longest: int) -> int:
+        """Returns how many ids it adds to the vocabulary for texts of at most `longest` tokens."""
+        return 0
+
+    @abc.abstractmethod
+    def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
+        """Returns an example of a text; neither of its sides is longer than the text."""
+
+
+@final
+class SpanCorruption(Objective):
+    """T5's objective: the target lists the spans that sentinels replace (Raffel et al. 2020)."""
+
+    def extra_ids(self, longest: int) -> int:
+        return corruption.number_of_spans(longest) + 1
+
+    def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
+        spans = corruption.random_spans(len(text), rng)
+        source, target = corruption.with_sentinels(text, spans, ids.first_extra)
+        return Example(source, target)
+
+
+@final
+class Prefix(Objective):
+    """A prefix language model (ibid., section 3.2.3): the target continues the source."""
+
+    def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
+        split = int(rng.integers(1, len(text)))
+        return Example(text[:split], text[split:])
+
+
+@final
+class BertStyle(Objective):
+    """BERT's masks in an encoder–decoder (ibid., section 3.3.1): the target is the whole text."""
+
+    def extra_ids(self, longest: int) -> int:
+        return 1
+
+    def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
+        chosen = corruption.random_tokens(len(text), rng)
+        shares = (0.9, 0.1)
+        source = corruption.masked(text, chosen, shares, ids.vocab_size, ids.first_extra, rng)
+        return Example(source, text)
+
+
+class EncoderObjective(Objective):
+    """A base class of objectives for encoder-only models; the source is empty."""
+
+    encoder_only = True
+
+    def extra_ids(self, longest: int) -> int:
+        # The mask and the two labels of pair classification: one number for all objectives, so that
+        # a run can start from the weights of another.
+        return 3
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Objective:
-    """A kind of example that is made of a text."""
+class MaskedTokens(EncoderObjective):
+    """A masked language model (Devlin et al. 2019, section 3.1).
 
-    # An example, no side of which is longer than the text.
-    make: Callable[[corruption.Text, np.random.Generator, Ids], Example]
-    extra_ids: Callable[[int], int] = lambda longest: 0  # for texts of at most so many tokens
-    # Whether labels are of what stands at a position, not of what follows: for architectures that
-    # are no decoders, and see the whole target.
-    in_place: bool = False
-    asks_few: bool = False  # whether most positions of a text have no label
-    in_sight: bool = False  # whether the words that it asks for stand where they are said
-    drawings: int = 0  # epochs before the first one's examples come again; 0: they never do
-    words: str = "bert_words"  # the kind by which held-out words are asked for; "": none are
-    # The texts: single sentences, pairs of translations, or sources with a right or wrong target.
-    reads: Literal["sentence", "pair", "candidate"] = "sentence"
-
-
-def _span_corruption(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
-    """T5's: each span becomes a sentinel, and is said after it (Raffel et al. 2020, figure 2)."""
-    spans = corruption.random_spans(len(text), rng)
-    return Example(*corruption.with_sentinels(text, spans, ids.own))
-
-
-def _prefix(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
-    """A prefix language model's: the text goes on from anywhere (ibid., section 3.2.3)."""
-    split = int(rng.integers(1, len(text)))
-    return Example(text[:split], text[split:])
-
-
-def _bert_style(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
-    """BERT's masking, whose target is the whole text (ibid., section 3.3.1)."""
-    chosen = corruption.random_words(len(text), rng)
-    hidden = corruption.masked(text, chosen, (0.9, 0.1), *ids, rng)
-    return Example(hidden, text)
-
-
-def _masked_words(text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
-    """BERT's: of the tokens chosen, 80% are hidden and 10% replaced (Devlin et al. 2019, 3.1)."""
-    chosen = corruption.random_words(len(text), rng)
-    chosen &= text != tokenizer_lib.EOS  # between two sentences
-    hidden = corruption.masked(text, chosen, (0.8, 0.1), *ids, rng)
-    return Example((), hidden, [tokenizer_lib.PAD, *np.where(chosen, text, tokenizer_lib.PAD)])
-
-
-def answers(ids: Ids) -> tuple[int, int]:
-    """The ids that say, at BOS, that one sentence is the other's translation, and that it is not.
-
-    They come after the id that hides a token.
+    Of the chosen tokens 80% are masked and 10% replaced by random ones.
     """
-    return ids.own + 1, ids.own + 2
+
+    masked = True
+
+    texts: Texts
+    distinct_epochs: int = 0
+    scored_by: tuple[str, ...] = ("bert_words",)
+
+    def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
+        chosen = corruption.random_tokens(len(text), rng)
+        chosen &= text != tokenizer_lib.EOS  # the separator of two sentences
+        shares = (0.8, 0.1)
+        target = corruption.masked(text, chosen, shares, ids.vocab_size, ids.first_extra, rng)
+        return Example((), target, [tokenizer_lib.PAD, *np.where(chosen, text, tokenizer_lib.PAD)])
 
 
-# The same number of extra ids in all, so that one's weights can start another's run.
-_OF_WHOLE_TEXTS: dict[str, Any] = {"extra_ids": lambda longest: 3, "in_place": True}
-_FEW_WORDS: dict[str, Any] = {**_OF_WHOLE_TEXTS, "asks_few": True}
+@final
+class AllTokens(EncoderObjective):
+    """ELMo's objective: every token is a label, unmasked (Peters et al. 2018).
+
+    The model must not see a token at the position that predicts it.
+    """
+
+    scored_by = ("elmo",)
+
+    def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
+        return Example((), text, [tokenizer_lib.PAD, *text])
+
+
+@final
+class PairClassification(EncoderObjective):
+    """Classification of pairs alone: is the second sentence a translation of the first?
+
+    `examples` sets the label, which stands at BOS.
+    """
+
+    masked = True
+    texts = "candidate"
+    scored_by = (PAIR_CLASSIFICATION,)
+
+    def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
+        return Example((), text, [tokenizer_lib.PAD] * (len(text) + 1))
+
+
+def pair_labels(ids: Ids) -> tuple[int, int]:
+    """Returns the labels of pair classification: a translation, and another sentence.
+
+    They follow the id of the mask.
+    """
+    return ids.first_extra + 1, ids.first_extra + 2
+
+
 KINDS: dict[str, Objective] = {
-    "span_corruption": Objective(
-        _span_corruption, lambda longest: corruption.number_of_spans(longest) + 1
-    ),
-    "prefix": Objective(_prefix),
-    "bert_style": Objective(_bert_style, lambda longest: 1),
-    # RoBERTa's, whose masks are drawn anew each epoch; BERT's words alone, and with its question;
-    # ELMo's, each word, of which a model sees those on one side (Peters et al. 2018); and the
-    # question alone.
-    "roberta": Objective(_masked_words, **_FEW_WORDS, reads="pair"),
-    "bert_words": Objective(_masked_words, **_FEW_WORDS, drawings=BERT_DRAWINGS, reads="pair"),
-    "bert": Objective(_masked_words, **_FEW_WORDS, drawings=BERT_DRAWINGS, reads="candidate"),
-    "elmo": Objective(
-        lambda text, *_: Example((), text, [tokenizer_lib.PAD, *text]),
-        **_OF_WHOLE_TEXTS,
-        in_sight=True,
-        words="elmo",
-    ),
-    "matching": Objective(
-        lambda text, *_: Example((), text, [tokenizer_lib.PAD] * (len(text) + 1)),
-        **_FEW_WORDS,
-        words="",
-        reads="candidate",
-    ),
+    "span_corruption": SpanCorruption(),
+    "prefix": Prefix(),
+    "bert_style": BertStyle(),
+    # RoBERTa masks anew in each epoch.
+    "roberta": MaskedTokens("pair"),
+    "bert_words": MaskedTokens("pair", BERT_MASKINGS),
+    "bert": MaskedTokens("candidate", BERT_MASKINGS, scored_by=("bert_words", PAIR_CLASSIFICATION)),
+    "elmo": AllTokens(),
+    PAIR_CLASSIFICATION: PairClassification(),
 }
 
 
+def of(config: config_lib.Config) -> Objective | None:
+    """Returns the objective of a config, or None if it translates from its first step.
+
+    Raises:
+      UserError: the objective is unknown.
+    """
+    name = config.train.objective
+    fields.require_known("train.objective", name, (NONE, *KINDS))
+    return KINDS.get(name)
+
+
 def ids_of(config: config_lib.Config) -> Ids:
-    """What ids a run has for its objective."""
-    words = config.data.vocab_size
-    return Ids(words, words + len(directions.tags(config.data)))
-
-
-def asks_few(config: config_lib.Config) -> bool:
-    """Whether most positions of a training batch have no label."""
-    kind = KINDS.get(config.train.objective)
-    return kind is not None and kind.asks_few
+    """Returns the ids that a run has for its objective."""
+    vocab_size = config.data.vocab_size
+    return Ids(vocab_size, vocab_size + len(directions.tags(config.data)))
 
 
 def longest_text(config: config_lib.Config) -> int:
-    """Tokens of a text that either row has room for, its EOS or BOS besides.
+    """Returns the most tokens of a text that fit into a row beside its BOS or EOS.
 
-    What an objective in place reads stands in target rows alone.
+    The texts of encoder-only objectives stand in target rows alone.
     """
-    kind, data = KINDS.get(config.train.objective), config.data
-    in_place = kind is not None and kind.in_place
-    return min(data.target_length, data.target_length if in_place else data.source_length) - 1
+    objective, data = of(config), config.data
+    if objective is not None and objective.encoder_only:
+        return data.target_length - 1
+    return min(data.source_length, data.target_length) - 1

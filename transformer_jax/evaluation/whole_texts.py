@@ -38,10 +38,10 @@ def likelihoods(
     The hidden words are the same for every run. An objective without words has the likelihoods of
     its answers instead.
     """
-    examples = examples_lib.held_out(pairs, config)
-    if "words" in examples:
-        return evaluators.likelihoods(model, examples["words"], config.data, mesh)
-    answers = _answers(model, examples["answers"], config, mesh)
+    name, examples = next(iter(examples_lib.held_out(pairs, config).items()))
+    if name != objectives.PAIR_CLASSIFICATION:
+        return evaluators.likelihoods(model, examples, config.data, mesh)
+    answers = _answers(model, examples, config, mesh)
     return lambda params: answers(params)[1]
 
 
@@ -67,8 +67,9 @@ def score(
     found: dict[str, Any] = {"ppl": measured.perplexity, "bleu": {}, "bleu_by_length": []}
     found["bleu_beyond_training"] = None
     examples = examples_lib.held_out(pairs, config)
-    if "answers" in examples:
-        right, _ = _answers(model, examples["answers"], config, mesh)(params)
+    if objectives.PAIR_CLASSIFICATION in examples:
+        candidates = examples[objectives.PAIR_CLASSIFICATION]
+        right, _ = _answers(model, candidates, config, mesh)(params)
         found["accuracy"] = accuracy(int(right.sum()), len(right))
         share, low, high, answers = found["accuracy"].values()
         _log.info(
@@ -95,7 +96,7 @@ def _answers(
 
     A model gives the likelier of the two answers.
     """
-    ids = np.array(objectives.answers(objectives.ids_of(config)))
+    ids = np.array(objectives.pair_labels(objectives.ids_of(config)))
     batches = evaluators.packed(examples, config.data, mesh)
 
     @functools.partial(jax.jit, out_shardings=sharding.replicated(mesh))

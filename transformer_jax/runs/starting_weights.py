@@ -194,11 +194,11 @@ def _shared_words(params: Any, config: config_lib.Config, source_config: config_
 
 
 def _further_ids(config: config_lib.Config) -> tuple[dict[str, int], str]:
-    """Returns the meaning of ids beyond the tokenizer's: language tags, and an objective's ids."""
-    kind = objectives.KINDS.get(config.train.objective)
-    # All objectives of encoder-only models use the same ids.
-    is_in_place = kind is not None and kind.in_place
-    return directions.tags(config.data), "" if is_in_place else config.train.objective
+    """Returns the meaning of a run's ids after the tokenizer's: tags, and those of an objective."""
+    objective = objectives.of(config)
+    # All encoder-only objectives have the same ids.
+    is_encoder_only = objective is not None and objective.encoder_only
+    return directions.tags(config.data), "" if is_encoder_only else config.train.objective
 
 
 def _flatten(params: Any) -> dict[str, Any]:

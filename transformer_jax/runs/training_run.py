@@ -55,6 +55,7 @@ def run(
       UserError: the config cannot be run, or the folder holds a run of another config.
       RunError: the loss is not finite, or the process was told to stop.
     """
+    objectives.of(config)  # an unknown one is refused before data is read
     mesh = sharding.make_mesh(config.mesh)
 
     def load() -> dataset_lib.Dataset:
@@ -299,11 +300,11 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
     step_lib.state_shapes(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
         source, target = dataset_lib.longest(dataset)
-        data, kind = config.data, objectives.KINDS.get(config.train.objective)
+        data, objective = config.data, objectives.of(config)
         if isinstance(model, interface.Decoder):  # encoder-only models read target rows alone
             target = max(source + config.decode.extra_tokens, target, data.target_length)
             source = max(source, data.source_length)
-        joined = model.one_sequence or (kind is not None and kind.reads != "sentence")
+        joined = model.one_sequence or (objective is not None and objective.texts != "sentence")
         needed = max(source + target if joined else max(source, target), data.target_length)
         if config.model.max_positions < needed:
             raise errors.UserError(
@@ -317,26 +318,26 @@ def _check_objective(
 ) -> None:
     """Raises UserError unless a model can be trained on the config's objective, and scored."""
     train, is_decoder = config.train, isinstance(model, interface.Decoder)
-    fields.require_known("train.objective", train.objective, (objectives.NONE, *objectives.KINDS))
-    in_place = [name for name, kind in objectives.KINDS.items() if kind.in_place]
-    if is_decoder and train.objective in in_place:
+    objective, architecture = objectives.of(config), config.model.architecture
+    encoder_only = {name: kind for name, kind in objectives.KINDS.items() if kind.encoder_only}
+    if is_decoder and train.objective in encoder_only:
         raise errors.UserError(
-            f"train.objective={train.objective} is for a model of whole texts, as "
-            f"model.architecture=encoder, not for {config.model.architecture}"
+            f"train.objective={train.objective} is for an encoder-only model, such as "
+            f"model.architecture=encoder, not for {architecture}"
         )
-    lasts = train.objective in in_place and train.objective_steps >= train.num_steps
-    if not is_decoder and not lasts:
+    all_steps = train.objective_steps >= train.num_steps
+    if not is_decoder and (train.objective not in encoder_only or not all_steps):
         raise errors.UserError(
-            f"model.architecture={config.model.architecture} writes no sentences: it needs a "
-            f"train.objective of {', '.join(in_place)}, for all its train.num_steps (set "
-            f"train.objective_steps={train.num_steps})"
+            f"model.architecture={architecture} is encoder-only and cannot translate: set "
+            f"train.objective to one of {', '.join(encoder_only)}, and "
+            f"train.objective_steps={train.num_steps}"
         )
-    kind = objectives.KINDS.get(train.objective)
-    if kind and kind.in_sight and model.needs_masks:
-        hiding = [name for name in in_place if not objectives.KINDS[name].in_sight]
+    if objective and objective.encoder_only and not objective.masked and model.needs_masks:
+        masked = [name for name, kind in encoder_only.items() if kind.masked]
         raise errors.UserError(
-            f"train.objective={train.objective} asks for words that model.architecture="
-            f"{config.model.architecture} sees: set it to one of {', '.join(hiding)}"
+            f"train.objective={train.objective} masks no tokens, so that "
+            f"model.architecture={architecture} would see what it predicts: set it to one of "
+            f"{', '.join(masked)}"
         )
     for name, (pairs, _) in evaluators.held_out(dataset, config).items():
         if is_decoder and all(dataset.provenance["languages"]) and not any(pairs.source):
@@ -350,8 +351,8 @@ def _check_objective(
             )
         if not is_decoder and not all(examples_lib.held_out(pairs, config).values()):
             raise errors.UserError(
-                f"train.objective={train.objective} finds nothing to ask of the {len(pairs)} pairs "
-                f"of the {name} set: give it more of them, not all with the same target"
+                f"train.objective={train.objective} makes no examples of the {len(pairs)} pairs of "
+                f"the {name} set: give it more pairs, not all with the same target"
             )
 
 

@@ -134,6 +134,7 @@ def _gradient(
     shard_rows //= config.train.accumulation_steps
     platform = mesh.devices.flat[0].platform
     taught_by = teacher(config)
+    objective = objectives.of(config)
 
     def total_loss(
         params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
@@ -143,7 +144,7 @@ def _gradient(
             matrix = embedding.of(params)
             size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
             smoothing = hyper.label_smoothing
-            if objectives.asks_few(config):
+            if objective is not None and objective.masked:
                 columns = losses.columns(*size)
                 total = losses.cross_entropy_of_few(
                     outputs, matrix, labels, segments, smoothing, columns

@@ -1,4 +1,4 @@
-"""What encoders alone are asked: hidden words, as BERT and RoBERTa have it, and what is a pair."""
+"""Examples of encoder-only models: masked tokens, as in BERT and RoBERTa, and pairs."""
 
 import collections
 import functools
@@ -21,7 +21,7 @@ load = functools.cache(dataset.load)
 
 @pytest.fixture(scope="module")
 def made(cache_dir):
-    """From a config's changes to the config, its data, and its objective's examples."""
+    """Returns a function from an objective to a config, its dataset and the training examples."""
 
     def make(name, **changes):
         config = toy.get_config()
@@ -35,12 +35,12 @@ def made(cache_dir):
     return make
 
 
-def asked(example):
-    """Places, from 0 in the target, whose word is asked for, and the words."""
-    return {place - 1: word for place, word in enumerate(example.labels) if word and place}
+def labelled(example):
+    """Returns the labels of the target's tokens by position, without that of BOS."""
+    return {place - 1: label for place, label in enumerate(example.labels) if label and place}
 
 
-def test_of_15_percent_80_are_hidden_10_replaced_and_10_left(made):
+def test_of_15_percent_80_are_masked_10_replaced_and_10_kept(made):
     _, data, examples = made("roberta")
     counts, chosen, total = collections.Counter(), 0, 0
     texts = [
@@ -51,7 +51,7 @@ def test_of_15_percent_80_are_hidden_10_replaced_and_10_left(made):
     assert len(texts) == len(examples)
     for number in range(0, len(examples), 2):
         example, text = examples.get(0, number), texts[number]
-        words = asked(example)
+        words = labelled(example)
         assert len(example.source) == 0
         assert len(example.labels) == len(text) + 1
         assert tokenizer.EOS not in words.values()
@@ -62,15 +62,15 @@ def test_of_15_percent_80_are_hidden_10_replaced_and_10_left(made):
                 assert read == true
                 continue
             assert words[place] == true
-            kind = "hidden" if read == MASK else "left" if read == true else "replaced"
+            kind = "masked" if read == MASK else "kept" if read == true else "replaced"
             counts[kind] += 1
             assert read == MASK or tokenizer.UNK < read < VOCABULARY
     assert chosen / total == pytest.approx(0.15, abs=0.02)
-    shares = [counts[kind] / chosen for kind in ("hidden", "replaced", "left")]
+    shares = [counts[kind] / chosen for kind in ("masked", "replaced", "kept")]
     np.testing.assert_allclose(shares, [0.8, 0.1, 0.1], atol=0.03)
 
 
-def test_bert_has_ten_masks_of_a_text_and_roberta_one_for_each_epoch(made):
+def test_bert_has_ten_maskings_of_a_text_and_roberta_one_for_each_epoch(made):
     for name, same in (("bert_words", True), ("bert", True), ("roberta", False)):
         _, _, examples = made(name)
 
@@ -86,7 +86,7 @@ def test_bert_has_ten_masks_of_a_text_and_roberta_one_for_each_epoch(made):
 
 
 @pytest.mark.parametrize("name", ["bert", "matching"])
-def test_each_source_is_shown_with_its_translation_and_with_a_wrong_one(made, name):
+def test_each_source_is_paired_with_its_translation_and_with_a_wrong_one(made, name):
     _, data, examples = made(name)
     pairs = collections.defaultdict(set)
     for pair in data.usable.tolist():
@@ -95,7 +95,7 @@ def test_each_source_is_shown_with_its_translation_and_with_a_wrong_one(made, na
     for number in range(0, len(examples), 2):
         sources, targets, answers = set(), [], []
         for example in (examples.get(0, number), examples.get(0, number + 1)):
-            words = asked(example)
+            words = labelled(example)
             text = [words.get(place, word) for place, word in enumerate(example.target)]
             end = text.index(tokenizer.EOS)
             assert end not in words
@@ -111,7 +111,7 @@ def test_each_source_is_shown_with_its_translation_and_with_a_wrong_one(made, na
     assert (changed > 0) == (name == "bert")
 
 
-def test_examples_fit_into_rows_of_which_only_the_targets_hold_words(made):
+def test_examples_fit_into_target_rows_and_leave_sources_empty(made):
     _, _, examples = made("bert", **{"data.source_length": 8, "data.target_length": 40})
     numbers = np.arange(len(examples))
     source, target = examples.lengths(0, numbers)
@@ -124,19 +124,19 @@ def test_examples_fit_into_rows_of_which_only_the_targets_hold_words(made):
     assert (batch.target.tokens[starts] == tokenizer.BOS).all()
 
 
-def test_held_out_all_are_asked_the_same(made):
+def test_held_out_examples_are_the_same_for_all_runs(made):
     config, data, _ = made("bert")
     found = examples_lib.held_out(data.dev, config)
-    assert set(found) == {"words", "answers"}
-    assert len(found["words"]) == len(data.dev)
-    assert not any(np.asarray(example.labels)[0] for example in found["words"])
-    assert all(tokenizer.EOS in example.target for example in found["words"])
-    for name, parts in (("roberta", {"words"}), ("matching", {"answers"})):
+    assert set(found) == {"bert_words", "matching"}
+    assert len(found["bert_words"]) == len(data.dev)
+    assert not any(np.asarray(example.labels)[0] for example in found["bert_words"])
+    assert all(tokenizer.EOS in example.target for example in found["bert_words"])
+    for name, parts in (("roberta", {"bert_words"}), ("matching", {"matching"})):
         other, _, _ = made(name, **{"train.seed": 5})
         same = examples_lib.held_out(data.dev, other)
         assert set(same) == parts
         for part in parts:
             assert [list(x.target) for x in same[part]] == [list(x.target) for x in found[part]]
-            assert list(map(asked, same[part])) == list(map(asked, found[part]))
+            assert list(map(labelled, same[part])) == list(map(labelled, found[part]))
             firsts = [[np.asarray(x.labels)[0] for x in each[part]] for each in (same, found)]
             assert firsts[0] == firsts[1]
