@@ -37,7 +37,7 @@ def test_the_loss_is_distilberts():
     # As HF's script: 5 soft + 2 of hidden words + 1 cosine, each a mean; here times 3 hidden words.
     expected = 3 * (5 * np.mean(soft) + 2 * (1.7 / 3) + np.mean(cosine))
     hard, counted = jnp.float32(1.7), jnp.float32(3)
-    found = losses.distilled(
+    found = losses.distillation(
         losses.Losses(hard, jnp.float32(1.6), counted),
         *(jnp.float32(ours), jnp.float32(matrix), jnp.float32(theirs), jnp.float32(other)),
         jnp.asarray(segments),
@@ -73,7 +73,7 @@ def test_a_students_step_follows_a_teacher_without_dropout(student, monkeypatch,
     monkeypatch.setattr(dropout, "drop", lambda x, rate, _: x if rate is None else (1 - rate) * x)
     model, teacher = (
         models.build(student.model, vocabulary.size(student)),
-        step_lib.teacher(student),
+        step_lib.teacher_model(student),
     )
     assert teacher
     taught_by, eps = random_parameters.of(teacher, 1), student.train.label_smoothing

@@ -85,7 +85,7 @@ def test_few_labels_have_the_loss_and_the_gradients_of_all_positions(columns):
     segments = jnp.asarray(rng.integers(0, 3, (4, 9)))
 
     def few(outputs, matrix, labels):
-        found = losses.cross_entropy_of_few(outputs, matrix, labels, segments, 0.1, columns)
+        found = losses.sparse_cross_entropy(outputs, matrix, labels, segments, 0.1, columns)
         return found.smoothed / 7, found
 
     def all_positions(outputs, matrix, labels):
@@ -120,7 +120,7 @@ def test_of_few_labels_no_more_logits_are_computed_than_the_fullest_row_needs(
     labels[1, 12 - most :] = 5
     whole = jnp.ones((3, 12), int)
     rest = jnp.asarray(labels), whole, 0.1, 2
-    losses.cross_entropy_of_few(jnp.ones((3, 12, 8)), jnp.eye(11, 8), *rest)
+    losses.sparse_cross_entropy(jnp.ones((3, 12, 8)), jnp.eye(11, 8), *rest)
     jax.effects_barrier()
     assert len(calls) == computed
 

@@ -35,7 +35,7 @@ def training_flops(config: config_lib.Config) -> float:
 
     A product of (m × k) with (k × n) counts 2 m k n; the backward pass counts twice the forward
     pass. Attention counts whole packed rows, as it is computed; logits count at every position,
-    also where an objective asks for few of them (`losses.cross_entropy_of_few`). A teacher has its
+    also where an objective asks for few of them (`losses.sparse_cross_entropy`). A teacher has its
     forward pass.
     """
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps

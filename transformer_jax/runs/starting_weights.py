@@ -172,7 +172,7 @@ def _layer_stride(config: config_lib.Config, source_layers: int) -> int:
 
 def _require_teacher(config: config_lib.Config, params: Any) -> None:
     """Raises UserError unless parameters, or their shapes, are those of the student's teacher."""
-    expected = _shapes(step_lib.teacher(config))
+    expected = _shapes(step_lib.teacher_model(config))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise errors.UserError(
             f"train.start_from={config.train.start_from}: the teacher should be this model with "

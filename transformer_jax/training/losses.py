@@ -1,8 +1,8 @@
-"""Cross-entropy, smoothed for training and true for perplexity, and the logits that it is of.
+"""Losses: cross-entropy with label smoothing, and distillation.
 
-Logits are the largest array of a training step. Here they live for a few rows at a time: their
-gradients are computed beside them, and nothing of the size of the vocabulary outlives its rows.
-What a teacher says (`distilled`) is not cut up: it is of all rows at once.
+Logits are the largest array of a training step. Cross-entropy computes them for a few rows at a
+time, together with their gradients, and keeps no array of the vocabulary's size. Distillation
+computes the logits of all rows at once.
 """
 
 import functools
@@ -20,34 +20,42 @@ from transformer_jax.models import products
 # busy and are small beside its memory.
 CHUNK_BYTES = {"cpu": 8 * 2**20}
 LARGE_CHUNK_BYTES = 2**30
-# Where few positions of a row have a label, one of so many at a time at most. Several devices add
-# up the embedding's gradient each time: elsewhere than on a CPU once is mostly enough.
-FEW, LARGE_FEW = {"cpu": 16}, 4
-# Of `distilled`.
-TEMPERATURE = 2.0  # by which logits are divided, so that what is unlikely counts too
-SOFT, HARD, COSINE = 5.0, 2.0, 1.0  # weights in DistilBERT's code
+# `sparse_cross_entropy` computes at most one in this many positions of a row at a time. Devices sum
+# the embedding's gradient once each time, so that accelerators should mostly need one time.
+SPARSITY = {"cpu": 16}
+ACCELERATOR_SPARSITY = 4
+# Distillation, as in DistilBERT's code.
+TEMPERATURE = 2.0
+SOFT, HARD, COSINE = 5.0, 2.0, 1.0  # weights of the terms
 
 
 class Losses(NamedTuple):
-    """Sums over the labels of a batch but PAD, EOS included; cross-entropies in nats."""
+    """Sums over the labels of a batch, in nats; PAD is no label, EOS is one."""
 
-    # What is trained on, and alone has a gradient: with the smoothed labels, or `distilled`.
+    # The loss that is minimised, smoothed or distilled; the only one with a gradient.
     smoothed: Float[Array, ""]
-    true: Float[Array, ""]  # with the labels themselves, as in perplexity
-    tokens: Float[Array, ""]  # how many there are
+    true: Float[Array, ""]  # cross-entropy without smoothing, as in perplexity
+    tokens: Float[Array, ""]  # number of labels
 
 
 class Counts(NamedTuple):
-    """How many positions of a batch are real, and how many of them have a label: its tokens."""
+    """Numbers of a batch's positions."""
 
-    tokens: Float[Array, ""]
-    positions: Int[Array, ""]
+    tokens: Float[Array, ""]  # positions with a label
+    positions: Int[Array, ""]  # all positions but padding
 
 
 def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
-    """In how many chunks of its rows, each of `length` positions, a device computes the logits.
+    """Returns the number of chunks in which a device computes the logits of its rows.
 
-    They are few enough, by the kind of device ("cpu", "gpu" or "tpu").
+    It is the smallest divisor of the number of rows for which a chunk's logits take few enough
+    bytes.
+
+    Args:
+      rows: rows of the device.
+      length: positions of a row.
+      vocab_size: logits of a position.
+      platform: kind of the device: "cpu", "gpu" or "tpu".
     """
     limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
     row = 4 * length * vocab_size
@@ -58,9 +66,9 @@ def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
 
 
 def columns(rows: int, length: int, vocab_size: int, platform: str) -> int:
-    """Of how many positions of its rows a device computes the logits, where few have a label."""
+    """Returns the positions per row of a chunk of `sparse_cross_entropy`; arguments as `chunks`."""
     limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
-    most = -(-length // FEW.get(platform, LARGE_FEW))
+    most = -(-length // SPARSITY.get(platform, ACCELERATOR_SPARSITY))
     return max(1, min(most, limit // (4 * rows * vocab_size)))
 
 
@@ -72,28 +80,30 @@ def cross_entropy(
     smoothing: Float[Array, ""] | float,
     chunks: int = 1,
 ) -> Losses:
-    """Section 5.4: the label gets 1 - eps, and eps is spread evenly over all V classes.
+    """Returns the cross-entropy with label smoothing (section 5.4 of the paper).
 
-    With z the logits (`models.embedding.logits`) and y the label, that is
+    The label has the probability 1 - eps, and eps is spread evenly over all V classes. With z the
+    logits (`models.embedding.logits`) and y the label, the loss is
       logsumexp(z) - (1 - eps) z_y - eps mean(z),
-    which needs no distribution over the vocabulary to be written down. Its gradient for z is
+    and its gradient with respect to z is
       softmax(z) - (1 - eps) onehot(y) - eps / V.
 
     Args:
-      outputs: the decoder's, at each target position.
-      embedding: the matrix that turns them into logits.
-      labels: the token that follows each position; PAD does not count.
-      segments: 0 marks padding, which does not count either.
+      outputs: the model's outputs at each target position.
+      embedding: the matrix that turns outputs into logits.
+      labels: the label of each position; PAD does not count.
+      segments: 0 marks padding, which does not count.
       smoothing: eps; 0 for perplexity.
-      chunks: logits are computed for one of so many chunks of the rows at a time; a divisor of B,
+      chunks: number of chunks of rows whose logits are computed one after another; a divisor of B
         and of the rows of each device.
     """
     real, eps = _is_counted(labels, segments), jnp.asarray(smoothing, jnp.float32)
-    whole = outputs, embedding, labels, real, eps
-    return _cross_entropy(products.is_sharded(), chunks, False, *whole)
+    return _cross_entropy(
+        products.is_sharded(), chunks, False, outputs, embedding, labels, real, eps
+    )
 
 
-def cross_entropy_of_few(
+def sparse_cross_entropy(
     outputs: Float[Array, "B T D"],
     embedding: Float[Array, "V D"],
     labels: Int[Array, "B T"],
@@ -101,17 +111,20 @@ def cross_entropy_of_few(
     smoothing: Float[Array, ""] | float,
     columns: int,
 ) -> Losses:
-    """`cross_entropy` in less time, where few positions of each row have a label.
+    """Returns `cross_entropy` in less time where few positions of each row have a label.
 
-    Those are moved to the front of their rows. Logits are computed for so many columns at a time,
-    as often as the row with the most labels needs.
+    Labelled positions are moved to the front of their rows. Logits are computed for `columns`
+    positions of all rows at a time, until the row with the most labels is done.
     """
     real = _is_counted(labels, segments)
     order = jnp.argsort(~real, axis=1, stable=True)
     chunks = -(-order.shape[1] // columns)
 
-    def first(x: Any) -> Any:
-        """Position i of each row as row (i % columns) chunks + i // columns: of that chunk."""
+    def labelled_first(x: Any) -> Any:
+        """Moves position i of each row, in the new order, to row i % columns of chunk i // columns.
+
+        Row r belongs to chunk r % chunks (see `_in_chunks`).
+        """
         more = x.ndim - 2
         x = jnp.take_along_axis(x, order.reshape(*order.shape, *[1] * more), axis=1)
         x = jnp.pad(x, [(0, 0), (0, chunks * columns - x.shape[1]), *[(0, 0)] * more])
@@ -119,8 +132,16 @@ def cross_entropy_of_few(
         return x.reshape(chunks, columns, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
 
     eps = jnp.asarray(smoothing, jnp.float32)
-    few = first(outputs), embedding, first(labels), first(real), eps
-    return _cross_entropy(products.is_sharded(), chunks, True, *few)
+    return _cross_entropy(
+        products.is_sharded(),
+        chunks,
+        True,
+        labelled_first(outputs),
+        embedding,
+        labelled_first(labels),
+        labelled_first(real),
+        eps,
+    )
 
 
 def negative_log_likelihoods(
@@ -130,9 +151,9 @@ def negative_log_likelihoods(
     segments: Int[Array, "B T"],
     chunks: int = 1,
 ) -> Float[Array, "B T"]:
-    """Returns -log p of each label in nats; 0 where `cross_entropy` counts none.
+    """Returns -log p of each label in nats, and 0 at positions without a label.
 
-    Arguments are those of `cross_entropy`. It has no efficient gradient.
+    Arguments are those of `cross_entropy`. The gradient is not efficient.
     """
     matrix = embedding.astype(outputs.dtype)
     sharded = products.is_sharded()
@@ -150,50 +171,50 @@ def negative_log_likelihoods(
     return jnp.where(_is_counted(labels, segments), found, 0.0)
 
 
-def distilled(
-    hidden: Losses,
+def distillation(
+    hard: Losses,
     outputs: Float[Array, "B T D"],
     matrix: Float[Array, "V D"],
-    taught: Float[Array, "B T D"],
-    taught_matrix: Float[Array, "V D"],
+    teacher_outputs: Float[Array, "B T D"],
+    teacher_matrix: Float[Array, "V D"],
     segments: Int[Array, "B T"],
-    counted: Counts,
+    counts: Counts,
 ) -> Losses:
-    """A small model learns from a large one what it says (Hinton et al. 2015; Sanh et al. 2019).
+    """Returns the loss of a student of a larger model (Hinton et al. 2015; Sanh et al. 2019).
 
-    HARD loss + SOFT T² KL(teacher ‖ student, both at temperature T) + COSINE (1 - cos of both).
-    Soft targets and cosine, of the vectors that logits are made of, are means over all real
-    positions; the sum is as if each counted as often as hidden words do.
+    HARD hard + SOFT T² KL(teacher ‖ student, both at temperature T) + COSINE (1 - cos(outputs)).
+    The last two terms are means over all positions but padding, scaled by the number of labels.
 
     Args:
-      hidden: the loss of hidden words, of which the smoothed one becomes that sum.
-      outputs: the student's.
-      matrix: that makes them logits.
-      taught: the teacher's outputs, for the same texts without dropout.
-      taught_matrix: the teacher's.
+      hard: the student's cross-entropy.
+      outputs: the student's outputs.
+      matrix: the student's embedding.
+      teacher_outputs: the teacher's outputs for the same texts, without dropout.
+      teacher_matrix: the teacher's embedding.
       segments: 0 marks padding.
-      counted: of the whole batch, of which these rows may be a part.
+      counts: counts of the whole batch, of which these rows may be a part.
     """
     real = segments > 0
-    ours, theirs = (
-        jax.nn.log_softmax(embedding_lib.logits(each, x) / TEMPERATURE)
-        for each, x in ((matrix, outputs), (taught_matrix, taught))
+    log_probabilities = jax.nn.log_softmax(embedding_lib.logits(matrix, outputs) / TEMPERATURE)
+    teacher_log_probabilities = jax.nn.log_softmax(
+        embedding_lib.logits(teacher_matrix, teacher_outputs) / TEMPERATURE
     )
-    soft = TEMPERATURE**2 * jnp.sum(jnp.exp(theirs) * (theirs - ours), axis=-1)
-    one, other = (x.astype(jnp.float32) for x in (outputs, taught))
-    lengths = jnp.linalg.norm(one, axis=-1) * jnp.linalg.norm(other, axis=-1)
-    apart = 1 - jnp.sum(one * other, axis=-1) / jnp.maximum(lengths, 1e-8)
-    each = jnp.sum(SOFT * soft + COSINE * apart, where=real) / jnp.maximum(counted.positions, 1)
-    return hidden._replace(smoothed=HARD * hidden.smoothed + counted.tokens * each)
+    differences = teacher_log_probabilities - log_probabilities
+    soft = TEMPERATURE**2 * jnp.sum(jnp.exp(teacher_log_probabilities) * differences, axis=-1)
+    x, y = outputs.astype(jnp.float32), teacher_outputs.astype(jnp.float32)
+    norms = jnp.linalg.norm(x, axis=-1) * jnp.linalg.norm(y, axis=-1)
+    cosine = 1 - jnp.sum(x * y, axis=-1) / jnp.maximum(norms, 1e-8)
+    mean = jnp.sum(SOFT * soft + COSINE * cosine, where=real) / jnp.maximum(counts.positions, 1)
+    return hard._replace(smoothed=HARD * hard.smoothed + counts.tokens * mean)
 
 
 def count(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Counts:
-    """The counts of a batch."""
+    """Returns the counts of a batch."""
     return Counts(_is_counted(labels, segments).sum().astype(jnp.float32), (segments > 0).sum())
 
 
 def _is_counted(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
-    """Returns True where there is a label: neither in padding nor where the label is PAD."""
+    """Returns a mask of the positions with a label."""
     return (segments > 0) & (labels != tokenizer.PAD)
 
 
@@ -220,9 +241,9 @@ def _in_chunks(
     real: Any,
     eps: Any,
 ) -> tuple[Losses, Any]:
-    """The sums and, if asked for, the first's gradients for outputs and (D V) embedding.
+    """Returns the sums and, if `differentiate`, the loss's gradients for outputs and embedding.
 
-    A chunk without labels may be skipped.
+    The embedding's gradient has the shape D V. If `skips`, chunks without labels are not computed.
     """
     matrix = embedding.astype(outputs.dtype)
 
@@ -242,12 +263,12 @@ def _in_chunks(
     def one_if_any(carry: Any, rows: Any) -> tuple[Any, Any]:
         return jax.lax.cond(rows[2].any(), one, none, carry, rows)
 
-    # The embedding's gradient is summed transposed: then no logits are.
+    # The embedding's gradient is summed transposed, so that no logits need be transposed.
     zero = Losses(*[jnp.zeros(())] * 3), jnp.zeros(embedding.shape[::-1]) if differentiate else None
     if chunks == 1:
         (sums, d_matrix), d_outputs = one(zero, (outputs, labels, real))
         return sums, (d_outputs, d_matrix)
-    # Row r belongs to chunk r % chunks: each chunk then has rows on every device.
+    # Row r belongs to chunk r % chunks, so that each chunk has rows on every device.
     split = [x.reshape(-1, chunks, *x.shape[1:]).swapaxes(0, 1) for x in (outputs, labels, real)]
     (sums, d_matrix), d_outputs = jax.lax.scan(one_if_any if skips else one, zero, tuple(split))
     if differentiate:
@@ -255,14 +276,14 @@ def _in_chunks(
     return sums, (d_outputs, d_matrix)
 
 
-# The gradient of the smoothed loss is found with it; its factor is known only later.
+# The gradient is computed together with the loss; `_backward` multiplies it by its factor.
 _cross_entropy.defvjp(functools.partial(_in_chunks, True), _backward)
 
 
 def _of_rows(
     sharded: bool, differentiate: bool, matrix: Any, rows: tuple[Any, Any, Any], eps: Any
 ) -> tuple[Losses, Any]:
-    """The sums over some rows, and the gradient of the first for their logits."""
+    """Returns the sums over some rows, and the gradient of the smoothed loss for their logits."""
     outputs, labels, real = rows
     logits = products.multiply("BTD,VD->BTV", outputs, matrix, sharded)
     highest = logits.max(axis=-1, keepdims=True)
@@ -281,5 +302,5 @@ def _of_rows(
 
 
 def _is_label(logits: Float[Array, "B T V"], labels: Int[Array, "B T"]) -> Bool[Array, "B T V"]:
-    # Compared, not looked up: the gradient of looking up is a scatter.
+    # A comparison, because the gradient of indexing is a scatter.
     return jnp.arange(logits.shape[-1]) == labels[..., None]

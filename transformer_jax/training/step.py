@@ -18,13 +18,13 @@ from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding, interface
 from transformer_jax.training import losses
 
-# By kind of device. A v5e's operations may use 32 of its 128 MiB of on-chip memory, not 16: with
-# larger tiles, base's step takes 6% fewer cycles by the compiler's estimate.
+# By kind of device. On a v5e, operations may use 32 of its 128 MiB of on-chip memory, not 16: with
+# larger tiles, the base model's step takes 6% fewer cycles by the compiler's estimate.
 COMPILER_OPTIONS = {"TPU v5 lite": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
 
 
 class TrainState(NamedTuple):
-    """All that training carries from step to step, and all that a checkpoint holds."""
+    """The state that training carries from step to step and that a checkpoint holds."""
 
     step: Int[Array, ""]  # optimiser steps taken; also the position in the input
     params: Any  # the model's parameters, in float32
@@ -32,34 +32,26 @@ class TrainState(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """Numbers that are arguments of the compiled step, so that rows of Table 3 share it.
-
-    The teacher is the parameters of `teacher`'s model; None: there is none. With it come the counts
-    of the whole batch, which the step takes itself.
-    """
+    """Arguments of the compiled step besides state and batch, so that rows of Table 3 share it."""
 
     rates: dropout.Rates
     label_smoothing: Float[Array, ""]
-    teacher: Any = None
-    counted: losses.Counts | None = None
+    teacher_params: Any = None  # parameters of `teacher_model`; None without a teacher
 
 
 class Metrics(NamedTuple):
-    """Of one step: losses are nats per label; tokens is the number of labels.
+    """Measurements of one step."""
 
-    In translation these are the target's tokens.
-    """
-
-    smoothed_loss: Float[Array, ""]
-    true_loss: Float[Array, ""]
-    tokens: Float[Array, ""]
+    smoothed_loss: Float[Array, ""]  # the loss that is minimised, in nats per label
+    true_loss: Float[Array, ""]  # the cross-entropy without smoothing, in nats per label
+    tokens: Float[Array, ""]  # number of labels; in translation, of the target's tokens with EOS
     gradient_norm: Float[Array, ""]
 
 
 def learning_rate(
     step: jax.typing.ArrayLike, config: config_lib.TrainConfig, d_model: int
 ) -> Float[Array, ""]:
-    """Equation 3 of the paper, for step = 1, 2, …, times a factor.
+    """Returns the learning rate of step 1, 2, …: equation 3 of the paper times a factor.
 
     scale · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5)
     """
@@ -69,7 +61,7 @@ def learning_rate(
 
 
 def optimizer(config: config_lib.TrainConfig, d_model: int) -> optax.GradientTransformation:
-    """Adam as in section 5.3, with beta2 as configured; no clipping, no weight decay."""
+    """Returns Adam as in section 5.3 of the paper, without clipping and weight decay."""
     # optax counts updates from 0, the paper from 1.
     return optax.adam(
         lambda count: learning_rate(jnp.asarray(count) + 1, config, d_model),
@@ -79,8 +71,8 @@ def optimizer(config: config_lib.TrainConfig, d_model: int) -> optax.GradientTra
     )
 
 
-def teacher(config: config_lib.Config) -> interface.Architecture | None:
-    """The model that a run learns from: its own, with more layers."""
+def teacher_model(config: config_lib.Config) -> interface.Architecture | None:
+    """Returns the model that a run is distilled from, which differs in its number of layers."""
     layers = config.train.teacher_layers
     if not layers:
         return None
@@ -89,14 +81,19 @@ def teacher(config: config_lib.Config) -> interface.Architecture | None:
     )
 
 
-def hyperparameters(config: config_lib.Config, taught_by: Any = None) -> Hyperparameters:
-    """Those of a configuration, with the parameters of its teacher, if it has one."""
+def hyperparameters(config: config_lib.Config, teacher_params: Any = None) -> Hyperparameters:
+    """Returns the hyperparameters of a config, with the parameters of its teacher, if any."""
     model, train = config.model, config.train
-    # The paper has neither rate: absent, they draw no random numbers.
-    rare = model.attention_dropout_rate, model.feed_forward_dropout_rate
-    others = (jnp.float32(rate) if rate else None for rate in rare)
-    rates = dropout.Rates(jnp.float32(model.dropout_rate), *others)
-    return Hyperparameters(rates, jnp.float32(train.label_smoothing), taught_by)
+
+    def optional(rate: float) -> Float[Array, ""] | None:
+        return jnp.float32(rate) if rate else None  # a rate of None draws no random numbers
+
+    rates = dropout.Rates(
+        jnp.float32(model.dropout_rate),
+        optional(model.attention_dropout_rate),
+        optional(model.feed_forward_dropout_rate),
+    )
+    return Hyperparameters(rates, jnp.float32(train.label_smoothing), teacher_params)
 
 
 def _boxed_state(
@@ -111,7 +108,7 @@ def _boxed_state(
 def state_shapes(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> TrainState:
-    """What a state looks like and where it lives (each leaf's sharding), without making one."""
+    """Returns the shapes, types and shardings of a state's arrays, without computing them."""
     boxed = jax.eval_shape(lambda: _boxed_state(model, config, jax.random.key(0)))
     shardings = sharding.parameter_shardings(boxed, mesh)
     return jax.tree.map(lambda leaf, where: leaf.update(sharding=where), nn.unbox(boxed), shardings)
@@ -120,104 +117,148 @@ def state_shapes(
 def init_state(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> TrainState:
-    """The state before the first step, drawn from train.seed."""
+    """Returns the state before the first step, drawn from train.seed."""
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, config, mesh))
     init = jax.jit(lambda key: nn.unbox(_boxed_state(model, config, key)), out_shardings=shardings)
     return init(jax.random.key(config.train.seed))
 
 
+def _cross_entropy(
+    config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> Callable[[interface.Predictions, Any, Float[Array, ""]], losses.Losses]:
+    """Returns the cross-entropy of predictions as a function of the embedding and the smoothing."""
+    rows = sharding.rows_of(config, mesh) // sharding.batch_shards(mesh)
+    rows //= config.train.accumulation_steps
+    vocab_size, platform = vocabulary.size(config), mesh.devices.flat[0].platform
+    objective = objectives.of(config)
+    is_sparse = objective is not None and objective.masked
+
+    def cross_entropy(
+        predictions: interface.Predictions, matrix: Any, smoothing: Float[Array, ""]
+    ) -> losses.Losses:
+        outputs, labels, segments = predictions
+        length = outputs.shape[1]
+        if is_sparse:
+            columns = losses.columns(rows, length, vocab_size, platform)
+            return losses.sparse_cross_entropy(
+                outputs, matrix, labels, segments, smoothing, columns
+            )
+        chunks = losses.chunks(rows, length, vocab_size, platform)
+        return losses.cross_entropy(outputs, matrix, labels, segments, smoothing, chunks)
+
+    return cross_entropy
+
+
+def _loss(
+    model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
+) -> Callable[..., losses.Losses]:
+    """Returns the loss of a config: cross-entropy or, with a teacher, distillation.
+
+    Returns:
+      A function of the parameters, a batch or a part of it, the hyperparameters, the counts of the
+      whole batch and the key of dropout. It returns sums over the part's labels.
+    """
+    cross_entropy = _cross_entropy(config, mesh)
+
+    def plain(
+        params: Any,
+        batch: sequences.Batch,
+        hyper: Hyperparameters,
+        counts: losses.Counts,
+        key: PRNGKeyArray,
+    ) -> losses.Losses:
+        predictions = models.predictions(model, params, batch, hyper.rates, key)
+        return cross_entropy(predictions, embedding.of(params), hyper.label_smoothing)
+
+    teacher = teacher_model(config)
+    if teacher is None:
+        return plain
+
+    def distillation(
+        params: Any,
+        batch: sequences.Batch,
+        hyper: Hyperparameters,
+        counts: losses.Counts,
+        key: PRNGKeyArray,
+    ) -> losses.Losses:
+        student = models.predictions(model, params, batch, hyper.rates, key)
+        matrix = embedding.of(params)
+        return losses.distillation(
+            cross_entropy(student, matrix, hyper.label_smoothing),
+            student.outputs,
+            matrix,
+            models.predictions(teacher, hyper.teacher_params, batch).outputs,
+            embedding.of(hyper.teacher_params),
+            student.segments,
+            counts,
+        )
+
+    return distillation
+
+
 def _gradient(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> Callable[..., tuple[Any, losses.Losses]]:
-    """The gradient of a batch's summed loss, and the sums, as a function of the parameters."""
-    shard_rows = sharding.rows_of(config, mesh) // sharding.batch_shards(mesh)
-    shard_rows //= config.train.accumulation_steps
-    platform = mesh.devices.flat[0].platform
-    taught_by = teacher(config)
-    objective = objectives.of(config)
+    """Returns the gradient of `_loss`, with the loss; arguments are those of the loss."""
+    loss, parts = _loss(model, config, mesh), config.train.accumulation_steps
 
-    def total_loss(
-        params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], losses.Losses]:
+    def summed_loss(params: Any, *rest: Any) -> tuple[Float[Array, ""], losses.Losses]:
         with sharding.activation_rules(mesh):
-            outputs, labels, segments = models.predictions(model, params, batch, hyper.rates, key)
-            matrix = embedding.of(params)
-            size = shard_rows, outputs.shape[1], vocabulary.size(config), platform
-            smoothing = hyper.label_smoothing
-            if objective is not None and objective.masked:
-                columns = losses.columns(*size)
-                total = losses.cross_entropy_of_few(
-                    outputs, matrix, labels, segments, smoothing, columns
-                )
-            else:
-                chunks = losses.chunks(*size)
-                total = losses.cross_entropy(outputs, matrix, labels, segments, smoothing, chunks)
-            if taught_by is not None:
-                assert hyper.counted
-                teacher_outputs = models.predictions(taught_by, hyper.teacher, batch).outputs
-                teacher_matrix = embedding.of(hyper.teacher)
-                total = losses.distilled(
-                    total,
-                    outputs,
-                    matrix,
-                    teacher_outputs,
-                    teacher_matrix,
-                    segments,
-                    hyper.counted,
-                )
-        return total.smoothed, total
+            sums = loss(params, *rest)
+        return sums.smoothed, sums
 
-    return jax.grad(total_loss, has_aux=True)
+    gradient = jax.grad(summed_loss, has_aux=True)
 
-
-def _accumulated(
-    gradient: Callable[..., tuple[Any, losses.Losses]], parts: int
-) -> Callable[..., tuple[Any, losses.Losses]]:
-    """The same, a batch's parts being computed one after another."""
-    if parts == 1:
-        return gradient
-
-    def summed(
-        params: Any, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
+    def accumulated(
+        params: Any,
+        batch: sequences.Batch,
+        hyper: Hyperparameters,
+        counts: losses.Counts,
+        key: PRNGKeyArray,
     ) -> tuple[Any, losses.Losses]:
-        # Row r belongs to part r % parts: each part then has rows on every device.
+        # Row r belongs to part r % parts, so that each part has rows on every device.
         split = jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
 
         def add(total: Any, part: Any) -> tuple[Any, None]:
             rows, index = part
-            more = gradient(params, rows, hyper, jax.random.fold_in(key, index))
+            more = gradient(params, rows, hyper, counts, jax.random.fold_in(key, index))
             return jax.tree.map(jnp.add, total, more), None
 
         part = jax.tree.map(lambda x: x[0], split)
-        zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, part, hyper, key))
+        shapes = jax.eval_shape(gradient, params, part, hyper, counts, key)
+        zero = jax.tree.map(jnp.zeros_like, shapes)
         return jax.lax.scan(add, zero, (split, jnp.arange(parts)))[0]
 
-    return summed
+    return gradient if parts == 1 else accumulated
 
 
 def make_step(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Wrapped:
-    """Compiles, at its first call, one optimiser step; it consumes the state it is given.
+    """Returns one optimiser step, which is compiled at its first call and donates its state.
 
-    The loss is the mean over all real target tokens of the global batch, however many devices and
-    accumulation steps compute it.
+    The loss is the mean over all labels of the global batch, whatever the number of devices and of
+    accumulation steps.
     """
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, config, mesh))
     transformation = optimizer(config.train, config.model.d_model)
-    gradient = _accumulated(_gradient(model, config, mesh), config.train.accumulation_steps)
+    gradient = _gradient(model, config, mesh)
 
     def step(
         state: TrainState, batch: sequences.Batch, hyper: Hyperparameters, key: PRNGKeyArray
     ) -> tuple[TrainState, Metrics]:
-        if hyper.teacher is not None:
-            hyper = hyper._replace(counted=losses.count(batch.labels, batch.target.segments))
-        gradients, total = gradient(state.params, batch, hyper, jax.random.fold_in(key, state.step))
-        gradients = jax.tree.map(lambda g: g / total.tokens, gradients)
+        counts = losses.count(batch.labels, batch.target.segments)
+        step_key = jax.random.fold_in(key, state.step)
+        gradients, sums = gradient(state.params, batch, hyper, counts, step_key)
+        gradients = jax.tree.map(lambda g: g / sums.tokens, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
-        means = total.smoothed / total.tokens, total.true / total.tokens
-        metrics = Metrics(*means, total.tokens, optax.tree.norm(gradients))
         params = optax.apply_updates(state.params, updates)
+        metrics = Metrics(
+            smoothed_loss=sums.smoothed / sums.tokens,
+            true_loss=sums.true / sums.tokens,
+            tokens=sums.tokens,
+            gradient_norm=optax.tree.norm(gradients),
+        )
         return TrainState(state.step + 1, params, opt_state), metrics
 
     everywhere = sharding.replicated(mesh)
@@ -232,7 +273,7 @@ def make_step(
 def compile_step(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Compiled:
-    """`make_step`'s step, compiled for the run's batches before there are any; see there."""
+    """Returns `make_step`'s step compiled ahead of time for the shapes of the run's batches."""
     rows, where = sharding.rows_of(config, mesh), sharding.batch_sharding(mesh)
     source, target = (
         jax.ShapeDtypeStruct((rows, length), jnp.int32, sharding=where)
@@ -241,11 +282,11 @@ def compile_step(
     batch = sequences.Batch(
         sequences.Sequences(*[source] * 3), sequences.Sequences(*[target] * 3), target
     )
-    # Shapes, not arrays: what will run elsewhere takes none of this process's devices.
+    # Shapes, not arrays, so that compiling for other devices needs none of this process's.
     hyper, key = jax.eval_shape(lambda: (hyperparameters(config), jax.random.key(0)))
-    if taught_by := teacher(config):
-        shapes = jax.eval_shape(functools.partial(models.init, taught_by), jax.random.key(0))
-        hyper = hyper._replace(teacher=nn.unbox(shapes))
+    if teacher := teacher_model(config):
+        shapes = jax.eval_shape(functools.partial(models.init, teacher), jax.random.key(0))
+        hyper = hyper._replace(teacher_params=nn.unbox(shapes))
     step: Any = make_step(model, config, mesh)
     kind, state = mesh.devices.flat[0].device_kind, state_shapes(model, config, mesh)
     return step.lower(state, batch, hyper, key).compile(compiler_options=COMPILER_OPTIONS.get(kind))
