@@ -138,7 +138,7 @@ def test_a_language_model_has_a_map_of_its_text_alone(translator):
     np.testing.assert_allclose(maps.weights, reference.weights, rtol=1e-3, atol=1e-5)
     assert maps.columns[:2] == ["</s>", "<s>"]
     for wrong in ((SOURCE, TARGET, ""), (None, None, ""), (SOURCE, None, ""), (None, TARGET, "fr")):
-        with pytest.raises(errors.UserError, match="reads no source: give --target, and it alone"):
+        with pytest.raises(errors.UserError, match="reads no source: give --target alone"):
             attention_weights.collect(alone, *wrong)
 
 
@@ -202,11 +202,11 @@ def test_what_cannot_be_shown_is_named(translator):
             attention_weights.collect(translator, source, target)
         return str(error.value)
 
-    assert complaint(None, TARGET) == "give a sentence: --source"
+    assert complaint(None, TARGET) == "no sentence is given: give --source"
     assert complaint(" ", TARGET) == "the source sentence is empty"
     assert complaint(SOURCE, "") == "the target sentence is empty"
     translator.translate = lambda sentences, to: [""]
-    assert complaint(SOURCE, None).endswith("to nothing: give a target")
+    assert complaint(SOURCE, None).endswith("is empty: give --target")
     translator.model = Other(translator.config.model, 5, 0)
     assert complaint(SOURCE, TARGET) == "model.architecture=transformer has no attention to show"
     translator.config = config_lib.replace(

@@ -9,7 +9,7 @@ from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax.data import objectives
 from transformer_jax.drawing import tables
-from transformer_jax.evaluation import whole_texts
+from transformer_jax.evaluation import encoder_only
 
 _NOTE = (
     "Rows that write no sentences: their PPL is of words hidden from them in held-out pairs, the "
@@ -83,5 +83,5 @@ def _answers(row: results.Row) -> list[str]:
         return [""] * 3
     answers = found[0]["answers"]
     right = round(answers * statistics.fmean(each["share"] for each in found))
-    share, low, high, _ = whole_texts.accuracy(right, answers).values()
+    share, low, high, _ = encoder_only.accuracy(right, answers).values()
     return [f"{100 * share:.1f}%", f"{100 * low:.1f}% to {100 * high:.1f}%", f"{answers:,}"]

@@ -1,7 +1,6 @@
-"""Where a model attends: the weights of every layer and head, for one sentence pair.
+"""Attention weights of all layers and heads of a model, for one sentence pair.
 
-Any module takes part that sows its weights, of shape (B, H, T, S), under the name "weights" in the
-collection "intermediates"; an architecture needs nothing else for its attention to be shown.
+Modules sow their weights, of shape (B, H, T, S), as "weights" into the collection "intermediates".
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ from transformer_jax.data import tokenizer as tokenizer_lib
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.models import interface, positions
 
-# What a map of each kind shows, and how to read it.
+# Title and legend of the maps of each kind.
 CAPTIONS = {
     "encoder": (
         "Encoder self-attention",
@@ -46,19 +45,18 @@ CAPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Maps:
-    """One kind of attention, in all of the model's N layers; each row of weights sums to 1.
+    """Attention weights of one kind in all layers; each row of weights sums to 1.
 
-    In the decoder a row is the token being written there, which the model does not know yet: row t
-    of its own map reads columns 0 to t. Its columns begin with BOS, so that column t is the token
-    written just before row t.
+    A decoder's row is named by the token that is predicted there: row t of its self-attention reads
+    columns 0 to t. The columns begin with BOS, so that column t is the token before row t.
     """
 
-    # "encoder" or "decoder", each to itself, "cross", the decoder to the encoder, or "joint", to
-    # itself a decoder that reads the source too
+    # "encoder" and "decoder": self-attention; "cross": attention of the decoder to the encoder;
+    # "joint": self-attention of a decoder-only model over source and target
     kind: str
-    weights: Float[np.ndarray, "layers H T S"]  # how much each row takes from each column
-    rows: list[str]  # the tokens that attend
-    columns: list[str]  # the tokens that are read
+    weights: Float[np.ndarray, "layers H T S"]
+    rows: list[str]  # tokens of the queries
+    columns: list[str]  # tokens of the keys
 
 
 def collect(
@@ -67,15 +65,20 @@ def collect(
     target: str | None = None,
     to: str = "",
 ) -> list[Maps]:
-    """The weights with which a trained model reads a sentence and writes its translation.
+    """Returns the attention weights of a trained model for a sentence and its translation.
 
-    The target may be any translation; None: the model's own, as beam search finds it, into the
-    language `to` where it knows several. A model of text alone has a target and no source (None).
-    There is one element for each kind of attention that the model has, the encoder's first.
+    Args:
+      translator: the trained model.
+      source: the source sentence; None for a language model.
+      target: its translation; None: the model's own.
+      to: the language of the model's own translation; empty: the main direction's.
+
+    Returns:
+      Maps of each kind of attention that the model has.
 
     Raises:
-      UserError: a sentence is empty, not given, or too long for learned positions, the model does
-        not know the language, or it has no attention.
+      UserError: a sentence is empty, missing, or too long for learned positions; the model does not
+        know the language or has no attention.
     """
     config = translator.config.model
     source_ids, target = _sides(translator, source, target, to)
@@ -83,12 +86,12 @@ def collect(
     target_length, source_length = len(target_ids) + 1, len(source_ids) + 1
     if translator.model.one_sequence:
         _require_positions(config, "pair has", source_length + target_length - 1)
-    # One position of padding where these are equal: a map's shape then says what attends to what.
+    # A position of padding makes the lengths differ, so that shapes tell kinds of attention apart.
     target_length += source_length == target_length
     batch = batching.fill([[(source_ids, target_ids)]], source_length, target_length)
-    found = sown(translator.model, translator.params, batch).values()
+    all_weights = sown(translator.model, translator.params, batch).values()
     read, written, before = (
-        # A space as "_" is lighter to the eye than SentencePiece's U+2581.
+        # "_" is easier to read than U+2581, SentencePiece's space.
         [piece.replace("\u2581", "_") for piece in translator.pieces(ids)]
         for ids in (
             [*source_ids, tokenizer_lib.EOS],
@@ -103,7 +106,11 @@ def collect(
         ("cross", (target_length, source_length), written, read),
         ("joint", (source_length + target_length,) * 2, [*read, *written], [*read, *before]),
     ):
-        layers = [x[0, :, : len(rows), : len(columns)] for x in found if x.shape[2:] == shape]
+        layers = [
+            weights[0, :, : len(rows), : len(columns)]
+            for weights in all_weights
+            if weights.shape[2:] == shape
+        ]
         if layers:
             maps.append(Maps(kind, np.stack(layers), rows, columns))
     if not maps:
@@ -114,19 +121,19 @@ def collect(
 def _sides(
     translator: translator_lib.Translator, source: str | None, target: str | None, to: str
 ) -> tuple[list[int], str]:
-    """The source's ids, none where the model reads none, and the target; raises as `collect`."""
+    """Returns the source's ids and the target, of which a language model has the target alone."""
     if not translator.config.data.source_language:
         if source is not None or target is None or to:
-            raise errors.UserError("this model reads no source: give --target, and it alone")
+            raise errors.UserError("this model reads no source: give --target alone")
         return [], target
     if source is None:
-        raise errors.UserError("give a sentence: --source")
+        raise errors.UserError("no sentence is given: give --source")
     encode = functools.partial(translator.encode, to=to)
     source_ids = _encode(translator.config.model, "source", source, encode)
     if target is None:
         (target,) = translator.translate([source], to=to)
         if not target:
-            raise errors.UserError("the model translates this source to nothing: give a target")
+            raise errors.UserError("the model's translation of this source is empty: give --target")
     return source_ids, target
 
 
@@ -137,23 +144,23 @@ def of_text(
     config: config_lib.ModelConfig,
     sentences: Sequence[str],
 ) -> list[Maps]:
-    """The weights with which a model of whole texts reads one of one or two sentences.
+    """Returns the attention weights of an encoder-only model for a text of one or two sentences.
 
     Raises:
       UserError: as `collect`.
     """
     if not sentences:
-        raise errors.UserError("give one sentence or two: --source, --target")
+        raise errors.UserError("no sentence is given: give --source, or --source and --target")
     ids = [_encode(config, "given", sentence, tokenizer.encode) for sentence in sentences]
-    text = [token for each in ids for token in (tokenizer_lib.EOS, *each)][1:]
+    text = [token for sentence in ids for token in (tokenizer_lib.EOS, *sentence)][1:]
     _require_positions(config, "sentences have", len(text))
     batch = batching.fill([[((), text)]], 1, len(text) + 1)
-    found = sown(model, params, batch).values()
-    pieces = tokenizer.pieces([tokenizer_lib.BOS, *text])
-    words = [piece.replace("\u2581", "_") for piece in pieces]
-    if not found:
+    layers = [weights[0] for weights in sown(model, params, batch).values()]
+    if not layers:
         raise _no_attention(config)
-    return [Maps("encoder", np.stack([x[0] for x in found]), words, words)]
+    pieces = tokenizer.pieces([tokenizer_lib.BOS, *text])
+    tokens = [piece.replace("\u2581", "_") for piece in pieces]
+    return [Maps("encoder", np.stack(layers), tokens, tokens)]
 
 
 def _no_attention(config: config_lib.ModelConfig) -> errors.UserError:
@@ -163,25 +170,25 @@ def _no_attention(config: config_lib.ModelConfig) -> errors.UserError:
 def sown(
     model: interface.Architecture, params: Any, batch: sequences.Batch
 ) -> dict[str, Float[np.ndarray, "B H _ _"]]:
-    """All attention weights of a forward pass without dropout, by the path of their module.
+    """Returns the attention weights of a forward pass without dropout, by module path.
 
-    Paths are in the order of their numbers: layer 10 comes after layer 9. A module that is used
-    more than once has a path for each use.
+    Paths are sorted by their numbers, so that layer 10 comes after layer 9. A module that is called
+    several times has a path for each call.
     """
 
     @jax.jit
     def forward(params: Any, batch: sequences.Batch) -> Any:
-        _, found = model.apply(params, batch.source, batch.target, mutable=["intermediates"])
-        return found
+        _, variables = model.apply(params, batch.source, batch.target, mutable=["intermediates"])
+        return variables
 
-    found: dict[str, Any] = traverse_util.flatten_dict(
+    intermediates: dict[str, Any] = traverse_util.flatten_dict(
         forward(params, batch).get("intermediates", {}), sep="/"
     )
     weights = {
-        f"{name.removesuffix('weights')}{use}": np.asarray(array, np.float32)
-        for name, uses in found.items()
+        f"{name.removesuffix('weights')}{call}": np.asarray(array, np.float32)
+        for name, calls in intermediates.items()
         if name.split("/")[-1] == "weights"
-        for use, array in enumerate(uses)
+        for call, array in enumerate(calls)
     }
 
     def by_numbers(name: str) -> list[str | int]:
@@ -196,7 +203,7 @@ def _encode(
     sentence: str,
     encode: Callable[[list[str]], list[list[int]]],
 ) -> list[int]:
-    """A sentence's ids; a UserError if there are none, or more than there are positions."""
+    """Returns a sentence's ids; raises UserError if it is empty or has too many tokens."""
     ids = encode([sentence])[0]
     if not sentence.strip() or not ids:
         raise errors.UserError(f"the {side} sentence is empty")
@@ -205,7 +212,7 @@ def _encode(
 
 
 def _require_positions(config: config_lib.ModelConfig, what: str, tokens: int) -> None:
-    """Raises UserError if learned positions do not reach so far, and one token farther."""
+    """Raises UserError unless learned positions cover the tokens and one more."""
     if positions.KINDS[config.position].bounded and tokens >= config.max_positions:
         raise errors.UserError(
             f"the {what} {tokens} tokens, but this model's learned positions "

@@ -1,10 +1,10 @@
-"""BLEU in every variant that we report, each with the signature that says what it is.
+"""Corpus BLEU in several variants, each with a signature in sacreBLEU's form.
 
-The paper's variant takes, without Perl, the steps of tensor2tensor's `get_ende_bleu.sh`:
-punctuation replaced, Moses' tokens, and in German compounds split at hyphens; `multi-bleu.perl`
-then counts what stands between spaces. That script replaces punctuation in translations alone; here
-both of Moses' scripts, `replace-unicode-punctuation` and `normalize-punctuation`, are applied to
-translations and references: newstest2014's references have „ where its translations have ".
+The paper's variant repeats the steps of tensor2tensor's `get_ende_bleu.sh` without Perl: it
+replaces punctuation, applies Moses' tokeniser, splits German compounds at hyphens, and counts words
+between spaces as `multi-bleu.perl` does. The script normalises the punctuation of translations
+alone; here Moses' `replace-unicode-punctuation` and `normalize-punctuation` are applied to both
+sides, because newstest2014's references have „ where its translations have ".
 """
 
 import importlib.metadata
@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import Int
 from sacrebleu.metrics import bleu as sacrebleu
 
-FEWEST = 20  # sentences that make a bucket of lengths worth comparing; the last has as many
-MAIN = "sacrebleu_13a"  # the variant that tables show
+FEWEST = 20  # least sentences in the last bucket of `bounds`
+MAIN = "sacrebleu_13a"  # the variant of tables
 PAPER = "paper"  # tokenised BLEU as the paper reports it
 
 _HYPHEN = re.compile(rb"(\S)-(\S)")
-# What multi-bleu.perl counts, of sentences that are prepared as the paper's.
+# Options that count as multi-bleu.perl does, for sentences of `prepare_as_paper`.
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
 _VARIANTS: dict[str, dict[str, Any]] = {  # sacreBLEU's options
     MAIN: {"tokenize": "13a"},
@@ -35,44 +35,53 @@ _VARIANTS: dict[str, dict[str, Any]] = {  # sacreBLEU's options
 
 
 def bounds(source_lengths: Sequence[int], width: int) -> list[int]:
-    """Where buckets of so many tokens end, but the last, which has `FEWEST` sentences or more."""
+    """Returns the upper bounds of all buckets of lengths but the last.
+
+    Each bucket spans `width` tokens; the last one contains at least `FEWEST` sentences.
+    """
     ends = range(width, max(source_lengths), width)
     return [end for end in ends if sum(length > end for length in source_lengths) >= FEWEST]
 
 
 def buckets(lengths: Sequence[int], bounds: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """The names of buckets of lengths, with the places of those in it.
+    """Yields the range of each bucket of lengths, such as "1-20", and the indices of its lengths.
 
-    The bounds are the greatest lengths of each but the last, ascending; an empty one is left out.
+    The bounds are the greatest lengths of all buckets but the last, ascending. Empty buckets are
+    left out.
     """
     for low, high in itertools.pairwise([0, *bounds, max(lengths)]):
-        if chosen := [place for place, length in enumerate(lengths) if low < length <= high]:
+        if chosen := [index for index, length in enumerate(lengths) if low < length <= high]:
             yield f"{low + 1}-{high}", chosen
 
 
 def score(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, dict[str, Any]]:
-    """Corpus BLEU of hypotheses against one reference each, by variant.
+    """Returns corpus BLEU of hypotheses against one reference each, by variant.
 
-    Each has the `score`, between 0 and 100, and the `signature`, in the form of sacreBLEU's also
-    where sentences were prepared. Both sides are in one language, by which the paper's variant
-    tokenises; of one that Moses does not know it has English's abbreviations, and no other rules.
+    Args:
+      hypotheses: translations.
+      references: their references.
+      language: language of both sides, whose rules Moses' tokeniser applies; if it does not know
+        the language, it applies English abbreviations alone.
+
+    Returns:
+      For each variant, the `score` between 0 and 100 and its `signature`.
 
     Raises:
-      ValueError: there are not as many hypotheses as references.
+      ValueError: the numbers of hypotheses and references differ.
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
-    sides = (hypotheses, references)
-    as_paper = [prepare_as_paper(side, language) for side in sides]  # slow: once for all variants
+    # Preparing sentences is slow, so that it is done once for all variants.
+    as_paper = [prepare_as_paper(side, language) for side in (hypotheses, references)]
     prepared = f"punctuation+moses.{language}.{importlib.metadata.version('sacremoses')}"
     prepared += "+atat" if language == "de" else ""  # compounds
     scores = {}
     for variant in _VARIANTS:
         metric = _metric(variant)
-        ours, theirs = as_paper if _is_as_paper(variant) else sides
-        result = metric.corpus_score(list(ours), [list(theirs)])
+        prepared_sides = as_paper if _is_as_paper(variant) else (hypotheses, references)
+        result = metric.corpus_score(list(prepared_sides[0]), [list(prepared_sides[1])])
         signature = str(metric.get_signature()).replace("tok:none", f"tok:{prepared}")
         scores[variant] = {"score": result.score, "signature": signature}
     return scores
@@ -81,24 +90,26 @@ def score(
 def counts(
     hypotheses: Sequence[str], references: Sequence[str], language: str, variant: str
 ) -> Int[np.ndarray, "sentences 10"]:
-    """What corpus BLEU sums over sentences, for tests of significance.
+    """Returns the counts of each sentence that corpus BLEU sums, for tests of significance.
 
-    That is for each sentence its words, its reference's, and for n = 1 to 4 its n-grams that the
-    reference has, then all its n-grams.
+    They are the numbers of words of the hypothesis and of the reference; for n = 1 to 4 the n-grams
+    that both have in common; and for n = 1 to 4 the n-grams of the hypothesis.
     """
-    metric, sides = _metric(variant), [hypotheses, references]
+    metric = _metric(variant)
     if _is_as_paper(variant):
-        sides = [prepare_as_paper(side, language) for side in sides]
-    pairs = zip(*sides, strict=True)
-    found = [metric.corpus_score([hypothesis], [[reference]]) for hypothesis, reference in pairs]
-    rows = [[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in found]
+        hypotheses = prepare_as_paper(hypotheses, language)
+        references = prepare_as_paper(references, language)
+    rows = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        score = metric.corpus_score([hypothesis], [[reference]])
+        rows.append([score.sys_len, score.ref_len, *score.counts, *score.totals])
     return np.array(rows, np.int32).reshape(-1, 10)
 
 
 def from_counts(
     counts: Int[np.ndarray, "10"], variant: str, effective_order: bool = False
 ) -> float:
-    """Corpus BLEU of what `counts` gives, summed over sentences."""
+    """Returns corpus BLEU from the counts of `counts`, summed over sentences."""
     words, reference, *ngrams = counts.tolist()
     smoothing = _VARIANTS[variant].get("smooth_method", "exp")
     return sacrebleu.BLEU.compute_bleu(
@@ -107,9 +118,9 @@ def from_counts(
 
 
 def of_sentence(counts: Int[np.ndarray, "10"]) -> float:
-    """BLEU of one sentence in the main variant, smoothed, as sacreBLEU's `sentence_bleu` does it.
+    """Returns the smoothed BLEU of a sentence in the main variant, as sacreBLEU's `sentence_bleu`.
 
-    N-grams longer than the sentence do not count against it (its "effective order").
+    N-grams longer than the sentence are ignored (`effective_order`).
     """
     return from_counts(counts, MAIN, effective_order=True)
 
@@ -124,13 +135,13 @@ def _is_as_paper(variant: str) -> bool:
 
 
 def prepare_as_paper(sentences: Sequence[str], language: str) -> list[str]:
-    """Sentences with their tokens between single spaces.
+    """Returns sentences tokenised as for the paper's variant, tokens separated by single spaces.
 
-    The language decides about abbreviations, quotes and compounds.
+    The language determines the rules for abbreviations, quotes and compounds.
     """
-    import sacremoses  # reads its tables of characters when it is imported: half a second
+    import sacremoses  # imported here, because reading its tables takes half a second
 
-    # perl_parity: two quotes as the script treats them, not as its port thinks better.
+    # perl_parity: two quotes are treated as in the Perl script, from which the port deviates.
     normaliser = sacremoses.MosesPunctNormalizer(
         language, pre_replace_unicode_punct=True, perl_parity=True
     )
@@ -142,9 +153,9 @@ def prepare_as_paper(sentences: Sequence[str], language: str) -> list[str]:
 
 
 def split_compounds(sentence: str) -> str:
-    """Parts every hyphen from what surrounds it: rich-text becomes rich ##AT##-##AT## text.
+    """Separates hyphens from the words around them: rich-text becomes rich ##AT##-##AT## text.
 
-    Like the original one-liner this works on bytes, and a letter between two hyphens belongs to
-    the first only: a-b-c becomes a ##AT##-##AT## b-c.
+    Like tensor2tensor's one-liner this works on bytes, and of two hyphens around a single letter it
+    separates the first only: a-b-c becomes a ##AT##-##AT## b-c.
     """
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", sentence.encode()).decode()

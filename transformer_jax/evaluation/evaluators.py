@@ -24,10 +24,10 @@ from transformer_jax.training import losses
 
 _log = logging.getLogger(__name__)
 
-LARGEST = 700  # nats per token whose exponential is still a number
-WORDS = 10  # width of the buckets of F1 by length
+LARGEST = 700  # nats per token; exp of more overflows
+WORDS = 10  # words that a bucket of F1 by length spans
 BATCH_TOKENS = 8192  # target positions computed together
-NLL_FILE = "nll.json"  # negative log-likelihoods of a set, in a run's folder
+NLL_FILE = "nll.json"  # file of a run's folder with the negative log-likelihoods of a set
 
 
 class Packed(NamedTuple):
@@ -42,18 +42,18 @@ class Packed(NamedTuple):
 
 
 class Likelihoods(NamedTuple):
-    """Negative log-likelihoods of the labels of held-out examples, each summed over its tokens."""
+    """Negative log-likelihoods of held-out examples, summed over the labels of each."""
 
     nats: Float[np.ndarray, "examples"]
-    tokens: Int[np.ndarray, "examples"]  # labels of each example, EOS included
+    tokens: Int[np.ndarray, "examples"]  # number of labels, EOS included
 
     @property
     def perplexity(self) -> float:
-        """exp(mean negative log-likelihood of a token)."""
+        """exp(mean negative log-likelihood per token)."""
         return math.exp(self.nats.sum() / self.tokens.sum())
 
     def write(self, folder: files.Path, name: str) -> None:
-        """Writes nll.json, or test_nll.json of the set "test", into a run's folder."""
+        """Writes nll.json, or NAME_nll.json for another set than "dev", into a run's folder."""
         values = {"nats": self.nats.tolist(), "tokens": self.tokens.tolist()}
         files.write_json(folder / f"{prefix(name)}{NLL_FILE}", values)
 
@@ -61,9 +61,9 @@ class Likelihoods(NamedTuple):
 def packed(
     examples: Sequence[objectives.Example], config: config_lib.DataConfig, mesh: jax.sharding.Mesh
 ) -> list[Packed]:
-    """Returns batches that hold each example once.
+    """Returns batches that contain each example once.
 
-    Their rows have the config's lengths, or the longest example's if that is longer.
+    Rows have the config's lengths, or that of the longest example if it is longer.
     """
     lengths = np.array([(len(example.source), len(example.target)) for example in examples]) + 1
     least = (config.source_length, config.target_length)
@@ -72,14 +72,14 @@ def packed(
     parts = sharding.batch_shards(mesh)
     batch_rows = -(-min(len(rows), max(1, BATCH_TOKENS // capacities[1])) // parts) * parts
     rows += [[]] * (-len(rows) % batch_rows)
-    found = []
+    batches = []
     for start in range(0, len(rows), batch_rows):
         some = rows[start : start + batch_rows]
         batch = batching.fill([[examples[i] for i in row] for row in some], *capacities)
         most = max(map(len, some))
         numbers = np.array([[-1, *row, *[-1] * (most - len(row))] for row in some])
-        found.append(Packed(batch, numbers))
-    return found
+        batches.append(Packed(batch, numbers))
+    return batches
 
 
 def likelihoods(
@@ -90,11 +90,8 @@ def likelihoods(
 ) -> Callable[[Any], Likelihoods]:
     """Returns a function from parameters to the likelihoods of examples' labels.
 
-    Every example counts, whatever its length, and so does every EOS; there is no smoothing. The
-    probabilities are over the tokenizer's ids alone.
-
-    Returns:
-      The function; it raises RunError if the model has diverged.
+    Labels of all examples and EOS count, without smoothing. Probabilities are over the tokenizer's
+    ids alone. The function raises RunError if the model has diverged.
     """
     batches = packed(examples, config, mesh)
     shard_rows = len(batches[0].batch.labels) // sharding.batch_shards(mesh)
@@ -107,24 +104,24 @@ def likelihoods(
         """Returns the labels' negative log-likelihoods and segments, 0 where there is none."""
         with sharding.activation_rules(mesh):
             outputs, labels, segments = models.predictions(model, params, batch)
-            size = shard_rows, outputs.shape[1], config.vocab_size, platform
             words = embedding.of(params)[: config.vocab_size]  # without the objective's extra ids
-            chunks = losses.chunks(*size)
+            chunks = losses.chunks(shard_rows, outputs.shape[1], config.vocab_size, platform)
             nll = losses.negative_log_likelihoods(outputs, words, labels, segments, chunks)
             return nll, jnp.where(labels == tokenizer.PAD, 0, segments)
 
     def measure(params: Any) -> Likelihoods:
         nats, tokens = np.zeros(len(examples)), np.zeros(len(examples), np.int64)
-        for each in batches:
-            nll, segments = map(np.asarray, of_positions(params, sharding.put(each.batch, mesh)))
-            numbers = each.at(segments)
+        for packed_batch in batches:
+            batch = sharding.put(packed_batch.batch, mesh)
+            nll, segments = map(np.asarray, of_positions(params, batch))
+            numbers = packed_batch.at(segments)
             counted = numbers >= 0
             nats += np.bincount(numbers[counted], nll[counted], len(examples))
             tokens += np.bincount(numbers[counted], minlength=len(examples))
         mean = nats.sum() / tokens.sum()
         if not mean < LARGEST:
             raise errors.RunError(
-                f"the model diverged: {mean} nats per token; lower "
+                f"the model diverged ({mean} nats per token): lower "
                 "train.learning_rate_scale or raise train.warmup_steps, in another --workdir"
             )
         return Likelihoods(nats, tokens)
@@ -133,33 +130,33 @@ def likelihoods(
 
 
 def prefix(name: str) -> str:
-    """The beginning of the names of a set's files in a run's folder."""
+    """Returns the prefix of the names of a set's files in a run's folder."""
     return "" if name == "dev" else f"{name}_"
 
 
 def held_out(
     dataset: dataset_lib.Dataset, config: config_lib.Config
 ) -> dict[str, tuple[dataset_lib.HeldOut, str]]:
-    """What a run is scored on, with the language it is translated into.
+    """Returns the sets that a run is scored on, with their target languages, by name.
 
-    That is "dev" and, where test sets are scored, "test"; then as much of each other direction,
-    such as "de-en" and "de-en_test".
+    The names are "dev" and, if test sets are scored, "test"; of further directions, for example,
+    "de-en" and "de-en_test".
     """
     main = dataset_lib.Direction(config.data.target_language, dataset.dev, dataset.test)
-    found = {}
+    sets = {}
     for name, (language, dev, test) in {"": main, **dataset.directions}.items():
-        found[name or "dev"] = (dev, language)
+        sets[name or "dev"] = (dev, language)
         if config.evaluation.score_test and len(test):
-            found[f"{name}_test" if name else "test"] = (test, language)
-    return found
+            sets[f"{name}_test" if name else "test"] = (test, language)
+    return sets
 
 
 class Measured(NamedTuple):
-    """A model on a set: likelihoods, translations, and the seconds that both took."""
+    """Results of a model on a set, before scoring."""
 
     likelihoods: Likelihoods
-    hypotheses: list[str]
-    seconds: float
+    hypotheses: list[str]  # translations
+    seconds: float  # time that likelihoods and translations took
 
 
 def measure(
@@ -167,25 +164,28 @@ def measure(
     translator: translator_lib.Translator,
     likelihoods_of: Callable[[Any], Likelihoods],
 ) -> Measured:
-    """Measures a model on a set; where several processes divide it, each gets the whole."""
+    """Measures a model on a set. Processes divide the work, and each returns all results."""
     started = time.monotonic()
-    found = likelihoods_of(translator.params)
+    measured = likelihoods_of(translator.params)
     hypotheses = translator.translate_ids(
         pairs.source_ids,
         lambda done: _log.info(f"translated {done:,} of {len(pairs):,} sentences"),
     )
-    return Measured(found, hypotheses, time.monotonic() - started)
+    return Measured(measured, hypotheses, time.monotonic() - started)
 
 
 def score(
     name: str, pairs: dataset_lib.HeldOut, measured: Measured, language: str, workdir: files.Path
 ) -> dict[str, Any]:
-    """Scores what was measured on a set: `ppl`, `bleu` by variant, and `eval_seconds`.
+    """Scores the results of a set, and writes its files into the run's folder.
 
-    Writes sources.txt, hypotheses.txt, references.txt and, for tests of significance, nll.json and
-    bleu_counts.json, the result of `bleu.counts` for the variants that tables compare. The files of
-    another set than "dev" begin with its name. Text without sources has a perplexity alone.
-    References that are trees are scored as such too: see `score_parses`.
+    The files are sources.txt, hypotheses.txt, references.txt and, for tests of significance,
+    nll.json and bleu_counts.json (`bleu.counts` of the variants that tables compare). Their names
+    begin with the set's name unless it is "dev".
+
+    Returns:
+      `ppl`, `eval_seconds` and, if there are sources, `bleu` by variant and, of trees, the
+      `parses` of `score_parses`.
     """
     ppl = measured.likelihoods.perplexity
     file_prefix = prefix(name)
@@ -197,11 +197,12 @@ def score(
     files.write_lines(workdir / f"{file_prefix}sources.txt", pairs.source)
     files.write_lines(workdir / f"{file_prefix}hypotheses.txt", hypotheses)
     files.write_lines(workdir / f"{file_prefix}references.txt", pairs.target)
-    sides = (hypotheses, pairs.target)
-    compared = (bleu.MAIN, bleu.PAPER)
-    counts = {variant: bleu.counts(*sides, language, variant).tolist() for variant in compared}
+    counts = {
+        variant: bleu.counts(hypotheses, pairs.target, language, variant).tolist()
+        for variant in (bleu.MAIN, bleu.PAPER)
+    }
     files.write_json(workdir / f"{file_prefix}bleu_counts.json", counts)
-    scores = bleu.score(*sides, language)
+    scores = bleu.score(hypotheses, pairs.target, language)
     main = scores[bleu.MAIN]
     _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, ppl, main["score"], main["signature"])
     parses = score_parses(file_prefix, pairs, hypotheses, workdir) if pairs.trees else {}
@@ -211,20 +212,25 @@ def score(
 def score_parses(
     prefix: str, pairs: dataset_lib.HeldOut, hypotheses: Sequence[str], workdir: files.Path
 ) -> dict[str, Any]:
-    """Scores linearised trees as trees: `parseval.score`, the malformed in percent, F1 by words.
+    """Scores linearised trees with PARSEVAL, and writes them into the run's folder.
 
-    Leaves trees.mrg, the references', parses.mrg, the hypotheses' as they were repaired, and
-    parse_counts.json.
+    The files are trees.mrg (references), parses.mrg (hypotheses, repaired) and parse_counts.json.
+
+    Returns:
+      `parses`: the scores of `parseval.score`, the percentage of `malformed` trees, and F1
+      `by_length` in words.
     """
     golds = list(treebank.parse(pairs.trees, "the references"))
     words = [gold.words for gold in golds]
-    both = zip(hypotheses, words, strict=True)
-    found = [trees.from_linearised(hypothesis, own) for hypothesis, own in both]
-    parses = [tree for tree, _ in found]
-    malformed = 100 * float(np.mean([not is_whole for _, is_whole in found]))  # percent
+    results = [
+        trees.from_linearised(hypothesis, sentence)
+        for hypothesis, sentence in zip(hypotheses, words, strict=True)
+    ]
+    parses = [tree for tree, _ in results]
+    malformed = 100 * float(np.mean([not is_well_formed for _, is_well_formed in results]))
     counts = parseval.counts(golds, parses)
-    for name, some in (("trees", golds), ("parses", parses)):
-        files.write_lines(workdir / f"{prefix}{name}.mrg", [*map(trees.bracketed, some)])
+    files.write_lines(workdir / f"{prefix}trees.mrg", [trees.bracketed(tree) for tree in golds])
+    files.write_lines(workdir / f"{prefix}parses.mrg", [trees.bracketed(tree) for tree in parses])
     f1 = measures.MEASURES[measures.F1]
     files.write_json(workdir / f"{prefix}{f1.file}", {measures.F1: counts.tolist()})
     lengths = list(map(len, words))
@@ -240,14 +246,22 @@ def score_parses(
 def by_length(
     dataset: dataset_lib.Dataset, hypotheses: Sequence[str], width: int
 ) -> dict[str, Any]:
-    """BLEU on the development set by source length in tokens, and beyond those trained on.
+    """Returns BLEU on the development set by source length in tokens.
 
-    Of text without sources there is none.
+    Args:
+      dataset: the run's dataset.
+      hypotheses: translations of the development set.
+      width: tokens that a bucket spans.
+
+    Returns:
+      `bleu_by_length` and `bleu_beyond_training`, the score of sentences longer than all training
+      sources; nothing if there are no sources.
     """
     if not any(dataset.dev.source):
         return {}
     lengths = [max(len(ids) - dataset.tag_tokens, 0) for ids in dataset.dev.source_ids]
-    counts = bleu.counts(hypotheses, dataset.dev.target, "", bleu.MAIN)  # alike in any language
+    # BLEU's main variant does not depend on the language.
+    counts = bleu.counts(hypotheses, dataset.dev.target, "", bleu.MAIN)
     score = functools.partial(measures.MEASURES[bleu.MAIN].by_length, counts, lengths)
     trained = int(dataset.source.lengths[dataset.usable].max()) - dataset.tag_tokens
     return {
@@ -257,18 +271,23 @@ def by_length(
 
 
 def lengths(dataset: dataset_lib.Dataset, tokens_per_second: float | None) -> dict[str, Any]:
-    """What a sentence takes: `tokens_per_sentence`, and training's `sentences_per_second`.
+    """Returns mean lengths of sentences, and the speed of training in sentences.
 
-    Tokens are those of the development set, with EOS and tags: a model of bytes reads more of them.
-    The speed is that of target tokens, over their mean in the training set; without, there is none.
+    Args:
+      dataset: the run's dataset.
+      tokens_per_second: target tokens per second in training; None: unknown.
+
+    Returns:
+      `tokens_per_sentence` of the development set, with EOS and tags, and `sentences_per_second`
+      if the speed is known.
     """
     dev, trained = dataset.dev, dataset.target.lengths[dataset.usable] + 1
     sides = {"source": dev.source_ids, "target": dev.target_ids}
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "tokens_per_sentence": {
             side: float(np.mean([len(ids) + 1 for ids in lists])) for side, lists in sides.items()
         }
     }
     if tokens_per_second is not None:
-        found["sentences_per_second"] = tokens_per_second / float(np.mean(trained))
-    return found
+        result["sentences_per_second"] = tokens_per_second / float(np.mean(trained))
+    return result

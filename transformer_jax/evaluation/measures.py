@@ -1,4 +1,4 @@
-"""What runs are compared by: scores of sums over sentences, of which a run leaves each summand."""
+"""Metrics that runs are compared by: functions of counts that are summed over sentences."""
 
 import dataclasses
 import functools
@@ -13,17 +13,16 @@ from transformer_jax.evaluation import bleu, parseval
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A score of a set between 0 and 100."""
+    """A score of a set of sentences, between 0 and 100."""
 
-    name: str  # as tables head it
-    file: str  # of the run's folder, with what is summed, under the measure's key
-    width: int  # numbers that are summed
-    of_reference: slice  # those of them that the reference alone decides
-    from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of their sums
+    name: str  # heading in tables
+    file: str  # file of a run's folder that holds the counts of each sentence, by metric
+    width: int  # counts of a sentence
+    of_reference: slice  # the counts that depend on the reference alone
+    from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of summed counts
     of_sentence: Callable[[Int[np.ndarray, "_"]], float]  # the score of one sentence
-    sentence_name: str  # what that is
-    # The score that stands in a result.json, or in what it says of the test set.
-    of_result: Callable[[Mapping[str, Any]], float]
+    sentence_name: str  # the name of that score
+    of_result: Callable[[Mapping[str, Any]], float]  # the score that a result.json holds
 
     def by_length(
         self,
@@ -33,9 +32,17 @@ class Measure:
         unit: str = "tokens",
         score: str = "score",
     ) -> list[dict[str, Any]]:
-        """Scores of sentences in `bleu.buckets` of their lengths.
+        """Returns the scores of sentences grouped by length.
 
-        Each has, under such names, the bucket's, its number of `sentences`, and their score.
+        Args:
+          counts: the counts of each sentence.
+          lengths: the length of each sentence.
+          bounds: the upper bounds of `bleu.buckets`.
+          unit: unit of the lengths, the key of a bucket's range.
+          score: key of a bucket's score.
+
+        Returns:
+          A dictionary for each bucket: its range, its number of `sentences`, and their score.
         """
         return [
             {unit: name, "sentences": len(some), score: self.from_counts(counts[some].sum(axis=0))}
@@ -45,28 +52,29 @@ class Measure:
 
 def _bleu(variant: str) -> Measure:
     return Measure(
-        "BLEU",
-        "bleu_counts.json",
-        10,
-        slice(1, 2),
-        functools.partial(bleu.from_counts, variant=variant),
-        bleu.of_sentence,
-        "sentence BLEU, smoothed",
-        lambda result: result["bleu"][variant]["score"],
+        name="BLEU",
+        file="bleu_counts.json",
+        width=10,
+        of_reference=slice(1, 2),
+        from_counts=functools.partial(bleu.from_counts, variant=variant),
+        of_sentence=bleu.of_sentence,
+        sentence_name="sentence BLEU, smoothed",
+        of_result=lambda result: result["bleu"][variant]["score"],
     )
 
 
 F1 = "f1"
 MEASURES: dict[str, Measure] = {
-    **{variant: _bleu(variant) for variant in (bleu.MAIN, bleu.PAPER)},
+    bleu.MAIN: _bleu(bleu.MAIN),
+    bleu.PAPER: _bleu(bleu.PAPER),
     F1: Measure(
-        "F1",
-        "parse_counts.json",
-        len(parseval.COUNTED),
-        slice(1, 2),
-        parseval.from_counts,
-        parseval.from_counts,
-        "F1 of a sentence",
-        lambda result: result["parses"]["f1"],
+        name="F1",
+        file="parse_counts.json",
+        width=len(parseval.COUNTED),
+        of_reference=slice(1, 2),
+        from_counts=parseval.from_counts,
+        of_sentence=parseval.from_counts,
+        sentence_name="F1 of a sentence",
+        of_result=lambda result: result["parses"]["f1"],
     ),
 }

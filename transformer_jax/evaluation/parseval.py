@@ -1,15 +1,15 @@
-"""PARSEVAL as EVALB counts it: labelled brackets of a parse that the treebank's tree has too.
+"""PARSEVAL scores of parses (labelled brackets), as EVALB computes them.
 
-The rules are those of EVALB's COLLINS.prm (Collins 1997): a bracket is right if label and words
-are; TOP does not count; words tagged as punctuation are taken out before brackets are compared, and
-a bracket without words with them; ADVP and PRT are one label. Several brackets of one label around
-the same words are matched one to one.
+The rules are those of EVALB's COLLINS.prm (Collins 1997): a bracket is right if its label and its
+words are right; TOP does not count; punctuation is removed before brackets are compared, and so are
+brackets that contain nothing else; ADVP and PRT are one label. Several brackets with one label
+around the same words are matched one to one.
 
-Three things differ. A virtual root other than TOP does not count either (`virtual_root`). EVALB
-leaves out sentences whose parse has other words than the tree, and those without a parse; here
-every parse has its sentence's words (`trees.from_linearised`), so that every sentence counts. And
-what is punctuation is decided by the tree's tags alone, where EVALB goes by each side's own: so
-parses without parts of speech can be scored, and none is left out for a tag.
+There are three differences. A virtual root other than TOP does not count either (`virtual_root`).
+EVALB leaves out sentences without a parse, or whose parse has other words than the tree; here every
+parse has the words of its sentence (`trees.from_linearised`), so that every sentence counts. And
+the treebank's tags alone determine what is punctuation, where EVALB uses the tags of either tree,
+so that parses without parts of speech can be scored.
 """
 
 import collections
@@ -22,17 +22,18 @@ from jaxtyping import Int
 
 from transformer_jax.data import trees
 
-COUNTED = ("matched", "gold", "test", "crossing", "words", "tags")  # of each sentence, in order
-# EVALB's DELETE_LABEL, labels and words' tags that do not count: those of COLLINS.prm, and
-# GreynirCorpus' root and punctuation, S0 and grm, which Penn does not have.
+COUNTED = ("matched", "gold", "test", "crossing", "words", "tags")  # counts of a sentence
+# EVALB's DELETE_LABEL, labels and tags that do not count: those of COLLINS.prm, and the root and
+# the punctuation of GreynirCorpus, S0 and grm, which are no labels of the Penn Treebank.
 LEFT_OUT = {"TOP", "-NONE-", ",", ":", "``", "''", ".", "S0", "grm"}
-SAME = {"PRT": "ADVP"}  # EQ_LABEL: from a label to the one that it counts as
+SAME = {"PRT": "ADVP"}  # EQ_LABEL: a label and its equal
 
 
 def virtual_root(golds: Sequence[trees.Tree]) -> str | None:
     """Returns the label of a virtual root, such as (ROOT (S …)); None if the trees have none.
 
-    It is the label of every tree's top, around a single constituent or word, and of nothing else.
+    It is the label of each tree's top bracket, around a single constituent or word, and of no other
+    bracket.
     """
     label = golds[0].brackets[0].label if golds and golds[0].brackets else None
     for tree in golds:
@@ -50,41 +51,43 @@ def count(gold: trees.Tree, test: trees.Tree, root: str | None = None) -> list[i
     Args:
       gold: the treebank's tree.
       test: the parse.
-      root: a label that does not count, as TOP.
+      root: a label that does not count, like TOP.
 
     Raises:
       ValueError: the trees have different words.
     """
     if gold.words != test.words:
-        raise ValueError(f"a parse of {' '.join(test.words)!r}, but {' '.join(gold.words)!r} it is")
+        raise ValueError(
+            f"the parse has the words {' '.join(test.words)!r}, the tree {' '.join(gold.words)!r}"
+        )
     kept = [tag not in LEFT_OUT for tag in gold.tags]
-    place = [0, *itertools.accumulate(kept)]  # of each word among those that count
+    position = [0, *itertools.accumulate(kept)]  # of each word among the words that count
 
     def brackets(tree: trees.Tree) -> list[tuple[str, int, int]]:
         return [
-            (SAME.get(label, label), place[start], place[end])
+            (SAME.get(label, label), position[start], position[end])
             for label, start, end in tree.brackets
-            if label not in LEFT_OUT and label != root and place[start] < place[end]
+            if label not in LEFT_OUT and label != root and position[start] < position[end]
         ]
 
-    theirs, ours = brackets(gold), brackets(test)
-    matched = (collections.Counter(theirs) & collections.Counter(ours)).total()
+    gold_brackets, test_brackets = brackets(gold), brackets(test)
+    common = collections.Counter(gold_brackets) & collections.Counter(test_brackets)
     crossing = sum(
-        any(a < start < b < end or start < a < end < b for _, a, b in theirs)
-        for _, start, end in ours
+        any(a < start < b < end or start < a < end < b for _, a, b in gold_brackets)
+        for _, start, end in test_brackets
     )
     tags = sum(
         SAME.get(right, right) == SAME.get(tag, tag)
         for right, tag, counts in zip(gold.tags, test.tags, kept, strict=True)
         if counts
     )
-    return [matched, len(theirs), len(ours), crossing, sum(kept), tags]
+    return [common.total(), len(gold_brackets), len(test_brackets), crossing, sum(kept), tags]
 
 
 def counts(
     golds: Sequence[trees.Tree], tests: Sequence[trees.Tree]
 ) -> Int[np.ndarray, "sentences 6"]:
-    """Returns the counts that F1 sums over sentences, `COUNTED` of each.
+    """Returns the counts of each sentence, in the order of `COUNTED`.
 
     Args:
       golds: the treebank's trees, each with a constituent around all its words.
@@ -99,13 +102,13 @@ def counts(
 
 
 def from_counts(counts: Int[np.ndarray, "6"]) -> float:
-    """F1 between 0 and 100 of what `counts` gives, summed over sentences."""
+    """Returns F1 between 0 and 100 from the counts of `counts`, summed over sentences."""
     matched, gold, test = counts.tolist()[:3]
     return 200 * matched / (gold + test) if gold + test else 0.0
 
 
 def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
-    """What EVALB's summary says; the tagging accuracy is None where no word has got its tag."""
+    """Returns the scores of EVALB's summary; `tagging` is None if no word has the right tag."""
     matched, gold, test, crossing, words, tags = summed = counts.sum(0)
     right = (counts[:, 0] == counts[:, 1]) & (counts[:, 0] == counts[:, 2])
     return {

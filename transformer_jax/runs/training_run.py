@@ -18,7 +18,7 @@ from transformer_jax.data import examples as examples_lib
 from transformer_jax.data import objectives, vocabulary
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import hosts, preemption, sharding
-from transformer_jax.evaluation import bleu, evaluators, whole_texts
+from transformer_jax.evaluation import bleu, encoder_only, evaluators
 from transformer_jax.models import interface, kernels, positions
 from transformer_jax.runs import run_folder, starting_weights
 from transformer_jax.training import loop, metrics, tensorboard, tracking
@@ -214,7 +214,7 @@ def _likelihoods(
     """Returns a function from parameters to the likelihoods of targets, or of masked words."""
     if isinstance(model, interface.Decoder):
         return evaluators.likelihoods(model, pairs.examples, config.data, mesh)
-    return whole_texts.likelihoods(model, pairs, config, mesh)
+    return encoder_only.likelihoods(model, pairs, config, mesh)
 
 
 def _scores(
@@ -236,7 +236,7 @@ def _scores(
     likelihoods["dev"] = dev_likelihoods  # already compiled
     if not isinstance(model, interface.Decoder):
         return {
-            name: whole_texts.score(
+            name: encoder_only.score(
                 name, model, params, pairs, likelihoods[name], config, mesh, workdir
             )
             for name, (pairs, _) in sets.items()

@@ -1,4 +1,4 @@
-"""What models of whole texts are scored by, against loops; runs of them, and what they start."""
+"""Scores of encoder-only models against loops, their runs, and runs that start from them."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from transformer_jax import errors, files, models
 from transformer_jax.data import batching, dataset, objectives, vocabulary
 from transformer_jax.data import examples as examples_lib
 from transformer_jax.distributed import sharding
-from transformer_jax.evaluation import attention_weights, whole_texts
+from transformer_jax.evaluation import attention_weights, encoder_only
 from transformer_jax.models import embedding
 from transformer_jax.runs import run_folder, starting_weights, training_run
 from transformer_jax.training import loop
@@ -37,7 +37,7 @@ ELMO = {"model.architecture": "elmo", "model.position": "none"}
 
 @pytest.fixture
 def small(make_config, cache_dir):
-    """From overrides to a configuration and its data."""
+    """Returns a function from overrides to a config and its dataset."""
 
     def load(**overrides):
         config = make_config({**ENCODER, **overrides})
@@ -51,7 +51,7 @@ def one_device(config):
 
 
 @pytest.mark.parametrize("architecture", ["encoder", "elmo"])
-def test_scores_are_those_of_one_text_after_another(small, architecture, caplog, tmp_path):
+def test_scores_equal_those_of_one_text_at_a_time(small, architecture, caplog, tmp_path):
     chosen = {"train.objective": "bert"} if architecture == "encoder" else {**ELMO}
     config, data = small(**{"train.objective": "elmo", **chosen})
     caplog.set_level(logging.INFO)
@@ -68,7 +68,7 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
 
     def alone(example):
         found = np.asarray(logits(batching.fill([[example]], 1, 128)), np.float64)
-        return found.reshape(-1, 128, found.shape[-1])  # of each direction, where there are two
+        return found.reshape(-1, 128, found.shape[-1])  # ELMo has two directions
 
     nats = [
         [
@@ -79,7 +79,7 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
         ]
         for example in examples_lib.held_out(pairs, config)[scored_by]
     ]
-    found = whole_texts.likelihoods(model, pairs, config, one_device(config))(params)
+    found = encoder_only.likelihoods(model, pairs, config, one_device(config))(params)
     assert found.tokens.tolist() == [len(each) for each in nats]
     np.testing.assert_allclose(found.nats, [sum(each) for each in nats], rtol=1e-4)
     assert found.perplexity == pytest.approx(np.exp(np.mean(np.concatenate(nats))), rel=1e-4)
@@ -91,12 +91,12 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
         answer, other = (yes, no) if np.asarray(example.labels)[0] == yes else (no, yes)
         right.append(scores[answer] > scores[other])
         nats.append(np.log1p(np.exp(scores[other] - scores[answer])))
-    scored = whole_texts.score(
+    scored = encoder_only.score(
         "dev",
         model,
         params,
         data.dev,
-        whole_texts.likelihoods(model, data.dev, judged, one_device(config)),
+        encoder_only.likelihoods(model, data.dev, judged, one_device(config)),
         judged,
         one_device(config),
         tmp_path,
@@ -107,15 +107,15 @@ def test_scores_are_those_of_one_text_after_another(small, architecture, caplog,
     assert scored["accuracy"]["answers"] == len(right) > 3
     assert scored["accuracy"]["share"] == np.mean(right)
     low, high = stats.binomtest(sum(right), len(right)).proportion_ci(0.95, "wilson")
-    told = f"{np.mean(right):.1%} of {len(right)} answers right ({low:.1%} to {high:.1%})"
-    assert told in caplog.text
+    share = f"{np.mean(right):.1%} of {len(right)} pairs classified right"
+    assert f"{share} ({low:.1%} to {high:.1%})" in caplog.text
     assert scored["ppl"] == pytest.approx(np.exp(np.mean(nats)), rel=1e-4)
     assert scored["bleu"] == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["roberta", "bert"])
-def test_stopped_and_started_again_a_run_ends_the_same(small, tmp_path, objective):
+def test_a_resumed_run_ends_the_same(small, tmp_path, objective):
     changes = {"train.objective": objective, "checkpoint.every": 2, "log.dev_every": 3}
     config, data = small(**changes)
     objectives_test.assert_stopped_ends_the_same(config, data, tmp_path, 3)
@@ -140,7 +140,7 @@ def test_stopped_and_started_again_a_run_ends_the_same(small, tmp_path, objectiv
         ),
     ],
 )
-def test_what_does_not_suit_a_model_of_whole_texts_is_refused(small, changes, message):
+def test_objectives_that_do_not_suit_the_architecture_are_refused(small, changes, message):
     objective = {} if changes else {"train.objective": "none", "train.objective_steps": 0}
     config, data = small(**{**objective, **changes})
     with pytest.raises(errors.UserError, match=message):
@@ -148,7 +148,7 @@ def test_what_does_not_suit_a_model_of_whole_texts_is_refused(small, changes, me
 
 
 @pytest.mark.parametrize("row", [16, 128])
-def test_learned_positions_need_reach_no_farther_than_rows_and_held_out_texts(small, row):
+def test_learned_positions_must_cover_rows_and_held_out_texts(small, row):
     lengths = {"data.target_length": row, "train.batch_tokens": 8 * row}
     config, data = small(**{"train.objective": "bert", "model.position": "learned", **lengths})
     longest = [
@@ -158,7 +158,7 @@ def test_learned_positions_need_reach_no_farther_than_rows_and_held_out_texts(sm
             (data.dev.target_ids, data.test.target_ids),
         )
     ]
-    needed = max(row, sum(longest) + 2)  # BOS, and an EOS between: any two may be shown
+    needed = max(row, sum(longest) + 2)  # BOS, and an EOS between any two sentences
     reaching = {"model.max_positions": needed}
     training_run.check(config_lib.replace(config, reaching), one_device(config), data)
     few = config_lib.replace(config, {"model.max_positions": needed - 1})
@@ -166,7 +166,7 @@ def test_learned_positions_need_reach_no_farther_than_rows_and_held_out_texts(sm
         training_run.check(few, one_device(config), data)
 
 
-def test_a_development_set_that_answers_nothing_is_named(small):
+def test_a_development_set_without_examples_is_refused(small):
     config, data = small(**{"train.objective": "bert"})
     few = dataclasses.replace(data, dev=dataset.HeldOut(["a"], ["b"], [[5]], [[6]]))
     with pytest.raises(errors.UserError, match="makes no examples of the 1 pairs of the dev set"):
@@ -200,8 +200,8 @@ def test_a_folder_whose_weights_cannot_be_a_start_is_named_before_a_step_is_comp
         training_run.run(make_config({**ENCODER, **started}), tmp_path / "own", cache_dir)
 
 
-def test_a_run_begins_with_weights_of_another(make_config, cache_dir, tmp_path, monkeypatch):
-    """At a learning rate of 0 it ends as it began."""
+def test_a_run_starts_from_the_weights_of_another(make_config, cache_dir, tmp_path, monkeypatch):
+    """At a learning rate of 0 the weights stay those of the start."""
     still = {"train.learning_rate_scale": 0.0, "train.num_steps": 1, "train.objective_steps": 1}
     one = tmp_path / "one"
     one.mkdir()
@@ -238,7 +238,7 @@ def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
     student = {"train.objective": "roberta", "train.teacher_layers": 2, "model.num_layers": 1}
     run("distilled", **{**student, **start})
     plain = {"train.objective": "none", "train.objective_steps": 0, **start}
-    still = {"train.learning_rate_scale": 0.0}  # it ends as it began
+    still = {"train.learning_rate_scale": 0.0}  # the weights stay those of the start
     translator = run("translator", **{"model.architecture": "transformer", **plain, **still})
     ways = {"data.directions": "en-de,de-en"}
     run("both ways", **{"model.architecture": "transformer", **plain, **still, **ways})
@@ -246,11 +246,11 @@ def test_runs_start_from_one_another(make_config, cache_dir, tmp_path):
     assert translator["bleu"]
     with pytest.raises(errors.UserError, match="writes no sentences"):
         run_folder.load(tmp_path / "bert")
-    trained, begun = (run_folder.load_model(tmp_path / name) for name in ("bert", "translator"))
+    trained, started = (run_folder.load_model(tmp_path / name) for name in ("bert", "translator"))
     for name in ("encoder_0", "encoder_1"):
-        pair = (each.params["params"][name] for each in (begun, trained))
+        pair = (each.params["params"][name] for each in (started, trained))
         jax.tree.map(np.testing.assert_array_equal, *pair)
-    # Of ids after the tokenizer's, those that mean something else have vectors of their own.
+    # Ids after the tokenizer's that mean something else are drawn anew.
     words = trained.tokenizer.vocab_size
     one, other = (
         np.asarray(run_folder.load_model(tmp_path / name).params["params"]["embedding"])
