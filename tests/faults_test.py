@@ -97,7 +97,7 @@ def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one(bench, damage, t
     damage(workdir / "checkpoints" / str(newest))
     text = bench.ends_as_expected(workdir)
     assert f"the checkpoint of step {newest} cannot be read" in text
-    assert f"going on from the checkpoint of step {before}" in text
+    assert f"resuming from the checkpoint of step {before}" in text
     assert (workdir / "checkpoints" / f"unreadable-{newest}").exists()
 
 

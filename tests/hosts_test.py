@@ -64,7 +64,7 @@ def test_a_process_with_another_corpus_than_the_first_ends(bench):
 def test_sigterm_stops_the_only_process_of_a_cluster_also_after_it_resumed(bench):
     workdir = bench.folder / "alone"
     steps = 400  # too many to be done before it is told to stop
-    for printed in ("step 10 of", "going on from"):
+    for printed in ("step 10 of", "resuming from"):
         (run,) = processes.start_together(1, workdir, bench.cache_dir, train__num_steps=steps)
         assert run.until_printed(printed), run.text()
         run.process.terminate()

@@ -125,7 +125,7 @@ def test_texts_begin_with_the_prompt_and_follow_the_seed(server, workdir):
 
 
 @refusals.table(
-    ("no number", ["--temperature=nan"], r"--temperature=nan is no number"),
+    ("no number", ["--temperature=nan"], r"--temperature=nan is not a number"),
     ("unknown method", ["--method=gready"], r"--method='gready' is unknown; did you mean greedy"),
     ("no room", ["--tokens=160"], r"--tokens=160 is more than .* positions allow, 159"),
     ("a long prompt", ["--tokens=2", "--prompt=Der alte Hund"], r"has \d+ tokens, which leaves no"),

@@ -181,7 +181,7 @@ def test_only_a_run_with_an_objective_that_needs_them_has_extra_ids(make_config)
 
 
 def test_an_unknown_objective_is_refused_before_data_is_read(make_config, monkeypatch, tmp_path):
-    config = make_config({"train.objective": "masked"})
+    config = make_config({"train.objective": "masked", "train.objective_steps": 1})
     monkeypatch.setattr(dataset, "load", lambda *_: pytest.fail("data was read"))
     with pytest.raises(errors.UserError, match=r"='masked' is unknown.*matching, none, prefix"):
         training_run.run(config, tmp_path, tmp_path)

@@ -98,7 +98,7 @@ def load(corpus, make_config, folder, cache_dir, **changes):
 
 
 @refusals.table(
-    ("carriage returns", "\r", "300 of its lines end with a carriage return"),
+    ("carriage returns", "\r", "300 lines end with a carriage return"),
     ("emoji", " 👩‍👩‍👧 שלום \u2028", ""),
 )
 def test_unusual_characters_of_a_corpus_are_kept(

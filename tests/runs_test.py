@@ -128,7 +128,7 @@ def test_killed_and_started_again_ends_bit_for_bit_the_same(server, finished, tm
     spent = next(r["wall_seconds"] for r in metrics.read(tmp_path) if r["step"] == reached)
     done = server.run(*command(tmp_path, cache_dir))
     assert done.code == 0, done.stderr
-    assert f"going on from the checkpoint of step {reached}" in done.stderr
+    assert f"resuming from the checkpoint of step {reached}" in done.stderr
     assert_same(parameters(workdir), parameters(tmp_path))
     assert (workdir / "hypotheses.txt").read_text() == (tmp_path / "hypotheses.txt").read_text()
     records = metrics.read(tmp_path)

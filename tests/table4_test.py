@@ -294,7 +294,7 @@ def test_a_parser_killed_and_started_again_writes_the_same_trees(server, tmp_pat
     assert process.returncode == -signal.SIGKILL, "the run ended before it was killed"
     done = server.run(*killed)
     assert done.code == 0, done.stderr
-    assert "going on from the checkpoint of step" in done.stderr
+    assert "resuming from the checkpoint of step" in done.stderr
     for name in ("hypotheses.txt", "parses.mrg"):
         one, other = ((tmp_path / run / name).read_text() for run in ("whole", "killed"))
         assert one == other, name

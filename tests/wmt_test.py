@@ -253,7 +253,7 @@ def test_an_unknown_dataset_lists_those_there_are(tmp_path):
 def test_files_that_a_corpus_does_not_read_are_refused(tmp_path, corpus, field):
     config = config_lib.from_mapping(base.get_config().to_dict())
     given = config_lib.replace(config, {"data.corpus": corpus, f"data.{field}": "newstest2013"})
-    message = rf"data\.{field} is given, but data\.corpus={corpus} reads no such files"
+    message = rf"data\.{field} is set, but data\.corpus={corpus} reads no such files"
     with pytest.raises(errors.UserError, match=message):
         dataset.load(given.data, tmp_path)
 

@@ -89,7 +89,7 @@ def one_of_four_killed(bench: Bench, killed: int, number_again: int) -> None:
         assert set(codes) == {-signal.SIGABRT}, (codes, *(run.text() for run in others))
     again = processes.start_together(number_again, workdir, bench.cache_dir, *flags)
     processes.end_well(again)
-    assert "going on from the checkpoint" in again[0].text()
+    assert "resuming from the checkpoint" in again[0].text()
     same_but_for_rounding(workdir, bench)
 
 

@@ -141,7 +141,7 @@ def test_a_preempted_run_and_a_killed_node_do_not_change_results(cluster, here):
 
     for run in (preempted, killed):
         log = (workdir / run / "log.txt").read_text()
-        assert re.search("going on from the checkpoint of step [1-9]", log), run
+        assert re.search("resuming from the checkpoint of step [1-9]", log), run
     for run in RUNS.values():
         for name in ("hypotheses.txt", "bleu_counts.json"):
             assert (workdir / run / name).read_bytes() == (here / run / name).read_bytes(), run

@@ -4,7 +4,7 @@ import bisect
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import final
+from typing import Any, final
 
 import grain
 import numpy as np
@@ -53,7 +53,7 @@ def fill(
 
 
 def _write(
-    part: sequences.Sequences, row: int, start: int, segment: int, tokens: Sequence[int]
+    part: sequences.Sequences, row: int, start: int, segment: int, tokens: Sequence[Any]
 ) -> int:
     """Writes a segment into a row from position `start`, and returns the position after it."""
     end = start + len(tokens)

@@ -1,4 +1,4 @@
-"""A corpus: sentence pairs for training, development and test, and where they come from."""
+"""Corpora: sentence pairs for training, development and test, with their provenance."""
 
 import abc
 import dataclasses
@@ -9,28 +9,25 @@ from typing import Any, final
 
 
 class PairSource(abc.ABC):
-    """Sentences and their translations, in a fixed order; a training set may be larger than memory.
-
-    Reading it again begins anew.
-    """
+    """Sentence pairs in a fixed order, which can be read repeatedly and may exceed memory."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
-        """Number of pairs."""
+        """Returns the number of pairs."""
 
     @abc.abstractmethod
     def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
-        """Source and target sentences of pairs start, start + every and so on."""
+        """Yields the source and target sentences of pairs start, start + every and so on."""
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class Pairs(PairSource):
-    """Sentences and their translations in memory, line by line."""
+    """Sentence pairs in memory."""
 
     source: list[str]
     target: list[str]
-    trees: list[str] = dataclasses.field(default_factory=list)  # where targets are linearised trees
+    trees: list[str] = dataclasses.field(default_factory=list)  # trees that targets linearise
 
     def __len__(self) -> int:
         return len(self.source)
@@ -42,7 +39,7 @@ class Pairs(PairSource):
 @final
 @dataclasses.dataclass(frozen=True)
 class JoinedPairs(PairSource):
-    """Several sources, one after another."""
+    """The pairs of several sources, one source after another."""
 
     parts: Sequence[PairSource]
 
@@ -59,21 +56,21 @@ SETS = ("train", "dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """What a corpus kind delivers."""
+    """The sets of a corpus."""
 
-    train: PairSource  # of which a pair may have an empty side
+    train: PairSource  # a side of a pair may be empty
     dev: Pairs
-    test: Pairs  # without pairs if there is no test set
+    test: Pairs  # empty without a test set
     train_digest: str  # SHA-256 that identifies the training set
-    digest: str  # SHA-256 of training and development set: what a result depends on
+    digest: str  # SHA-256 of training and development set
     provenance: Mapping[str, Any]  # files, line counts and digests, for the run's record
-    symbols: Sequence[str] = ()  # words of the targets that the tokenizer keeps in one piece
+    symbols: Sequence[str] = ()  # words of targets that the tokenizer must not split
 
     @property
     def test_digest(self) -> str:
         """SHA-256 that identifies the test set."""
         pairs = [f"{source}\t{target}\n" for source, target in self.test.read()]
-        trees = [f"{tree}\n" for tree in self.test.trees]  # their tags say what F1 leaves out
+        trees = [f"{tree}\n" for tree in self.test.trees]  # F1 depends on their tags
         return hashlib.sha256("".join(pairs + trees).encode()).hexdigest()
 
 
@@ -84,7 +81,14 @@ def in_memory(
     terminals: str = "",
     symbols: Sequence[str] = (),
 ) -> Corpus:
-    """A corpus of sets in memory; its digest covers terminals, which say how trees show words."""
+    """Returns a corpus of sets in memory.
+
+    Args:
+      sets: pairs of "train", "dev" and "test".
+      provenance: recorded with each run.
+      terminals: the key of `trees.TERMINALS` by which trees were linearised, for the digests.
+      symbols: see `Corpus.symbols`.
+    """
     digest = hashlib.sha256(terminals.encode())
     digests: dict[str, str] = {}
     for name, pairs in sets.items():

@@ -1,4 +1,4 @@
-"""From a data config to token ids: corpus, tokenizer and the cache of the encoded training set."""
+"""Datasets of token ids: a corpus, its tokenizer and the cache of its encoded training set."""
 
 import dataclasses
 import hashlib
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A development or test set, its ids without BOS and EOS; a test set may have no pairs."""
+    """A development or test set, with ids without BOS and EOS; a test set may be empty."""
 
     source: list[str]
     target: list[str]
-    source_ids: list[list[int]]  # each behind its tag, if the model has several directions
+    source_ids: list[list[int]]  # with tags if the model has several directions
     target_ids: list[list[int]]
     trees: list[str] = dataclasses.field(default_factory=list)  # see `corpus.Pairs`
 
@@ -35,9 +35,9 @@ class HeldOut:
 
     @property
     def examples(self) -> list[objectives.Example]:
-        """Its pairs, as what is read and what is said."""
-        both = zip(self.source_ids, self.target_ids, strict=True)
-        return [objectives.Example(*ids) for ids in both]
+        """The pairs as examples."""
+        pairs = zip(self.source_ids, self.target_ids, strict=True)
+        return [objectives.Example(source, target) for source, target in pairs]
 
 
 class TokenPairs(NamedTuple):
@@ -45,11 +45,11 @@ class TokenPairs(NamedTuple):
 
     source: token_cache.Lists  # without BOS and EOS
     target: token_cache.Lists  # their translations
-    usable: Int[np.ndarray, "pairs"]  # those to train on: neither empty, too long nor left out
+    usable: Int[np.ndarray, "pairs"]  # indices of those to train on: not empty or too long
 
 
 class Direction(NamedTuple):
-    """What is held out of a direction besides the main one."""
+    """Held-out sets of a direction."""
 
     target_language: str
     dev: HeldOut
@@ -58,23 +58,23 @@ class Direction(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """All that a run reads."""
+    """The data of a run."""
 
     tokenizer: tokenizer_lib.Tokenizer  # shared by all languages
-    source: token_cache.Lists  # training sentences, each behind its tag, without BOS and EOS
+    source: token_cache.Lists  # training sentences with tags, without BOS and EOS
     target: token_cache.Lists  # their translations
-    usable: Int[np.ndarray, "pairs"]  # training pairs that are neither empty, too long nor left out
-    texts: TokenPairs  # the same sentences without tags, each once though it is read in two ways
-    tag_tokens: int  # ids at each source's start that only say the direction
-    dev: HeldOut  # of the main direction, as is test
-    test: HeldOut
-    directions: Mapping[str, Direction]  # the others, by name: de-en
+    usable: Int[np.ndarray, "pairs"]  # indices of training pairs that are not empty or too long
+    texts: TokenPairs  # the sentences without tags, once even if both directions contain them
+    tag_tokens: int  # tags at each source's start: 0 or 1
+    dev: HeldOut  # of the main direction
+    test: HeldOut  # of the main direction
+    directions: Mapping[str, Direction]  # all but the main direction, by name, such as de-en
     digests: Mapping[str, str]  # SHA-256 of corpus (train and dev), tokenizer and test set
-    provenance: Mapping[str, Any]  # where the corpus comes from, and which pairs were dropped
+    provenance: Mapping[str, Any]  # sources of the corpus, and numbers of dropped pairs
 
 
 def _load_tfds(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
-    from transformer_jax.data import wmt  # importing TFDS takes a second: not for everyone
+    from transformer_jax.data import wmt  # imported late, because TFDS takes a second
 
     return wmt.load(config, cache_dir)
 
@@ -86,7 +86,7 @@ CORPORA: dict[str, Callable[[config_lib.DataConfig, pathlib.Path], corpus_lib.Co
     "trees": lambda config, _: treebank.load(config),
     "toy_parsing": lambda config, _: treebank.load_toy(config),
 }
-# The fields of data that name files which a corpus reads.
+# The fields of data whose files each corpus reads.
 FILES: dict[str, tuple[str, ...]] = {
     "text": ("train", "dev", "test"),
     "trees": ("train", "dev", "test", "parsed"),
@@ -95,17 +95,18 @@ FILES: dict[str, tuple[str, ...]] = {
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
-    """Reads the corpus, and the tokenizer and encoded training set from the cache or made now.
+    """Reads the corpus, trains its tokenizer and encodes its training set, or reads the cache.
 
     Raises:
-      UserError: as directions, corpus and tokenizer do, or no training pair is usable.
+      UserError: the corpus, its directions or its tokenizer cannot be had, or no training pair is
+        usable.
     """
     read = fields.lookup("data.corpus", config.corpus, CORPORA)
     for field in ("train", "dev", "test", "parsed"):
         if getattr(config, field) and field not in FILES.get(config.corpus, ()):
-            others = " or ".join(name for name, known in FILES.items() if field in known)
+            others = " or ".join(name for name, names in FILES.items() if field in names)
             raise errors.UserError(
-                f"data.{field} is given, but data.corpus={config.corpus} reads no such files: "
+                f"data.{field} is set, but data.corpus={config.corpus} reads no such files: "
                 f"leave it out, or set data.corpus to {others}"
             )
     if config.directions and config.corpus in treebank.CORPORA:
@@ -117,26 +118,32 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     names = [directions.name(each) for each in configs]
     corpora = [read(each, cache_dir) for each in configs]
     sides = [{each.source_language, each.target_language} for each in configs]
-    once = [i for i, both in enumerate(sides) if sides.index(both) == i]  # of en-de and de-en one
+    # One direction of each pair of languages: en-de, but not de-en.
+    once = [i for i, both in enumerate(sides) if sides.index(both) == i]
     tokenizer = _tokenizer(config, [corpora[i] for i in once], cache_dir)
-    known = directions.tags(config)
-    tags = [[known[each.target_language]] if known else [] for each in configs]
-    several = zip(configs, corpora, tags, strict=True)
-    loaded = [_load_direction(*each, tokenizer, cache_dir) for each in several]
+    tag_ids = directions.tags(config)
+    tags = [[tag_ids[each.target_language]] if tag_ids else [] for each in configs]
+    loaded = [
+        _load_direction(direction_config, corpus, tag, tokenizer, cache_dir)
+        for direction_config, corpus, tag in zip(configs, corpora, tags, strict=True)
+    ]
     pairs, held_out, provenances = zip(*loaded, strict=True)
     main, *others = corpora
     digests = {"corpus": main.digest, "tokenizer": tokenizer.digest, "test": main.test_digest}
     provenance = provenances[0]
-    if known:
-        read_besides = [
+    if tag_ids:
+        lines = [
             f"{name} {corpus.digest} {corpus.test_digest}\n"
             for name, corpus in zip(names[1:], others, strict=True)
         ]
-        digests["directions"] = hashlib.sha256("".join(read_besides).encode()).hexdigest()
+        digests["directions"] = hashlib.sha256("".join(lines).encode()).hexdigest()
         provenance["directions"] = dict(zip(names[1:], provenances[1:], strict=True))
+    joined = _joined(pairs, tags)
     return Dataset(
-        tokenizer,
-        *_joined(pairs, tags),
+        tokenizer=tokenizer,
+        source=joined.source,
+        target=joined.target,
+        usable=joined.usable,
         texts=_joined([pairs[i] for i in once], [[]] * len(once)),
         tag_tokens=len(tags[0]),
         dev=held_out[0].dev,
@@ -150,12 +157,12 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
 def _tokenizer(
     config: config_lib.DataConfig, corpora: Sequence[corpus_lib.Corpus], cache_dir: pathlib.Path
 ) -> tokenizer_lib.Tokenizer:
-    """The tokenizer of all corpora together."""
+    """Returns the tokenizer of all corpora together."""
     train, digest = corpora[0].train, corpora[0].train_digest
     if len(corpora) > 1:
         train = corpus_lib.JoinedPairs([corpus.train for corpus in corpora])
-        several = " ".join(corpus.train_digest for corpus in corpora)
-        digest = hashlib.sha256(several.encode()).hexdigest()
+        digests = " ".join(corpus.train_digest for corpus in corpora)
+        digest = hashlib.sha256(digests.encode()).hexdigest()
     if not any(source.strip() or target.strip() for source, target in train.read()):
         raise errors.UserError("the training set is empty: all its lines are blank")
     vocabulary = fields.lookup("data.vocabulary", config.vocabulary, tokenizer_lib.VOCABULARIES)
@@ -170,7 +177,7 @@ def _load_direction(
     tokenizer: tokenizer_lib.Tokenizer,
     cache_dir: pathlib.Path,
 ) -> tuple[TokenPairs, Direction, dict[str, Any]]:
-    """A direction's training pairs, from the cache, its held-out ones, and where both come from."""
+    """Returns a direction's training pairs, its held-out sets and its provenance."""
     key = hashlib.sha256(f"{corpus.train_digest} {tokenizer.digest}".encode()).hexdigest()[:16]
     source, target = token_cache.encoded(corpus.train, tokenizer, cache_dir / f"tokens-{key}")
     usable, dropped = _usable(source, target, config, len(tag))
@@ -188,7 +195,7 @@ def _load_direction(
 
 
 def _joined(parts: Sequence[TokenPairs], tags: Sequence[list[int]]) -> TokenPairs:
-    """The pairs of all parts, sources behind their part's tag."""
+    """Returns the pairs of all parts, with each part's tag before its sources."""
     if len(parts) == 1 and not tags[0]:
         return parts[0]
     starts = np.cumsum([0, *(len(part.source) for part in parts[:-1])])
@@ -201,9 +208,10 @@ def _joined(parts: Sequence[TokenPairs], tags: Sequence[list[int]]) -> TokenPair
 
 
 def longest(dataset: Dataset) -> tuple[int, int]:
-    """Tokens of the longest development or test source, and reference, with their EOS."""
+    """Returns the tokens of the longest held-out source, and of the longest target, with EOS."""
     held_out = [dataset.dev, dataset.test]
-    held_out += [pairs for other in dataset.directions.values() for pairs in other[1:]]
+    for direction in dataset.directions.values():
+        held_out += [direction.dev, direction.test]
     source, target = (
         1 + max(len(ids) for pairs in held_out for ids in getattr(pairs, side))
         for side in ("source_ids", "target_ids")
@@ -217,12 +225,12 @@ def _usable(
     config: config_lib.DataConfig,
     tag_tokens: int,
 ) -> tuple[Int[np.ndarray, "pairs"], dict[str, int]]:
-    """Indices of the pairs to train on, and how many were dropped for which reason."""
+    """Returns the indices of the pairs to train on, and the numbers of dropped pairs by reason."""
     most = config.train_max_tokens
     empty = target.lengths == 0
     if config.source_language:
         empty |= source.lengths == 0
-    # A row also holds each sentence's EOS, and each source's tag.
+    # A row also contains EOS, and the source's tag.
     too_long = source.lengths + tag_tokens >= config.source_length
     too_long |= target.lengths >= config.target_length
     left_out = np.maximum(source.lengths, target.lengths) > (most or np.inf)
@@ -241,7 +249,7 @@ def _usable(
     if not len(usable):
         raise errors.UserError(
             f"no training pair is left: {dropped['empty']:,} are empty and "
-            f"{dropped['too_long'] + dropped['left_out']:,} too long; give other files, or raise "
+            f"{dropped['too_long'] + dropped['left_out']:,} too long: give other files, or raise "
             "data.source_length, data.target_length and data.train_max_tokens"
         )
     return usable, dropped

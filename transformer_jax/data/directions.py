@@ -1,9 +1,9 @@
-"""Several directions of translation in one model, which a tag at the source's start tells apart.
+"""Translation in several directions with one model: a tag before the source names the target.
 
-A tag is a token after the vocabulary's own and says the target language (Johnson et al. 2017). Each
-direction is a data configuration of its own, with its languages and, of your own text, the path
-prefixes of its pair of languages: PATH/train:en-fr reads PATH/train.en and PATH/train.fr, both for
-en-fr and for fr-en. A prefix that names no languages is of the main direction's.
+Tags are ids after the tokenizer's, one for each target language (Johnson et al. 2017). Each
+direction has a data config of its own. For text files it contains the path prefixes of its pair of
+languages: PATH/train:en-fr reads PATH/train.en and PATH/train.fr for en-fr and fr-en. A prefix
+without languages belongs to the main direction.
 """
 
 import dataclasses
@@ -13,54 +13,53 @@ from transformer_jax import config as config_lib
 from transformer_jax import errors
 from transformer_jax.data import corpus
 
-_PAIR = "([^:/-]+)-([^:/-]+)"  # of languages, as in en-de
+_PAIR = "([^:/-]+)-([^:/-]+)"  # two languages, such as en-de
 
 
 def name(config: config_lib.DataConfig) -> str:
-    """What a configuration's own direction is called: en-de."""
+    """Returns the name of a config's main direction, such as en-de."""
     return f"{config.source_language}-{config.target_language}"
 
 
 def of(config: config_lib.DataConfig) -> list[config_lib.DataConfig]:
-    """The configuration of each direction, the main one first; without data.directions, itself.
+    """Returns a config for each direction, the main one first; without data.directions, just one.
 
     Raises:
-      UserError: data.directions is no such list or lacks the main direction, a direction has no
-        training or development set, or a path prefix serves none.
+      UserError: data.directions is malformed or lacks the main direction, a direction has no
+        training or development set, or a path prefix belongs to no direction.
     """
     if not config.directions:
         return [config]
     pairs = _listed(config)
-    of_main = (config.source_language, config.target_language)
-    known = {frozenset(pair): dict.fromkeys(corpus.SETS, "") for pair in pairs}
+    main = (config.source_language, config.target_language)
+    paths_of = {frozenset(pair): dict.fromkeys(corpus.SETS, "") for pair in pairs}
     for field in corpus.SETS:
         for part in filter(None, map(str.strip, getattr(config, field).split(","))):
             named = re.fullmatch(f"(.+):{_PAIR}", part)
-            path, *languages = named.groups() if named else (part, *of_main)
-            if frozenset(languages) not in known:
+            path, *languages = named.groups() if named else (part, *main)
+            if frozenset(languages) not in paths_of:
                 raise errors.UserError(
-                    f"data.{field}: {part} is of languages between which "
-                    f"data.directions={config.directions} has no direction: add it, or leave out "
-                    "the prefix"
+                    f"data.{field}: data.directions={config.directions} has no direction between "
+                    f"the languages of {part}: add it, or leave out the prefix"
                 )
-            paths = known[frozenset(languages)]
+            paths = paths_of[frozenset(languages)]
             paths[field] = f"{paths[field]},{path}".lstrip(",")
-    found = []
+    configs = []
     for source, target in pairs:
-        paths = known[frozenset((source, target))]
+        paths = paths_of[frozenset((source, target))]
         for field in ("train", "dev"):
-            if not paths[field] and any(others[field] for others in known.values()):
+            if not paths[field] and any(other[field] for other in paths_of.values()):
                 raise errors.UserError(
                     f"data.{field} has no path prefix for the direction {source}-{target}: add "
                     f"PATH:{source}-{target}, which reads PATH.{source} and PATH.{target}"
                 )
         languages = {"source_language": source, "target_language": target}
-        found.append(dataclasses.replace(config, directions="", **languages, **paths))
-    return found
+        configs.append(dataclasses.replace(config, directions="", **languages, **paths))
+    return configs
 
 
 def tags(config: config_lib.DataConfig) -> dict[str, int]:
-    """The tag of each target language, none in a model of one direction; UserError as `of`."""
+    """Returns the tag of each target language, or {} with one direction; raises as `of`."""
     if not config.directions:
         return {}
     languages = sorted({target for _, target in _listed(config)})
@@ -68,20 +67,20 @@ def tags(config: config_lib.DataConfig) -> dict[str, int]:
 
 
 def _listed(config: config_lib.DataConfig) -> list[tuple[str, str]]:
-    """Source and target language of each direction, the main one first."""
+    """Returns the source and target language of each direction, the main one first."""
     main = (config.source_language, config.target_language)
-    found = []
+    listed = []
     for part in config.directions.split(","):
         pair = re.fullmatch(_PAIR, part.strip())
-        if not pair or pair[1] == pair[2] or pair.groups() in found:
+        if not pair or pair[1] == pair[2] or pair.groups() in listed:
             raise errors.UserError(
                 f"data.directions={config.directions!r} should list directions, each once, such "
-                "as en-de,de-en; a language's own hyphen is written otherwise, as in en-pt_BR"
+                "as en-de,de-en: write a hyphen within a language as _, as in en-pt_BR"
             )
-        found.append(pair.groups())
-    if main not in found:
+        listed.append(pair.groups())
+    if main not in listed:
         raise errors.UserError(
-            f"data.directions={config.directions} lacks the main direction, {name(config)}, which "
-            "data.source_language and data.target_language say"
+            f"data.directions={config.directions} lacks the main direction, {name(config)}, of "
+            "data.source_language and data.target_language: add it"
         )
-    return sorted(found, key=lambda pair: pair != main)
+    return sorted(listed, key=lambda pair: pair != main)

@@ -1,4 +1,4 @@
-"""Held-out sentences that occur in the training set: counted, warned of and recorded."""
+"""Counts of held-out sentences that occur in the training set."""
 
 import hashlib
 import logging
@@ -15,8 +15,7 @@ Counts = dict[str, dict[str, int]]
 def find(corpus: corpus_lib.Corpus, cache_dir: pathlib.Path) -> Counts:
     """Counts held-out sentences that occur in the training set, and logs a warning for each set.
 
-    The training set is read once for each corpus. The counts are kept in the cache; the warnings
-    are repeated at every start.
+    The counts are cached; the warnings are repeated at every start.
 
     Returns:
       The counts that `count` returns.
@@ -25,18 +24,18 @@ def find(corpus: corpus_lib.Corpus, cache_dir: pathlib.Path) -> Counts:
     path = cache_dir / f"overlap-{key.hexdigest()[:16]}.json"
     if not path.exists():
         files.write_json(path, count(corpus))
-    found = files.read_json(path, {}, "delete it, and the corpus is checked again")
-    for name, counts in found.items():
+    all_counts = files.read_json(path, {}, "delete it, and the corpus is checked again")
+    for name, counts in all_counts.items():
         if counts["sources"]:
             _log.warning(
                 f"data.{name}: {counts['sources']:,} of its {counts['of']:,} sources occur in the "
                 f"training set, {counts['pairs']:,} with the same translation"
             )
-    return found
+    return all_counts
 
 
 def count(corpus: corpus_lib.Corpus) -> Counts:
-    """Counts the held-out sentences, and pairs, that occur in the training set too.
+    """Counts the held-out sentences and pairs that also occur in the training set.
 
     A sentence is the source or, where that is blank, the target.
 

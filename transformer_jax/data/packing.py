@@ -1,10 +1,10 @@
-"""Which sentence pairs share a row: planned, and a pure function of what it is told.
+"""Packing of sentence pairs into rows: a pure function of the lengths, the seed and the row.
 
-An epoch is a seeded shuffle of the pairs, cut into windows. Within a window pairs are packed by
-best fit, longest target first, and the rows shuffled. The rows of all windows of all epochs follow
-one another, and batch b is rows b R to (b + 1) R of that sequence. So the input's whole state is
-the step number, on any number of hosts. How many rows each earlier window has can be had by packing
-them all again, which takes minutes for millions of pairs; a checkpoint therefore remembers it.
+An epoch is a seeded shuffle of the pairs, cut into windows. Within a window, pairs are packed by
+best fit, longest target first, and the rows are shuffled. The rows of all windows of all epochs
+form one sequence, and batch b is rows b R to (b + 1) R of it. The state of the input is therefore
+the step number, on any number of hosts. The first rows of earlier windows are saved in checkpoints,
+because computing them again takes minutes for millions of pairs.
 """
 
 import bisect
@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Int
 
-# From an epoch and some pairs to what they take of a source row and of a target row, in positions.
+# The positions that pairs take in a source row and in a target row, given an epoch and the pairs.
 Lengths = Callable[
     [int, Int[np.ndarray, "pairs"]], tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]
 ]
@@ -28,18 +28,21 @@ def pack(
     source_capacity: int,
     target_capacity: int,
 ) -> list[list[int]]:
-    """Packs pairs into rows that both sides fit into; all lengths are in positions.
+    """Packs pairs into rows by best fit; lengths and capacities are in positions.
 
-    Each pair, longest target first, joins the row where it leaves the least room for targets, and
-    among those the one with the least room for sources. A row is a list of indices of pairs.
+    Each pair, longest target first, is added to the row with the least room left for targets and,
+    among those, the least room for sources.
+
+    Returns:
+      For each row, the indices of its pairs.
 
     Raises:
-      ValueError: a pair fits into no row.
+      ValueError: a pair is longer than a row.
     """
     if np.any(source_lengths > source_capacity) or np.any(target_lengths > target_capacity):
         raise ValueError("a pair is longer than a row")
     rows: list[list[int]] = []
-    # Open rows by room left for targets; each list sorted by room left for sources.
+    # Open rows by the room left for targets, each list sorted by the room left for sources.
     open_rows: list[list[tuple[int, int]]] = [[] for _ in range(target_capacity + 1)]
     order = np.lexsort((source_lengths, target_lengths))[::-1]
     for pair in order.tolist():
@@ -59,7 +62,7 @@ def pack(
 
 @final
 class Plan:
-    """The packed rows of every batch, found by index."""
+    """The packed rows of all batches, by index."""
 
     def __init__(
         self,
@@ -70,26 +73,31 @@ class Plan:
         window: int,
         seed: int,
     ) -> None:
-        """Plans rows as `pack` makes them, in windows of so many pairs, shuffled by the seed.
+        """Prepares the plan; windows are packed when their rows are read.
 
-        There are so many pairs in an epoch, of such lengths. Nothing is packed before it is asked
-        for.
+        Args:
+          pairs: number of pairs in an epoch.
+          lengths: returns the lengths of pairs.
+          source_capacity: positions of a source row.
+          target_capacity: positions of a target row.
+          window: pairs that are packed together.
+          seed: seed of the shuffles.
         """
         self._pairs, self._lengths = pairs, lengths
         self._capacities = (source_capacity, target_capacity)
         self._window = window
         self._seed = seed
         self._windows_per_epoch = -(-pairs // window)
-        self._starts = [0]  # first row of window 0, 1, … as far as known
-        # Batches are read nearly in order: few windows are asked for again.
+        self._starts = [0]  # first row of each window packed so far, and of the next
+        # Batches are read nearly in order, so that a small cache is enough.
         self._pack_window = functools.lru_cache(4)(self._pack_window)
         self._shuffled = functools.lru_cache(1)(self._shuffled)
         self._lock = threading.Lock()  # Grain reads batches from several threads
 
     def rows(self, start: int, stop: int) -> list[list[int]]:
-        """Rows start to stop of the endless sequence, each a list of pairs."""
+        """Returns rows start to stop of the infinite sequence, each a list of pairs."""
         with self._lock:
-            self._know(lambda: self._starts[-1] >= stop)
+            self._pack_until(lambda: self._starts[-1] >= stop)
             window = bisect.bisect_right(self._starts, start) - 1
             rows: list[list[int]] = []
             while self._starts[window] < stop:
@@ -99,31 +107,30 @@ class Plan:
             return rows
 
     def epoch_end(self, epoch: int, most_windows: int | None = None) -> int:
-        """Number of the row after the last one of an epoch (0, 1, …), or of its first windows."""
+        """Returns the row after the last one of an epoch (0, 1, …), or of its first windows."""
         windows = min(most_windows or self._windows_per_epoch, self._windows_per_epoch)
         last = epoch * self._windows_per_epoch + windows
         with self._lock:
-            self._know(lambda: len(self._starts) > last)
+            self._pack_until(lambda: len(self._starts) > last)
             return self._starts[last]
 
     def epoch_of(self, row: int) -> int:
-        """The epoch that a row is of which has been asked for."""
+        """Returns the epoch of a row that `rows` has returned."""
         with self._lock:
             return (bisect.bisect_right(self._starts, row) - 1) // self._windows_per_epoch
 
     @property
     def starts(self) -> list[int]:
-        """The first row of each window, as far as it is known."""
+        """The first row of each window packed so far."""
         with self._lock:
             return list(self._starts)
 
     def remember(self, starts: Sequence[int]) -> None:
-        """Takes over what another plan of the same arguments knew, from its `starts`."""
+        """Restores the `starts` of another plan with the same arguments."""
         with self._lock:
             self._starts = max(self._starts, list(starts), key=len)
 
-    def _know(self, enough: Callable[[], bool]) -> None:
-        """Packs windows until enough of them are known."""
+    def _pack_until(self, enough: Callable[[], bool]) -> None:
         while not enough():
             window = len(self._starts) - 1
             self._starts.append(self._starts[-1] + len(self._pack_window(window)))
@@ -137,6 +144,7 @@ class Plan:
         epoch, part = divmod(window, self._windows_per_epoch)
         pairs = self._shuffled(epoch)[part * self._window : (part + 1) * self._window]
         rows = pack(*self._lengths(epoch, pairs), *self._capacities)
-        # Part 0 would be the shuffle's own stream: NumPy ignores zeros at a seed's end.
+        # Not part itself, because NumPy ignores zeros at the end of a seed: part 0 would have the
+        # shuffle's stream.
         order = np.random.default_rng((self._seed, epoch, part + 1)).permutation(len(rows))
         return [pairs[rows[row]].tolist() for row in order]

@@ -1,8 +1,8 @@
-r"""Your own parallel text: aligned files, one sentence per line, plain or gzip-compressed.
+r"""Parallel text files: aligned, one sentence per line, plain or gzip-compressed.
 
-A path prefix stands for two files: `X` for `X.en` and `X.de` (or `X.en.gz`, `X.de.gz`); without a
-source language for one, of which each line is a target whose source is blank. Lines end at "\n" and
-nowhere else: `str.splitlines` would also break at U+0085, which real news contains.
+The path prefix `X` stands for `X.en` and `X.de`, or `X.en.gz` and `X.de.gz`. Without a source
+language it stands for the target's file alone, and sources are blank. Lines end at "\n" only:
+`str.splitlines` would also split at U+0085, which real news contains.
 """
 
 import collections
@@ -25,16 +25,16 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """One side of a set, as it lies on disk."""
+    """A file of one side of a set."""
 
     path: pathlib.Path
-    sha256: str  # of its bytes, compressed or not
+    sha256: str  # of the file itself, compressed or not
     lines: int
 
 
 @final
 class Files(corpus_lib.PairSource):
-    """Pairs of aligned files, one after another, read line by line."""
+    """Pairs of aligned files, read line by line."""
 
     def __init__(self, pairs: Sequence[tuple[_File | None, _File]]) -> None:
         self._pairs = pairs
@@ -53,18 +53,16 @@ class Files(corpus_lib.PairSource):
 
 
 def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
-    """Opens a corpus by path prefixes; several training prefixes are separated by commas.
-
-    Without a source language there is one file a prefix.
+    """Opens a corpus by the path prefixes of its sets, separated by commas.
 
     Raises:
-      UserError: a prefix or the target language is not given, a file is missing, unreadable, empty
-        or not UTF-8, or the two files of a pair differ in their number of lines.
+      UserError: a prefix or the target language is missing; a file is missing, unreadable, empty or
+        not UTF-8; or the two files of a prefix differ in their number of lines.
     """
     if not config.target_language:
         raise errors.UserError(
-            "data.target_language is empty: set the ending of the files to translate into, such as "
-            "de; to read one side alone, set data.source_language to nothing in its place"
+            "data.target_language is empty: set it to the ending of the target files, such as de; "
+            "for a language model, leave data.source_language empty instead"
         )
     ends = list(filter(None, (config.source_language, config.target_language)))
     records: list[dict[str, Any]] = []
@@ -74,15 +72,15 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     for name in corpus_lib.SETS:
         pairs: list[tuple[_File | None, _File]] = []
         for prefix in filter(None, map(str.strip, getattr(config, name).split(","))):
-            found = [_find(prefix, end) for end in ends]
-            source, target = found[0] if len(found) == 2 else None, found[-1]
+            side_files = [_find(prefix, end) for end in ends]
+            source, target = side_files[0] if len(side_files) == 2 else None, side_files[-1]
             if source and source.lines != target.lines:
                 raise errors.UserError(
                     f"{source.path} has {source.lines:,} lines, but {target.path} has "
                     f"{target.lines:,}: they should be aligned"
                 )
             pairs.append((source, target))
-            for file in found:
+            for file in side_files:
                 records.append({"set": name, **dataclasses.asdict(file), "path": str(file.path)})
                 digest.update(f"{name} {file.sha256}\n".encode())
         if not pairs and name != "test":
@@ -105,10 +103,14 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
 
 
 def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of UTF-8, without their ends; the name is of where they come from, for the error.
+    """Yields lines decoded from UTF-8, without line ends.
+
+    Args:
+      lines: the lines.
+      name: the name of their file, for error messages.
 
     Raises:
-      UserError: a line is not UTF-8; the message has its number.
+      UserError: a line is not UTF-8.
     """
     for number, line in enumerate(lines, start=1):
         try:
@@ -121,7 +123,7 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def lines(path: pathlib.Path) -> Iterator[str]:
-    r"""The lines of a file, one at a time; a name that ends in .gz is decompressed.
+    """Yields the lines of a file, which is decompressed if its name ends with .gz.
 
     Raises:
       UserError: the file cannot be read, or a line is not UTF-8.
@@ -134,32 +136,32 @@ def lines(path: pathlib.Path) -> Iterator[str]:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-    """All lines of a file; raises UserError as `lines` does, or if the file is empty."""
-    found = list(lines(path))
-    if not found:
+    """Returns all lines of a file; raises UserError as `lines`, or if the file is empty."""
+    content = list(lines(path))
+    if not content:
         raise errors.UserError(f"{path} is empty: it has 0 lines")
-    return found
+    return content
 
 
 def _find(prefix: str, language: str) -> _File:
     candidates = [pathlib.Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
     for path in candidates:
         try:
-            is_there, is_file = path.exists(), path.is_file()
-        except OSError as error:  # a folder that may not be entered, a name that is too long
+            exists, is_file = path.exists(), path.is_file()
+        except OSError as error:  # no permission, or a name that is too long
             raise errors.UserError(f"cannot read {path}: {error}") from error
-        if is_there and not is_file:
+        if exists and not is_file:
             raise errors.UserError(
                 f"{path} is a folder or a pipe: give a file, which is read more than once"
             )
-        if is_there:
+        if exists:
             count = _count(path)
             return _File(path, files.sha256(path), count)
     raise errors.UserError(f"there is no file {candidates[0]}, nor {candidates[1].name}")
 
 
 def _count(path: pathlib.Path) -> int:
-    """Lines of a file that has some; warns of what is kept, though hardly meant to be there."""
+    """Returns the number of lines of a file, and warns of odd characters in them."""
     count, odd = 0, collections.Counter()
     for line in lines(path):
         count += 1
@@ -168,12 +170,9 @@ def _count(path: pathlib.Path) -> int:
         odd["begin with a BOM"] += line.startswith("\ufeff")
     if not count:
         raise errors.UserError(f"{path} is empty: it has 0 lines")
-    for what, number in odd.items():
+    for oddity, number in odd.items():
         if number:
-            _log.warning(
-                f"{path}: {number:,} of its lines {what}, which stays part of the sentence; was it "
-                "meant to?"
-            )
+            _log.warning(f"{path}: {number:,} lines {oddity}, which stays part of the sentence")
     return count
 
 

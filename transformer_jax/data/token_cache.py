@@ -1,6 +1,6 @@
-"""Encoded sentences on disk: written once per corpus and tokenizer, then mapped into memory.
+"""Encoded sentences on disk: written once per corpus and tokenizer, then memory-mapped.
 
-Writing may be interrupted: what is written is kept, and the next start goes on after it.
+Writing may be interrupted; the next start resumes it.
 """
 
 import abc
@@ -31,22 +31,22 @@ SIDES = ("source", "target")
 
 
 class Lists(abc.ABC):
-    """Many lists of ids, found by number."""
+    """Many lists of ids, by index."""
 
-    lengths: Int[np.ndarray, "lists"]  # of each
+    lengths: Int[np.ndarray, "lists"]
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> Integer[np.ndarray, "ids"]:
-        """One of them."""
+        """Returns a list of ids."""
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class TokenLists(Lists):
-    """Lists end to end in one array; list i is ids[ends[i - 1]:ends[i]]."""
+    """Lists concatenated in one array: list i is ids[ends[i - 1]:ends[i]]."""
 
     ids: Integer[np.ndarray, "ids"]
     ends: Int[np.ndarray, "lists"]
@@ -59,10 +59,10 @@ class TokenLists(Lists):
 
 @final
 class JoinedLists(Lists):
-    """The lists of several parts, one part after another, each list behind its part's tag."""
+    """The lists of several parts, one part after another, with each part's tag before its lists."""
 
     def __init__(self, parts: Sequence[Lists], tags: Sequence[Sequence[int]]) -> None:
-        """Copies no list; a tag is none or more ids."""
+        """Joins the parts without copying them; a tag is a list of ids, which may be empty."""
         self._parts, self._tags = parts, tags
         self._ends = np.cumsum([len(part) for part in parts]).tolist()
         self.lengths = np.concatenate(
@@ -79,10 +79,12 @@ class JoinedLists(Lists):
 def encoded(
     pairs: corpus_lib.PairSource, tokenizer: tokenizer_lib.Tokenizer, folder: pathlib.Path
 ) -> tuple[TokenLists, TokenLists]:
-    """The encoded sentences, from the cache, which is filled first if need be.
+    """Returns encoded sources and targets from the cache, which is written first if necessary.
 
-    A pair of which a side is blank has no ids on that side. The folder belongs to these pairs and
-    this tokenizer alone.
+    Args:
+      pairs: the sentences; blank ones have no ids.
+      tokenizer: encodes them.
+      folder: the cache of these pairs and this tokenizer.
 
     Raises:
       UserError: a file of the cache is damaged.
@@ -98,20 +100,20 @@ def encoded(
 
 
 def _kinds(tokenizer: tokenizer_lib.Tokenizer) -> dict[str, np.dtype]:
-    """The files of a side, one for each array of `TokenLists`, and of what numbers they are."""
+    """Returns the types of the arrays of `TokenLists`, each of which has a file."""
     ids = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
     return {"ids": np.dtype(ids), "ends": np.dtype(np.int64), "lengths": np.dtype(np.int32)}
 
 
 def _read(folder: pathlib.Path, side: str, kinds: Mapping[str, np.dtype], lists: int) -> TokenLists:
-    """One side from its files, unless one is missing or not as long as these lists make it."""
+    """Reads a side; raises UserError if a file is missing or has a wrong length."""
 
     def array(name: str, length: int) -> np.ndarray:
         kind, path = kinds[name], folder / f"{side}-{name}.bin"
-        found = path.stat().st_size if path.exists() else 0
-        if found != length * kind.itemsize:
+        size = path.stat().st_size if path.exists() else 0
+        if size != length * kind.itemsize:
             raise errors.UserError(
-                f"{path} is damaged ({found:,} bytes instead of {length * kind.itemsize:,}): "
+                f"{path} is damaged ({size:,} bytes instead of {length * kind.itemsize:,}): "
                 f"delete {folder}, and the corpus is encoded again"
             )
         if not length:  # an empty file cannot be mapped
@@ -124,7 +126,7 @@ def _read(folder: pathlib.Path, side: str, kinds: Mapping[str, np.dtype], lists:
 
 @contextlib.contextmanager
 def _alone(path: pathlib.Path) -> Iterator[None]:
-    """Waits until no other process holds a lock, and holds it."""
+    """Holds a lock file, after waiting for other processes to release it."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,16 +139,16 @@ def _alone(path: pathlib.Path) -> Iterator[None]:
 def _write(
     pairs: corpus_lib.PairSource, tokenizer: tokenizer_lib.Tokenizer, folder: pathlib.Path
 ) -> None:
-    """Encodes chunk by chunk; `written.json` counts the pairs and ids that are safely there."""
+    """Encodes chunk by chunk; `written.json` holds the numbers of pairs and ids written so far."""
     folder.mkdir(exist_ok=True)
     record = folder / "written.json"
     written = {"pairs": 0, **dict.fromkeys(SIDES, 0)}
     remedy = f"delete {folder}, and the corpus is encoded anew"
     if record.exists():
         written = files.read_json(record, dict.fromkeys(written, int), remedy)
-        _log.info(f"going on after {written['pairs']:,} encoded pairs")
+        _log.info(f"resuming after {written['pairs']:,} encoded pairs")
     reader, first = pairs.read(written["pairs"]), written["pairs"]
-    began = last_line = time.monotonic()
+    start = last_line = time.monotonic()
     kinds = _kinds(tokenizer)
     with contextlib.ExitStack() as opened:
         outputs = {}
@@ -155,8 +157,8 @@ def _write(
             count = written[side if name == "ids" else "pairs"]
             size = count * kinds[name].itemsize
             if file.tell() < size:
-                raise errors.UserError(f"{file.name} has lost a part of what was written: {remedy}")
-            file.truncate(size)  # what an interrupted chunk left
+                raise errors.UserError(f"{file.name} is shorter than what was written: {remedy}")
+            file.truncate(size)  # removes an interrupted chunk
             outputs[side, name] = file
         while chunk := list(itertools.islice(reader, CHUNK)):
             for side, sentences in zip(SIDES, zip(*chunk, strict=True), strict=True):
@@ -173,5 +175,5 @@ def _write(
             files.write_json(record, written)
             if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
                 last_line = time.monotonic()
-                speed = (done - first) / (last_line - began)
+                speed = (done - first) / (last_line - start)
                 _log.info(f"encoded {done:,} of {len(pairs):,} pairs, {speed:,.0f} a second")

@@ -1,9 +1,8 @@
-"""One vocabulary for all languages: a SentencePiece BPE model trained for a corpus, or all bytes.
+"""Tokenizers with one vocabulary for all languages: SentencePiece BPE, or UTF-8 bytes.
 
-Text is taken as it is: no Unicode normalisation, no collapsing of spaces; characters outside a BPE
-model are spelt in bytes. So every sentence survives encoding and decoding, but for U+2581, which
-SentencePiece uses for a space and which comes back as one. The other vocabulary is ByT5's (Xue et
-al. 2022): UTF-8, byte by byte.
+Text is not normalised, and spaces are kept; characters outside a BPE model are encoded as bytes.
+Decoding therefore restores every sentence, except that U+2581, SentencePiece's space, becomes a
+space. The vocabulary of bytes is ByT5's (Xue et al. 2022).
 """
 
 import abc
@@ -23,15 +22,15 @@ from transformer_jax.data import corpus as corpus_lib
 
 _log = logging.getLogger(__name__)
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3  # vocabulary ids that every model of ours has
-SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # what they are called
-SMALLEST = len(SPECIAL) + 256 + 1  # vocabulary: special tokens, bytes and one piece
-_SPACE = "\u2581"  # as pieces have it
+PAD, BOS, EOS, UNK = 0, 1, 2, 3  # ids of the special tokens in all vocabularies
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # their names
+SMALLEST = len(SPECIAL) + 256 + 1  # smallest vocabulary: special tokens, bytes and one piece
+_SPACE = "\u2581"  # a space in pieces
 
 _VISIBLE = {ord(" "): _SPACE, **{code: chr(code) for code in range(ord("!"), 0x7F)}}
 _BYTES = (*SPECIAL, *(_VISIBLE.get(byte, f"<0x{byte:02X}>") for byte in range(256)))
 
-SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
+SETTINGS: dict[str, Any] = {  # options of the SentencePiece trainer
     "model_type": "bpe",
     "character_coverage": 0.9999,
     "byte_fallback": True,
@@ -48,36 +47,36 @@ SETTINGS: dict[str, Any] = {  # of the SentencePiece trainer
 
 
 class Tokenizer(abc.ABC):
-    """Turns sentences into vocabulary ids and back; its digest is the SHA-256 of its model."""
+    """A mapping between sentences and lists of ids."""
 
     def __init__(self, model: bytes, vocab_size: int) -> None:
-        self.model = model  # all that has to be kept of it (`read`)
-        self.vocab_size = vocab_size  # number of tokens, special ones included
+        self.model = model  # the serialised model, for `read`
+        self.vocab_size = vocab_size  # including special tokens
         self.digest = hashlib.sha256(model).hexdigest()
 
     @abc.abstractmethod
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Ids of each sentence's tokens, without BOS or EOS."""
+        """Returns the ids of each sentence's tokens, without BOS and EOS."""
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
-        """As `encode`, but that of a blank line there are none: it is no sentence."""
+        """Encodes lines as `encode`, but returns no ids for blank lines."""
         return self.encode([line if line.strip() else "" for line in lines])
 
     @abc.abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for; U+2581 is a space, `<0x41>` a byte."""
+        """Returns the text of each id, with U+2581 for a space and `<0x41>` for a byte."""
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each list of ids; special tokens are left out.
+        """Returns the text of each list of ids, without special tokens.
 
-        Bytes that are no UTF-8 become U+FFFD.
+        Invalid UTF-8 is decoded as U+FFFD.
         """
 
 
 @final
 class PieceTokenizer(Tokenizer):
-    """A SentencePiece model, serialised."""
+    """The tokenizer of a serialised SentencePiece model."""
 
     def __init__(self, model: bytes) -> None:
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -95,12 +94,12 @@ class PieceTokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         rows = [list(map(int, row)) for row in ids]
-        return self._processor.DecodeIds(rows) if rows else []  # of no list it makes one text
+        return self._processor.DecodeIds(rows) if rows else []  # DecodeIds([]) returns one text
 
 
 @final
 class ByteTokenizer(Tokenizer):
-    """The special tokens, then every byte of UTF-8: byte b is token 4 + b (in ByT5, 3 + b)."""
+    """A tokenizer of UTF-8 bytes: byte b is token 4 + b (in ByT5, 3 + b)."""
 
     MODEL = b"transformer_jax: PAD, BOS, EOS, UNK, then byte b as token 4 + b\n"
 
@@ -120,10 +119,15 @@ class ByteTokenizer(Tokenizer):
 
 
 def train(sentences: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> bytes:
-    """Trains a SentencePiece model, serialised, on sentences of both languages.
+    """Trains a SentencePiece model.
 
-    The vocabulary's size includes the special tokens, the 256 bytes, and symbols: words that are
-    one piece each, with the space before it.
+    Args:
+      sentences: sentences of all languages.
+      vocab_size: number of pieces, including special tokens, bytes and symbols.
+      symbols: words that are one piece each, with the space before them.
+
+    Returns:
+      The serialised model.
 
     Raises:
       UserError: the corpus is too small for this vocabulary.
@@ -166,17 +170,25 @@ def cached(
     cache_dir: pathlib.Path,
     symbols: Sequence[str] = (),
 ) -> Tokenizer:
-    """The tokenizer of a corpus, from the cache or trained now.
+    """Returns the tokenizer of a corpus, from the cache or newly trained.
 
-    It is trained on most_pairs at most, evenly spread over all; they are read only if the model is
-    not in the cache, where a hash of the corpus's digest and the settings is its name.
+    Args:
+      pairs: the training pairs, which are read only if the cache lacks the model.
+      vocab_size: number of pieces.
+      most_pairs: most pairs to train on, evenly spread over all.
+      corpus_digest: identifies the pairs; the model's file is named after a hash of it and of the
+        settings.
+      cache_dir: the folder of the cache.
+      symbols: as for `train`.
 
     Raises:
       UserError: the corpus is too small, or the model in the cache is damaged.
     """
     every = -(-len(pairs) // most_pairs)
-    about = [corpus_digest, every, vocab_size, SETTINGS, *([list(symbols)] if symbols else [])]
-    key = json.dumps(about, sort_keys=True)
+    settings = [corpus_digest, every, vocab_size, SETTINGS]
+    if symbols:
+        settings.append(list(symbols))
+    key = json.dumps(settings, sort_keys=True)
     path = cache_dir / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
     if not path.exists():
         number = -(-len(pairs) // every)
@@ -193,7 +205,7 @@ def cached(
 
 
 def read(path: files.Path, remedy: str) -> Tokenizer:
-    """A tokenizer from its model's file; raises UserError, with the remedy, if it is damaged."""
+    """Reads a tokenizer from a file; raises UserError with the remedy if the file is damaged."""
     try:
         model = path.read_bytes()
         return ByteTokenizer() if model == ByteTokenizer.MODEL else PieceTokenizer(model)
@@ -201,7 +213,7 @@ def read(path: files.Path, remedy: str) -> Tokenizer:
         raise errors.UserError(f"cannot read {path} ({error}): {remedy}") from error
 
 
-# Each is called as `cached` is.
+# Each has the arguments of `cached`.
 VOCABULARIES: dict[str, Callable[..., Tokenizer]] = {
     "bpe": cached,
     "bytes": lambda *_: ByteTokenizer(),

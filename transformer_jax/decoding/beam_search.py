@@ -1,7 +1,7 @@
-"""Greedy and beam search over any model that decodes step by step (section 6.1 of the paper).
+"""Greedy and beam search over models that decode step by step (section 6.1 of the paper).
 
-Beam search keeps the W best open hypotheses of each sentence, and its best finished one. It scores
-a finished hypothesis Y by log P(Y) / penalty(|Y|), where |Y| counts EOS.
+Beam search keeps the W best open hypotheses of each sentence, and its best finished one. The score
+of a finished hypothesis Y is log P(Y) / penalty(|Y|), where |Y| counts EOS.
 """
 
 import functools
@@ -20,21 +20,21 @@ from transformer_jax.data import tokenizer
 from transformer_jax.distributed import sharding
 from transformer_jax.models import interface
 
-STEPS_AT_A_TIME = 4  # between two looks at which sentences are decided
-# When one row in SHRINK or fewer still searches, the others leave, but never below FEWEST_ROWS:
-# each number of rows is a program to compile.
+STEPS_AT_A_TIME = 4  # steps between two checks of which sentences are decided
+# Once at most one row in SHRINK is undecided, decided rows are dropped, down to FEWEST_ROWS rows:
+# each number of rows is compiled separately.
 SHRINK, FEWEST_ROWS = 4, 8
-# Caches have room for this many tokens more than the source, until a translation needs more: each
-# step reads all there is. Each room, too, is a program to compile.
+# Positions of the caches beyond the source's length, until a translation needs more. Each step
+# reads the whole cache; each size is compiled separately.
 HEADROOM = 8
-CHUNK = 128  # neighbouring logits, at most, of which at first only the greatest counts
+CHUNK = 128  # most neighbouring logits of a chunk of `_greatest`
 
 Penalty = Callable[[Float[Array, "..."], float], Float[Array, "..."]]
 
 PENALTIES: dict[str, Penalty] = {
-    # Wu et al. 2016, equation 14: the paper's.
+    # Wu et al. 2016, equation 14; used by the paper.
     "gnmt": lambda length, alpha: ((5 + length) / 6) ** alpha,
-    # fairseq, Marian, CTranslate2, Hugging Face: alpha = 0.6 means something else there.
+    # Used by fairseq, Marian, CTranslate2 and Hugging Face; an alpha is not comparable to gnmt's.
     "length": lambda length, alpha: length**alpha,
 }
 
@@ -42,8 +42,8 @@ PENALTIES: dict[str, Penalty] = {
 class Translations(NamedTuple):
     """The best hypothesis of each sentence.
 
-    Where the search met no EOS before the length limit, the hypothesis is cut off there, its
-    log-probability so far penalised in the same way.
+    If the search finds no EOS within the length limit, the best open hypothesis is returned without
+    EOS, scored in the same way.
     """
 
     tokens: Int[Any, "B L"]  # up to and including EOS; 0 after it
@@ -53,7 +53,7 @@ class Translations(NamedTuple):
 class _Beam(NamedTuple):
     """Open hypotheses, best first, and the best finished one, of each sentence."""
 
-    step: Int[Array, ""]  # tokens that each open hypothesis has
+    step: Int[Array, ""]  # number of tokens of each open hypothesis
     limits: Int[Array, "B"]  # most tokens of a hypothesis, EOS included
     tokens: Int[Array, "B W L"]
     scores: Float[Array, "B W"]  # log-probabilities, not penalised
@@ -64,11 +64,11 @@ class _Beam(NamedTuple):
 
 @final
 class BeamSearch:
-    """A search as a function of the model's parameters and of source sentences, one to a row.
+    """Beam search as a function of the model's parameters and of source sentences, one per row.
 
-    It goes on for a few steps at a time, after which sentences that are decided leave. It compiles
-    once for each shape of the source. A translation has at most config.extra_tokens more tokens
-    than its source.
+    It runs a few steps at a time, after which decided sentences may be dropped, and compiles once
+    for each shape of the source. A translation has at most config.extra_tokens more tokens than its
+    source.
     """
 
     def __init__(
@@ -80,11 +80,14 @@ class BeamSearch:
         one_core: bool = False,
         vocab_size: int | None = None,
     ) -> None:
-        """Compiles nothing yet.
+        """Prepares the search without compiling it.
 
-        Translations are of the first vocab_size ids; None: of all that the model knows. Sentences
-        are sharded over the devices of a mesh; every process gets all translations. Of a CPU it
-        takes one core or all: one for searches that run side by side.
+        Args:
+          model: the model.
+          config: sizes and the length penalty.
+          mesh: devices that sentences are sharded over; every process gets all translations.
+          one_core: whether a search uses one core of a CPU, for searches in parallel, or all.
+          vocab_size: translations consist of ids below it; None: of all the model's ids.
 
         Raises:
           UserError: the length penalty is unknown.
@@ -93,11 +96,11 @@ class BeamSearch:
         self._penalty = fields.lookup("decode.penalty", config.penalty, PENALTIES)
         self._mesh = mesh
         self._parts = sharding.batch_shards(mesh) if mesh else 1
-        # A beam of one is greedy search if it sees the likeliest continuation alone.
+        # With a beam of one, the single best continuation is greedy search.
         self._continuations = 2 * config.beam_size if config.beam_size > 1 else 1
-        # A beam lies the same way wherever it comes from, so that no program is compiled twice.
+        # All programs return beams with the same sharding, so that none is compiled twice.
         rows: Any = mesh and sharding.batch_sharding(mesh)
-        everywhere: Any = mesh and sharding.replicated(mesh)  # this host looks at all sentences
+        everywhere: Any = mesh and sharding.replicated(mesh)  # every host reads all sentences
         beam = _Beam(everywhere, rows, rows, rows, rows, rows, rows)
         options = {"xla_cpu_multi_thread_eigen": False} if one_core else None
         compiled = functools.partial(jax.jit, compiler_options=options)
@@ -112,14 +115,16 @@ class BeamSearch:
         beam = self._start(params, source)
         batch, _, length = beam.tokens.shape
         room = self._room(source)
-        found = Translations(np.zeros((batch, length), np.int32), np.zeros(batch, np.float32))
-        sentences = np.arange(batch)  # of each row of the beam; a row that repeats one has none: -1
+        translations = Translations(
+            np.zeros((batch, length), np.int32), np.zeros(batch, np.float32)
+        )
+        sentences = np.arange(batch)  # index of each row's sentence; -1: the row is decided
         for end in itertools.count(STEPS_AT_A_TIME, STEPS_AT_A_TIME):
             if room < min(end, length):
                 beam, room = self._lengthen(beam), length
             beam, is_open, best = self._run(params, beam)
             done = ~np.asarray(is_open) & (sentences >= 0)
-            for all_rows, rows in zip(found, best, strict=True):
+            for all_rows, rows in zip(translations, best, strict=True):
                 all_rows[sentences[done]] = np.asarray(rows)[done]
             sentences = np.where(done, -1, sentences)
             left = np.flatnonzero(sentences >= 0)
@@ -131,10 +136,10 @@ class BeamSearch:
                 rows = np.resize(left, fewer)
                 sentences = np.where(np.arange(fewer) < len(left), sentences[rows], -1)
                 beam = self._keep(beam, rows)
-        return found
+        return translations
 
     def _room(self, source: sequences.Sequences) -> int:
-        """Positions that caches hold at first: whole runs of steps, or all there may be."""
+        """Returns the first size of the caches, a multiple of STEPS_AT_A_TIME or the largest."""
         length = source.tokens.shape[1]
         room = -(-(length + HEADROOM) // STEPS_AT_A_TIME) * STEPS_AT_A_TIME
         return min(room, length + self._config.extra_tokens)
@@ -161,15 +166,15 @@ class BeamSearch:
         return scores / self._penalty(lengths.astype(jnp.float32), self._config.alpha)
 
     def _searching(self, beam: _Beam) -> Bool[Array, "B"]:
-        # Log-probabilities only fall, and the penalty grows with length, so an open hypothesis can
-        # at best keep its log-probability and end at the limit.
+        # Log-probabilities only decrease, and the penalty grows with length, so that an open
+        # hypothesis can at best keep its log-probability and end at the limit.
         bound = self._penalised(beam.scores[:, 0], beam.limits)
         return (beam.step < beam.limits) & (bound > beam.best_score)
 
     def _several_steps(
         self, params: Any, beam: _Beam
     ) -> tuple[_Beam, Bool[Array, "B"], Translations]:
-        """The beam some steps on, which sentences still search, and the best of each so far."""
+        """Returns the beam after some steps, which sentences are undecided, and the best so far."""
         end = beam.step + STEPS_AT_A_TIME
         beam = jax.lax.while_loop(
             lambda beam: (beam.step < end) & jnp.any(self._searching(beam)),
@@ -188,11 +193,11 @@ class BeamSearch:
         width = beam.scores.shape[1]
         last = jnp.where(beam.step > 0, beam.tokens[:, :, beam.step - 1], tokenizer.BOS)
         with sharding.activation_rules(self._mesh):
-            found: Any = self._model.apply(
+            decoded: Any = self._model.apply(
                 params, last, beam.step, beam.model_state, method="decode_step"
             )
-        logits, model_state = found
-        # Of 2W continuations at most W end here, so W stay open.
+        logits, model_state = decoded
+        # At most W of 2W continuations end here, so that W stay open.
         top_scores, parents, tokens = _continuations(
             beam.scores, logits[..., : self._vocab_size], self._continuations
         )
@@ -200,9 +205,9 @@ class BeamSearch:
         hypotheses = hypotheses.at[:, :, beam.step].set(tokens)
         ended = tokens == tokenizer.EOS
 
-        still = self._searching(beam)
+        undecided = self._searching(beam)
         finished = jnp.where(
-            ended & still[:, None], self._penalised(top_scores, beam.step + 1), -jnp.inf
+            ended & undecided[:, None], self._penalised(top_scores, beam.step + 1), -jnp.inf
         )
         winner = finished.argmax(axis=1)
         score = jnp.take_along_axis(finished, winner[:, None], axis=1)[:, 0]
@@ -210,13 +215,13 @@ class BeamSearch:
         winner_tokens = jnp.take_along_axis(hypotheses, winner[:, None, None], axis=1)[:, 0]
 
         open_scores, chosen = jax.lax.top_k(jnp.where(ended, -jnp.inf, top_scores), width)
-        # A sentence that is decided or at its limit keeps the hypotheses it has.
+        # Decided sentences keep their hypotheses.
         open_tokens = jnp.take_along_axis(hypotheses, chosen[:, :, None], axis=1)
         return _Beam(
             beam.step + 1,
             beam.limits,
-            jnp.where(still[:, None, None], open_tokens, beam.tokens),
-            jnp.where(still[:, None], open_scores, beam.scores),
+            jnp.where(undecided[:, None, None], open_tokens, beam.tokens),
+            jnp.where(undecided[:, None], open_scores, beam.scores),
             jnp.where(better[:, None], winner_tokens, beam.best_tokens),
             jnp.where(better, score, beam.best_score),
             model_state.select(jnp.take_along_axis(parents, chosen, axis=1)),
@@ -226,9 +231,9 @@ class BeamSearch:
 def _continuations(
     scores: Float[Array, "B W"], logits: Float[Array, "B W V"], number: int
 ) -> tuple[Float[Array, "B M"], Int[Array, "B M"], Int[Array, "B M"]]:
-    """The best continuations of all hypotheses of a sentence: scores, hypotheses, tokens.
+    """Returns the scores, hypotheses and tokens of each sentence's best continuations.
 
-    They are among the best of each hypothesis, and those need no log-probabilities to be told.
+    They are among the best continuations of each hypothesis, which are found by logits alone.
     """
     logits = logits.astype(jnp.float32)
     each = min(number, logits.shape[-1])
@@ -243,13 +248,14 @@ def _continuations(
 def _greatest(
     x: Float[Array, "*B V"], number: int
 ) -> tuple[Float[Array, "*B M"], Int[Array, "*B M"]]:
-    """As `jax.lax.top_k`, in two stages: the first of equals comes first.
+    """Returns the same as `jax.lax.top_k`, computed in two stages.
 
-    The M greatest lie in the M chunks whose greatest elements are greatest. To look at those alone
-    is less work than to sort all, as a TPU does; a CPU, too, takes a half to a quarter of the time.
+    The M greatest elements are in the M chunks with the greatest maxima. Searching these chunks is
+    less work than sorting all elements, as a TPU does, and takes a CPU a half to a quarter of the
+    time.
     """
     *batch, size = x.shape
-    # Chunks that leave no rest spare a CPU a slow copy.
+    # Chunks that divide the size evenly save a CPU a slow copy.
     chunk = next((n for n in range(CHUNK, CHUNK // 2, -1) if size % n == 0), CHUNK)
     chunks = -(-size // chunk)
     if chunks <= 2 * number:
@@ -258,18 +264,18 @@ def _greatest(
     widths = [(0, 0)] * len(batch) + [(0, chunks * chunk - size)]
     parts = jnp.pad(x, widths, constant_values=-jnp.inf).reshape(*batch, chunks, chunk)
     _, chosen = jax.lax.top_k(parts.max(axis=-1), number)
-    chosen = jnp.sort(chosen)  # so that equals keep their order
+    chosen = jnp.sort(chosen)  # so that equal elements keep their order
     few = jnp.take_along_axis(parts, chosen[..., None], axis=-2).reshape(*batch, -1)
     best, indices = jax.lax.top_k(few, number)
     return best, jnp.take_along_axis(chosen, indices // chunk, axis=-1) * chunk + indices % chunk
 
 
 def _rows(beam: _Beam, rows: Int[Array, "B"]) -> _Beam:
-    """Some sentences of a beam."""
-    step, others = beam.step, beam._replace(step=None)
-    return jax.tree.map(lambda x: x[rows], others)._replace(step=step)
+    """Returns the beam of some of the sentences."""
+    of_sentences = beam._replace(step=None)
+    return jax.tree.map(lambda x: x[rows], of_sentences)._replace(step=beam.step)
 
 
 def _lengthened(beam: _Beam) -> _Beam:
-    """The beam, with caches for as many tokens as its translations may have."""
+    """Returns the beam with caches for the longest possible translations."""
     return beam._replace(model_state=beam.model_state.lengthened(beam.tokens.shape[2]))

@@ -1,7 +1,7 @@
-"""Text drawn token by token: greedily, from all tokens, from the top k, or from the nucleus.
+"""Sampling of text token by token: greedy, from all tokens, top-k or nucleus sampling.
 
-All are one: the model's distribution, at a temperature, is cut to its likeliest tokens, and one of
-these is drawn. The ways differ in how many they keep.
+Each method restricts the model's distribution, at a temperature, to its likeliest tokens and draws
+one of them. The methods differ in the number of tokens that they keep.
 """
 
 import functools
@@ -22,22 +22,22 @@ from transformer_jax.models import interface, positions
 
 
 class Drawing(NamedTuple):
-    """How to draw; each way reads what it needs."""
+    """Settings of sampling."""
 
-    method: str  # of METHODS
-    temperature: float  # logits are divided by it, before all else
-    top_k: int  # top_k: the number of tokens that are kept
-    top_p: float  # nucleus: the probability that kept tokens have together, at least
+    method: str  # a key of METHODS
+    temperature: float  # divisor of the logits
+    top_k: int  # top_k: number of tokens that are kept
+    top_p: float  # nucleus: least probability of the kept tokens together
 
 
 Kept = Int[Array, "#*B"]
-# How many tokens are kept, from their probabilities, the greatest first.
+# Each method returns the number of kept tokens, given the probabilities in descending order.
 METHODS: dict[str, Callable[[Float[Array, "*B V"], Drawing], Kept]] = {
     "greedy": lambda best, settings: jnp.ones(best.shape[:-1], jnp.int32),
     "all": lambda best, settings: jnp.full(best.shape[:-1], best.shape[-1]),
     # Fan et al. 2018.
     "top_k": lambda best, settings: jnp.full(best.shape[:-1], settings.top_k),
-    # Holtzman et al. 2020: the fewest tokens that together are likely enough.
+    # Holtzman et al. 2020: the fewest tokens whose probabilities sum to top_p.
     "nucleus": lambda best, settings: jnp.maximum(
         jnp.sum(jnp.cumsum(best, axis=-1) - best < settings.top_p, axis=-1), 1
     ),
@@ -45,9 +45,9 @@ METHODS: dict[str, Callable[[Float[Array, "*B V"], Drawing], Kept]] = {
 
 
 def log_probabilities(logits: Float[Array, "*B V"], settings: Drawing) -> Float[Array, "*B V"]:
-    """Of each token to be drawn; minus infinity for those that are not kept.
+    """Returns the log-probability that each token is drawn; minus infinity if it is not kept.
 
-    Of equally likely tokens the first is kept before the others.
+    Among equally likely tokens, lower ids are kept first.
     """
     logits = logits.astype(jnp.float32) / settings.temperature
     order = jnp.argsort(-logits, axis=-1)  # stable
@@ -68,10 +68,20 @@ def continuations(
     key: PRNGKeyArray,
     vocab_size: int | None = None,
 ) -> Int[Array, "B L"]:
-    """So many texts that begin with a prompt, as tokens up to and including EOS, and 0 after it.
+    """Returns random continuations of a prompt, given an empty source.
 
-    A text of `length` tokens is cut off there. The source is empty. Tokens are drawn from the first
-    vocab_size ids; None: from all.
+    Args:
+      model: the model.
+      params: its parameters.
+      prompt: the tokens that each text begins with.
+      number: number of texts.
+      length: most tokens of a text.
+      settings: settings of sampling.
+      key: key of the random numbers.
+      vocab_size: tokens are drawn from the ids below it; None: from all.
+
+    Returns:
+      The tokens of each text up to and including EOS, and 0 after it.
     """
     forced = jnp.pad(prompt, (0, max(length - len(prompt), 0)))[:length]
     empty = batching.fill([[((), ())]] * number, 1, 1).source
@@ -79,11 +89,11 @@ def continuations(
 
     def one(carry: Any, step: Any) -> tuple[Any, Int[Array, "B"]]:
         tokens, ended, state = carry
-        index, given = step
+        index, prompt_token = step
         logits, state = model.apply(params, tokens[:, None], index, state, method="decode_step")
         likely = log_probabilities(logits[:, 0, :vocab_size], settings)
         drawn = jax.random.categorical(jax.random.fold_in(key, index), likely)
-        tokens = jnp.where(index < len(prompt), given, drawn)
+        tokens = jnp.where(index < len(prompt), prompt_token, drawn)
         tokens = jnp.where(ended, tokenizer_lib.PAD, tokens)
         return (tokens, ended | (tokens == tokenizer_lib.EOS), state), tokens
 
@@ -99,16 +109,24 @@ def texts(
     settings: Drawing,
     seed: int,
 ) -> list[str]:
-    """So many texts of a trained run that begin with a prompt, each of `length` tokens at most.
+    """Returns texts of a trained language model that begin with a prompt.
+
+    Args:
+      run: the trained run.
+      prompt: the beginning of each text.
+      number: number of texts.
+      length: most tokens of a text.
+      settings: settings of sampling.
+      seed: seed of the random numbers.
 
     Raises:
-      UserError: a setting is unknown or no number, the run translates, or there is no room for so
-        many tokens.
+      UserError: a setting is unknown or NaN, the run translates, or the texts are longer than
+        learned positions.
     """
     fields.require_known("--method", settings.method, METHODS)
     for flag in ("temperature", "top_p"):
         if math.isnan(getattr(settings, flag)):
-            raise errors.UserError(f"--{flag}=nan is no number")
+            raise errors.UserError(f"--{flag}=nan is not a number")
     model, ids = run.config.model, run.tokenizer.encode([prompt])[0]
     if run.config.data.source_language:
         raise errors.UserError(
@@ -117,15 +135,21 @@ def texts(
         )
     if len(ids) >= length:
         raise errors.UserError(
-            f"the prompt has {len(ids)} tokens, which leaves none of --tokens={length} to be drawn"
+            f"the prompt has {len(ids)} tokens and leaves none of --tokens={length} to draw"
         )
-    limit = model.max_positions - int(run.model.one_sequence)  # the source's EOS stands before
+    limit = model.max_positions - int(run.model.one_sequence)  # the source's EOS takes one
     if positions.KINDS[model.position].bounded and length > limit:
         raise errors.UserError(
             f"--tokens={length} is more than this model's learned positions allow, {limit}"
         )
-    found = continuations(
-        run.model, run.params, jnp.array(ids, jnp.int32), number, length, settings,
-        jax.random.key(seed), run.tokenizer.vocab_size,
-    )  # fmt: skip
-    return run.tokenizer.decode(np.asarray(found).tolist())
+    tokens = continuations(
+        run.model,
+        run.params,
+        jnp.array(ids, jnp.int32),
+        number,
+        length,
+        settings,
+        jax.random.key(seed),
+        run.tokenizer.vocab_size,
+    )
+    return run.tokenizer.decode(np.asarray(tokens).tolist())

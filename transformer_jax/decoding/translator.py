@@ -1,4 +1,4 @@
-"""Sentences in, sentences out."""
+"""Translation of sentences with a trained model."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,17 +16,16 @@ from transformer_jax.decoding import beam_search
 from transformer_jax.distributed import memory, sharding
 from transformer_jax.models import interface, positions
 
-LONG = 1024  # tokens; a longer sentence is translated by itself, if there is memory for it
+LONG = 1024  # tokens; longer sentences are translated one by one, if they fit into memory
 ROW_MULTIPLE = 16  # source lengths are rounded up to a multiple, so that few shapes are compiled
-FEWEST_ROWS = 16  # sentences of one of several searches side by side: below, products get slow
-# The parameters that models cast before they use them; what else there is, norms' and most of the
-# positions', they use as it is.
+FEWEST_ROWS = 16  # least sentences of a parallel search: with fewer, matrix products are slow
+# Names of the parameters that models cast to their dtype; they use all others in float32.
 CAST = ("kernel", "embedding")
 
 
 @final
 class Translator:
-    """A trained model, ready to translate; `config.decode` says how to search."""
+    """A trained model that translates sentences as `config.decode` specifies."""
 
     def __init__(
         self,
@@ -36,7 +35,7 @@ class Translator:
         config: config_lib.Config,
         mesh: jax.sharding.Mesh,
     ) -> None:
-        """Shards sentences over the devices of a mesh."""
+        """Prepares the search, which shards sentences over the devices of the mesh."""
         self.model = model
         self.params = params
         self.tokenizer = tokenizer
@@ -54,19 +53,21 @@ class Translator:
         progress: Callable[[int], None] = lambda done: None,
         to: str = "",
     ) -> list[str]:
-        """Translates sentences, in their order; of a blank one comes an empty one.
+        """Translates sentences; the translation of a blank one is empty.
 
-        Progress is called with the number of sentences done so far. The language is that of the
-        main direction, unless `to` names another that the model has learnt.
+        Args:
+          sentences: the sentences.
+          progress: called with the number of sentences translated so far.
+          to: target language of a model with several directions; empty: the main direction's.
 
         Raises:
-          UserError: a sentence is too long for learned positions, or for the memory there is, or
-            the model does not know the language.
+          UserError: a sentence is too long for learned positions or for memory, or the model does
+            not know the language.
         """
         return self.translate_ids(self.encode(sentences, to), progress)
 
     def encode(self, sentences: Sequence[str], to: str = "") -> list[list[int]]:
-        """Sentences as the model reads them, each behind the tag of the language, if there are any.
+        """Returns the ids of sentences, with the tag of the language if the model has tags.
 
         Raises:
           UserError: the model does not know the language.
@@ -83,30 +84,30 @@ class Translator:
         return [[*tags[language], *ids] if ids else [] for ids in encoded]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, as `Tokenizer.pieces`; a tag is `<2de>`."""
+        """Returns the piece of each id, as `Tokenizer.pieces`; the tag of "de" is `<2de>`."""
         tags = {tag: f"<2{name}>" for name, tag in directions.tags(self.config.data).items()}
         return [tags.get(token) or self.tokenizer.pieces([token])[0] for token in ids]
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
-        """As `translate`, of sentences that are encoded, without BOS and EOS."""
+        """Translates encoded sentences, without BOS and EOS; see `translate`."""
         texts = [""] * len(sources)
         done = 0
-        for found in self.search(sources):
-            decoded = self.tokenizer.decode(list(found.values()))
-            for index, text in zip(found, decoded, strict=True):
-                # A line break would shift all lines after it.
+        for translations in self.search(sources):
+            decoded = self.tokenizer.decode(list(translations.values()))
+            for index, text in zip(translations, decoded, strict=True):
+                # Files have a translation per line.
                 texts[index] = text.replace("\n", " ")
-            done += len(found)
+            done += len(translations)
             progress(done)
         return texts
 
     def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
-        """Translates token lists, with neither BOS nor EOS; an empty one is left out.
+        """Translates lists of ids, without BOS and EOS; empty lists are skipped.
 
         Yields:
-          Translations by their indices among the sources, as they become known.
+          Ids of translations by the index of their source, batch by batch.
 
         Raises:
           UserError: as `translate`.
@@ -117,19 +118,21 @@ class Translator:
         rows = -(-self.config.decode.batch_sentences // (parts * self._searches)) * parts
         pool = futures.ThreadPoolExecutor(self._searches)
         try:
-            # With devices of their own, or of other processes, searches keep their order.
-            several = pool.map if self._searches > 1 else map
-            for is_long, rows_together, search in ((True, parts, map), (False, rows, several)):
+            # On several devices or processes, searches must run in the same order everywhere.
+            parallel = pool.map if self._searches > 1 else map
+            for is_long, batch_rows, run in ((True, parts, map), (False, rows, parallel)):
                 chosen = [index for index in indices if (len(sources[index]) > LONG) == is_long]
                 groups = list(
                     batching.padded_batches(
-                        [sources[index] for index in chosen], rows_together, ROW_MULTIPLE
+                        [sources[index] for index in chosen], batch_rows, ROW_MULTIPLE
                     )
                 )
-                if is_long and groups:  # the first is the longest
+                if is_long and groups:  # the first sentence is the longest
                     self._check_memory(groups[0].batch, chosen[groups[0].indices[0]])
-                for group, found in search(self._search_group, groups):
-                    yield {chosen[i]: ids for i, ids in zip(group.indices, found, strict=False)}
+                for group, rows_ids in run(self._search_group, groups):
+                    # Rows beyond the indices repeat a sentence.
+                    pairs = zip(group.indices, rows_ids, strict=False)
+                    yield {chosen[i]: ids for i, ids in pairs}
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -137,17 +140,17 @@ class Translator:
         self, group: batching.PaddedBatch
     ) -> tuple[batching.PaddedBatch, list[list[int]]]:
         source = sharding.put(group.batch, self._mesh).source
-        found = np.asarray(self._search(self._weights, source).tokens)
+        tokens = np.asarray(self._search(self._weights, source).tokens)
         return group, [
             row[: row.index(tokenizer_lib.EOS)] if tokenizer_lib.EOS in row else row
-            for row in found.tolist()
+            for row in tokens.tolist()
         ]
 
     def _check_memory(self, batch: sequences.Batch, index: int) -> None:
-        """Raises UserError, naming the sentence, if there is too little memory to encode it.
+        """Raises UserError, naming the sentence, if the memory is too small to encode it.
 
-        Attention weighs each token against each: ten times the length takes a hundred times the
-        memory, and a process that takes too much is killed without a word.
+        The memory of attention grows with the square of the length, and the operating system kills
+        a process that exceeds it without a message.
         """
         decode, source = self.config.decode, sharding.put(batch, self._mesh).source
         length = source.tokens.shape[1]
@@ -157,19 +160,19 @@ class Translator:
             return self.model.apply(params, source, decode.beam_size, limit, method="prefill")
 
         needed = memory.of_program(jax.jit(encode).lower(self._weights, source).compile())
-        there = memory.of_device(self._mesh)
-        if needed is not None and there is not None and needed > there:
+        available = memory.of_device(self._mesh)
+        if needed is not None and available is not None and needed > available:
             raise errors.UserError(
-                f"sentence {index + 1} has about {length:,} tokens, which take "
-                f"{needed / 2**30:.1f} GiB of memory where there are {there / 2**30:.1f}: split it"
+                f"sentence {index + 1} has about {length:,} tokens, which need "
+                f"{needed / 2**30:.1f} of {available / 2**30:.1f} GiB of memory: split it"
             )
 
     def _check_lengths(self, sources: Sequence[Sequence[int]]) -> None:
         model = self.config.model
         if not positions.KINDS[model.position].bounded:
             return
-        # EOS and the translation's extra tokens need positions too, and, in one sequence with the
-        # source, so does its every token.
+        # EOS and the translation's extra tokens need positions too; if source and target are one
+        # sequence, so does each token of the translation.
         extra = self.config.decode.extra_tokens
         limit = model.max_positions - extra
         limit = max(limit // (2 if self.model.one_sequence else 1) - 1, 0)
@@ -184,9 +187,9 @@ class Translator:
 
 
 def cast(params: Any, dtype: Any) -> Any:
-    """A model's parameters as it reads them when it computes in dtype.
+    """Returns parameters cast to the dtype that a model computes in.
 
-    A model that casts them itself does so whenever it is called, here every few steps.
+    The model would otherwise cast them at each call, here every few steps.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, x: x.astype(dtype) if path[-1].key in CAST else x, params
@@ -194,12 +197,12 @@ def cast(params: Any, dtype: Any) -> Any:
 
 
 def _side_by_side(batch_sentences: int, mesh: jax.sharding.Mesh) -> int:
-    """How many searches divide a batch: on a CPU one for each core, if it is large enough.
+    """Returns the number of parallel searches of a batch: on a CPU, one for each core.
 
-    A search on several cores waits for the slowest of them at every product, and these are small.
+    A search on several cores would wait for the slowest core at each of many small products.
     """
     if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
         return 1
-    here = getattr(os, "sched_getaffinity", None)  # a process may be kept to some of the cores
-    cores = len(here(0)) if here else os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # a process may be limited to some cores
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min(cores, batch_sentences // FEWEST_ROWS))

@@ -319,21 +319,23 @@ def _check_objective(
     """Raises UserError unless a model can be trained on the config's objective, and scored."""
     train, is_decoder = config.train, isinstance(model, interface.Decoder)
     objective, architecture = objectives.of(config), config.model.architecture
-    encoder_only = {name: kind for name, kind in objectives.KINDS.items() if kind.encoder_only}
-    if is_decoder and train.objective in encoder_only:
+    encoder_objectives = {
+        name: kind for name, kind in objectives.KINDS.items() if kind.encoder_only
+    }
+    if is_decoder and train.objective in encoder_objectives:
         raise errors.UserError(
             f"train.objective={train.objective} is for an encoder-only model, such as "
             f"model.architecture=encoder, not for {architecture}"
         )
     all_steps = train.objective_steps >= train.num_steps
-    if not is_decoder and (train.objective not in encoder_only or not all_steps):
+    if not is_decoder and (train.objective not in encoder_objectives or not all_steps):
         raise errors.UserError(
             f"model.architecture={architecture} is encoder-only and cannot translate: set "
-            f"train.objective to one of {', '.join(encoder_only)}, and "
+            f"train.objective to one of {', '.join(encoder_objectives)}, and "
             f"train.objective_steps={train.num_steps}"
         )
     if objective and objective.encoder_only and not objective.masked and model.needs_masks:
-        masked = [name for name, kind in encoder_only.items() if kind.masked]
+        masked = [name for name, kind in encoder_objectives.items() if kind.masked]
         raise errors.UserError(
             f"train.objective={train.objective} masks no tokens, so that "
             f"model.architecture={architecture} would see what it predicts: set it to one of "

@@ -1,4 +1,4 @@
-"""Checkpoints: state and input position together, written in the background by Orbax."""
+"""Checkpoints of the training state, written in the background by Orbax."""
 
 import functools
 import itertools
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Restored(NamedTuple):
-    """What a checkpoint holds; see `Checkpoints.save`."""
+    """Content of a checkpoint; see `Checkpoints.save`."""
 
     state: step_lib.TrainState
     wall_seconds: float
@@ -34,10 +34,10 @@ class Restored(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run, each in a folder named after its step.
 
-    The state's `step` is also the position in the input, so nothing else is needed to go on. A
-    manifest is written last, and checked before anything is read. Regular checkpoints are those of
-    every config.checkpoint.every steps and of the last step; one that was written in between,
-    because the run was stopped, goes when the next is there.
+    The state's `step` is also the position in the input; a run needs nothing else to resume.
+    A manifest is written last, and checked before a checkpoint is read. Regular checkpoints are
+    those of every config.checkpoint.every steps and of the last step. One that was written in
+    between, because the run was stopped, is removed once the next is complete.
     """
 
     def __init__(
@@ -45,8 +45,11 @@ class Checkpoints:
     ) -> None:
         """Opens a folder of checkpoints, which need not exist.
 
-        The tokenizer, whose ids the model reads, is known by its SHA-256: stored in each,
-        and demanded of each that is read.
+        Args:
+          folder: the folder.
+          config: the run's config.
+          tokenizer_digest: SHA-256 of the run's tokenizer, which is stored in each checkpoint and
+            compared when it is read.
         """
         self._folder = folder.absolute() if isinstance(folder, pathlib.Path) else folder
         self._config = config
@@ -58,13 +61,13 @@ class Checkpoints:
         )
         self._pool = futures.ThreadPoolExecutor(max_workers=1)
         self._finalizing: futures.Future[None] | None = None
-        self._verified: set[int] = set()  # steps of those that were compared with their manifests
+        self._verified: set[int] = set()  # steps of checkpoints that match their manifests
 
     def recover(self) -> None:
-        """Sets aside, with a warning, what cannot be read, so that the run goes on from before it.
+        """Renames unreadable checkpoints, with a warning, so that the run resumes before them.
 
-        Looked at are the newest checkpoint and, where several are averaged, all of those. With one
-        that is not as it was written all newer ones go, and the run writes them again.
+        The newest checkpoint and all that are to be averaged are verified. If one is damaged, all
+        newer ones are renamed too, and the run writes them again.
         """
         hosts.from_first(self._recover)
 
@@ -73,7 +76,7 @@ class Checkpoints:
         for folder in list(self._folder.glob("[0-9]*")):
             half_written = ocp.utils.is_tmp_checkpoint(folder)
             half_removed = folder.name in superseded
-            if (half_written or half_removed) and not manifest.is_there(folder):
+            if (half_written or half_removed) and not manifest.exists(folder):
                 epath.Path(folder).rmtree()
         while True:
             faults = ((step, self._fault(step)) for step in self._in_use())
@@ -81,27 +84,30 @@ class Checkpoints:
             if step is None:
                 return
             _log.warning("the checkpoint of step %d cannot be read: %s", step, fault)
-            for each in reversed(self._steps()):  # the faulty one last: killed here, it is seen
-                if each >= step:
-                    aside = _free(self._folder / f"unreadable-{each}")
-                    (self._folder / str(each)).rename(aside)
-                    _log.warning("it is set aside: %s", aside)
+            # The damaged one is renamed last, so that a kill leaves it to be found again.
+            for newer in reversed(self._steps()):
+                if newer >= step:
+                    renamed = _free(self._folder / f"unreadable-{newer}")
+                    (self._folder / str(newer)).rename(renamed)
+                    _log.warning("the checkpoint of step %d is renamed to %s", newer, renamed)
 
     def latest_step(self) -> int | None:
-        """The step of the newest checkpoint, or None if there is none."""
+        """Returns the step of the newest checkpoint, or None if there is none."""
         self.wait()
         return hosts.from_first(lambda: max(self._steps(), default=None))
 
     def save(
         self, state: step_lib.TrainState, wall_seconds: float, window_starts: Sequence[int] = (0,)
     ) -> None:
-        """Starts writing a checkpoint; training may go on at once, the state being copied.
+        """Starts writing a checkpoint of a copy of the state, so that training may continue.
 
-        With it go the wall seconds spent on the run over all its starts, and what the plan of the
-        input knows, which saves the next start its packing.
+        Args:
+          state: the state.
+          wall_seconds: seconds spent on the run over all its starts.
+          window_starts: `packing.Plan.starts`, which saves the next start its packing.
 
         Raises:
-          RunError: the checkpoint before could not be written.
+          RunError: the previous checkpoint could not be written.
         """
         self.wait()
         record = {
@@ -126,7 +132,7 @@ class Checkpoints:
         self._finalizing = self._pool.submit(self._finalize, step)
 
     def _finalize(self, step: int) -> None:
-        """Waits until a checkpoint is written, and adds its manifest; then older ones may go."""
+        """Waits until a checkpoint is written, adds its manifest, and removes older checkpoints."""
         try:
             self._orbax.wait_until_finished()
             if hosts.is_first():
@@ -140,25 +146,29 @@ class Checkpoints:
         for old in self._superseded():
             folder = self._folder / str(old)
             try:
-                manifest.remove(folder)  # without it, nothing reads the rest
+                manifest.remove(folder)  # first, because checkpoints without it are never read
                 epath.Path(folder).rmtree()
-            except Exception as error:  # what is new is safe; the next time it is tried again
+            except Exception as error:  # the new checkpoint is safe; removal is tried again later
                 _log.warning("%s could not be removed: %s", folder, error)
 
     def wait(self) -> None:
-        """Waits for what is being written; raises RunError if it could not be written."""
+        """Waits for the checkpoint that is being written; raises RunError if that failed."""
         if self._finalizing:
             futures.wait([self._finalizing])
             finished, self._finalizing = self._finalizing, None
-            hosts.from_first(finished.result)  # nobody reads before the first has finalized
+            hosts.from_first(finished.result)  # no process reads before the first has finalized
             finished.result()
 
     def restore(self, shapes: step_lib.TrainState, step: int | None = None) -> Restored:
-        """Reads a checkpoint, by default the newest, to where `step.state_shapes` says.
+        """Reads a checkpoint.
+
+        Args:
+          shapes: shapes and shardings of the state, from `step.state_shapes`.
+          step: the step of the checkpoint; None: the newest.
 
         Raises:
-          UserError: there is no checkpoint, it is not as it was written, or it was written with
-            another tokenizer.
+          UserError: there is no checkpoint, it is damaged, or it was written with another
+            tokenizer.
         """
         step = self.latest_step() if step is None else step
         if step is None:
@@ -183,13 +193,13 @@ class Checkpoints:
         )
 
     def averaged(self, shapes: step_lib.TrainState) -> Any:
-        """The mean of the parameters of the last checkpoints, as in section 6.1 of the paper.
+        """Returns the mean of the parameters of the last checkpoints (section 6.1 of the paper).
 
-        So many of the regular ones as config.evaluation.average_checkpoints says; if that is 1, the
-        newest of all.
+        They are the last config.evaluation.average_checkpoints regular ones, or the newest of all
+        if that number is 1.
 
         Raises:
-          UserError: there are not so many, or as in `restore`.
+          UserError: checkpoints are missing, or as in `restore`.
         """
         last = self._config.evaluation.average_checkpoints
         if last == 1:
@@ -199,22 +209,22 @@ class Checkpoints:
         if len(steps) < last:
             raise errors.UserError(
                 f"evaluation.average_checkpoints={last}, but {self._folder} has {len(steps)}: "
-                "restore those that are missing, or train in another --workdir"
+                "restore the missing ones, or train in another --workdir"
             )
         parts = (self.restore(shapes, step).state.params for step in steps)
         total = functools.reduce(functools.partial(jax.tree.map, jnp.add), parts)
         return jax.tree.map(lambda leaf: leaf / last, total)
 
     def close(self) -> None:
-        """Ends its threads, and Orbax's, once they have written what they are writing.
+        """Ends the writing threads once they are done.
 
-        Unlike `wait` it asks no other process, which may never come here.
+        Unlike `wait` it does not synchronise with other processes, which may have failed.
         """
         self._pool.shutdown()
         self._orbax.close()
 
     def _steps(self) -> list[int]:
-        """Steps of all checkpoints, ascending."""
+        """Returns the steps of all checkpoints, ascending."""
         if not self._folder.exists():
             return []
         return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
@@ -224,7 +234,7 @@ class Checkpoints:
         return [step for step in self._steps() if step % every == 0 or step == last]
 
     def _in_use(self) -> list[int]:
-        """Steps that a start or the evaluation reads."""
+        """Returns the steps of the checkpoints that a start or the evaluation reads."""
         averaged = self._config.evaluation.average_checkpoints
         regular = self._regular()[-averaged:] if averaged > 1 else []
         return sorted({*regular, *self._steps()[-1:]})
@@ -245,12 +255,12 @@ class Checkpoints:
         if fault := self._fault(step):
             raise errors.UserError(
                 f"the checkpoint {self._folder / str(step)} cannot be read: {fault}; delete the "
-                "run's result.json and train it again: it goes on from the checkpoint before"
+                "run's result.json and train it again: it resumes from the checkpoint before"
             )
 
 
 def _free(path: files.Path) -> files.Path:
-    """A path like this one where there is nothing yet."""
+    """Returns a path that does not exist: this one, or one with a number appended."""
     paths = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     return next(each for each in itertools.chain([path], paths) if not each.exists())
 

@@ -1,4 +1,4 @@
-"""The training loop: from the last checkpoint, or from the start, to the last step."""
+"""The training loop, from the newest checkpoint or from the start to the last step."""
 
 import contextlib
 import functools
@@ -22,21 +22,20 @@ from transformer_jax.training import step as step_lib
 
 _log = logging.getLogger(__name__)
 
-SKIPPED_STEPS, TRACED_STEPS = 2, 6  # --profile traces so many, once all is compiled
+SKIPPED_STEPS = 2  # steps before a trace, during which programs are compiled
+TRACED_STEPS = 6
 _STOPPED = (
-    "stopped by SIGTERM; the checkpoint of step {} is written, and the same command goes on from "
-    "there"
+    "stopped by SIGTERM; the checkpoint of step {} is written, and the same command resumes from it"
 )
-
 _REMEDY = (
-    "give a smaller --config.train.batch_tokens, or compute the same batch in parts "
-    "(--config.train.accumulation_steps), or share the model over more devices "
+    "give a smaller --config.train.batch_tokens, or compute the batch in parts "
+    "(--config.train.accumulation_steps), or shard the model over more devices "
     "(--config.mesh.fsdp); on accelerators --config.model.rematerialise=True saves memory too"
 )
 
 
 class DivergedError(errors.RunError):
-    """A loss, gradient or perplexity that is infinite, or no number."""
+    """A loss, gradient or perplexity that is not finite."""
 
 
 def train(
@@ -51,24 +50,35 @@ def train(
     start: Callable[[step_lib.TrainState], step_lib.TrainState] = lambda state: state,
     teacher: Any = None,
 ) -> tuple[step_lib.TrainState, float]:
-    """The state after config.train.num_steps, and wall seconds over all starts.
+    """Trains a model to the last step, from the newest checkpoint if there is one.
 
-    Training goes on from the newest checkpoint; a new run begins from what `start` makes of its
-    state. Development perplexity, a function of the parameters, is measured every
-    config.log.dev_every steps. The first process tells the tracker the metrics, and traces a few
-    steps for a profile. The teacher's parameters are those of `step.teacher`'s model.
+    Args:
+      model: the model.
+      dataset: the run's dataset.
+      config: the run's config.
+      mesh: devices that compute.
+      workdir: the run's folder.
+      dev_perplexity: the perplexity on the development set as a function of the parameters.
+      tracker: receives the metrics, in the first process.
+      profile: whether the first process traces a few steps.
+      start: initialises the state of a new run, given a randomly drawn one.
+      teacher: the parameters of `step.teacher_model`.
+
+    Returns:
+      The state after config.train.num_steps, and the wall seconds of all starts together.
 
     Raises:
-      DivergedError: a step's loss or gradient was not finite.
-      PreemptedError: SIGTERM came; what was trained is saved.
-      UserError: the batch does not suit the mesh, or the checkpoint the tokenizer.
+      DivergedError: the loss, the gradient or the development perplexity is not finite.
+      PreemptedError: SIGTERM was received; a checkpoint is written.
+      UserError: the batch does not suit the mesh, or the checkpoint does not suit the tokenizer.
     """
     started, num_steps = time.monotonic(), config.train.num_steps
     batches = make_batches(dataset, config, mesh)
     folder, tokenizer = workdir / "checkpoints", dataset.tokenizer.digest
     with contextlib.closing(checkpoint.Checkpoints(folder, config, tokenizer)) as checkpoints:
         checkpoints.recover()
-        first = checkpoints.latest_step() or 0  # what does not fit is refused before any state
+        first = checkpoints.latest_step() or 0
+        # Compiled before the state exists, so that a step that does not fit into memory is refused.
         advance = compile_step(model, config, mesh) if first < num_steps else None
         state, spent = _start_or_resume(model, config, mesh, checkpoints, batches, start)
         started -= spent
@@ -104,27 +114,27 @@ def train(
 def compile_step(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Compiled:
-    """Compiles the training step, and logs the memory that it takes.
+    """Compiles the training step, and logs the memory that it needs.
 
     Raises:
-      UserError: the step takes more memory than the devices have.
+      UserError: the step needs more memory than the devices have.
     """
     try:
         program = step_lib.compile_step(model, config, mesh)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        # A TPU's compiler refuses what does not fit, and its first line gives both sizes.
+        # The first line of the error of a TPU's compiler contains both sizes.
         message = f"a step does not fit into memory ({str(error).splitlines()[0]}): {_REMEDY}"
         raise errors.UserError(message) from error
     needed, available = memory.of_program(program), memory.of_device(mesh)
     if needed is None or available is None:
-        _log.info("this device does not report the memory that a step takes, or its own")
+        _log.info("this device does not report its memory or that of a step")
         return program
-    takes, has = f"{needed / 2**30:.2f} GiB of memory", f"{available / 2**30:.2f} GiB"
-    _log.info("a step takes %s, of %s on each device", takes, has)
+    needs, has = f"{needed / 2**30:.2f} GiB of memory", f"{available / 2**30:.2f} GiB"
+    _log.info("a step needs %s, of %s on each device", needs, has)
     if needed > available:
-        raise errors.UserError(f"a step takes {takes}, but the device has {has}: {_REMEDY}")
+        raise errors.UserError(f"a step needs {needs}, but the device has {has}: {_REMEDY}")
     return program
 
 
@@ -136,13 +146,13 @@ def _start_or_resume(
     batches: batching.TrainingBatches,
     start: Callable[[step_lib.TrainState], step_lib.TrainState],
 ) -> tuple[step_lib.TrainState, float]:
-    """The state to go on from, and the seconds that earlier starts spent on it."""
+    """Returns the newest or a new state, and the wall seconds of earlier starts."""
     step = checkpoints.latest_step()
     source, target = batches.part(step or 0).fill_rates()
     _log.info(f"packing fills {source:.1%} of source and {target:.1%} of target positions")
     if step is None:
         return start(step_lib.init_state(model, config, mesh)), 0.0
-    _log.info(f"going on from the checkpoint of step {step:,}")
+    _log.info(f"resuming from the checkpoint of step {step:,}")
     shapes = step_lib.state_shapes(model, config, mesh)
     state, spent, window_starts = checkpoints.restore(shapes)
     batches.part(step).plan.remember(window_starts)
@@ -157,7 +167,7 @@ def _due(
     dev_perplexity: Callable[[Any], float],
     started: float,
 ) -> dict[str, float]:
-    """What is due after a step: means since the last line, development perplexity, or nothing."""
+    """Returns the metrics that are due after a step: means, development perplexity, or none."""
     values: dict[str, float] = {}
     if step % config.log.every == 0 or step == config.train.num_steps:
         values = tally.means()
@@ -177,7 +187,7 @@ def _due(
 def _opened_log(
     workdir: files.Path, step: int, config: config_lib.Config, tracker: tracking.Tracker | None
 ) -> contextlib.AbstractContextManager[metrics.MetricsLog | None]:
-    """The log of a run that stands at a step; none but in the first process."""
+    """Returns the metrics log of a run at a step, in the first process, and None in the others."""
     if not hosts.is_first():
         return contextlib.nullcontext()
     return contextlib.closing(metrics.MetricsLog(workdir, step, config, tracker))
@@ -185,7 +195,7 @@ def _opened_log(
 
 @final
 class _Tally:
-    """Steps since the last line of metrics, and the seconds spent on them."""
+    """The steps since the last line of metrics, and the seconds that they took."""
 
     def __init__(self, config: config_lib.Config, step: int) -> None:
         self._config, self._saved = config, step
@@ -196,12 +206,16 @@ class _Tally:
         self._steps: list[tuple[int, step_lib.Metrics]] = []
 
     def add(self, step: int, measured: step_lib.Metrics) -> None:
-        """Takes a step's metrics, which may still be computed."""
+        """Adds a step's metrics, which devices may still be computing."""
         self._steps.append((step, measured))
 
     @contextlib.contextmanager
     def paused(self, saving: int | None = None) -> Iterator[None]:
-        """Time that is not training's, once all steps are known to be good; one may be saved."""
+        """Excludes the time of a block, which begins once all steps are known to be finite.
+
+        Args:
+          saving: the step of the checkpoint that the block writes, if any.
+        """
         self._fetch()
         start = time.monotonic()
         yield
@@ -209,57 +223,62 @@ class _Tally:
         self._saved = saving or self._saved
 
     def means(self) -> dict[str, float]:
-        """Means over the tokens of all steps, and their speed; begins anew.
+        """Returns the means over all tokens since the last call, and the speed.
 
         Raises:
           DivergedError: a step's loss or gradient was not finite.
         """
-        found = self._fetch()  # after the last step's end
+        measured = self._fetch()  # waits for the last step
         seconds = time.monotonic() - self._started - self._paused
-        tokens = found.tokens.astype(np.float64)
-        nats = min(found.true_loss @ tokens / tokens.sum(), 700.0)  # its exponential is a number
+        tokens = measured.tokens.astype(np.float64)
+        nats = min(measured.true_loss @ tokens / tokens.sum(), 700.0)  # exp of more overflows
         last, _ = self._steps[-1]
         train, d_model = self._config.train, self._config.model.d_model
         share = sum(step <= train.objective_steps for step, _ in self._steps) / len(self._steps)
         self._begin()
         return {
             **({"objective": share} if train.objective_steps else {}),
-            "loss": float(found.smoothed_loss @ tokens / tokens.sum()),
+            "loss": float(measured.smoothed_loss @ tokens / tokens.sum()),
             "ppl": float(np.exp(nats)),
             "learning_rate": float(step_lib.learning_rate(last, train, d_model)),
-            "gradient_norm": float(found.gradient_norm[-1]),
+            "gradient_norm": float(measured.gradient_norm[-1]),
             "tokens": float(tokens.sum()),
             "tokens_per_second": float(tokens.sum()) / seconds,
             "seconds_per_step": seconds / len(tokens),
         }
 
     def _fetch(self) -> Any:
-        """`step.Metrics` of arrays, one number a step."""
+        """Returns `step.Metrics` of arrays with an element for each step; None without steps."""
         fetched = jax.device_get([measured for _, measured in self._steps])
-        columns: Any = map(np.array, zip(*fetched, strict=True))
-        found = step_lib.Metrics(*columns) if fetched else None
         for (step, _), one in zip(self._steps, fetched, strict=True):
             if not np.isfinite(one.smoothed_loss + one.gradient_norm):
-                newest = f"the last good checkpoint is that of step {self._saved}"
+                newest = f"the newest checkpoint is that of step {self._saved}"
                 raise DivergedError(
                     f"step {step}: loss {one.smoothed_loss}, gradient norm {one.gradient_norm}; "
                     f"{newest if self._saved else 'there is no checkpoint yet'}; lower "
                     "train.learning_rate_scale or raise train.warmup_steps, in another --workdir"
                 )
-        return found
+        if not fetched:
+            return None
+        columns: Any = map(np.array, zip(*fetched, strict=True))
+        return step_lib.Metrics(*columns)
 
 
 @contextlib.contextmanager
 def _traced(
     workdir: files.Path, first: int, num_steps: int, wanted: bool
 ) -> Iterator[Callable[[int, step_lib.TrainState], None]]:
-    """JAX's trace of a few steps, for --profile, in the first process; it is told of each step."""
+    """Traces a few steps with JAX's profiler, in the first process.
+
+    Yields:
+      A function to call after each step.
+    """
     folder, wanted = workdir / "profile", wanted and hosts.is_first()
     begin = first + SKIPPED_STEPS
     end = min(begin + TRACED_STEPS, num_steps)
     if wanted and end <= begin:
-        _log.warning("no trace: at most %d steps are left", SKIPPED_STEPS)
-    with contextlib.ExitStack() as trace:  # it ends also if an error cuts it short
+        _log.warning("no trace is written: at most %d steps are left", SKIPPED_STEPS)
+    with contextlib.ExitStack() as trace:  # also ends the trace after an error
 
         def after(step: int, state: step_lib.TrainState) -> None:
             if wanted and step == begin < end:
@@ -267,7 +286,7 @@ def _traced(
             elif wanted and begin < step == end:
                 jax.block_until_ready(state)
                 trace.close()
-                _log.info("the trace lies in %s", folder)
+                _log.info("the trace is in %s", folder)
 
         yield after
 
@@ -275,10 +294,10 @@ def _traced(
 def make_batches(
     dataset: dataset_lib.Dataset, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> batching.TrainingBatches:
-    """The run's input: what its objective makes of the training texts, then translations.
+    """Returns a run's batches: those of its objective, then translations.
 
     Raises:
-      UserError: the batch cannot be sharded over the mesh, or no text is left for the objective.
+      UserError: the batch cannot be sharded over the mesh, or the objective has no examples.
     """
     rows, train = sharding.rows_of(config, mesh), config.train
     packed = functools.partial(

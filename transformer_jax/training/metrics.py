@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: metrics.jsonl, TensorBoard, wandb, lines on the terminal."""
+"""Metrics of a run: metrics.jsonl, TensorBoard, Weights & Biases and lines of progress."""
 
 import json
 import logging
@@ -14,12 +14,12 @@ from transformer_jax.training import tensorboard, tracking
 
 _log = logging.getLogger(__name__)
 
-RECORD = {"step": int}  # what every line of metrics.jsonl has
+RECORD = {"step": int}  # required keys of a line of metrics.jsonl
 
 
 @final
 class MetricsLog:
-    """Metrics by step, in `metrics.jsonl` and for TensorBoard; a resumed run goes on cleanly."""
+    """A log of metrics by step, in metrics.jsonl and for TensorBoard."""
 
     def __init__(
         self,
@@ -28,21 +28,25 @@ class MetricsLog:
         config: config_lib.Config,
         tracker: tracking.Tracker | None = None,
     ) -> None:
-        """Opens the log of a run that stands at `step`, and forgets what came after it.
+        """Opens the log of a run at `step`, and removes the records of later steps.
 
-        The tracker is told the metrics too, from the first on; it is not closed.
+        Args:
+          workdir: the run's folder.
+          step: the step from which the run resumes, or 0.
+          config: the run's config.
+          tracker: also receives all metrics; `close` does not close it.
         """
         self._tracker = tracker
         self._workdir = workdir
         kept = [record for record in read(workdir) if record["step"] <= step]
-        # Nothing can be added to a file in a bucket.
+        # Files in a bucket cannot be appended to.
         if isinstance(workdir, pathlib.Path):
             self._here, self._temporary = workdir, None
         else:
             self._temporary = tempfile.TemporaryDirectory(prefix="metrics-")
             self._here = pathlib.Path(self._temporary.name)
         if tracker:
-            for record in kept:  # which a killed start may not have sent, and an offline one keeps
+            for record in kept:  # a start that was killed or offline may not have sent them
                 values = {name: value for name, value in record.items() if name != "step"}
                 tracker.log(record["step"], values)
         files.write_lines(self._here / "metrics.jsonl", [json.dumps(record) for record in kept])
@@ -71,12 +75,12 @@ class MetricsLog:
 
 
 def read(workdir: files.Path) -> list[dict[str, Any]]:
-    """The records of `metrics.jsonl`, of one step after another.
+    """Returns the records of `metrics.jsonl`, in the order of their steps.
 
-    A last line that a kill cut short does not count.
+    A last line without its end, as a kill leaves it, is ignored.
 
     Raises:
-      UserError: a whole line is damaged; the message has its number.
+      UserError: a complete line is damaged.
     """
     path, before = workdir / "metrics.jsonl", 0
     if not path.exists():
@@ -97,13 +101,13 @@ def read(workdir: files.Path) -> list[dict[str, Any]]:
 
 
 def tokens_per_second(workdir: files.Path) -> float | None:
-    """The median over the logged intervals: compilation and pauses fall out; None without any."""
+    """Returns the median speed over the logged intervals, without compilation; None if unknown."""
     rates = [r["tokens_per_second"] for r in read(workdir) if "tokens_per_second" in r]
     return statistics.median(rates) if rates else None
 
 
 def log_progress(step: int, num_steps: int, values: dict[str, float], objective: str = "") -> None:
-    """One line: step, objective if there is one, loss, speed and the time left at that speed."""
+    """Logs a line with step, objective, loss, speed and the time left at that speed."""
     left = (num_steps - step) * values["seconds_per_step"]
     part = objective and f" ({objective})"
     _log.info(
@@ -114,7 +118,7 @@ def log_progress(step: int, num_steps: int, values: dict[str, float], objective:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds: 1:02:03."""
+    """Returns a duration as hours, minutes and seconds: 1:02:03."""
     minutes, seconds = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

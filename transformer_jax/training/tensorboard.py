@@ -1,4 +1,4 @@
-"""What a run tells TensorBoard: metrics by step, and its hyperparameters beside its results."""
+"""TensorBoard events of a run: metrics by step, hyperparameters and results."""
 
 import pathlib
 import tempfile
@@ -9,42 +9,42 @@ from typing import Any, final
 from transformer_jax import config as config_lib
 from transformer_jax import files
 
-FOLDER = "tensorboard"  # in a run's
+FOLDER = "tensorboard"  # below a run's folder
 
 
 @final
 class Events:
-    """A file of events, which tells the run's hyperparameters first.
+    """A file of events, which begins with the run's hyperparameters.
 
-    Of several files of a run, as kills leave them, TensorBoard takes the hyperparameters once.
+    A run has a file for each of its starts; TensorBoard reads the hyperparameters of one of them.
     """
 
     def __init__(self, folder: pathlib.Path, name: str, config: config_lib.Config) -> None:
-        """Makes the file; the end of its name tells it from another's of the same second."""
+        """Creates the file, whose name ends with `name`, as several may begin in one second."""
         folder.mkdir(parents=True, exist_ok=True)
-        # tensorboardX's SummaryWriter writes in a thread of its own, and waits for it for ever once
-        # that has died of a full disk.
+        # Not tensorboardX's SummaryWriter: its thread dies when the disk is full, and closing it
+        # then waits forever.
         self._file = _library().event_file_writer.EventsWriter(str(folder / "events"), f".{name}")
-        # The experiment's summary is left out: it would say for all runs which fields there are,
-        # and TensorBoard would not look for those in which they differ.
+        # The experiment's summary is left out: it would list the fields of all runs, and
+        # TensorBoard would not look for those in which runs differ.
         _, start, self._end = _library().summary.hparams(hyperparameters(config), {})
         self._add(0, start)
         self._file.flush()
 
     def forget_after(self, step: int) -> None:
-        """Makes TensorBoard forget what it had seen of later steps."""
+        """Makes TensorBoard discard the events of later steps."""
         proto = _library().proto.event_pb2
         start = proto.SessionLog(status=proto.SessionLog.START)
         self._file.write_event(proto.Event(step=step + 1, session_log=start))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds values, by tag."""
+        """Adds values by tag."""
         for name, value in values.items():
             self._add(step, _library().summary.scalar(name, value))
         self._file.flush()
 
     def close(self, is_done: bool = False) -> None:
-        """Writes everything out, at the end also that the run is done."""
+        """Flushes and closes the file, and marks the run as finished if it is done."""
         if is_done:
             self._add(0, self._end)
         self._file.close()
@@ -55,7 +55,7 @@ class Events:
 
 
 def _library() -> Any:
-    """tensorboardX, imported when it is needed: it takes PyTorch along, if there, and seconds."""
+    """Returns tensorboardX, imported late because it imports PyTorch, if installed."""
     import tensorboardX.event_file_writer
     import tensorboardX.proto.event_pb2
 
@@ -63,20 +63,20 @@ def _library() -> Any:
 
 
 def hyperparameters(config: config_lib.Config) -> dict[str, bool | float | str]:
-    """What TensorBoard shows of a configuration, by dotted name."""
+    """Returns the fields of a config that TensorBoard shows, by dotted name."""
     values = config_lib.to_dict(config)
-    found = {
+    shown = {
         f"{section}.{field}": value
         for section in ("model", "train", "decode")
         for field, value in values[section].items()
     }
-    return {**found, "data.vocab_size": config.data.vocab_size}
+    return {**shown, "data.vocab_size": config.data.vocab_size}
 
 
 def write_result(
     workdir: files.Path, config: config_lib.Config, ppl: float, bleu: float | None
 ) -> None:
-    """Tells what a run has come to on the development set, in a file of events of its own."""
+    """Writes a run's results on the development set into a separate file of events."""
     with tempfile.TemporaryDirectory(prefix="events-") as name:
         here = pathlib.Path(name)
         events = Events(here, "result", config)

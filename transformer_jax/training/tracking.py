@@ -1,4 +1,4 @@
-"""Runs shown in Weights & Biases: an option, whose failures end no training."""
+"""Optional tracking of runs in Weights & Biases; its failures are logged and end no training."""
 
 import dataclasses
 import hashlib
@@ -15,12 +15,12 @@ from transformer_jax import errors, files
 
 _log = logging.getLogger(__name__)
 
-SECONDS_TO_FINISH = 60  # for what is not uploaded yet: who stops a run waits for 120 at most
+SECONDS_TO_FINISH = 60  # for uploads; launchers wait 120 seconds for a run that they stop
 
 
 @dataclasses.dataclass(frozen=True)
 class Project:
-    """Where runs are shown; a name of "": nowhere."""
+    """A project of Weights & Biases; with an empty name, runs are not tracked."""
 
     name: str
     group: str = ""
@@ -30,16 +30,16 @@ NONE = Project("")
 
 
 def require_package(project: str) -> None:
-    """Raises UserError if runs should be shown in a project, and cannot for lack of a package."""
+    """Raises UserError if a project is named but wandb is not installed."""
     found = importlib.util.find_spec("wandb") if project else None
-    # Without an origin it is what wandb leaves where it has run: a folder of its name.
+    # wandb leaves a folder "wandb" behind, which is imported as a package without an origin.
     if project and (found is None or found.origin is None):
         raise errors.UserError("--wandb needs: pip install 'transformer_jax[wandb]'")
 
 
 @final
 class Tracker:
-    """One run there; started again, it goes on in the same one."""
+    """A run in Weights & Biases, which is resumed when the training is."""
 
     def __init__(
         self,
@@ -49,9 +49,14 @@ class Tracker:
         config: config_lib.Config,
         config_hash: str,
     ) -> None:
-        """Opens the run, which is known by its name, its group and its config's hash.
+        """Opens or resumes the run.
 
-        Its files lie in the run's folder, or in a temporary one, if that is in a bucket.
+        Args:
+          project: the project, which may have a group.
+          name: the run's name.
+          workdir: the run's folder, for wandb's files unless it is in a bucket.
+          config: the run's config.
+          config_hash: the config's hash; with name and group it identifies the run.
         """
         here = isinstance(workdir, pathlib.Path)
         self._temporary = None if here else tempfile.TemporaryDirectory(prefix="wandb-")
@@ -74,17 +79,17 @@ class Tracker:
         self._run: Any = self._try(init)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds metrics, unless an earlier start has told those of that step, or of a later one."""
+        """Logs metrics, unless an earlier start has logged this or a later step."""
 
-        def tell() -> None:
-            if step >= self._run.step:  # offline, it knows of no other start
+        def send() -> None:
+            if step >= self._run.step:
                 self._run.log(dict(values), step=step)
 
         if self._run is not None:
-            self._try(tell)
+            self._try(send)
 
     def close(self, result: Mapping[str, Any] | None) -> None:
-        """Ends the run, with what its result.json says; None: it failed or was stopped."""
+        """Ends the run with the content of result.json, or None if it failed or was stopped."""
         if self._run is not None:
             if result is not None:
                 self._try(lambda: self._run.summary.update({"result": dict(result)}))
@@ -94,9 +99,9 @@ class Tracker:
             self._temporary.cleanup()
 
     def _try(self, action: Callable[[], Any]) -> Any:
-        """What an action returns; a failure is said, and costs the showing alone."""
+        """Returns the result of an action, or None after a failure, which is logged."""
         try:
             return action()
-        except Exception as error:  # the network's, the service's or wandb's: they share no class
-            _log.warning("wandb fails, the training goes on: %s", " ".join(str(error).split()))
+        except Exception as error:  # errors of wandb and of the network have no common class
+            _log.warning("wandb failed, training continues: %s", " ".join(str(error).split()))
             return None
