@@ -1,22 +1,22 @@
 r"""Treebanks: files of trees in Penn brackets, plain or gzip-compressed, several trees in a file.
 
-Paths are separated by commas; each may be a pattern, and may end in a slice, which takes some of
-its trees or, with a ~, all others. Slices of files that are sorted, as GreynirCorpus' are by
-length in stretches, should have a step:
+Paths are separated by commas. Each may be a pattern, and may end with a slice, which selects some
+of its trees or, with a ~, all except these. Slices of sorted files should have a step; parts of
+GreynirCorpus, for example, are sorted by length:
 
   --config.data.train='WSJ/0[2-9]/*.mrg,WSJ/1?/*.mrg,WSJ/2[01]/*.mrg'
   --config.data.train='greynir/dev_4500.psd[~::9]' --config.data.dev='greynir/dev_4500.psd[::9]'
 
-What parsers are not asked for is removed in the usual way: traces and other empty elements
-(-NONE-), constituents without words, function tags and indices (NP-SBJ-1, NP=2), the
-unlabelled bracket or TOP around a whole tree, the backslash before / * ( ) and \ in a word. So is
-what GreynirCorpus adds: META, lemma and exp_… brackets; its terminals are cut to their word class
-(no_et_nf_kvk to no), and one of several words becomes as many, so that a sentence's words are what
-stands between spaces. GreynirCorpus also has phrases without words, such as (S-MAIN ). Elsewhere a
-bracket without a word is an error, and so is a bracket within a word that is not written \( or \).
+Annotations that parsers do not predict are removed as usual: traces and other empty elements
+(-NONE-), constituents without words, function tags and indices (NP-SBJ-1, NP=2), the unlabelled
+bracket or TOP around a whole tree, and the backslash before / * ( ) and \ in a word. In trees of
+GreynirCorpus, META, lemma and exp_… brackets are removed too; terminals are shortened to their word
+class (no_et_nf_kvk to no), and a terminal of several words becomes one terminal for each word. The
+corpus also has phrases without words, such as (S-MAIN ). Elsewhere a bracket without a word is an
+error, and so is a bracket within a word that is not written \( or \).
 
-nltk.Tree.fromstring reads brackets too, but one tree at a time, without the line of a mistake, and
-it neither drops nor cuts anything: what would remain to be written is longer than this reader.
+nltk.Tree.fromstring reads one tree at a time, reports no line of an error, and removes nothing;
+code around it would be longer than this reader.
 """
 
 import collections
@@ -38,24 +38,24 @@ from transformer_jax.data.toy import generator
 _log = logging.getLogger(__name__)
 
 CORPORA = ("trees", "toy_parsing")  # the values of data.corpus whose targets are trees
-_EMPTY = "-NONE-"  # the tag of what is not said
-_ABOUT_TREE = "META"  # GreynirCorpus: where a sentence comes from
+_EMPTY = "-NONE-"  # tag of empty elements
+_ABOUT_TREE = "META"  # GreynirCorpus: source of a sentence
 _PART = re.compile(r"[()]|(?:\\\S|[^\s()])+")
-# A path and what stands in brackets after it, with a colon or ~, which patterns of paths have not.
+# A path and a slice in brackets after it, whose colon or ~ distinguishes it from a pattern.
 _SLICE = re.compile(r"(.*)\[(~?)([^\[\]~]*)\]", re.DOTALL)
 _ENDS = re.compile(r"(-?\d+)?:(-?\d+)?(?::([1-9]\d*))?")
 
 
 @dataclasses.dataclass
 class _Open:
-    """A bracket that is being read."""
+    """A bracket that is not closed yet."""
 
     line: int
-    label: str | None = None  # None: nothing has been read yet; "": it has none
+    label: str | None = None  # None: not read yet; "": no label
     words: list[str] = dataclasses.field(default_factory=list)
     children: list[trees.Tree] = dataclasses.field(default_factory=list)
-    ignored: bool = False  # it lies within a `_ABOUT_TREE`
-    may_be_empty: bool = False  # it lies in a tree of GreynirCorpus, and is a phrase
+    ignored: bool = False  # within a `_ABOUT_TREE` bracket
+    may_be_empty: bool = False  # a phrase of GreynirCorpus
 
 
 def parse(
@@ -66,10 +66,10 @@ def parse(
     Args:
       lines: text in Penn brackets.
       name: the source of the lines, for error messages.
-      empty: the labels of empty nodes, which no tree keeps, are counted here.
+      empty: counts the labels of removed empty nodes.
 
     Raises:
-      UserError: the brackets are no trees; the message has the line's number.
+      UserError: the brackets are malformed; the message has the line's number.
     """
     is_open: list[_Open] = []
     empty = collections.Counter() if empty is None else empty
@@ -82,8 +82,8 @@ def parse(
                 outer.label = outer.label or ""
                 is_open.append(_Open(number, ignored=outer.ignored or outer.label == _ABOUT_TREE))
             elif not is_open:
-                what = "a ) without its (" if part == ")" else f"{part[:40]!r} outside all brackets"
-                raise errors.UserError(f"{name}: line {number:,} has {what}")
+                fault = "an unmatched )" if part == ")" else f"{part[:40]!r} outside all brackets"
+                raise errors.UserError(f"{name}: line {number:,} has {fault}")
             elif part != ")":
                 if is_open[-1].label is None:
                     is_open[-1].label = part
@@ -109,17 +109,17 @@ def parse(
     if is_open:
         raise errors.UserError(
             f"{name}: the tree that begins in line {is_open[0].line:,} is not closed: "
-            f"{len(is_open)} of its brackets are open in the end"
+            f"{len(is_open)} of its brackets are still open at the end"
         )
 
 
 def _is_annotation(label: str) -> bool:
-    """Returns whether a bracket is one of those that GreynirCorpus adds to words and trees."""
+    """Returns whether a label is that of an annotation of GreynirCorpus."""
     return label in (_ABOUT_TREE, "lemma") or label.startswith("exp_")
 
 
 def _tree(bracket: _Open, name: str, number: int, empty: collections.Counter[str]) -> trees.Tree:
-    """Returns the tree of a bracket closed in a line; `trees.ABSENT` if it has no words."""
+    """Returns the tree of a bracket that is closed in a line; `trees.ABSENT` without words."""
     label, words, children = bracket.label or "", bracket.words, bracket.children
     if words and children:
         raise errors.UserError(
@@ -145,46 +145,46 @@ def _tree(bracket: _Open, name: str, number: int, empty: collections.Counter[str
 
 
 def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
-    """Sentences and their linearised trees, of treebanks by their paths.
+    """Loads sentences and their linearised trees from treebank files.
 
-    The trees of data.parsed, which a model wrote, are trained on after those of data.train.
+    The trees of data.parsed, which a model wrote, are appended to those of data.train.
 
     Raises:
-      UserError: a set is not given or has no trees, a file cannot be read or has bad brackets, or
-        nothing is known to stand for words in this way.
+      UserError: a set is missing or has no trees, a file cannot be read or is malformed, or
+        data.tree_terminals is unknown.
     """
     sets: dict[str, list[trees.Tree]] = {}
     records: list[dict[str, Any]] = []
     for name in corpus_lib.SETS:
-        sets[name], found = read(getattr(config, name), f"data.{name}")
-        records += [{"set": name, **record} for record in found]
+        sets[name], file_records = read(getattr(config, name), f"data.{name}")
+        records += [{"set": name, **record} for record in file_records]
         if not sets[name] and name != "test":
             raise errors.UserError(
                 f"data.{name} has no trees: give files in Penn brackets, "
                 f"--config.data.{name}='FOLDER/*.mrg'"
             )
-    further, found = read(config.parsed, "data.parsed")
-    sets["train"] += further
-    records += [{"set": "train", **record} for record in found]
+    parsed, file_records = read(config.parsed, "data.parsed")
+    sets["train"] += parsed
+    records += [{"set": "train", **record} for record in file_records]
     return _corpus(sets, config.tree_terminals, {"corpus": "trees", "files": records})
 
 
 def load_toy(config: config_lib.DataConfig) -> corpus_lib.Corpus:
-    """The toy grammar's English sentences, in its order and its sets, with their trees.
+    """Loads the English sentences of the toy grammar with their linearised trees.
 
-    A mark stands apart from the word before it, as treebanks have it. The trees of data.parsed are
-    trained on too.
+    Punctuation is separated from words, as in treebanks. The trees of data.parsed are appended to
+    the training set.
 
     Raises:
-      UserError: as `generator.sets` and `read`, or nothing is known to stand for words in this way.
+      UserError: as `generator.sets` and `read`, or data.tree_terminals is unknown.
     """
     drawn = generator.sets(config)
     sets = {name: [sentence.tree for sentence in part] for name, part in drawn.items()}
-    further, records = read(config.parsed, "data.parsed")
-    sets["train"] += further
+    parsed, records = read(config.parsed, "data.parsed")
+    sets["train"] += parsed
     lengths = {name: len(part) for name, part in sets.items()}
-    about = {"corpus": "toy_parsing", "pairs": lengths, "files": records}
-    return _corpus(sets, config.tree_terminals, about)
+    provenance = {"corpus": "toy_parsing", "pairs": lengths, "files": records}
+    return _corpus(sets, config.tree_terminals, provenance)
 
 
 def _corpus(
@@ -193,28 +193,35 @@ def _corpus(
     fields.require_known("data.tree_terminals", terminals, trees.TERMINALS)
     pairs = {
         name: corpus_lib.Pairs(
-            [" ".join(tree.words) for tree in found],
-            [trees.linearised(tree, terminals) for tree in found],
-            [trees.bracketed(tree) for tree in found],
+            [" ".join(tree.words) for tree in members],
+            [trees.linearised(tree, terminals) for tree in members],
+            [trees.bracketed(tree) for tree in members],
         )
-        for name, found in sets.items()
+        for name, members in sets.items()
     }
     symbols = trees.symbols(sets["train"], terminals)
     return corpus_lib.in_memory(pairs, provenance, terminals=terminals, symbols=symbols)
 
 
-def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]:
-    """Trees of files, in the order of the paths, and of each file a record.
+def read(paths: str, field: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]:
+    """Reads the trees of files.
+
+    Args:
+      paths: paths, patterns and slices, separated by commas.
+      field: the config field that contains them, for error messages.
+
+    Returns:
+      The trees, in the order of the paths, and a record for each file.
 
     Raises:
-      UserError: nothing lies at a path, or a file cannot be read or has bad brackets.
+      UserError: a path does not exist, or a file cannot be read or is malformed.
     """
-    found: list[trees.Tree] = []
+    chosen_trees: list[trees.Tree] = []
     records: list[dict[str, Any]] = []
     for part in filter(None, (part.strip() for part in paths.split(","))):
-        pattern, chosen, is_left_out = _parts(part)
+        pattern, chosen, is_complement = _parts(part)
         of_pattern: list[trees.Tree] = []
-        for path in _files(pattern, what):
+        for path in _files(pattern, field):
             empty: collections.Counter[str] = collections.Counter()
             of_file = list(parse(text.lines(path), str(path), empty))
             if not of_file:
@@ -224,35 +231,35 @@ def read(paths: str, what: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]
             record = {"path": str(path), "sha256": files.sha256(path), "trees": len(of_file)}
             records.append({**record, "empty_nodes": empty.total()})
             of_pattern += of_file
-        places = {*range(len(of_pattern))[chosen]}
-        kept = [tree for i, tree in enumerate(of_pattern) if (i in places) != is_left_out]
+        indices = {*range(len(of_pattern))[chosen]}
+        kept = [tree for i, tree in enumerate(of_pattern) if (i in indices) != is_complement]
         if not kept:
-            raise errors.UserError(f"{what}: {part} takes none of its {len(of_pattern):,} trees")
-        found += kept
-    return found, records
+            raise errors.UserError(f"{field}: {part} takes none of its {len(of_pattern):,} trees")
+        chosen_trees += kept
+    return chosen_trees, records
 
 
 def _parts(part: str) -> tuple[str, slice, bool]:
-    """A path or pattern, the slice after it, and whether that is of what is left out."""
+    """Returns a path or pattern, its slice, and whether the slice selects trees to leave out."""
     match = _SLICE.fullmatch(part)
     if not match or not (match[2] or ":" in match[3]) or os.path.exists(part):
         return part, slice(None), False
     if not (ends := _ENDS.fullmatch(match[3])):
         raise errors.UserError(
             f"{part}: a slice of trees is [a:b], [a:b:step] with a step of at least 1, or [~a:b], "
-            "which takes all others"
+            "which takes all except these"
         )
     return match[1], slice(*(int(end) if end else None for end in ends.groups())), bool(match[2])
 
 
-def _files(pattern: str, what: str) -> list[pathlib.Path]:
-    """The files of a path or pattern, by name."""
-    is_one = os.path.exists(pattern)  # though its name may look like a pattern
-    names = [pattern] if is_one else sorted(glob.glob(pattern, recursive=True))
-    found = [*map(pathlib.Path, names)]
-    if not found:
-        raise errors.UserError(f"{what}: there is no file {pattern}")
-    for path in found:
+def _files(pattern: str, field: str) -> list[pathlib.Path]:
+    """Returns the files of a path or pattern, sorted by name."""
+    is_path = os.path.exists(pattern)  # even if it looks like a pattern
+    names = [pattern] if is_path else sorted(glob.glob(pattern, recursive=True))
+    paths = [pathlib.Path(name) for name in names]
+    if not paths:
+        raise errors.UserError(f"{field}: there is no file {pattern}")
+    for path in paths:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise errors.UserError(f"{path} is a pipe: give a file, which is read more than once")
-    return found
+    return paths

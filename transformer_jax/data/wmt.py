@@ -1,8 +1,7 @@
-"""WMT through TensorFlow Datasets: prepared once as ArrayRecord and read by index, no TensorFlow.
+"""WMT corpora from TensorFlow Datasets, prepared as ArrayRecord and read without TensorFlow.
 
-A name such as wmt_t2t_translate/de-en says which builder and which pair of languages; which of the
-two is translated from is the config's to say. Its validation split is newstest2013, its test split
-newstest2014.
+A name such as wmt_t2t_translate/de-en consists of a builder and a pair of languages; the config
+determines the direction. The validation split is newstest2013, the test split newstest2014.
 """
 
 import dataclasses
@@ -37,7 +36,7 @@ BUILDERS: dict[str, type[tfds_wmt.WmtTranslate]] = {
     "wmt14_translate": wmt14.Wmt14Translate,
 }
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-BLOCK = 1024  # pairs read together
+BLOCK = 1024  # pairs that are read at once
 
 
 @final
@@ -60,21 +59,23 @@ class Split(corpus_lib.PairSource):
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.Corpus:
-    """Opens a WMT dataset, downloading and preparing it first if that has not been done.
+    """Opens a WMT dataset, after downloading and preparing it if necessary.
 
-    TFDS keeps its datasets in data.tfds_dir; "": where it likes. The cache holds digests.
+    Args:
+      config: names the dataset and TFDS's folder.
+      cache_dir: where digests of the dataset's files are cached.
 
     Raises:
-      UserError: there is no such dataset, it is not in these languages, or it cannot be fetched or
+      UserError: the dataset does not exist, is in other languages, or cannot be downloaded or
         prepared.
     """
     name = config.tfds_name
     kind, _, pair = name.partition("/")
-    make = fields.lookup("data.tfds_name", kind, BUILDERS)
-    pairs = [each.name for each in make.BUILDER_CONFIGS]
+    builder_class = fields.lookup("data.tfds_name", kind, BUILDERS)
+    pairs = [each.name for each in builder_class.BUILDER_CONFIGS]
     fields.require_known(f"data.tfds_name={kind}/…", pair, pairs)
     folder = config.tfds_dir or None
-    builder = make(config=pair, data_dir=folder, file_format="array_record")
+    builder = builder_class(config=pair, data_dir=folder, file_format="array_record")
     languages = (config.source_language, config.target_language)
     known = sorted(pair.split("-"))
     if sorted(languages) != known:
@@ -83,8 +84,11 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
             "data.source_language and data.target_language"
         )
     _prepare(builder, name)
-    open_split: Any = builder.as_data_source  # which TFDS's decorator leaves without a signature
-    splits = {ours: Split(open_split(split=theirs), *languages) for ours, theirs in SPLITS.items()}
+    open_split: Any = builder.as_data_source  # untyped: TFDS's decorator hides its signature
+    splits = {
+        name: Split(open_split(split=split), config.source_language, config.target_language)
+        for name, split in SPLITS.items()
+    }
     digests = _digests(builder, cache_dir)
     digest = hashlib.sha256(f"train {digests['train']} {config.source_language}\n".encode())
     train_digest = digest.hexdigest()
@@ -92,11 +96,11 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
     provenance = {
         "corpus": "tfds",
         "name": builder.info.full_name,
-        "pairs": {ours: len(split) for ours, split in splits.items()},
+        "pairs": {name: len(split) for name, split in splits.items()},
         "sha256": digests,
     }
-    for ours, split in splits.items():
-        _log.info(f"{name}, data.{ours}: {len(split):,} sentence pairs")
+    for set_name, split in splits.items():
+        _log.info(f"{name}, data.{set_name}: {len(split):,} sentence pairs")
     return corpus_lib.Corpus(
         train=splits["train"],
         dev=_held_out(splits["dev"]),
@@ -108,7 +112,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
-    """Downloads and prepares, which TFDS skips for what is there already."""
+    """Downloads and prepares a dataset unless TFDS has it."""
     if builder.is_prepared():
         return
     _log.info("fetching and preparing %s into %s", name, builder.data_dir)
@@ -124,41 +128,41 @@ def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
     except download_manager.NonMatchingChecksumError as error:
         first = str(error).splitlines()[0]
         raise errors.UserError(
-            f"{name}: {first} The file is not the one that TFDS {tfds.__version__} knows: delete "
-            f"it from {downloads} and start again; if it comes back so, its server has changed it"
+            f"{name}: {first} The file is not the one that TFDS {tfds.__version__} expects: delete "
+            f"it from {downloads} and start again; if that fails too, the server has changed it"
         ) from error
     except extractor.ExtractError as error:
         raise errors.UserError(
-            f"{name}: an archive could not be unpacked ({_one_line(error)}): is the disk full? if "
-            f"not, delete that archive from {downloads} and start again"
+            f"{name}: an archive could not be unpacked ({_one_line(error)}): if the disk is not "
+            f"full, delete the archive from {downloads} and start again"
         ) from error
     except (requests.RequestException, tfds.download.DownloadError, OSError) as error:
         raise errors.UserError(
-            f"{name} could not be fetched ({type(error).__name__}: {_one_line(error)}); what came "
-            f"whole is kept in {downloads}: start again; to begin anew, delete that folder"
+            f"{name} could not be fetched ({type(error).__name__}: {_one_line(error)}): start "
+            f"again; complete downloads are kept in {downloads}"
         ) from error
 
 
-# TFDS still opens archives through TensorFlow (its issue 11058): plain files stand in.
+# TFDS still opens archives with TensorFlow (its issue 11058); this replaces the module.
 _PLAIN_FILES = types.SimpleNamespace(
     io=types.SimpleNamespace(gfile=types.SimpleNamespace(GFile=open)),
     compat=types.SimpleNamespace(as_text=os.fspath),
 )
-_THEIRS = tfds_wmt._parse_parallel_sentences
+_TFDS_PARSER = tfds_wmt._parse_parallel_sentences
 
 
 def _parse_line_by_line(first: str, second: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """What TFDS makes of two aligned files, with its keys; plain text a line at a time.
+    """Yields the pairs of two aligned files with TFDS's keys, reading plain text line by line.
 
-    It would read that whole, which for English–French would take tens of gigabytes.
+    TFDS would read the whole files, which takes tens of gigabytes for English–French.
     """
     if first.endswith(".sgm") or "*" in first:
-        yield from _THEIRS(first, second)
+        yield from _TFDS_PARSER(first, second)
         return
     names = (first, second)
     languages = [name.removesuffix(".gz").rpartition(".")[2] for name in names]
-    both = itertools.zip_longest(*(text.lines(pathlib.Path(name)) for name in names))
-    for number, sides in enumerate(both):
+    pairs = itertools.zip_longest(*(text.lines(pathlib.Path(name)) for name in names))
+    for number, sides in enumerate(pairs):
         if None in sides:
             raise errors.UserError(
                 f"{first} and {second} differ in their number of lines: delete their folder and "
@@ -172,7 +176,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _held_out(split: Split) -> corpus_lib.Pairs:
-    """A development or test set: newstest2014 comes as SGML, whose five entities are undone."""
+    """Returns a development or test set, with the SGML entities of newstest2014 decoded."""
     pairs = [
         [saxutils.unescape(side, {"&quot;": '"', "&apos;": "'"}) for side in pair]
         for pair in split.read()
@@ -181,20 +185,22 @@ def _held_out(split: Split) -> corpus_lib.Pairs:
 
 
 def _digests(builder: tfds.core.DatasetBuilder, cache_dir: pathlib.Path) -> dict[str, str]:
-    """SHA-256 of each split's files, computed once for files of these sizes and dates."""
+    """Returns the SHA-256 of each split's files, cached by their sizes and dates."""
     paths = {
-        ours: [pathlib.Path(os.fspath(path)) for path in builder.info.splits[theirs].filepaths]
-        for ours, theirs in SPLITS.items()
+        name: [pathlib.Path(os.fspath(path)) for path in builder.info.splits[split].filepaths]
+        for name, split in SPLITS.items()
     }
     stamps = {
-        ours: [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in some]
-        for ours, some in paths.items()
+        name: [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in split_paths]
+        for name, split_paths in paths.items()
     }
     key = hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()[:16]
     record = cache_dir / f"digests-{key}.json"
     if not record.exists():
-        files.write_json(record, {ours: _sha256(some) for ours, some in paths.items()})
-    return files.read_json(record, dict.fromkeys(SPLITS, str), "delete it, and it is made again")
+        files.write_json(
+            record, {name: _sha256(split_paths) for name, split_paths in paths.items()}
+        )
+    return files.read_json(record, dict.fromkeys(SPLITS, str), "delete it, and it is written again")
 
 
 def _sha256(paths: list[pathlib.Path]) -> str:

@@ -335,7 +335,7 @@ def _check_objective(
             f"train.objective_steps={train.num_steps}"
         )
     if objective and objective.encoder_only and not objective.masked and model.needs_masks:
-        masked = [name for name, kind in encoder_objectives.items() if kind.masked]
+        masked = [name for name, other in encoder_objectives.items() if other.masked]
         raise errors.UserError(
             f"train.objective={train.objective} masks no tokens, so that "
             f"model.architecture={architecture} would see what it predicts: set it to one of "
