@@ -1,4 +1,4 @@
-"""Attention weights against NumPy, and the command that shows them."""
+"""Attention weights against NumPy, and the command that draws them."""
 
 import io
 import math
@@ -35,7 +35,7 @@ TARGET = "Der alte Hund und eine Katze."
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory, cache_dir):
-    """What a trained run leaves for others to read; its parameters are drawn, not trained."""
+    """A folder of a finished run with random parameters."""
     values = toy.get_config()
     values.update_from_flattened_dict(tiny.OVERRIDES)
     config = config_lib.from_mapping(values.to_dict())
@@ -59,7 +59,7 @@ def translator(workdir):
 
 
 class Recording(reference_test.Reference):
-    """The paper's equations in NumPy, with the weights of each attention kept in `weights`."""
+    """The paper's equations in NumPy, which keep attention weights in `weights`."""
 
     def __init__(self, params, config):
         super().__init__(params, config, reference_test.ALL)
@@ -95,7 +95,7 @@ def test_weights_are_those_of_the_papers_equations(translator, target):
 
 @pytest.mark.parametrize("target", [TARGET, SOURCE], ids=["longer", "as long"])
 @pytest.mark.parametrize("kind", ["causal", "full"])
-def test_a_decoder_alone_has_one_map_of_both_sentences(translator, kind, target):
+def test_a_decoder_only_model_has_one_map_of_both_sentences(translator, kind, target):
     changes = {"model.architecture": "decoder", "model.source_attention": kind}
     config = config_lib.replace(translator.config, changes)
     model: Any = models.build(config.model, config.data.vocab_size)
@@ -142,7 +142,7 @@ def test_a_language_model_has_a_map_of_its_text_alone(translator):
             attention_weights.collect(alone, *wrong)
 
 
-def test_of_several_languages_the_one_that_is_asked_for_is_tagged(translator):
+def test_the_tag_is_that_of_the_requested_language(translator):
     translator.config = config_lib.replace(translator.config, {"data.directions": "en-de,de-en"})
     translator.translate = lambda sentences, to: [f"{to}."]
     encoder, decoder, _ = attention_weights.collect(translator, SOURCE, to="en")
@@ -152,7 +152,7 @@ def test_of_several_languages_the_one_that_is_asked_for_is_tagged(translator):
         attention_weights.collect(translator, SOURCE, to="fr")
 
 
-def test_a_row_is_the_token_being_written(translator):
+def test_a_row_is_the_token_that_is_predicted(translator):
     encoder, decoder, cross = attention_weights.collect(translator, SOURCE, TARGET)
     assert "".join(encoder.rows[:2]).startswith("_The")
     assert encoder.rows == encoder.columns == cross.columns
@@ -172,7 +172,7 @@ class Attention(nn.Module):
 
 
 class Other(interface.Architecture):
-    """An architecture of which nothing is known but that some modules sow their weights."""
+    """An architecture whose modules sow attention weights."""
 
     layers: int
 
@@ -185,7 +185,7 @@ class Other(interface.Architecture):
         return jnp.zeros((*target.tokens.shape, 5))
 
 
-def test_any_architecture_that_sows_its_weights_is_shown_in_the_order_of_its_layers(translator):
+def test_any_architecture_that_sows_its_weights_has_maps_in_the_order_of_its_layers(translator):
     config = translator.config.model
     translator.model = Other(config, 5, 12)
     (maps,) = attention_weights.collect(translator, SOURCE, TARGET)
@@ -196,7 +196,7 @@ def test_any_architecture_that_sows_its_weights_is_shown_in_the_order_of_its_lay
     assert list(sown) == ["block_0/0", "block_1/0"]
 
 
-def test_what_cannot_be_shown_is_named(translator):
+def test_inputs_without_maps_are_refused(translator):
     def complaint(source, target):
         with pytest.raises(errors.UserError) as error:
             attention_weights.collect(translator, source, target)
@@ -215,7 +215,7 @@ def test_what_cannot_be_shown_is_named(translator):
     assert re.search(r"target sentence has \d+ tokens.* at most 29", complaint("a", "x " * 30))
 
 
-def test_pictures_stay_within_bounds_and_take_any_character(monkeypatch):
+def test_figures_stay_within_bounds_and_accept_any_character(monkeypatch):
     weights = np.full((1, 3, 1, 4), 1 / 4, np.float32)
     maps = attention_weights.Maps("cross", weights, ["$x$"], ["\u4f60", "$\\a$", "</s>", "\t"])
 

@@ -1,4 +1,4 @@
-"""Averaged checkpoints, and the test set scored: what Table 2 asks for."""
+"""Averaged checkpoints and scores of the test set, which Table 2 needs."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_too_few_checkpoints_are_refused_before_training(make_config):
             make_config({"evaluation.average_checkpoints": 3, **changes})
 
 
-def test_the_interval_counts_only_where_checkpoints_are_averaged(make_config):
+def test_the_interval_is_hashed_only_where_checkpoints_are_averaged(make_config):
     def fingerprint(average, every):
         changes = {"evaluation.average_checkpoints": average, "checkpoint.every": every}
         return config_lib.fingerprint(make_config(changes), {})

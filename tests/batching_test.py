@@ -1,4 +1,4 @@
-"""Batches: what stands where, for every host, and none left out."""
+"""Batches: positions, rows of hosts and completeness."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from transformer_jax.data import batching, dataset
 from transformer_jax.data import examples as examples_lib
 
 
-def test_rows_hold_pairs_one_after_another():
+def test_rows_contain_pairs_one_after_another():
     batch = batching.fill([[([7, 8], [9]), ([5], [6, 4])], []], 6, 5)
     np.testing.assert_array_equal(batch.source.tokens, [[7, 8, 2, 5, 2, 0], [0] * 6])
     np.testing.assert_array_equal(batch.source.segments, [[1, 1, 1, 2, 2, 0], [0] * 6])
@@ -30,7 +30,7 @@ def make_batches(*arguments, **changes):
     return batching.TrainingBatches([packed(*arguments, **changes)])
 
 
-def test_batches_go_on_from_any_step(make_config, cache_dir):
+def test_batches_resume_from_any_step(make_config, cache_dir):
     whole = list(make_batches(make_config, cache_dir).from_step(0))
     assert len(whole) == 40
     for step in (1, 17, 39):
@@ -59,7 +59,7 @@ def test_an_epoch_reads_every_usable_pair_once(make_config, cache_dir):
     assert sorted(seen) == sorted(expected)
 
 
-def test_padded_batches_leave_no_sentence_out_whatever_its_length():
+def test_padded_batches_contain_sentences_of_all_lengths():
     lengths = np.random.default_rng(0).integers(1, 90, 37)
     source = [list(range(4, 4 + n)) for n in lengths]
     seen = {}

@@ -1,4 +1,4 @@
-"""Decoding against exhaustive search, and against plain loops without any early stop."""
+"""Decoding against exhaustive search and against loops without early stopping."""
 
 import functools
 import itertools
@@ -64,7 +64,7 @@ def source_rows(sources=SOURCES):
 
 
 def next_log_probabilities(model, params, source, prefixes):
-    """Of all continuations of prefixes of one length, by full forward passes."""
+    """Returns the log-probabilities of all continuations by full forward passes."""
     rows = [[(source, list(prefix))] for prefix in prefixes]
     # Few shapes, since each is compiled: what follows a prefix changes nothing, nor do other rows.
     number = next(number for number in (4, 64, 256) if number >= len(rows))
@@ -118,9 +118,7 @@ def test_the_early_stop_changes_nothing(random_model, beam_size, alpha, kind, st
 
 
 @each_kind_of_state
-def test_sentences_that_leave_the_batch_and_caches_that_grow_change_nothing(
-    random_model, monkeypatch
-):
+def test_dropping_decided_sentences_and_growing_caches_changes_nothing(random_model, monkeypatch):
     model, params = random_model
     # Weak opinions and a strong penalty make every search go up to the sentence's own limit.
     params, config = jax.tree.map(lambda x: 0.1 * x, params), decode_config(2, 3.0, "length")
@@ -196,7 +194,7 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(random_model, alpha):
 
 
 @one_model
-def test_ids_beyond_the_vocabulary_are_as_if_there_were_none(random_model):
+def test_ids_beyond_the_vocabulary_change_nothing(random_model):
     model, params = random_model
     config, rows = decode_config(4), batching.fill([[([3, 3], [])], [([3], [])]], 4, 1)
     fewer = {"params": {**params["params"], "embedding": params["params"]["embedding"][:-1]}}
@@ -214,7 +212,7 @@ def test_an_unknown_penalty_lists_the_known_ones(random_model):
 
 
 @each_kind_of_state
-def test_devices_share_out_sentences_from_the_start(random_model):
+def test_sentences_are_sharded_from_the_start(random_model):
     model, params = random_model
     sources = [SOURCES[n % len(SOURCES)] + [4] * (n % 2) for n in range(16)]
     batch = batching.fill([[(ids, [])] for ids in sources], 5, 1)
@@ -240,7 +238,7 @@ greatest = jax.jit(beam_search._greatest, static_argnums=1)
 
 @pytest.mark.parametrize("size", [8, 100, 1031, 2000, 2048, 2500])
 @pytest.mark.parametrize("number", [1, 3, 8])
-def test_the_greatest_of_many_equals_come_as_from_a_sort(size, number):
+def test_the_greatest_of_many_equals_are_those_of_a_sort(size, number):
     rng = np.random.default_rng(0)
     for values, low in itertools.product((1, 5, 40), (False, True)):
         x = rng.integers(-values, values, (2, 3, size)).astype(np.float32)
@@ -264,7 +262,7 @@ def test_the_greatest_of_many_equals_come_as_from_a_sort(size, number):
         (2257, 8, [18, 8 * 128]),  # 61 × 37, too small to be chunks
     ],
 )
-def test_of_many_logits_few_are_looked_at_and_none_is_copied_without_need(size, number, looked_at):
+def test_few_logits_are_sorted_and_none_is_copied_needlessly(size, number, looked_at):
     x = jax.ShapeDtypeStruct((2, 3, size), jnp.float32)
     found = jax.make_jaxpr(lambda x: beam_search._greatest(x, number))(x)
     sizes = [
@@ -280,7 +278,7 @@ def test_of_many_logits_few_are_looked_at_and_none_is_copied_without_need(size, 
 
 @one_model
 @pytest.mark.parametrize("extra", [2, 50])
-def test_caches_begin_with_whole_runs_of_steps_or_all_there_may_be(random_model, extra):
+def test_caches_start_with_a_multiple_of_the_steps_or_the_largest_size(random_model, extra):
     config = config_lib.DecodeConfig(4, 0.6, "gnmt", extra, 1)
     search: Any = beam_search.BeamSearch(random_model[0], config)
     steps, headroom = beam_search.STEPS_AT_A_TIME, beam_search.HEADROOM
@@ -306,7 +304,7 @@ def test_a_sentence_is_decided_once_no_open_hypothesis_can_win(random_model):
 
 
 @one_model
-def test_a_search_has_all_cores_unless_others_run_beside_it(random_model, monkeypatch):
+def test_a_search_uses_all_cores_unless_others_run_in_parallel(random_model, monkeypatch):
     asked = []
     jit = jax.jit
     monkeypatch.setattr(

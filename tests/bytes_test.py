@@ -1,4 +1,4 @@
-"""A run of bytes, whole: trained, scored, and used."""
+"""A whole run with a vocabulary of bytes."""
 
 import json
 

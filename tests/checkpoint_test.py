@@ -1,4 +1,4 @@
-"""What is done to checkpoints that a kill or a fault has left half: none that is whole is lost."""
+"""Recovery from incomplete and damaged checkpoints, without losing complete ones."""
 
 import functools
 import pathlib
@@ -32,7 +32,7 @@ def first_state(config):
 
 @pytest.fixture
 def opened(make_config, tmp_path):
-    """A folder of four sound checkpoints, and the three last of them in use."""
+    """A folder of four intact checkpoints, the last three of which are in use."""
     config = make_config(CHANGES)
     state = first_state(config)
     found = checkpoint.Checkpoints(tmp_path, config, "digest")
@@ -57,7 +57,7 @@ def test_the_newest_and_those_to_be_averaged_are_in_use(make_config, tmp_path, a
     checkpoints.close()
 
 
-def test_what_cannot_be_restored_is_named(opened, tmp_path):
+def test_unreadable_checkpoints_are_named(opened, tmp_path):
     checkpoints, state = opened
     with_another = checkpoint.Checkpoints(tmp_path, checkpoints._config, "0123456789abcdefghi")
     with pytest.raises(errors.UserError, match="the tokenizer digest…, not with 0123456789abcdef…"):
@@ -72,7 +72,7 @@ def test_what_cannot_be_restored_is_named(opened, tmp_path):
         checkpoints.restore(state)
 
 
-def test_half_of_an_old_checkpoint_condemns_no_other(opened, tmp_path):
+def test_a_partly_removed_old_checkpoint_affects_no_other(opened, tmp_path):
     checkpoints, _ = opened
     half = tmp_path / "0"  # superseded, and its removal cut short
     shutil.copytree(tmp_path / "2", half)
@@ -82,7 +82,7 @@ def test_half_of_an_old_checkpoint_condemns_no_other(opened, tmp_path):
     assert there(tmp_path) == ["2", "4", "6", "unreadable-8"]
 
 
-def test_only_what_was_never_whole_is_removed(opened, tmp_path):
+def test_only_incomplete_checkpoints_are_removed(opened, tmp_path):
     checkpoints, _ = opened
     shutil.copytree(tmp_path / "2", tmp_path / "0")  # superseded, and whole
     (tmp_path / "8" / manifest.NAME).unlink()
@@ -90,9 +90,7 @@ def test_only_what_was_never_whole_is_removed(opened, tmp_path):
     assert there(tmp_path) == ["0", "2", "4", "6", "unreadable-8"]
 
 
-def test_killed_while_it_sets_aside_a_start_still_sees_what_is_damaged(
-    opened, tmp_path, monkeypatch
-):
+def test_recovery_that_is_killed_finds_the_damaged_checkpoint_again(opened, tmp_path, monkeypatch):
     checkpoints, _ = opened
     faults.flip_a_bit(tmp_path / "6")
 
@@ -109,7 +107,7 @@ def test_killed_while_it_sets_aside_a_start_still_sees_what_is_damaged(
     assert there(tmp_path) == ["2", "4", "unreadable-6", "unreadable-8"]
 
 
-def test_an_old_checkpoint_that_cannot_be_removed_fails_no_save(opened, tmp_path, monkeypatch):
+def test_failing_to_remove_an_old_checkpoint_fails_no_save(opened, tmp_path, monkeypatch):
     def refuse(_):
         raise PermissionError("not yours")
 

@@ -1,4 +1,4 @@
-"""Several directions in one model: their examples, their tags, their scores, and their mistakes."""
+"""Several directions in one model: examples, tags, scores and errors."""
 
 import collections
 import json
@@ -33,13 +33,13 @@ EOS = 2
 
 @pytest.fixture(scope="module")
 def workdir(train):
-    """A finished run of both directions, to be read."""
+    """A finished run of both directions."""
     flags = {**BOTH, "evaluation.score_test": True}
     return train(*(f"--config.{field}={value}" for field, value in flags.items()))
 
 
 def examples(batches, steps):
-    """How often each pair stands in batches: its source with EOS, its labels."""
+    """Counts the pairs of batches: source with EOS and labels."""
     found = collections.Counter()
     for step in range(steps):
         batch = batches[step]
@@ -70,7 +70,7 @@ def test_an_epoch_reads_each_pair_once_in_each_direction(make_config, cache_dir)
     assert examples(batches, batches.plan.epoch_end(0)) == expected
 
 
-def test_batches_of_both_go_on_from_any_step(make_config, cache_dir):
+def test_batches_of_both_resume_from_any_step(make_config, cache_dir):
     config = make_config(BOTH)
     data = dataset.load(config.data, cache_dir)
     whole, rest = (
@@ -80,7 +80,7 @@ def test_batches_of_both_go_on_from_any_step(make_config, cache_dir):
     jax.tree.map(np.testing.assert_array_equal, batches[6:], [next(rest) for _ in range(3)])
 
 
-def test_a_tag_is_all_that_differs_from_the_plain_corpus(make_config, cache_dir):
+def test_only_tags_differ_from_the_plain_corpus(make_config, cache_dir):
     config = make_config(BOTH)
     both, plain = (dataset.load(c.data, cache_dir) for c in (config, make_config()))
     tags = {"de": config.data.vocab_size, "en": config.data.vocab_size + 1}
@@ -100,8 +100,8 @@ def test_a_tag_is_all_that_differs_from_the_plain_corpus(make_config, cache_dir)
     assert vocabulary.size(config) - vocabulary.size(make_config()) >= len(tags)
 
 
-def test_an_objective_knows_no_tags(make_config, cache_dir):
-    """It reads and replaces as without them; its mask alone is another id, after them."""
+def test_objectives_ignore_tags(make_config, cache_dir):
+    """Only the id of its mask differs, which follows the tags."""
     objective = {"train.objective": "bert_style", "train.objective_steps": 4}
     both, plain = (make_config({**objective, **more}) for more in (BOTH, {}))
     ours, theirs = (
@@ -119,7 +119,7 @@ def test_an_objective_knows_no_tags(make_config, cache_dir):
     assert first < vocabulary.size(both)
 
 
-def test_joined_parts_are_read_one_after_another():
+def test_joined_parts_are_read_in_order():
     parts = [corpus.Pairs(list("abc"), list("ABC")), corpus.Pairs(list("de"), list("DE"))]
     joined, pairs = corpus.JoinedPairs(parts), list(zip("abcde", "ABCDE", strict=True))
     assert len(joined) == 5
@@ -137,7 +137,7 @@ def test_joined_parts_are_read_one_after_another():
 
 
 def test_each_direction_has_its_scores(workdir, commands_cache):
-    """As if it were the main one, of a model in which nothing else is different."""
+    """Scores equal those of the same model with this main direction."""
     result = json.loads((workdir / "result.json").read_text())
     loaded = transformer_jax.load(workdir)
     turned = config_lib.replace(
@@ -164,7 +164,7 @@ def test_each_direction_has_its_scores(workdir, commands_cache):
     assert result["data"]["languages"] == ["en", "de"]
 
 
-def test_a_translation_is_into_the_language_asked_for(server, workdir):
+def test_translations_are_in_the_requested_language(server, workdir):
     loaded = transformer_jax.load(workdir)
     sentences = [pair.english for pair in generator.sentences(6, 1, 5)[0]]
     german, english = (loaded.encode(sentences, to) for to in ("de", "en"))
@@ -180,7 +180,7 @@ def test_a_translation_is_into_the_language_asked_for(server, workdir):
     refusals.assert_refused(done, r"this model translates into de and en, not into fr")
 
 
-def test_a_model_of_one_direction_knows_its_own_language_alone(trained):
+def test_a_model_of_one_direction_translates_into_its_target_only(trained):
     loaded = transformer_jax.load(trained)
     assert loaded.encode(["A dog."], "de") == loaded.tokenizer.encode(["A dog."])
     with pytest.raises(errors.UserError, match=r"translates into de, not into en"):
@@ -200,7 +200,7 @@ PAIRS = {  # by prefix and languages
 
 @pytest.fixture
 def texts(tmp_path):
-    """Of two pairs of languages, a training and a development set each."""
+    """Training and development files of two pairs of languages."""
     for prefix, pairs in PAIRS.items():
         name, *languages = prefix.split("-")
         for kind in ("train", "dev"):
@@ -219,7 +219,7 @@ def of_texts(make_config, folder, **changes):
     return make_config({"data.corpus": "text", **sets, **listed, **changes})
 
 
-def test_corpora_of_several_languages_make_one_run(make_config, texts, tmp_path):
+def test_one_run_reads_corpora_of_several_languages(make_config, texts, tmp_path):
     config = of_texts(make_config, texts)
     data = dataset.load(config.data, tmp_path)
     languages = ("de", "en", "fr")
@@ -270,7 +270,7 @@ def test_path_prefixes_that_do_not_suit_directions_are_refused(make_config, text
 
 
 @pytest.mark.slow
-def test_what_was_trained_both_ways_answers_in_the_language_asked_for(server, tmp_path):
+def test_a_model_trained_both_ways_translates_into_the_requested_language(server, tmp_path):
     changes = {
         **BOTH,
         "model.num_layers": 2,

@@ -1,4 +1,4 @@
-"""BLEU against counts made by hand, perplexity against one sentence at a time."""
+"""BLEU against manual counts, perplexity against one sentence at a time."""
 
 import dataclasses
 import json
@@ -60,7 +60,7 @@ def test_unequal_numbers_of_lines_are_an_error():
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("dev", ""), ("test", "test_")])
-def test_scoring_leaves_what_it_was_measured_by(tmp_path, name, prefix):
+def test_scoring_writes_the_sets_files(tmp_path, name, prefix):
     pairs = dataset_lib.HeldOut(["a b", "c"], ["d e f g h", "i j k l"], [[5], [6]], [[7], [8]])
     likelihoods = evaluators.Likelihoods(np.array([10.5, 4.0]), np.array([3, 2]))
     measured = evaluators.Measured(likelihoods, ["d e f g x", "i j k l"], 3.0)
@@ -80,14 +80,14 @@ def test_scoring_leaves_what_it_was_measured_by(tmp_path, name, prefix):
     }
 
 
-def test_buckets_end_where_the_last_still_has_enough_sentences():
+def test_the_last_bucket_has_enough_sentences():
     lengths = [1] * 30 + [7] * 30 + [13] * 19 + [20]
     assert bleu.bounds(lengths, 6) == [6, 12]  # 20 sentences are longer than 12, 1 than 18
     assert bleu.bounds([*lengths[:-2], 5], 6) == [6]
     assert bleu.bounds([5] * 100, 6) == []
 
 
-def test_bleu_by_length_scores_each_bucket_as_a_corpus_of_its_own():
+def test_bleu_by_length_scores_each_bucket_as_a_corpus():
     references = ["a b c d e", "f g h i j", "k l m n o p", "q r s t u v"]
     hypotheses = ["a b c d e", "f g h x j", "k l m n o p", "q r x t u v"]
     counts = bleu.counts(hypotheses, references, "en", bleu.MAIN)
@@ -100,7 +100,7 @@ def test_bleu_by_length_scores_each_bucket_as_a_corpus_of_its_own():
 
 @pytest.mark.parametrize("extra", [0, 8])
 def test_likelihoods_count_every_token_of_every_sentence(make_config, extra):
-    """Over the tokenizer's ids: what the model thinks of others does not count."""
+    """Probabilities are over the tokenizer's ids alone."""
     rows = {"data.source_length": 8, "data.target_length": 8, "data.vocab_size": 50}
     config = make_config(rows)
     model = models.build(config.model, 50 + extra)
@@ -124,7 +124,7 @@ def test_likelihoods_count_every_token_of_every_sentence(make_config, extra):
     np.testing.assert_array_equal(found.tokens, [5, 2, 24, 3])
     np.testing.assert_allclose(found.nats, nats, rtol=1e-4)
     assert found.perplexity == pytest.approx(math.exp(nats.sum() / 34), rel=1e-4)
-    # What is no number is none for the worst of models.
+    # Diverged parameters are an error, not a perplexity of NaN.
     with pytest.raises(errors.RunError, match=r"the model diverged \(nan nats per token\)"):
         measure(jax.tree.map(lambda x: x * math.nan, params))
 
@@ -132,7 +132,7 @@ def test_likelihoods_count_every_token_of_every_sentence(make_config, extra):
 @pytest.mark.parametrize(
     ("beyond", "sentences"), [((-3, -2), None), ((-3, 0), None), ((-3, 1), 1), ((1, 2), 2)]
 )
-def test_bleu_beyond_training_is_of_sentences_longer_than_any_there(
+def test_bleu_beyond_training_is_of_sentences_longer_than_all_training_sources(
     make_config, cache_dir, beyond, sentences
 ):
     dataset = dataset_lib.load(make_config().data, cache_dir)
@@ -159,10 +159,10 @@ def test_bleu_beyond_training_is_of_sentences_longer_than_any_there(
         ({"model.architecture": "elmo", "model.position": "none"}, 1, 8192, 5, 1),
     ],
 )
-def test_perplexitys_rows_are_as_long_and_as_many_as_needed(
+def test_batches_of_perplexity_have_the_needed_rows(
     make_config, monkeypatch, changes, devices, positions, in_a_batch, batches
 ):
-    """Five pairs that fill a row each: a batch has so many target positions, shared out evenly."""
+    """Each of five pairs fills a row."""
     seen, chunked = [], []
     fill, chunks = batching.fill, losses.chunks
     monkeypatch.setattr(evaluators, "BATCH_TOKENS", positions)

@@ -66,7 +66,7 @@ def test_rows_have_bases_parameters_but_for_their_extra_ids():
 
 
 @pytest.mark.parametrize("module", BASES)
-def test_rows_of_whole_texts_say_as_many_words_as_base_and_start_from_one_another(module):
+def test_encoder_only_rows_have_bases_budget_and_start_from_one_another(module):
     _, rows = configs_of(module)
     tokens = {name: c.train.num_steps * c.train.batch_tokens for name, c in rows.items()}
     for name, config in rows.items():

@@ -1,4 +1,4 @@
-"""Text without a source: read, trained on, measured, and gone on with."""
+"""Language models: corpora without a source, training, scores and generation."""
 
 import math
 import shutil
@@ -56,7 +56,7 @@ def workdir(server, arguments, tmp_path_factory):
     return folder
 
 
-def test_stopped_and_started_again_ends_the_same(server, workdir, arguments, tmp_path):
+def test_a_resumed_run_ends_the_same(server, workdir, arguments, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(workdir, copy)
     (copy / "result.json").unlink()
@@ -81,7 +81,7 @@ def test_a_prefix_without_a_source_language_is_one_file(corpus):
     assert [file["set"] for file in loaded.provenance["files"]] == ["train", "dev"]
 
 
-def test_overlap_is_of_the_sentences_themselves(corpus):
+def test_overlap_counts_target_sentences(corpus):
     train, dev = (text.read_lines(corpus / f"{name}.de") for name in SETS)
     both = sum(line in train for line in dev)
     found = overlap.count(load(corpus))["dev"]
@@ -130,13 +130,13 @@ def test_texts_begin_with_the_prompt_and_follow_the_seed(server, workdir):
     ("no room", ["--tokens=160"], r"--tokens=160 is more than .* positions allow, 159"),
     ("a long prompt", ["--tokens=2", "--prompt=Der alte Hund"], r"has \d+ tokens, which leaves no"),
 )
-def test_what_cannot_be_generated_is_named(server, workdir, case):
+def test_invalid_requests_are_refused(server, workdir, case):
     flags, message = case
     done = server.run("transformer_jax.generate", f"--workdir={workdir}", *flags)
     refusals.assert_refused(done, message)
 
 
-def test_translating_and_text_alone_are_told_apart(server, workdir, trained, arguments, tmp_path):
+def test_commands_refuse_models_of_the_other_kind(server, workdir, trained, arguments, tmp_path):
     done = server.run("transformer_jax.translate", f"--workdir={workdir}")
     refusals.assert_refused(done, r"no source language: use python -m transformer_jax\.generate")
     done = server.run("transformer_jax.generate", f"--workdir={trained}")

@@ -1,4 +1,4 @@
-"""Which sentences are too long to translate, whatever the model: no model is run."""
+"""Limits on the lengths of sentences, without running a model."""
 
 import inspect
 import os
@@ -46,7 +46,7 @@ def test_a_sentence_with_its_end_and_its_translation_need_positions(
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_a_sentence_that_memory_does_not_hold_is_named(make_config, monkeypatch, index):
+def test_a_sentence_that_does_not_fit_into_memory_is_named(make_config, monkeypatch, index):
     config = make_config()
     rooms = set()
 
@@ -78,8 +78,8 @@ def test_a_sentence_that_memory_does_not_hold_is_named(make_config, monkeypatch,
     ("devices", "platform", "searches"),
     [(1, "cpu", 4), (8, "cpu", 1), (1, "gpu", 1), (1, "tpu", 1), (4, "gpu", 1)],
 )
-def test_only_on_one_cpu_do_searches_run_side_by_side(monkeypatch, devices, platform, searches):
-    """Several devices, or an accelerator, have the whole batch in one search."""
+def test_searches_run_in_parallel_on_one_cpu_only(monkeypatch, devices, platform, searches):
+    """Several devices, or an accelerator, search the whole batch at once."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
     each = types.SimpleNamespace(platform=platform)
     mesh: Any = types.SimpleNamespace(size=devices, devices=np.array([each] * devices))
@@ -88,7 +88,7 @@ def test_only_on_one_cpu_do_searches_run_side_by_side(monkeypatch, devices, plat
     assert side_by_side(translator.FEWEST_ROWS, mesh) == 1  # too few to divide
 
 
-def test_kernels_and_embeddings_are_cast_and_nothing_else():
+def test_only_kernels_and_embeddings_are_cast():
     x = jnp.ones(2)
     params = {"kernel": {"scale": x, "kernel": x}, "embedding": x, "norm": {"bias": x, "scale": x}}
     found = translator.cast(params, jnp.bfloat16)

@@ -1,4 +1,4 @@
-"""What the training loop does when, by a clock that the test sets."""
+"""Schedule of the training loop, with a fake clock."""
 
 import contextlib
 import inspect
@@ -24,7 +24,7 @@ STATE = _State(np.int32(0), {}, {})
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands until it is set."""
+    """A fake clock that the test sets."""
     clock = types.SimpleNamespace(now=1000.0)
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
     return clock
@@ -34,7 +34,7 @@ def measured(tokens):
     return _Metrics(2.0, 1.0, tokens, 0.5)
 
 
-def test_speed_is_of_training_alone(make_config, clock):
+def test_speed_excludes_pauses(make_config, clock):
     tally = loop._Tally(make_config(), 0)
     for step in range(1, 5):
         tally.add(step, measured(600))
@@ -50,7 +50,7 @@ def test_speed_is_of_training_alone(make_config, clock):
     assert tally.means()["tokens_per_second"] == pytest.approx(100)
 
 
-def test_means_say_what_share_of_steps_an_objective_had(make_config, clock):
+def test_means_contain_the_share_of_steps_with_an_objective(make_config, clock):
     with_objective = make_config({"train.objective": "prefix", "train.objective_steps": 3})
     for config, expected in ((with_objective, [1, 0.5, 0]), (make_config(), [None] * 3)):
         tally, found = loop._Tally(config, 0), []
@@ -62,7 +62,7 @@ def test_means_say_what_share_of_steps_an_objective_had(make_config, clock):
         assert found == expected
 
 
-def test_means_and_development_perplexity_are_due_at_their_multiples(make_config, clock):
+def test_means_and_development_perplexity_are_due_at_their_intervals(make_config, clock):
     config = make_config({"log.every": 2, "log.dev_every": 3, "train.num_steps": 7})
     never = config_lib.replace(config, {"log.dev_every": 0})
     for chosen, dev_steps in ((config, {3, 6}), (never, set())):
@@ -77,7 +77,7 @@ def test_means_and_development_perplexity_are_due_at_their_multiples(make_config
         assert (dev, means) == (dev_steps, {2, 4, 6, 7})
 
 
-def test_a_line_of_progress_says_how_long_the_rest_takes(caplog):
+def test_a_line_of_progress_contains_the_time_left(caplog):
     caplog.set_level(logging.INFO)
     values = {"loss": 1.5, "ppl": 3.0, "tokens_per_second": 1234.0, "seconds_per_step": 40.0}
     metrics.log_progress(10, 110, values)  # 100 steps of 40 seconds
@@ -96,7 +96,7 @@ def test_a_line_of_progress_says_how_long_the_rest_takes(caplog):
         (0, 1, None, None),
     ],
 )
-def test_a_trace_is_of_six_steps_after_the_second(
+def test_a_trace_covers_six_steps_after_the_second(
     monkeypatch, tmp_path, first, num_steps, begin, end
 ):
     seen, now = [], 0
@@ -117,7 +117,7 @@ def test_a_trace_is_of_six_steps_after_the_second(
 
 @pytest.fixture
 def train(make_config, monkeypatch, tmp_path, clock):
-    """The loop over 10 steps of 2 seconds, from any step; and what it saves, and when."""
+    """Returns a loop over 10 steps of 2 seconds, and the list of its checkpoints."""
     saved = []
 
     def run(first, compile_step, num_steps=10):
@@ -181,7 +181,7 @@ def test_a_finished_run_compiles_no_step(train):
     assert not saved
 
 
-def test_a_notice_after_the_last_look_ends_the_run_too(monkeypatch):
+def test_a_signal_after_the_last_check_ends_the_run_too(monkeypatch):
     told = threading.Event()
     monkeypatch.setattr(preemption, "_received", told)
 

@@ -1,4 +1,4 @@
-"""The loss against distributions written out in full."""
+"""Losses against explicit distributions."""
 
 import math
 
@@ -12,7 +12,7 @@ from transformer_jax.training import losses
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_is_cross_entropy_with_the_smoothed_distribution(smoothing):
+def test_the_loss_is_cross_entropy_with_the_smoothed_distribution(smoothing):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(2, 3, 5)) * 3
     labels = rng.integers(0, 5, (2, 3))
@@ -48,7 +48,7 @@ def test_negative_log_likelihoods_are_optaxs_where_there_is_a_label(chunks):
 
 @pytest.mark.parametrize("chunks", [1, 2, 6])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_chunks_and_their_gradients_are_those_of_written_out_logits(chunks, dtype):
+def test_chunks_have_the_loss_and_gradients_of_all_logits_at_once(chunks, dtype):
     keys = jax.random.split(jax.random.key(0), 3)
     outputs = jax.random.normal(keys[0], (6, 4, 8)).astype(dtype)
     matrix = jax.random.normal(keys[1], (11, 8))
@@ -79,7 +79,7 @@ def test_chunks_and_their_gradients_are_those_of_written_out_logits(chunks, dtyp
 
 
 @pytest.mark.parametrize("columns", [1, 2, 5, 9])
-def test_few_labels_have_the_loss_and_the_gradients_of_all_positions(columns):
+def test_sparse_cross_entropy_has_the_loss_and_gradients_of_all_positions(columns):
     rng = np.random.default_rng(0)
     outputs, matrix = jnp.asarray(rng.normal(size=(4, 9, 8))), jnp.asarray(rng.normal(size=(11, 8)))
     segments = jnp.asarray(rng.integers(0, 3, (4, 9)))
@@ -105,7 +105,7 @@ def test_few_labels_have_the_loss_and_the_gradients_of_all_positions(columns):
 
 
 @pytest.mark.parametrize(("most", "computed"), [(0, 0), (1, 1), (2, 1), (3, 2), (12, 6)])
-def test_of_few_labels_no_more_logits_are_computed_than_the_fullest_row_needs(
+def test_sparse_cross_entropy_computes_only_the_logits_of_the_fullest_row(
     monkeypatch, most, computed
 ):
     calls = []
@@ -126,7 +126,7 @@ def test_of_few_labels_no_more_logits_are_computed_than_the_fullest_row_needs(
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_columns_of_few_labels_are_small_enough(platform):
+def test_columns_are_small_enough(platform):
     assert losses.columns(36, 58, 1000, platform) == {"cpu": 4, "gpu": 15}[platform]
     limit = losses.CHUNK_BYTES.get(platform, losses.LARGE_CHUNK_BYTES)
     rows, vocabulary = 700, 37_000
@@ -138,7 +138,7 @@ def test_columns_of_few_labels_are_small_enough(platform):
 
 @pytest.mark.parametrize("chunks", [1, 2, 3, 6])
 @pytest.mark.parametrize("differentiate", [False, True])
-def test_logits_are_there_for_one_chunk_at_a_time(chunks, differentiate):
+def test_logits_are_computed_one_chunk_at_a_time(chunks, differentiate):
     def loss(outputs):
         whole = jnp.ones((6, 4), jnp.int32)
         return losses.cross_entropy(outputs, jnp.eye(11, 8), whole, whole, 0.1, chunks).smoothed
@@ -150,7 +150,7 @@ def test_logits_are_there_for_one_chunk_at_a_time(chunks, differentiate):
 
 
 def shapes_in(jaxpr):
-    """Of all arrays that a program computes, those of its loops and calls included."""
+    """Returns the shapes of all arrays of a program, including those in loops and calls."""
     found = {variable.aval.shape for equation in jaxpr.eqns for variable in equation.outvars}
     for equation in jaxpr.eqns:
         for inner in jax.tree.leaves(equation.params, is_leaf=is_jaxpr):
@@ -163,7 +163,7 @@ def is_jaxpr(x):
     return hasattr(x, "eqns") or hasattr(x, "jaxpr")
 
 
-def test_an_accelerator_has_large_chunks_of_the_papers_batch_and_small_ones_of_its_memory():
+def test_an_accelerators_chunks_are_large_but_a_small_part_of_its_memory():
     rows, length, vocabulary = 96, 256, 37_000  # about 25,000 target tokens
     found = losses.chunks(rows, length, vocabulary, "tpu")
     megabytes = 4 * rows * length * vocabulary / found / 10**6

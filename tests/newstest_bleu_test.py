@@ -1,4 +1,4 @@
-"""BLEU of degraded newstest references: golden numbers, where newstest lies in $NEWSTEST.
+"""BLEU of degraded newstest references: golden numbers, with the files in $NEWSTEST.
 
 The golden numbers of the paper's variant were checked once against `multi_bleu`, the loops of
 tests/paper_bleu_test.py; those of sacreBLEU against its command.
@@ -37,7 +37,7 @@ GOLDEN = {
 
 
 def degrade(sentence, number):
-    """A translation right in part: quotes plain, words dropped, exchanged and capitalised."""
+    """Returns a degraded translation: quotes plain, words dropped, exchanged or capitalised."""
     for quote in "„“”":
         sentence = sentence.replace(quote, '"')
     words = [word for place, word in enumerate(sentence.split(" ")) if (place + number) % 9]

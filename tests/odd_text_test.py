@@ -1,4 +1,4 @@
-"""Unusual text: one line of output for each line of input, each as it would be alone."""
+"""Unusual text: one line of output for each line of input."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def translations(translator):
     return translator.translate(LINES)
 
 
-def test_every_line_is_translated_as_it_would_be_alone(translator, translations):
+def test_every_line_is_translated_as_it_is_alone(translator, translations):
     assert [translator.translate([line])[0] for line in LINES] == translations
     assert translations[:2] == ["", ""]
 
@@ -59,7 +59,7 @@ def test_a_translator_does_not_parse(server, trained):
     )
 
 
-def test_a_long_sentence_is_translated_by_itself(translator, translations, monkeypatch):
+def test_a_long_sentence_is_translated_alone(translator, translations, monkeypatch):
     monkeypatch.setattr(translator_lib, "LONG", 60)
     long = "A dog sleeps. " * 7
     assert len(translator.tokenizer.encode([long])[0]) > 60

@@ -12,7 +12,7 @@ def make(train, dev, test=((), ())):
 
 
 class _Heard(logging.Handler):
-    """Keeps what is logged; caplog hears it once or twice, as the logger propagates or not."""
+    """Collects log records once; caplog may see them twice if the logger propagates."""
 
     def __init__(self):
         super().__init__()

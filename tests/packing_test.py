@@ -1,4 +1,4 @@
-"""Packing: nothing lost, nothing twice, and the same whoever asks and in whatever order."""
+"""Packing is complete, without repetition, and independent of the order of calls."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def test_every_pair_is_packed_once_and_fits():
 
 def test_few_pairs_need_few_more_rows_than_the_best_packing():
     def fewest(pairs, source, target):
-        """Tries all ways to add each pair to a row that is open."""
+        """Tries all ways to add each pair to an open row."""
         best = len(pairs)
 
         def place(index, rooms):
@@ -62,7 +62,7 @@ def test_a_pair_longer_than_a_row_is_an_error():
         packing.pack(np.array([33]), np.array([3]), 32, 32)
 
 
-def test_each_epoch_holds_every_pair_once_in_another_order():
+def test_each_epoch_contains_every_pair_once_in_another_order():
     plan = make_plan()
     ends = [0, plan.epoch_end(0), plan.epoch_end(1), plan.epoch_end(2)]
     epochs = [plan.rows(*ends[i : i + 2]) for i in range(3)]
@@ -71,7 +71,7 @@ def test_each_epoch_holds_every_pair_once_in_another_order():
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_rows_do_not_depend_on_what_was_asked_before():
+def test_rows_do_not_depend_on_earlier_calls():
     forwards, backwards = make_plan(), make_plan()
     starts = range(0, 400, 8)
     one = {start: forwards.rows(start, start + 8) for start in starts}
@@ -79,7 +79,7 @@ def test_rows_do_not_depend_on_what_was_asked_before():
     assert one == other
 
 
-def test_a_plan_that_remembers_packs_only_what_it_reads(monkeypatch):
+def test_a_restored_plan_packs_only_what_it_reads(monkeypatch):
     first = make_plan()
     end = first.epoch_end(2)
     expected = first.rows(end - 8, end + 8)

@@ -112,7 +112,7 @@ def test_the_score_is_multi_bleus():
     assert bleu.score(HYPOTHESES, REFERENCES, "de")[bleu.MAIN]["score"] < found["score"]
 
 
-def test_random_texts_score_as_by_loops():
+def test_random_texts_score_as_in_loops():
     random = np.random.default_rng(0)
     vocabulary = "der Hund läuft schnell-weg . , und die Katze".split()
     for _ in range(20):

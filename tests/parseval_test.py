@@ -1,4 +1,4 @@
-"""F1 as EVALB counts it: against its published sample, and loops of its rules."""
+"""F1 against the published sample of EVALB and loops of its rules."""
 
 import random
 import re
@@ -61,7 +61,7 @@ def tree(line):
 
 @mock.patch.multiple(parseval, **RULES)
 def sample(longest=1000):
-    """Valid sentences as ours counts them, and as EVALB printed them."""
+    """Returns the counts of valid sentences, ours and those that EVALB printed."""
     ours, theirs = [], []
     for number, (test, length, status, *printed) in enumerate(SAMPLE):
         gold, parse = tree(OTHER_GOLD.get(number, GOLD)), tree(test)
@@ -115,7 +115,7 @@ def test_f1_by_length_is_that_of_its_sentences():
 
 
 @pytest.mark.parametrize("bounds", [[40], [3, 4, 40], [4, 7]])
-def test_a_bucket_holds_the_sentences_that_its_words_say(bounds):
+def test_a_bucket_contains_the_sentences_of_its_range(bounds):
     counts, _ = sample()
     lengths = [length for _, length, status, *_ in SAMPLE if not status]
     buckets = by_length(counts, lengths, bounds)
@@ -142,7 +142,7 @@ def test_punctuation_top_and_equal_labels_are_as_in_collins():
 
 @pytest.mark.parametrize("root", ["{}", "(ROOT {})", "(VROOT {})", "(TOP {})", "({})"])
 def test_a_virtual_root_is_no_bracket(root):
-    """A label that every tree has around its only constituent, and no tree anywhere else."""
+    """Every tree has the label around its only constituent, and nowhere else."""
     texts = [
         "(S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN cat))))",
         "(S (NP (DT the) (NN dog) (VBZ sees)) (NP (DT a) (NN cat)))",
@@ -159,7 +159,7 @@ def test_a_label_that_some_tree_lacks_at_its_top_is_a_bracket():
     assert parseval.counts([gold, gold], [gold, other])[:, :3].tolist() == [[1] * 3, [1] * 3]
 
 
-def test_what_is_punctuation_is_decided_by_the_gold_tags():
+def test_gold_tags_determine_punctuation():
     gold = tree("(S (NP (DT the) (NN dog)) (. .))")
     parse, is_whole = trees.from_linearised("(S (NP XX XX )NP XX )S", gold.words)
     assert is_whole
@@ -168,7 +168,7 @@ def test_what_is_punctuation_is_decided_by_the_gold_tags():
 
 
 def random_tree(words, labels, draw):
-    """A tree of so many words, often deep."""
+    """Returns a random tree, often a deep one."""
     if words == 1 and draw.random() < 0.5:
         return trees.leaf(draw.choice(["DT", "NN", ",", "."]), "word")
     cuts = sorted(draw.sample(range(1, words), min(words - 1, draw.randrange(3))))
@@ -177,7 +177,7 @@ def random_tree(words, labels, draw):
 
 
 def counted_by_loops(gold, test):
-    """EVALB's algorithm by its description, over strings."""
+    """Counts by EVALB's algorithm over strings."""
     deleted = ("TOP", ",", ":", "``", "''", ".")
     equal = {frozenset(("ADVP", "PRT"))}
 

@@ -1,6 +1,6 @@
-"""A short run gives the digits that it has always given, so that a table's runs are one experiment.
+"""A short run reproduces recorded digits, so that all runs of a table are one experiment.
 
-Where a change of code is meant to change digits, it is recorded anew:
+To record them again after a deliberate change:
 
   python -m tests.recorded_test
 """
@@ -36,13 +36,13 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # elsewhere than where it was r
 
 
 def machine():
-    """What digits depend on besides the code."""
+    """Returns the properties of the machine that digits depend on."""
     vectors = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}
     return [jax.__version__, *sorted(vectors & measuring.processor_flags())]
 
 
 def losses(dtype):
-    """The loss of each step, and the perplexity after the last, as a user's command gives them."""
+    """Returns the loss of each step and the final perplexity of a run by command."""
     with tempfile.TemporaryDirectory() as folder:
         values = {**OVERRIDES, "model.compute_dtype": dtype}
         # One core: where several share out a sum, they share it out by their number.
@@ -70,7 +70,7 @@ def losses(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_short_run_gives_its_digits(dtype):
+def test_a_short_run_reproduces_its_digits(dtype):
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     found = losses(dtype)
     if recorded["machine"] == machine():

@@ -1,4 +1,4 @@
-"""What is drawn, against probabilities that are worked out in loops."""
+"""Sampling against probabilities computed in loops."""
 
 import inspect
 import itertools
@@ -32,7 +32,7 @@ WAYS = [
 
 
 def plain(logits, settings):
-    """The probability of each token, in loops."""
+    """Returns the probability of each token, computed in loops."""
     weights = [math.exp(float(x) / settings.temperature) for x in logits]
     share = [weight / sum(weights) for weight in weights]
     left = sorted(range(len(logits)), key=lambda token: (-share[token], token))
@@ -52,7 +52,7 @@ def plain(logits, settings):
 
 
 @pytest.mark.parametrize("settings", WAYS, ids=str)
-def test_probabilities_are_those_of_the_tokens_that_are_kept(settings):
+def test_probabilities_are_those_of_the_kept_tokens(settings):
     logits = 2 * np.random.default_rng(0).normal(size=(3, 4, 7)).astype(np.float32)
     logits[0, 0] = [1, 3, 0, 3, 1, 3, -1]  # equals
     found = np.exp(sampling.log_probabilities(jnp.asarray(logits), settings))
@@ -60,7 +60,7 @@ def test_probabilities_are_those_of_the_tokens_that_are_kept(settings):
         np.testing.assert_allclose(found[place], plain(logits[place], settings), rtol=1e-4)
 
 
-def test_every_way_is_among_them():
+def test_every_method_is_tested():
     assert {settings.method for settings in WAYS} == set(sampling.METHODS)
 
 
@@ -78,7 +78,7 @@ def model_and_params():
 
 
 def expected_texts(model, params, settings):
-    """The probability of every text, by full forward passes: up to EOS, or cut off."""
+    """Returns the probability of every text by full forward passes."""
     prefixes = list(itertools.product(range(VOCABULARY), repeat=LENGTH - 1))
     batch = batching.fill([[((), prefix)] for prefix in prefixes], 1, LENGTH)
     logits = np.asarray(jax.jit(models.logits, static_argnums=0)(model, params, batch))
@@ -99,7 +99,7 @@ def expected_texts(model, params, settings):
 @pytest.mark.parametrize(
     "settings", [WAYS[0], WAYS[2], WAYS[5]], ids=lambda settings: settings.method
 )
-def test_texts_come_as_often_as_they_are_likely(model_and_params, settings):
+def test_texts_are_as_frequent_as_their_probabilities(model_and_params, settings):
     model, params = model_and_params
     expected = expected_texts(model, params, settings)
     assert sum(expected.values()) == pytest.approx(1, abs=1e-4)
@@ -123,7 +123,7 @@ def test_texts_come_as_often_as_they_are_likely(model_and_params, settings):
 
 @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
 def test_a_prompt_leaves_tokens_to_draw_where_positions_reach(make_config, monkeypatch, position):
-    """An empty source's end and each token of a text take a position; no model is run."""
+    """The empty source's EOS and each token of a text take a position; no model is run."""
     changes = {"model.position": position, "model.max_positions": 7, "data.source_language": ""}
     run: Any = types.SimpleNamespace(
         config=make_config(changes),

@@ -1,4 +1,4 @@
-"""What one step draws: its dropout is no other step's, and no other part's of the same step."""
+"""Dropout masks of steps and of the parts of a step."""
 
 import functools
 
@@ -18,7 +18,7 @@ PAIR = ([5, 9, 7], [8, 6, 4, 9])
 
 @functools.cache
 def started(config):
-    """What a step measures, as a function of its number, rows and dropout rate."""
+    """Returns a function from a step, its rows and its dropout rate to the metrics."""
     mesh = sharding.make_mesh(config.mesh, jax.devices()[:1])
     model = models.build(config.model, 20)
     first = jax.device_get(step_lib.init_state(model, config, mesh))  # a step consumes its state
@@ -36,18 +36,18 @@ def started(config):
 
 @pytest.fixture
 def loss_of(make_config):
-    """The loss of a step of two parts."""
+    """Returns the loss of a step of two parts as a function."""
     measure = started(make_config({"model.num_layers": 1, "train.accumulation_steps": 2}))
     return lambda *arguments: float(measure(*arguments).smoothed_loss)
 
 
-def test_each_step_drops_other_elements(loss_of):
+def test_each_step_has_a_dropout_mask_of_its_own(loss_of):
     rows = [[PAIR], [PAIR]]
     assert loss_of(3, rows, 0.5) == loss_of(3, rows, 0.5) != loss_of(4, rows, 0.5)
     assert loss_of(3, rows, 0.0) == loss_of(4, rows, 0.0)
 
 
-def test_each_part_of_a_step_drops_other_elements(loss_of):
+def test_each_part_of_a_step_has_a_dropout_mask_of_its_own(loss_of):
     first, second = [[PAIR], []], [[], [PAIR]]
     assert loss_of(3, first, 0.5) != loss_of(3, second, 0.5)
     assert loss_of(3, first, 0.0) == loss_of(3, second, 0.0)

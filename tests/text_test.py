@@ -1,4 +1,4 @@
-"""Reading text: what is accepted, and what each mistake says."""
+"""Text corpora: accepted files and errors."""
 
 import gzip
 
@@ -42,7 +42,7 @@ def test_several_corpora_plain_and_compressed(corpus):
     assert len(loaded.test) == 0
 
 
-def test_lines_end_at_newline_and_nowhere_else(tmp_path):
+def test_lines_end_at_newlines_only(tmp_path):
     content = "one\u0085still one\ntwo\u2028still two\x0b\n\n  four "
     path = write(tmp_path, "x.en", content)
     assert text.read_lines(path) == ["one\u0085still one", "two\u2028still two\x0b", "", "  four "]
@@ -82,12 +82,12 @@ def test_a_broken_archive_is_named(corpus):
         load(corpus)
 
 
-def test_no_prefix_says_which_flag_to_give():
+def test_without_a_prefix_the_error_names_the_flag():
     with pytest.raises(errors.UserError, match=r"data\.train is empty.*--config\.data\.train="):
         text.load(tiny.data(train=""))
 
 
-def test_the_source_is_never_taken_for_a_target_that_has_no_language():
+def test_an_empty_target_language_is_refused():
     with pytest.raises(errors.UserError, match=r"data\.target_language is empty: set the ending"):
         text.load(tiny.data(target_language=""))
 

@@ -25,7 +25,7 @@ def model(pairs):
 
 
 class Interrupted(corpus.PairSource):
-    """Pairs whose reading breaks off after some."""
+    """Pairs whose reading fails after some of them."""
 
     def __init__(self, pairs, after):
         self._pairs, self._after = pairs, after
@@ -40,7 +40,7 @@ class Interrupted(corpus.PairSource):
             yield pair
 
 
-def test_lists_are_those_of_the_tokenizer_and_blank_ones_are_empty(pairs, model, tmp_path):
+def test_lists_are_the_tokenizers_and_those_of_blank_lines_are_empty(pairs, model, tmp_path):
     for side, found in zip(
         (pairs.source, pairs.target), token_cache.encoded(pairs, model, tmp_path / "x"), strict=True
     ):
@@ -50,7 +50,7 @@ def test_lists_are_those_of_the_tokenizer_and_blank_ones_are_empty(pairs, model,
         assert found.ids.dtype == np.uint16  # two bytes a token for a vocabulary below 65,536
 
 
-def test_an_interrupted_encoding_goes_on_and_ends_the_same(pairs, model, tmp_path, monkeypatch):
+def test_an_interrupted_encoding_resumes_and_ends_the_same(pairs, model, tmp_path, monkeypatch):
     monkeypatch.setattr(token_cache, "CHUNK", 64)
     whole = token_cache.encoded(pairs, model, tmp_path / "whole")
     folder = tmp_path / "broken"
@@ -71,7 +71,7 @@ def test_an_interrupted_encoding_goes_on_and_ends_the_same(pairs, model, tmp_pat
     assert not folder.with_suffix(".partial").exists()
 
 
-def test_a_half_written_cache_that_has_lost_a_part_is_refused(pairs, model, tmp_path, monkeypatch):
+def test_a_partial_cache_that_is_truncated_is_refused(pairs, model, tmp_path, monkeypatch):
     monkeypatch.setattr(token_cache, "CHUNK", 64)
     with pytest.raises(KeyboardInterrupt):
         token_cache.encoded(Interrupted(pairs, 200), model, tmp_path / "x")
@@ -80,12 +80,12 @@ def test_a_half_written_cache_that_has_lost_a_part_is_refused(pairs, model, tmp_
         token_cache.encoded(Interrupted(pairs, -1), model, tmp_path / "x")
 
 
-def test_what_is_there_is_not_read_again(pairs, model, tmp_path):
+def test_an_existing_cache_is_not_written_again(pairs, model, tmp_path):
     token_cache.encoded(pairs, model, tmp_path / "x")
     token_cache.encoded(Interrupted(pairs, 0), model, tmp_path / "x")
 
 
-def test_reading_every_so_many_pairs(pairs):
+def test_reading_skips_pairs(pairs):
     everything = list(pairs.read())
     for start, every in itertools.product((0, 3), (1, 7)):
         assert list(pairs.read(start, every)) == everything[start::every]

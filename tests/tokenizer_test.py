@@ -1,4 +1,4 @@
-"""Vocabularies: lossless, shared, trained once, and clear about too small a corpus."""
+"""Vocabularies: lossless, shared, trained once; errors about too small a corpus."""
 
 import io
 
@@ -60,7 +60,7 @@ BYTES = tokenizer.ByteTokenizer()
 TEXTS = ("Neununddreißig Bären.", "", " a\tb ", "\u2581 \u0085", "日本語", "😀\0", "e\u0301")
 
 
-def test_bytes_are_those_of_utf_8_behind_the_special_tokens():
+def test_bytes_are_those_of_utf_8_after_the_special_tokens():
     special = {tokenizer.PAD, tokenizer.BOS, tokenizer.EOS, tokenizer.UNK}
     for text, row in zip(TEXTS, BYTES.encode(TEXTS), strict=True):
         assert bytes(token - max(special) - 1 for token in row) == text.encode()
@@ -68,12 +68,12 @@ def test_bytes_are_those_of_utf_8_behind_the_special_tokens():
     assert BYTES.vocab_size == config.FIXED_VOCABULARIES["bytes"] == len(special) + 256
 
 
-def test_bytes_come_back_as_the_text_even_the_space_that_pieces_lose():
+def test_bytes_restore_all_text_even_the_space_that_pieces_lose():
     assert BYTES.decode(BYTES.encode(TEXTS)) == list(TEXTS)
     assert BYTES.decode([]) == []
 
 
-def test_bytes_that_are_no_text_are_replaced_and_special_tokens_left_out():
+def test_invalid_bytes_are_replaced_and_special_tokens_left_out():
     def ids(content):
         return [len(tokenizer.SPECIAL) + byte for byte in content]
 
@@ -88,14 +88,14 @@ def test_bytes_are_shown_as_sentencepiece_shows_its_own(model):
     assert BYTES.pieces(BYTES.encode(["a b~"])[0]) == ["a", "\u2581", "b", "~"]
 
 
-def test_a_vocabulary_is_known_by_what_was_kept_of_it(model, tmp_path):
+def test_a_vocabulary_is_restored_from_its_serialised_model(model, tmp_path):
     for kept in (model, BYTES):
         (tmp_path / "tokenizer.model").write_bytes(kept.model)
         found = tokenizer.read(tmp_path / "tokenizer.model", "")
         assert (type(found), found.digest) == (type(kept), kept.digest)
 
 
-def test_symbols_are_one_piece_each_and_the_rest_is_as_lossless_as_without(sentences):
+def test_symbols_are_one_piece_each_and_other_text_stays_lossless(sentences):
     trees = ["(S (NP XX XX )NP (VP-X XX )VP-X )S", "(S (NP XX )NP )S"]
     symbols = sorted({word for tree in trees for word in tree.split()})
     found = tokenizer.PieceTokenizer(tokenizer.train(sentences + trees * 50, 450, symbols))
@@ -117,7 +117,7 @@ def test_no_symbols_leave_the_model_as_it_was(model, sentences):
     assert written.getvalue() == model.model
 
 
-def test_symbols_are_part_of_what_a_tokenizer_is_kept_by(sentences, tmp_path):
+def test_symbols_are_part_of_the_cache_key(sentences, tmp_path):
     half = len(sentences) // 2
     pairs = corpus.Pairs(sentences[:half], sentences[half:])
     without = tokenizer.cached(pairs, 400, 1000, "digest", tmp_path)

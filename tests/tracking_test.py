@@ -1,4 +1,4 @@
-"""What runs tell TensorBoard and Weights & Biases, over kills and resumptions."""
+"""TensorBoard and Weights & Biases over kills and resumptions."""
 
 import functools
 import importlib.util
@@ -79,7 +79,7 @@ def calls(folder):
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(stand_in, tmp_path_factory):
-    """A run that was killed after a checkpoint and started again."""
+    """A run that was killed after a checkpoint and resumed."""
     workdir, cache_dir = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("cache")
     start = functools.partial(
         processes.start,
@@ -105,7 +105,7 @@ def run_is_unfinished(told):
 
 
 def events(path):
-    """The events of a file: length, two checksums, content."""
+    """Yields the events of a file, each with its length, two checksums and its content."""
     content, place, found = path.read_bytes(), 0, []
     while place < len(content):
         (length,) = struct.unpack("<Q", content[place : place + 8])
@@ -115,7 +115,7 @@ def events(path):
 
 
 def hparams_of(event):
-    """What an event tells the hparams plug-in."""
+    """Returns the content of an event for the hparams plug-in."""
     return [
         PROTOS[1].HParamsPluginData.FromString(value.metadata.plugin_data.content)
         for value in event.summary.value
@@ -124,7 +124,7 @@ def hparams_of(event):
 
 
 @pytest.mark.slow
-def test_tensorboard_is_told_a_runs_hyperparameters_and_result(killed_and_resumed):
+def test_tensorboard_receives_a_runs_hyperparameters_and_result(killed_and_resumed):
     workdir = killed_and_resumed[0]
     read = [events(path) for path in sorted((workdir / "tensorboard").iterdir())]
     assert len(read) >= 3  # before the kill, after it, and the result
@@ -157,8 +157,8 @@ def test_tensorboard_is_told_a_runs_hyperparameters_and_result(killed_and_resume
     assert forgotten - 1 in range(8, 24, 8)
 
 
-def test_tensorboard_forgets_the_steps_that_a_resumed_run_takes_again(make_config, tmp_path):
-    for first, last in ((1, 12), (9, 20)):  # the second goes on from step 8
+def test_tensorboard_discards_the_steps_that_a_resumed_run_repeats(make_config, tmp_path):
+    for first, last in ((1, 12), (9, 20)):  # the second resumes from step 8
         log = metrics.MetricsLog(tmp_path, first - 1, make_config())
         for step in range(first, last + 1):
             log.write(step, {"loss": 1.0})
@@ -174,7 +174,7 @@ def test_tensorboard_forgets_the_steps_that_a_resumed_run_takes_again(make_confi
 
 
 @pytest.mark.slow
-def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
+def test_a_resumed_run_resumes_its_run_of_wandb(killed_and_resumed):
     folder, before, after = killed_and_resumed
     name = "A h=1, seed 1"
     first, second = (
@@ -195,7 +195,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(killed_and_resumed):
 
 @pytest.fixture
 def track(stand_in, monkeypatch, make_config, tmp_path):
-    """A function that opens a run of the stand-in."""
+    """Returns a function that opens a run of the stand-in."""
     monkeypatch.syspath_prepend(str(stand_in))
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     (stand_in / "calls.jsonl").unlink(missing_ok=True)
@@ -214,7 +214,7 @@ def test_runs_of_other_names_or_configs_are_other_runs_of_wandb(track, stand_in)
     assert len({first, *others}) == 3
 
 
-def test_without_a_network_training_goes_on_unshown(track, stand_in, caplog):
+def test_without_a_network_training_continues(track, stand_in, caplog):
     (stand_in / "unreachable").touch()
     tracker = track()
     tracker.log(2, {"loss": 1.0})
@@ -223,7 +223,7 @@ def test_without_a_network_training_goes_on_unshown(track, stand_in, caplog):
     assert "the training goes on: no answer from the network" in caplog.text
 
 
-def test_a_service_that_goes_ends_no_training(track, stand_in, caplog):
+def test_a_failing_service_ends_no_training(track, stand_in, caplog):
     tracker = track()
     (stand_in / "broken").touch()
     tracker.log(2, {"loss": 1.0})
@@ -232,7 +232,7 @@ def test_a_service_that_goes_ends_no_training(track, stand_in, caplog):
     assert calls(stand_in)[-1] == ["finish", "one", 1]
 
 
-def test_of_a_run_in_a_bucket_nothing_stays_on_this_machine(
+def test_a_run_in_a_bucket_leaves_no_files_on_this_machine(
     stand_in, make_config, tmp_path, monkeypatch
 ):
     monkeypatch.syspath_prepend(str(stand_in))
@@ -254,13 +254,13 @@ def test_of_a_run_in_a_bucket_nothing_stays_on_this_machine(
     ],
     ids=["train", "sweep"],
 )
-def test_a_missing_package_is_named_before_anything_is_computed(server, tmp_path, command):
+def test_a_missing_package_is_named_before_training(server, tmp_path, command):
     done = server.run(*command, f"--workdir={tmp_path / 'run'}", "--wandb=parts")
     refusals.assert_refused(done, r"--wandb needs: pip install 'transformer_jax\[wandb\]'$")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_wandb_left_is_not_taken_for_the_package(tmp_path, monkeypatch):
+def test_a_folder_named_wandb_is_not_the_package(tmp_path, monkeypatch):
     (tmp_path / "wandb").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "wandb", raising=False)

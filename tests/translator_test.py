@@ -1,4 +1,4 @@
-"""Translations are a sentence's own: whatever the devices, the batch, the order and the threads."""
+"""Translations do not depend on devices, batches, order or threads."""
 
 import os
 from typing import Any
@@ -90,7 +90,7 @@ def test_weights_are_cast_once_and_change_no_translation(make_config, name):
 
 
 def casts(function, params, beam, shapes):
-    """Shapes of weights that a program makes bfloat16 of float32."""
+    """Returns the shapes of float32 weights that a program casts to bfloat16."""
     found = set()
 
     def look(jaxpr):

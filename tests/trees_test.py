@@ -132,7 +132,7 @@ def test_a_tree_deeper_than_python_may_recurse_is_read_and_written():
         ("( XX XX )", "(TOP (XX a) (XX b))"),
     ],
 )
-def test_what_is_malformed_is_repaired_and_told(text, repaired):
+def test_malformed_trees_are_repaired_and_reported(text, repaired):
     tree, is_whole = trees.from_linearised(text, ["a", "b"])
     assert not is_whole
     assert trees.bracketed(tree) == repaired

@@ -1,4 +1,4 @@
-"""WMT through the real TFDS builders, offline: fetched, prepared, trained, tabulated, scored."""
+"""WMT with the real TFDS builders, offline: download, preparation, training, table and scores."""
 
 import gzip
 import json
@@ -50,7 +50,7 @@ def command(module, *arguments, environment):
 
 
 def prepare(config, found, folder, **more):
-    """Fetches and prepares; what that printed."""
+    """Downloads and prepares the dataset, and returns the output."""
     offline_wmt.write_checksums(found, folder / "checksums.json")
     with offline_wmt.served(found) as environment:
         done = command(
@@ -66,13 +66,13 @@ def prepare(config, found, folder, **more):
 
 @pytest.fixture(scope="module")
 def prepared(found, tmp_path_factory):
-    """A folder with the dataset and the cache, and what `prepare` printed."""
+    """Returns a folder with dataset and cache, and the output of `prepare`."""
     folder = tmp_path_factory.mktemp("wmt")
     return folder, prepare("base", found, folder)
 
 
 @pytest.mark.slow
-def test_prepare_says_what_there_is(prepared):
+def test_prepare_prints_the_corpus(prepared):
     _, printed = prepared
     assert f"data.train: {PAIRS} sentence pairs" in printed
     assert f"data.test: {HELD_OUT} sentence pairs" in printed
@@ -101,7 +101,7 @@ def test_lines_are_read_as_tfds_reads_them_whole(tmp_path, end):
 
 
 @pytest.mark.slow
-def test_train_table_and_score_need_no_network_any_more(prepared, tmp_path):
+def test_train_table_and_score_need_no_network(prepared, tmp_path):
     folder, _ = prepared
     cache = f"--cache_dir={folder / 'cache'}"
     environment = {**offline(tmp_path), "http_proxy": "http://127.0.0.1:9"}
@@ -175,7 +175,7 @@ def test_the_other_direction_is_another_corpus(prepared, tmp_path):
 
 
 @pytest.mark.slow
-def test_entities_of_sgml_are_undone(prepared, monkeypatch):
+def test_entities_of_sgml_are_decoded(prepared, monkeypatch):
     folder, _ = prepared
     config = tiny.data(tfds_name="wmt_t2t_translate/de-en", tfds_dir=str(folder / "tfds"))
     corpus = wmt.load(config, folder / "cache")
@@ -197,9 +197,7 @@ def test_entities_of_sgml_are_undone(prepared, monkeypatch):
         ("missing", "could not be fetched"),
     ],
 )
-def test_a_download_that_fails_is_one_line_that_says_what_to_delete(
-    found, tmp_path, fault, message
-):
+def test_a_failed_download_is_one_line_with_a_remedy(found, tmp_path, fault, message):
     europarl = next(url for url in found if "europarl" in url)
     there = {
         url: content for url, content in found.items() if fault != "missing" or url != europarl
@@ -229,7 +227,7 @@ def test_a_download_that_fails_is_one_line_that_says_what_to_delete(
 
 
 @pytest.mark.slow
-def test_an_unknown_dataset_lists_those_there_are(tmp_path):
+def test_an_unknown_dataset_lists_the_known_ones(tmp_path):
     environment = offline(tmp_path)
     for name, message in (
         ("wmt99/de-en", "data.tfds_name='wmt99' is unknown"),
