@@ -66,7 +66,7 @@ def test_a_sentence_that_does_not_fit_into_memory_is_named(make_config, monkeypa
         monkeypatch.setattr(memory, "of_device", lambda _, there=there: there)
         translator.Translator._check_memory(unchecked, batch, index)
     monkeypatch.setattr(memory, "of_device", lambda _: 2 * 2**30)
-    message = rf"^sentence {index + 1} has about 2,000 tokens, .* 3\.0 GiB .* are 2\.0: split it"
+    message = rf"^sentence {index + 1} has about 2,000 tokens, which need 3\.0 of 2\.0 GiB"
     with pytest.raises(errors.UserError, match=message):
         translator.Translator._check_memory(unchecked, batch, index)
     # Memory for the beam, and for a translation as long as it may be.

@@ -99,7 +99,7 @@ def test_a_step_that_does_not_fit_is_refused_with_a_remedy(make_config, monkeypa
     monkeypatch.setattr(memory, "of_device", lambda _: size)
     assert loop.compile_step(model, config, mesh)
     monkeypatch.setattr(memory, "of_device", lambda _: size - 1)
-    message = rf"takes {size / 2**30:.2f} GiB .*train\.batch_tokens.*train\.accumulation_steps"
+    message = rf"needs {size / 2**30:.2f} GiB .*train\.batch_tokens.*train\.accumulation_steps"
     with pytest.raises(errors.UserError, match=message):
         loop.compile_step(model, config, mesh)
 

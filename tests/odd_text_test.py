@@ -73,7 +73,7 @@ def test_a_long_sentence_is_translated_alone(translator, translations, monkeypat
 def test_ten_thousand_words_that_do_not_fit_are_refused_by_name(translator, monkeypatch):
     monkeypatch.setattr(memory, "of_device", lambda mesh: 2**30)
     sentences = ["A dog sleeps.", "word " * 10_000]
-    message = r"sentence 2 has about [\d,]+ tokens, which take [\d.]+ GiB .*are 1\.0: split it"
+    message = r"sentence 2 has about [\d,]+ tokens, which need [\d.]+ of 1\.0 GiB of memory"
     with pytest.raises(errors.UserError, match=message):
         translator.translate(sentences)
 

@@ -88,7 +88,7 @@ def test_without_a_prefix_the_error_names_the_flag():
 
 
 def test_an_empty_target_language_is_refused():
-    with pytest.raises(errors.UserError, match=r"data\.target_language is empty: set the ending"):
+    with pytest.raises(errors.UserError, match=r"data\.target_language is empty: set it"):
         text.load(tiny.data(target_language=""))
 
 

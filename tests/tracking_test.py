@@ -220,7 +220,7 @@ def test_without_a_network_training_continues(track, stand_in, caplog):
     tracker.log(2, {"loss": 1.0})
     tracker.close(None)
     assert [call[0] for call in calls(stand_in)] == ["init"]
-    assert "the training goes on: no answer from the network" in caplog.text
+    assert "training continues: no answer from the network" in caplog.text
 
 
 def test_a_failing_service_ends_no_training(track, stand_in, caplog):

@@ -197,7 +197,7 @@ def test_annotations_empty_elements_and_function_tags_are_dropped():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(S (NN a))\n\n)", r"bank: line 3 has a \) without its \("),
+        ("(S (NN a))\n\n)", r"bank: line 3 has an unmatched \)"),
         ("(S (NN a))\nword", r"bank: line 2 has 'word' outside all brackets"),
         ("\n(S\n(NN a)", r"bank: the tree that begins in line 2 is not closed: 1 of its bra"),
         ("(S (NN a)\n word)", r"bank: line 2 closes a bracket, 'S', with words beside other"),
