@@ -148,7 +148,7 @@ def test_an_unknown_kind_lists_the_known_ones(field, value, message):
         ({"d_model": 65}, r"position=sinusoidal needs an even d_model, but model\.d_model=65"),
         (
             {"position": "relative", "attention_kernel": "fused"},
-            r"position=relative needs attention's weights.*kernel=fused does.*: set it to plain",
+            r"position=relative needs attention weights.*kernel=fused does not.*: set it to plain",
         ),
     ],
 )
