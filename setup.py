@@ -27,7 +27,7 @@ setuptools.setup(
         "numpy>=2.0",
         "optax>=0.2.5",
         "orbax-checkpoint>=0.11.20",
-        "pandas>=2.2",
+        "pandas>=3.1",  # whose read_csv returns the floats that were written
         "plotly>=6.5",
         "requests>=2.32",
         "rich>=14.0",

@@ -15,6 +15,7 @@ import dataclasses
 import importlib.util
 import json
 import logging
+import math
 import multiprocessing
 import pathlib
 import statistics
@@ -22,13 +23,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import pandas as pd
 from absl import flags
 
-from experiments.benchmarks import cost, measuring, ours, worker, workloads
+from experiments.benchmarks import measuring, ours, worker, workloads
+from experiments.results import tables
+from experiments.sweep import cost
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files
 from transformer_jax import flags as flags_lib
-from transformer_jax.drawing import tables
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
@@ -191,44 +194,51 @@ def ratios(one: Record, other: Record, measure: str) -> tuple[float, float, floa
     return statistics.median(found), min(found), max(found)
 
 
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """A column of a table, empty where a record lacks its key."""
-
-    head: str
-    key: str
-    form: str = "{}"
-    scale: float = 1
-
-    def cell(self, record: Record) -> str:
-        """Returns the record's cell, of a text, a number or several numbers."""
-        value = record.get(self.key)
-        if value is None or isinstance(value, str):
-            return value or ""
-        numbers = value if isinstance(value, Sequence) else [value]
-        return self.form.format(*(number * self.scale for number in numbers))
+def _ratio(peer: str, measure: str) -> list[tables.Column]:
+    names = ("ratio", "least_ratio", "greatest_ratio")
+    heads = ("median", "least", "greatest")
+    return [
+        tables.Column(head, f"{measure}_{name}", ".2f", group=f"× {peer}")
+        for head, name in zip(heads, names, strict=True)
+    ]
 
 
-RATIO = "{:.2f} ({:.2f}–{:.2f})"
 TRAINING = (
-    Column("workload", "workload"),
-    Column("row", "row"),
-    Column("ms a step", "median_seconds", "{:,.1f}", 1e3),
-    Column("real tokens/s", "tokens_per_second", "{:,.0f}"),
-    Column("× torch", "tokens_ratio", RATIO),
-    Column("GFLOP/s", "flops_per_second", "{:,.0f}", 1e-9),
-    Column("of product", "share_of_product", "{:.0%}"),
-    Column("of peak", "share_of_peak", "{:.0%}"),
-    Column("first step s", "first_step_seconds", "{:.1f}"),
-    Column("peak GB", "peak_bytes", "{:.2f}", 1e-9),
+    tables.Column("workload"),
+    tables.Column("row"),
+    tables.Column("ms a step", "milliseconds", ",.1f"),
+    tables.Column("real tokens/s", "tokens_per_second", ",.0f"),
+    *_ratio("torch", "tokens"),
+    tables.Column("GFLOP/s", "gigaflops_per_second", ",.0f"),
+    tables.Column("of product", "share_of_product", ".0%"),
+    tables.Column("of peak", "share_of_peak", ".0%"),
+    tables.Column("first step s", "first_step_seconds", ".1f"),
+    tables.Column("peak GB", "peak_gigabytes", ".2f"),
 )
 DECODING = (
-    Column("workload", "workload"),
-    Column("row", "row"),
-    Column("sentences/s", "sentences_per_second", "{:,.1f}"),
-    Column("× CTranslate2", "sentences_ratio", RATIO),
-    Column("same translations", "same_translations", "{:.1%}"),
+    tables.Column("workload"),
+    tables.Column("row"),
+    tables.Column("sentences/s", "sentences_per_second", ",.1f"),
+    *_ratio("CTranslate2", "sentences"),
+    tables.Column("same translations", "same_translations", ".1%"),
 )
+
+
+def _table(records: Sequence[Record], columns: Sequence[tables.Column]) -> tables.Table:
+    lines = []
+    for record in records:
+        line = {
+            **record,
+            "milliseconds": 1e3 * record["median_seconds"],
+            "gigaflops_per_second": 1e-9 * record.get("flops_per_second", math.nan),
+            "peak_gigabytes": 1e-9 * (record.get("peak_bytes") or math.nan),
+        }
+        for measure in ("tokens", "sentences"):
+            ratio = record.get(f"{measure}_ratio", (math.nan, math.nan, math.nan))
+            names = ("ratio", "least_ratio", "greatest_ratio")
+            line |= {f"{measure}_{name}": each for name, each in zip(names, ratio, strict=True)}
+        lines.append({column.source: line.get(column.source) for column in columns})
+    return tables.Table(pd.DataFrame(lines), columns)
 
 
 def write(workdir: pathlib.Path, records: Sequence[Record]) -> None:
@@ -244,14 +254,13 @@ def write(workdir: pathlib.Path, records: Sequence[Record]) -> None:
         "maker states for dense bfloat16 products, where it is known. Decoding: beam 4, score / "
         "length^0.6, the same trained weights."
     )
-    found = []
+    shown = []
     for columns, is_decoding in ((TRAINING, False), (DECODING, True)):
         chosen = [one for one in records if ("sentences" in one) == is_decoding]
         if chosen:
-            lines = [[column.cell(one) for column in columns] for one in chosen]
-            found.append(tables.Printed([column.head for column in columns], lines))
-    files.write(workdir / "benchmark.md", tables.markdown(found, [note]).encode())
-    tables.show(found, [note])
+            shown.append(_table(chosen, columns))
+    files.write(workdir / "benchmark.md", tables.markdown(shown, [note]).encode())
+    tables.show(shown, [note])
 
 
 def main() -> None:

@@ -3,65 +3,85 @@
   python -m experiments.compare runs/toy --rows=base,E
   python -m experiments.compare runs/toy runs/toy_flops [--rows=E,big] [--output=FILE.md]
 
-Of one sweep, it prints the results of the rows and every field and parameter array in which they
-differ. Of several, it prints each row's difference from base in each sweep, the budgets of the
+For one sweep, it prints the results of the rows and every field and parameter array in which they
+differ. For several, it prints each row's difference from base in each sweep, the budgets of the
 sweeps, and the agreement of their orders of rows with the first sweep's.
 """
 
 import itertools
-import math
 import pathlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import flax.linen as nn
 import jax
+import numpy as np
+import pandas as pd
 from absl import flags
 
-from experiments.analysis import comparison, ranks
-from experiments.benchmarks import cost
-from experiments.sweep import results
+from experiments.results import documents, frames, sensitivity, tables
+from experiments.stats import comparison, ranks
+from experiments.sweep import cost
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import vocabulary
-from transformer_jax.drawing import tables
-from transformer_jax.evaluation import measures
 
-Shown = tuple[list[tables.Printed], list[str]]  # tables, and notes below them
+Shown = tuple[list[tables.Table], list[str]]  # tables, and notes below them
 
 _LAYER = re.compile(r"_(\d+)$")
+# Columns of `comparison.Comparison.rows` that are shown of each sweep.
+_SHOWN = ["score", "score_sd", "difference", "half_width"]
 
 
 def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
-    """Compares rows of one sweep; none of them needs to have run.
+    """Compares rows of one sweep, which need not have run.
 
     Raises:
       UserError: the folder holds no sweep, or the sweep has no such row.
     """
-    sweep = results.read(workdir)
-    known = {each.name: each for row in sweep.rows for each in (row, *row.tuned.values())}
-    _require_known(names, known, workdir)
+    sweep = frames.load(workdir)
+    description = sweep.description
+    known = [
+        name for row in description.rows for name in (row, *description.variants(row).values())
+    ]
+    _require_known(names, dict.fromkeys(known), workdir)
     compared = comparison.compare(sweep)
-    configs = [sweep.config(known[name]) for name in names]
-    shapes = [parameter_shapes(config) for config in configs]
-    changed = [
-        [path, *(_format_shape(each.get(path)) for each in shapes)]
-        for path in dict.fromkeys(itertools.chain(*shapes))
-        if len({each.get(path) for each in shapes}) > 1
+    configs = [description.config(name) for name in names]
+    lines = []
+    for name, config in zip(names, configs, strict=True):
+        score = compared.table.measure
+        line = {
+            "row": name,
+            "params": cost.parameters(config),
+            "seeds": len(sweep.of(name)),
+            **comparison.mean_and_deviation("ppl", sweep.values(name, "ppl")),
+            **comparison.mean_and_deviation("score", sweep.values(name, score)),
+        }
+        is_row = name in compared.rows.index  # else a variant in the tuned field
+        own = compared.rows.loc[name] if is_row else {}
+        line |= {key: own.get(key, np.nan) for key in ("difference", "half_width")}
+        lines.append(line)
+    columns = [
+        tables.Column("row"),
+        tables.Column("params", form=",d"),
+        tables.Column("seeds", form="d"),
+        tables.Column("PPL", "ppl", ".3f", "ppl_sd"),
+        tables.Column(compared.table.score, "score", ".2f", "score_sd"),
+        tables.Column("− base", "difference", "+.2f", "half_width"),
     ]
-    lines = [
-        [name, f"{cost.parameters(config):,}", *_result_cells(known[name], compared)]
-        for name, config in zip(names, configs, strict=True)
-    ]
-    score = measures.MEASURES[compared.table.measure].name
-    heads = ["row", "params", "seeds", "PPL", score, "− base"]
-    differing = [
-        tables.Printed(["field", *names], differing_fields(configs), "Configuration"),
-        tables.Printed(["parameters", *names], _fold_layers(changed), "Parameters"),
-    ]
-    shown = [tables.Printed(heads, lines), *(table for table in differing if table.lines)]
-    return shown, [f"{table.title}: the same." for table in differing if not table.lines]
+    shapes = differing_shapes(configs)
+    shown = [tables.Table(pd.DataFrame(lines), columns)]
+    notes = []
+    for title, first, differing in (
+        ("Configuration", "field", differing_fields(configs)),
+        ("Parameters", "array", shapes),
+    ):
+        if differing:
+            shown.append(_texts(first, names, differing, title))
+        else:
+            notes.append(f"{title}: the same.")
+    return shown, notes
 
 
 def compare_sweeps(workdirs: Sequence[pathlib.Path], names: Sequence[str] = ()) -> Shown:
@@ -70,35 +90,28 @@ def compare_sweeps(workdirs: Sequence[pathlib.Path], names: Sequence[str] = ()) 
     Raises:
       UserError: the sweeps are of different tables or bases, or share no row.
     """
-    sweeps = [comparison.compare(results.read(workdir)) for workdir in workdirs]
+    sweeps = [comparison.compare(frames.load(workdir)) for workdir in workdirs]
     first = sweeps[0]
     for other in sweeps[1:]:
         _require_same_table(first, other)
-    known = dict.fromkeys(name for each in sweeps for name in each.gaps)
+    known = dict.fromkeys(name for each in sweeps for name in each.dev.gaps)
     _require_known(names, known, *workdirs)
     chosen = list(names or known)
-    labels = [str(workdir) for workdir in workdirs]
-    heads = [head for each in sweeps for head in _heads(each)]
-    lines = [
-        [name, *(cell for each in sweeps for cell in _scores(name, each)), _sign(name, sweeps)]
-        for name in dict.fromkeys([first.sweep.rows[0].name, *chosen])
+    shown = [
+        _scores(sweeps, chosen),
+        _budgets(sweeps, chosen),
     ]
-    scores = tables.Printed(["row", *heads, "sign"], lines, "Scores and differences from base")
-    budgets = tables.Printed(
-        ["sweep", "equal", "steps", "runs", "training FLOPs", "device hours"],
-        [_budget(each, chosen) for each in sweeps],
-        "Budgets, of these rows and base",
-    )
-    shown = [scores, budgets]
-    if fields := differing_fields([each.sweep.base for each in sweeps]):
-        shown.append(tables.Printed(["field", *labels], fields, "Configuration of base"))
+    bases = [each.sweep.description.base for each in sweeps]
+    if fields := differing_fields(bases):
+        shown.append(_texts("field", list(map(str, workdirs)), fields, "Configuration of base"))
     notes = [
-        "*: the 95% interval excludes 0. “by chance?”: not in all sweeps significantly different "
-        "from base, all rows and other seeds considered."
+        "*: the 95% interval excludes 0. “by chance?”: not significant in all sweeps, all rows and "
+        "other seeds considered."
     ]
     for other in sweeps[1:]:
         notes += _agreement(first, other, chosen)
-    notes += [f"{each.sweep.workdir}: {line}" for each in sweeps for line in _limits(each, chosen)]
+    for each in sweeps:
+        notes += [f"{each.sweep.folder}: {line}" for line in _limits(each, chosen)]
     return shown, notes
 
 
@@ -112,16 +125,38 @@ def parameter_shapes(config: config_lib.Config) -> dict[str, tuple[int, ...]]:
     }
 
 
-def differing_fields(configs: Sequence[config_lib.Config]) -> list[list[str]]:
-    """Returns lines of a field's dotted name and its value in each config, where they differ."""
+def differing_shapes(configs: Sequence[config_lib.Config]) -> dict[str, list[str]]:
+    """Returns the shapes of each parameter array in each config, where they differ."""
+    shapes = [parameter_shapes(config) for config in configs]
+    return _fold_layers({
+        path: [_format_shape(each.get(path)) for each in shapes]
+        for path in dict.fromkeys(itertools.chain(*shapes))
+        if len({each.get(path) for each in shapes}) > 1
+    })  # fmt: skip
+
+
+def differing_fields(configs: Sequence[config_lib.Config]) -> dict[str, list[str]]:
+    """Returns the values of each field in each config, by its dotted name, where they differ."""
     sections = [config_lib.to_dict(config) for config in configs]
-    lines = []
+    differing = {}
     for section, values in sections[0].items():
         for name in values:
-            found = [each[section][name] for each in sections]
-            if any(value != found[0] for value in found):
-                lines.append([f"{section}.{name}", *map(str, found)])
-    return lines
+            of_each = [each[section][name] for each in sections]
+            if any(value != of_each[0] for value in of_each):
+                differing[f"{section}.{name}"] = list(map(str, of_each))
+    return differing
+
+
+def _texts(
+    first: str, names: Sequence[str], lines: Mapping[str, Sequence[str]], title: str
+) -> tables.Table:
+    """Returns a table of texts, a column for each name."""
+    columns = [tables.Column(first), *(tables.Column(n, str(i)) for i, n in enumerate(names))]
+    rows = [
+        {first: name, **{str(i): text for i, text in enumerate(texts)}}
+        for name, texts in lines.items()
+    ]
+    return tables.Table(pd.DataFrame(rows), columns, title)
 
 
 def _require_known(names: Sequence[str], known: Collection[str], *workdirs: pathlib.Path) -> None:
@@ -135,16 +170,17 @@ def _require_known(names: Sequence[str], known: Collection[str], *workdirs: path
 
 def _require_same_table(first: comparison.Comparison, other: comparison.Comparison) -> None:
     ours, theirs = first.sweep, other.sweep
-    kinds = [(each.table, each.rows[0].name) for each in (ours, theirs)]
-    if kinds[0] != kinds[1]:
-        (table, base), (other_table, other_base) = kinds
+    (table, base), (other_table, other_base) = (
+        (each.description.table, each.description.base_row) for each in (ours, theirs)
+    )
+    if (table, base) != (other_table, other_base):
         raise errors.UserError(
-            f"{ours.workdir} holds {table} with base {base!r}, {theirs.workdir} {other_table} with "
+            f"{ours.folder} holds {table} with base {base!r}, {theirs.folder} {other_table} with "
             f"base {other_base!r}: name sweeps of one table and base"
         )
-    if not _shared(first, other, [*first.gaps]):
+    if not _shared(first, other, [*first.dev.gaps]):
         raise errors.UserError(
-            f"{ours.workdir} and {theirs.workdir} share no row that both compare with base: run "
+            f"{ours.folder} and {theirs.folder} share no row that both compare with base: run "
             "the same rows in both"
         )
 
@@ -153,94 +189,105 @@ def _shared(
     first: comparison.Comparison, other: comparison.Comparison, names: Sequence[str]
 ) -> dict[str, str]:
     """Returns the rows that both compare with the same reference row, and that row's name."""
-    references = [
-        {row.name: results.reference(row, each.sweep).name for row in each.sweep.rows}
-        for each in (first, other)
-    ]
+    references = [each.rows["reference"] for each in (first, other)]
     return {
         name: references[0][name]
         for name in names
-        if name in first.gaps and name in other.gaps
+        if name in first.dev.gaps and name in other.dev.gaps
         if references[0][name] == references[1][name]
     }
 
 
-def _result_cells(row: results.Row, compared: comparison.Comparison) -> list[str]:
-    scores = comparison.scores(row, compared.table.measure)
-    ppl = [result["ppl"] for result in row.results.values()]
-    return [
-        str(len(row.results)),
-        tables.mean_and_deviation(ppl, 3),
-        tables.mean_and_deviation(scores, 2),
-        _difference(row.name, compared),
-    ]
-
-
-def _heads(compared: comparison.Comparison) -> list[str]:
-    score = measures.MEASURES[compared.table.measure].name
-    return [f"{score}: {compared.sweep.workdir}", f"− base: {compared.sweep.workdir}"]
-
-
-def _scores(name: str, compared: comparison.Comparison) -> list[str]:
-    """Returns the cells of a row in one sweep, under `_heads`; empty if it has not run."""
-    row = next((each for each in compared.sweep.rows if each.name == name), None)
-    scores = comparison.scores(row, compared.table.measure) if row else []
-    return [tables.mean_and_deviation(scores, 2), _difference(name, compared)]
-
-
-def _difference(name: str, compared: comparison.Comparison) -> str:
-    return compared.gaps[name].written if name in compared.gaps else ""
+def _scores(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> tables.Table:
+    """Returns the scores and differences of rows in each sweep, and whether their signs agree."""
+    base = sweeps[0].sweep.description.base_row
+    rows = list(dict.fromkeys([base, *names]))
+    frame = pd.DataFrame({"row": rows, "sign": [_sign(name, sweeps) for name in rows]})
+    columns = [tables.Column("row")]
+    for number, each in enumerate(sweeps):
+        own = each.rows[_SHOWN].reindex(rows).reset_index(drop=True)
+        excludes_0 = own["difference"].abs() > own["half_width"]
+        own = own.assign(excludes_0=np.where(excludes_0, "*", ""))
+        frame = frame.join(own.add_suffix(f" {number}"))
+        group = str(each.sweep.folder)
+        score, score_sd, difference, half_width = (f"{name} {number}" for name in _SHOWN)
+        columns += [
+            tables.Column(each.table.score, score, ".2f", score_sd, group),
+            tables.Column("− base", difference, "+.2f", half_width, group),
+            tables.Column("*", f"excludes_0 {number}", group=group),
+        ]
+    title = "Scores and differences from base"
+    return tables.Table(frame, [*columns, tables.Column("sign")], title)
 
 
 def _sign(name: str, sweeps: Sequence[comparison.Comparison]) -> str:
-    """Returns whether a row's difference has one sign in all sweeps that have it."""
-    having = [each for each in sweeps if name in each.gaps]
+    """Returns whether a row's difference has the same sign in all sweeps that have it."""
+    having = [each for each in sweeps if name in each.dev.gaps]
     if len(having) < 2:
         return ""
-    signs = {math.copysign(1, each.gaps[name].mean) for each in having if each.gaps[name].mean}
-    word = "same" if len(signs) < 2 else "opposite"
-    is_sure = all(comparison.is_sure_over_seeds(name, each) for each in having)
-    return word if is_sure else f"{word}, by chance?"
+    means = [each.dev.gaps[name].mean for each in having]
+    word = "same" if len({mean > 0 for mean in means if mean}) < 2 else "opposite"
+    is_significant = all(each.significant_over_seeds(name) for each in having)
+    return word if is_significant else f"{word}, by chance?"
 
 
-def _budget(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
-    """Returns a line on what the runs of base and some rows cost."""
-    sweep = compared.sweep
-    rows = [row for row in sweep.rows if row.name in names or row is sweep.rows[0]]
-    runs = [result for row in rows for result in row.results.values()]
-    flops = sum(cost.training_flops(sweep.config(row)) * len(row.results) for row in rows)
-    steps = sorted({result["steps"] for result in runs if "steps" in result})
-    return [
-        str(sweep.workdir),
-        sweep.match or "steps",
-        _format_range(steps),
-        str(len(runs)),
-        f"{flops:.2e}",
-        f"{results.device_hours(runs):.2f}",
+def _budgets(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> tables.Table:
+    """Returns the cost of the runs of base and some rows in each sweep."""
+    lines = []
+    for each in sweeps:
+        description = each.sweep.description
+        chosen = [row for row in description.rows if row in (description.base_row, *names)]
+        runs = each.sweep.runs[each.sweep.runs["row"].isin(chosen)]
+        flops = sum(
+            cost.training_flops(description.config(row)) * len(each.sweep.of(row)) for row in chosen
+        )
+        steps = runs["steps"].dropna().astype(int) if "steps" in runs else pd.Series(dtype=int)
+        lines.append({
+            "sweep": str(each.sweep.folder),
+            "equal": description.match or "steps",
+            "steps": _format_range(sorted(steps)),
+            "runs": len(runs),
+            "flops": flops,
+            "hours": sensitivity.device_hours(runs),
+        })  # fmt: skip
+    columns = [
+        tables.Column("sweep"),
+        tables.Column("equal"),
+        tables.Column("steps"),
+        tables.Column("runs", form="d"),
+        tables.Column("training FLOPs", "flops", ".2e"),
+        tables.Column("device hours", "hours", ".2f"),
     ]
+    return tables.Table(pd.DataFrame(lines), columns, "Budgets of these rows and base")
 
 
 def _agreement(
     first: comparison.Comparison, other: comparison.Comparison, names: Sequence[str]
 ) -> list[str]:
-    """Returns a note on how far two sweeps order the rows that they share alike."""
+    """Returns a note on the agreement of two sweeps' orders of the rows that they share."""
     references = _shared(first, other, names)
     if not references:
         return []
     rows = list(dict.fromkeys([*references.values(), *references]))
-    found = ranks.agreement(
-        [{name: each.counts[name] for name in rows} for each in (first, other)],
+    agreement = ranks.agreement(
+        [{name: each.dev.scores[name] for name in rows} for each in (first, other)],
         references,
-        (first.table.measure, other.table.measure),
-        (first.floor, other.floor),
+        (first.dev.variance, other.dev.variance),
     )
     return [
-        f"{other.sweep.workdir} against {first.sweep.workdir}: same sign in "
-        f"{found.signs.written('.0%')} of {len(references)} rows; of all {found.num_pairs} pairs "
-        f"of rows {found.pairs.written('.0%')} in the same order (chance: 50%); Kendall's tau-b "
-        f"{found.tau.written('.2f')}. Intervals are a bootstrap's over sentences, and over seeds "
-        "where their variance is known."
+        f"{other.sweep.folder} against {first.sweep.folder}: same sign in "
+        f"{_interval(agreement.signs, '.0%')} of {len(references)} rows; of all "
+        f"{agreement.num_pairs} pairs of rows {_interval(agreement.pairs, '.0%')} in the same "
+        f"order (chance: 50%); Kendall's tau-b {_interval(agreement.tau, '.2f')}. Intervals are a "
+        "bootstrap's over sentences, and over seeds where their variance is known."
     ]
+
+
+def _interval(estimate: ranks.Estimate, form: str) -> str:
+    value, low, high = (
+        tables.number(each, form) for each in (estimate.value, estimate.low, estimate.high)
+    )
+    return f"{value} (95%: {low} to {high})"
 
 
 def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
@@ -248,9 +295,10 @@ def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
     single = [
         name
         for name in names
-        if name in compared.gaps and len(compared.counts[name]) < 2 and not compared.floor
+        if name in compared.dev.gaps
+        if len(compared.dev.scores[name]) < 2 and not compared.dev.variance
     ]
-    notes = results.shortfalls(compared.sweep)
+    notes = documents.shortfalls(compared.sweep)
     if single:
         notes.append(f"intervals over sentences alone, from one seed: {', '.join(single)}.")
     return notes
@@ -270,18 +318,18 @@ def _format_shape(shape: tuple[int, ...] | None) -> str:
     return " × ".join(map(str, shape)) or "scalar"
 
 
-def _fold_layers(lines: Sequence[list[str]]) -> list[list[str]]:
-    """Joins the lines of layers that differ alike: encoder_0…5/attention/key/kernel."""
-    layers: dict[tuple[str, ...], list[int]] = {}
-    for path, *shapes in lines:
+def _fold_layers(shapes: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Joins the arrays of layers that differ alike: encoder_0…5/attention/key/kernel."""
+    layers: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
+    for path, texts in shapes.items():
         top, slash, rest = path.partition("/")
         number = _LAYER.search(top)
-        key = (_LAYER.sub("", top), slash + rest, *shapes)
+        key = (_LAYER.sub("", top), slash + rest, tuple(texts))
         layers.setdefault(key, []).extend([int(number[1])] if number else [])
-    return [
-        [f"{top}{_format_layers(numbers)}{rest}", *shapes]
-        for (top, rest, *shapes), numbers in layers.items()
-    ]
+    return {
+        f"{top}{_format_layers(numbers)}{rest}": list(texts)
+        for (top, rest, texts), numbers in layers.items()
+    }
 
 
 def _format_layers(numbers: list[int]) -> str:

@@ -69,6 +69,6 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 TABLE = table.Table("eras", "The toolkits' recipes", rows_for)
 
 if __name__ == "__main__":
-    from experiments.running import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # whose flags are those of a command alone
 
     flags_lib.run(lambda: runner.main(TABLE))

@@ -19,8 +19,9 @@ from typing import Any
 
 from absl import flags
 
-from experiments.analysis import claims, multilingual
-from experiments.reporting import further_tables
+from experiments.results import claims as claims_report
+from experiments.results import families as report
+from experiments.stats import claims
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -49,8 +50,16 @@ HIDDEN_RATE = 2  # times base's learning rate, for batches so much larger
 # At base's own batch and rate three of the five answered by chance to their end, on the toy, with
 # earlier, harder negatives.
 MATCHING_RATE = 0.5
+BYTES_A_TOKEN = 5  # at most, of the sentences of English and German corpora, in BPE tokens
+LENGTHS = (  # in tokens
+    "data.source_length",
+    "data.target_length",
+    "train.batch_tokens",
+    "decode.extra_tokens",
+    "log.bucket_tokens",
+)
 PART = 8  # of the steps one in so many is the objective's
-VARIED = ("model.architecture", "train.objective", *multilingual.VARIED)
+VARIED = ("model.architecture", "train.objective", *report.VARIED)
 # An objective leaves a longer plateau behind it, and the longer the higher the rate; the toy's own
 # recipe would end on it. Factors, for all rows.
 TOY = {"train.num_steps": 1.5, "train.warmup_steps": 2}
@@ -76,7 +85,7 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
         for row, kind in OBJECTIVES.items()
     }
     rows = {"base": {}, **_stacks(own.model.num_layers), **objectives, **_encoders(own)}
-    rows |= multilingual.rows_for(own)
+    rows |= _multilingual(own)
     return {row: {**recipe, **changes} for row, changes in rows.items()}
 
 
@@ -141,6 +150,20 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     return {**rows, **judges, **translators}
 
 
+def _multilingual(base: config_lib.Config) -> dict[str, dict[str, Any]]:
+    """Returns rows of mT5 and ByT5 in small, with base's number of steps.
+
+    A model of bytes has rows and batches longer by the bytes of a token, so that it sees about as
+    many sentences. One of two directions sees half as many of each.
+    """
+    longer = {field: BYTES_A_TOKEN * config_lib.get(base, field) for field in LENGTHS}
+    one, other = base.data.source_language, base.data.target_language
+    return {
+        "bytes": {"data.vocabulary": "bytes", **longer},
+        "two directions": {"data.directions": f"{one}-{other},{other}-{one}"},
+    }
+
+
 # T5's numbers are BLEU on newstest2014, English to German, after training on another corpus first,
 # 2^35 tokens of it: here only their signs can be compared.
 T5 = "Raffel et al. 2020"
@@ -184,11 +207,11 @@ CLAIMS = (
         [claims.Inequality("O span corruption", "O BERT-style", strictly=False)],
     ),
 )
-COMPARED = claims.compared(CLAIMS)
+COMPARED = claims.compared_rows(CLAIMS)
 NOTE = (
     "T5's numbers are after training on far more text, so that only their signs compare. Rows O "
     "train on the texts of the training pairs, and on nothing else, for the first part of their "
-    f"steps. {claims.VERDICTS} {claims.RECIPES}"
+    f"steps. {claims_report.RULES} {claims_report.RECIPE}"
 )
 
 TABLE = table.Table(
@@ -198,14 +221,14 @@ TABLE = table.Table(
     least_seeds=lambda row: flags.FLAGS.claim_seeds if row in COMPARED else 1,
     needed=COMPARED,
     sections=(
-        functools.partial(claims.section, stated=CLAIMS, note=NOTE),
-        multilingual.section,
-        further_tables.answers,
+        functools.partial(claims_report.section, claims=CLAIMS, note=NOTE),
+        report.multilingual,
+        report.encoder_only,
     ),
 )
 
 if __name__ == "__main__":
-    from experiments.running import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # whose flags are those of a command alone
 
     flags.DEFINE_integer(
         "claim_seeds", 1, "Least runs of each row that a published claim compares.", lower_bound=1

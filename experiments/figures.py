@@ -25,7 +25,7 @@ from matplotlib import figure as figure_lib
 
 from configs import base as base_config
 from configs import toy as toy_config
-from experiments.sweep import results
+from experiments.results import frames
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, sequences
 from transformer_jax import flags as flags_lib
@@ -35,7 +35,6 @@ from transformer_jax.data import examples as examples_lib
 from transformer_jax.evaluation import attention_weights
 from transformer_jax.models import masks, positions
 from transformer_jax.runs import run_folder
-from transformer_jax.training import metrics
 from transformer_jax.training import step as step_lib
 
 SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
@@ -154,25 +153,26 @@ def of_learning_rate() -> figure_lib.Figure:
     return figure
 
 
-def of_curves(sweep: results.Sweep) -> figure_lib.Figure:
-    """Development perplexity of each row's first seed: base, the worst in the end, the others."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for row in sweep.rows:
-        if row.results:
-            folder = results.cell_folder(sweep.workdir, row.name, min(row.results))
-            records = [each for each in metrics.read(folder) if "dev_ppl" in each]
-            curves[row.name] = [(each["step"], each["dev_ppl"]) for each in records]
-    if not all(curves.values()):
+def of_curves(sweep: frames.Sweep) -> figure_lib.Figure:
+    """Draws development perplexity of each row's first seed; base and the worst row stand out."""
+    if "dev_ppl" not in sweep.curves:
         raise errors.UserError("there are no learning curves: --config.log.dev_every was 0")
-    base = sweep.rows[0].name
-    worst = max(curves, key=lambda name: curves[name][-1][1])
+    logged = sweep.curves.dropna(subset=["dev_ppl"])
+    curves = {}
+    for row in sweep.description.rows:
+        own = logged[logged["row"] == row]
+        first = own[own["seed"] == own["seed"].min()]
+        if len(first):
+            curves[row] = first["step"].tolist(), first["dev_ppl"].tolist()
+    base = sweep.description.base_row
+    worst = max(curves, key=lambda row: curves[row][1][-1])
     figure = figure_lib.Figure(figsize=(6.4, 3.8), layout="constrained")
     panel = figure.subplots()
-    panel.plot([], [], color="0.65", linewidth=0.9, label="the other rows")
+    panel.plot([], [], color="0.65", linewidth=0.9, label="other rows")
     for points in curves.values():
-        panel.plot(*zip(*points, strict=True), color="0.65", linewidth=0.9)
+        panel.plot(*points, color="0.65", linewidth=0.9)
     for name, colour in zip((base, worst), COLOURS, strict=False):
-        panel.plot(*zip(*curves[name], strict=True), color=colour, linewidth=2.2, label=name)
+        panel.plot(*curves[name], color=colour, linewidth=2.2, label=name)
     panel.set(xlabel="step", ylabel="development perplexity", yscale="log")
     panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.2, 1.5, 2, 3, 5)))
     panel.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
@@ -216,11 +216,11 @@ def main() -> None:
     }
     if _WORKDIR.value:
         workdir = files.local_path(_WORKDIR.value)
-        sweep = results.read(workdir)
-        first = sweep.rows[0]
-        if not first.results:
-            raise errors.UserError(f"{workdir} has no result of {first.name} yet: run it first")
-        run = results.cell_folder(workdir, first.name, min(first.results))
+        sweep = frames.load(workdir)
+        base = sweep.of(sweep.description.base_row)
+        if not len(base):
+            raise errors.UserError(f"{workdir} has no result of base yet: run it first")
+        run = sweep.folders[base["config_hash"].iloc[0]]
         drawn["curves.png"] = lambda: of_curves(sweep)
         drawn["attention.png"] = lambda: of_attention(run)
     for name, draw in drawn.items():

@@ -1,149 +1,188 @@
-"""Copies what may be shown of a sweep: its table, every result, and ten sentences as rows say them.
+"""Writes the results of a sweep into a folder for a repository, without its text and checkpoints.
 
-python -m experiments.publish runs/mini-cpu --output=experiments/published/mini_wmt_cpu
+  python -m experiments.publish runs/toy --output=experiments/published/toy
 
-Writes the report's table (.md and .csv), scores.md with BLEU of every variant, examples.md, and
-sweep.json with what reports and --reuse read of each run, but for the whole paths of folders. The
-copy can be reported again, and another sweep can take its runs over. Nothing of the corpus is in it
-but ten sentences, and with --noexamples not even these.
+The folder has sweep.json, runs.csv, curves.csv, lengths.csv and sentences.npz (counts and
+likelihoods of each sentence, but no text), the table as Markdown and CSV, examples.json with ten
+sentences (none with --noexamples), and PROVENANCE.md, which is for you to complete. It can be
+reported again, and reused by another sweep (--reuse). Publishing into a published folder of the
+same table adds runs to it.
 """
 
-import itertools
-import json
+import dataclasses
 import pathlib
 import re
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 from absl import flags
 
-from experiments.reporting import document, translations
-from experiments.sweep import results
+from experiments.results import examples, frames, report
+from experiments.sweep import store
+from transformer_jax import config as config_lib
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
-from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu, evaluators, measures
-from transformer_jax.training import metrics
+from transformer_jax.runs import run_folder
 
-EXAMPLES = 10
-# What a measure sums, one variant a file.
-COUNTED = {key: measures.MEASURES[key] for key in (bleu.MAIN, measures.F1)}
-# Where files lay on the machine of the runs: what stands before a name, or after a comma.
-_FOLDER = re.compile(r'(?<=[",])(\s*)/(?:[^",/]+/)+')
+_DATA_PATHS = [
+    name
+    for name in config_lib.flatten(config_lib.DEFAULTS)
+    if name.startswith("data.") and not config_lib.is_hashed(name)
+]
+_FOLDERS = re.compile(r"(^|,)\s*/[^,]*/")  # of absolute paths, in a list of paths
 
 
 def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = True) -> None:
-    """Writes what may be shown of a sweep; raises UserError if no run is done, or one cannot be."""
-    document.write(workdir)
-    sweep = results.read(workdir)
-    rows = [row for row in sweep.rows if row.results]
-    if not rows:
-        raise errors.UserError(f"{workdir}: none of the sweep's runs is done")
-    for end in ("md", "csv"):
-        name = f"{sweep.table}.{end}"
-        files.write(output / name, (workdir / name).read_bytes())
-    _copy(workdir / "sweep.json", output)
-    said: dict[str, dict[str, dict[str, str]]] = {}
-    tried = [each for row in sweep.rows for each in (row, *row.tuned.values())]
-    for row, seed in [(each, seed) for each in tried for seed in each.results]:
-        folder, there = (results.cell_folder(place, row.name, seed) for place in (workdir, output))
-        metrics.read(folder)
-        for name in ("result.json", "run.json", "metrics.jsonl"):
-            _copy(folder / name, there)
-        for prefix, (key, measure) in itertools.product(("", "test_"), COUNTED.items()):
-            name = prefix + measure.file
-            if (folder / name).exists():
-                counts = files.read_json(folder / name, {key: list}, results.ANEW)
-                kept = json.dumps({key: counts[key]}, separators=(",", ":"))
-                files.write(there / name, kept.encode())
-        for prefix in ("", "test_"):
-            name = prefix + evaluators.NLL_FILE
-            if (folder / name).exists():
-                required = {"nats": list, "tokens": list}
-                found = files.read_json(folder / name, required, results.ANEW)
-                files.write(there / name, json.dumps(found, separators=(",", ":")).encode())
-        if with_examples and (sentences := _examples(sweep, row, seed)):
-            files.write_json(there / translations.PUBLISHED, sentences)
-            if row in rows:
-                said.setdefault(row.name, sentences)
-    files.write(output / "scores.md", tables.markdown(_scores(rows), []).encode())
-    if with_examples:
-        files.write(output / "examples.md", tables.markdown(_shown(said), []).encode())
-    else:  # nor what was published here before
-        for path in [output / "examples.md", *output.glob(f"*/*/{translations.PUBLISHED}")]:
-            path.unlink(missing_ok=True)
+    """Publishes the finished runs of a sweep.
+
+    Raises:
+      UserError: no run is finished, or the output folder holds another sweep.
+    """
+    if workdir.resolve() == output.resolve():
+        raise errors.UserError(f"--output={output} is the sweep's folder itself: name another one")
+    sweep = frames.load(workdir)
+    if sweep.runs.empty:
+        raise errors.UserError(f"{workdir}: no run of the sweep is finished")
+    found = examples.collect(sweep) if with_examples else examples.Examples((), {})
+    sweep = dataclasses.replace(sweep, description=_publishable(sweep))
+    if store.is_published(output):
+        published = frames.load(output)
+        sweep = merge(published, sweep)
+        if with_examples:
+            found = _merge_examples(examples.read(output), found)
+    frames.write(sweep, output)
+    examples.write(found, output)
+    store.write(output, sweep.description)
+    report.write(output)
+    provenance = output / "PROVENANCE.md"
+    if not provenance.exists():
+        files.write(provenance, _provenance(sweep).encode())
 
 
-def _copy(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies a file, if it is there, without the folders whose whole path it names."""
-    if path.exists():
-        content = _FOLDER.sub(r"\1", path.read_text(encoding="utf-8"))
-        files.write(folder / path.name, content.encode())
+def _publishable(sweep: frames.Sweep) -> store.Description:
+    """Returns the description with the finished runs alone, and without folders of this machine."""
+    done = set(sweep.runs["config_hash"])
+    description = sweep.description
+    rows = {row: _without_folders(changes) for row, changes in description.rows.items()}
+    return dataclasses.replace(
+        description,
+        base=config_lib.replace(
+            description.base,
+            _without_folders(
+                {name: config_lib.get(description.base, name) for name in _DATA_PATHS}
+            ),
+        ),
+        rows=rows,
+        runs=[run for run in description.runs if run.config_hash in done],
+        reuse=[],
+        data=_corpora(sweep),
+    )
 
 
-def _scores(rows: Sequence[results.Row]) -> list[tables.Printed]:
-    """Perplexity, BLEU in every variant, and F1 of parsers, on both sets, as means over seeds."""
-    found = []
-    for title, part in (("Development set", None), ("Test set", "test")):
-        scored: dict[str, list[dict[str, float]]] = {}
-        for row in rows:
-            sets = [result.get(part) if part else result for result in row.results.values()]
-            scored[row.name] = [_numbers(each) for each in sets if each]
-        every = [each for own in scored.values() for each in own]
-        heads = list(dict.fromkeys(head for each in every for head in each))
-        lines = [
-            [name, str(len(own)), *(_mean([each.get(head) for each in own]) for head in heads)]
-            for name, own in scored.items()
-            if own
-        ]
-        if lines:
-            found.append(tables.Printed(["row", "seeds", *heads], lines, title))
+def _without_folders(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns overrides in which absolute paths of data are names of files."""
+    return {
+        name: _FOLDERS.sub(r"\1", value) if name in _DATA_PATHS else value
+        for name, value in changes.items()
+    }
+
+
+def _corpora(sweep: frames.Sweep) -> list[Any]:
+    """Returns the provenance of the corpora that the runs used: files, hashes, numbers of lines."""
+    found: list[Any] = []
+    for folder in dict.fromkeys(sweep.folders.values()):
+        if store.is_published(folder):
+            corpora = store.read(folder).data
+        else:
+            corpora = [run_folder.read_result(folder)["data"]]
+        for corpus in corpora:
+            named = _file_names(corpus)
+            if named not in found:
+                found.append(named)
     return found
 
 
-def _numbers(scored: Mapping[str, Any]) -> dict[str, float]:
-    """A run's scores on a set, by what its column is called; a model may write no sentences."""
-    return {
-        "PPL": scored["ppl"],
-        **{variant: found["score"] for variant, found in scored.get("bleu", {}).items()},
-        **({"F1": scored["parses"]["f1"]} if "parses" in scored else {}),
-    }
+def _file_names(value: Any) -> Any:
+    """Returns provenance with names of files in place of their absolute paths."""
+    if isinstance(value, Mapping):
+        return {name: _file_names(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_file_names(each) for each in value]
+    return _FOLDERS.sub(r"\1", value) if isinstance(value, str) else value
 
 
-def _mean(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{statistics.mean(known):.2f}" if len(known) == len(values) else ""
+def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
+    """Returns a sweep with the runs of a published folder added.
 
-
-def _examples(sweep: results.Sweep, row: results.Row, seed: int) -> dict[str, dict[str, str]]:
-    """Sentences of the development set at equal distances: the "(reference)", and the "row"'s.
-
-    Each by what its table is called; empty if the run has left no translations.
+    Raises:
+      UserError: the folder holds another table, or a row with other settings.
     """
-    folder = results.cell_folder(sweep.workdir, row.name, seed)
-    if (kept := translations.published(folder))["row"]:  # taken over from what was published
-        return kept
-    left = translations.read(sweep, row, seed)
-    said = {"(reference)": left["references"], "row": left["hypotheses"]}
-    if not all(said.values()):
-        return {}
-    total = len(said["row"])
-    places = sorted({total * (2 * number + 1) // (2 * EXAMPLES) for number in range(EXAMPLES)})
-    return {
-        name: {f"Sentence {place + 1:,} of {total:,}": lines[place] for place in places}
-        for name, lines in said.items()
-    }
+    old, new = published.description, sweep.description
+    if (old.table, old.base, old.match) != (new.table, new.base, new.match):
+        raise errors.UserError(
+            f"{published.folder} holds {old.table} with another base than this sweep's "
+            f"{new.table}: publish into another folder, or delete that one"
+        )
+    for row, overrides in old.rows.items():
+        if any(run.row == row for run in old.runs) and new.rows.get(row) != overrides:
+            raise errors.UserError(
+                f"{published.folder} has runs of row {row!r} with other settings: publish into "
+                "another folder, or delete that one"
+            )
+    own = {(run.row, run.seed) for run in new.runs}
+    added = [run for run in old.runs if (run.row, run.seed) not in own]
+    names = list(new.rows)
+    runs = sorted([*new.runs, *added], key=lambda run: (names.index(run.row), run.seed))
+    keys = [(run.row, run.seed) for run in runs]
+    kept = [(run.row, run.seed) for run in added]
+
+    def merged(name: str) -> pd.DataFrame:
+        ours: pd.DataFrame = getattr(sweep, name)
+        theirs: pd.DataFrame = getattr(published, name)
+        theirs = theirs.loc[
+            [key in kept for key in zip(theirs["row"], theirs["seed"], strict=True)]
+        ]
+        both = pd.concat([ours, theirs], ignore_index=True)
+        order = [keys.index(key) for key in zip(both["row"], both["seed"], strict=True)]
+        return both.assign(order=order).sort_values("order", kind="stable").drop(columns="order")
+
+    corpora = [*new.data, *(corpus for corpus in old.data if corpus not in new.data)]
+    return dataclasses.replace(
+        sweep,
+        description=dataclasses.replace(
+            new,
+            runs=runs,
+            data=corpora,
+            noise_floor=max(new.noise_floor, old.noise_floor),
+        ),
+        runs=merged("runs"),
+        curves=merged("curves"),
+        lengths=merged("lengths"),
+        folders={**published.folders, **sweep.folders},
+    )
 
 
-def _shown(said: Mapping[str, Mapping[str, Mapping[str, str]]]) -> list[tables.Printed]:
-    """A table for each sentence, as each row of the sweep that has been asked for it says it."""
-    lines: dict[tuple[str, str], list[list[str]]] = {}
-    for row, sentences in said.items():
-        for title, reference in sentences["(reference)"].items():
-            own = lines.setdefault((title, reference), [["(reference)", reference]])
-            own.append([row, sentences["row"][title]])
-    return [tables.Printed(["", "sentence"], found, title) for (title, _), found in lines.items()]
+def _merge_examples(old: examples.Examples, new: examples.Examples) -> examples.Examples:
+    if old.sentences != new.sentences:
+        return new
+    return examples.Examples(new.sentences, {**old.outputs, **new.outputs})
+
+
+def _provenance(sweep: frames.Sweep) -> str:
+    """Returns what the results say about their origin, for a person to complete."""
+    runs = sweep.runs
+    hours = (runs["wall_seconds"] * runs.get("devices", 1)).sum() / 3600
+    lines = [
+        f"# Provenance of {sweep.description.table}",
+        "",
+        f"- Runs: {len(runs)}, {hours:.1f} device hours",
+        f"- Commits: {', '.join(sorted(set(runs['git_commit'])))}",
+        f"- Devices: {', '.join(sorted(set(runs['device_kind'])))}",
+        "- Command: (add the command)",
+        "- Date: (add the date)",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def main(folder: str = "") -> None:
@@ -151,11 +190,12 @@ def main(folder: str = "") -> None:
     workdir = folder or _WORKDIR.value
     if not workdir:
         raise errors.UserError("name the sweep's folder: python -m experiments.publish DIR")
-    publish(files.local_path(workdir), files.local_path(_OUTPUT.value), _EXAMPLES.value)
+    output = files.local_path(_OUTPUT.value)
+    publish(files.local_path(workdir), output, _EXAMPLES.value)
 
 
 if __name__ == "__main__":
-    _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder, if no argument names it.")
-    _OUTPUT = flags_lib.define_required("output", "Where to write.")
-    _EXAMPLES = flags.DEFINE_bool("examples", True, "Whether to show ten sentences.")
+    _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder, like the argument.")
+    _OUTPUT = flags.DEFINE_string("output", None, "The folder to write.", required=True)
+    _EXAMPLES = flags.DEFINE_bool("examples", True, "Whether to include ten sentences.")
     flags_lib.run(main, "[DIR]")

@@ -1,21 +1,23 @@
-"""The report of a sweep, from the results on disk: report.html, TABLE.md and TABLE.csv.
+"""Writes the report of a sweep from the results on disk: report.html, TABLE.md and TABLE.csv.
 
-python -m experiments.report runs/toy
+  python -m experiments.report runs/toy
+
+A published folder gets TABLE.md and TABLE.csv only.
 """
 
 from absl import flags
 
-from experiments.reporting import document
+from experiments.results import report
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
 
 def main(folder: str = "") -> None:
-    """Writes the report and prints its table."""
+    """Writes the report and prints its first table."""
     workdir = folder or _WORKDIR.value
     if not workdir:
         raise errors.UserError("name the sweep's folder: python -m experiments.report DIR")
-    document.write(files.local_path(workdir))
+    report.write(files.local_path(workdir))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,16 @@ table has the file's name.
 import pathlib
 import re
 
-from experiments.running import runner
-from experiments.sweep import results, rows, table
+from absl import flags
+
+from experiments.scheduling import runner
+from experiments.sweep import rows, store, table
 from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 
-_SWEEP = flags_lib.define_required("sweep", "Python file that has GRID, ZIP or ROWS.")
+_SWEEP = flags.DEFINE_string(
+    "sweep", None, "Python file that has GRID, ZIP or ROWS.", required=True
+)
 
 
 def main() -> int:
@@ -25,7 +29,7 @@ def main() -> int:
         raise errors.UserError(
             f"--sweep={path}: the table is called as the file: use letters, digits and _ alone"
         )
-    if path.stem in (*table.names(), *results.TAKEN):
+    if path.stem in (*table.names(), *store.RESERVED_TABLES):
         raise errors.UserError(
             f"--sweep={path}: {path.stem} is another table's name: rename the file"
         )

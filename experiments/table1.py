@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from experiments.benchmarks import layer_kinds, measuring
-from experiments.reporting import table1_page
+from experiments.results import table1 as report
 from transformer_jax import files
 from transformer_jax import flags as flags_lib
 
@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LINES = 10
 
 def measure(
     axes: Mapping[str, Sequence[layer_kinds.Sizes]], repeats: int
-) -> dict[str, table1_page.ByKind]:
+) -> dict[str, report.ByKind]:
     """Measures every kind of layer at the sizes of each axis; at a size on both axes, once."""
     sizes = list(dict.fromkeys(size for points in axes.values() for size in points))
     cases = [(kind, size) for kind in layer_kinds.KINDS for size in sizes]
@@ -48,7 +48,7 @@ def measure(
         lambda done: say(done, repeats, "rounds timed"),
     )
     found = {
-        (kind, size): table1_page.LayerCost(kind, size, seconds, program)
+        (kind, size): report.LayerCost(kind, size, seconds, program)
         for (kind, size), seconds, program in zip(cases, samples, programs, strict=True)
     }
     return {
@@ -70,7 +70,7 @@ def _main() -> None:
     }
     files.make_folder(workdir, "the folder of the table")
     sweeps = measure(axes, _REPEATS.value)
-    table1_page.write(workdir, sweeps, measuring.describe_machine())
+    report.write(workdir, sweeps, measuring.describe_machine())
     _log.info("the table lies in %s", workdir / "table1.md")
 
 

@@ -11,7 +11,7 @@ speeds is every 1,500 and every 600 steps.
 from typing import Any
 
 from experiments import table3
-from experiments.reporting import table2_page
+from experiments.results import table2 as report
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -58,11 +58,10 @@ TABLE = table.Table(
     "Table 2",
     rows_for,
     corpus=lambda row: row.split()[-1],
-    document=table2_page.document,
-    reads=table2_page.READ,
+    document=report.document,
 )
 
 if __name__ == "__main__":
-    from experiments.running import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # whose flags are those of a command alone
 
     flags_lib.run(lambda: runner.main(TABLE))

@@ -9,7 +9,7 @@ runs what has no result yet, then prints the table.
 
 from typing import Any
 
-from experiments.reporting import latex
+from experiments.results import table3 as report
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
@@ -56,10 +56,10 @@ TABLE = table.Table(
     "Table 3",
     rows_for,
     reported=paper.TABLE3,
-    latex=latex.as_in_the_paper,
+    latex=report.latex,
 )
 
 if __name__ == "__main__":
-    from experiments.running import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # whose flags are those of a command alone
 
     flags_lib.run(lambda: runner.main(TABLE))

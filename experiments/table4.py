@@ -13,13 +13,12 @@ from typing import Any
 
 from absl import flags
 
-from experiments.reporting import table4_page
+from experiments.results import table4 as report
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import treebank
-from transformer_jax.evaluation import measures
 
 _RECURRENT = {"model.architecture": "lstm", "model.position": "none"}
 # Differences from the paper's parser; depths are scaled to a base of another one.
@@ -57,13 +56,12 @@ TABLE = table.Table(
     "table4",
     "Table 4",
     lambda base: rows_for(base, flags.FLAGS.parsed),
-    measure=measures.F1,
-    document=table4_page.document,
-    reads=table4_page.READ,
+    measure="f1",
+    document=report.document,
 )
 
 if __name__ == "__main__":
-    from experiments.running import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # whose flags are those of a command alone
 
     flags.DEFINE_string(
         "parsed", "", "Trees that a model wrote, for the semi-supervised row: paths."

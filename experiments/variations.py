@@ -13,12 +13,15 @@ in the decoder and between them, and d_ff is not widened in return: they have fe
 the table says.
 """
 
+import functools
+import itertools
 from typing import Any
 
 from absl import flags
 
-from experiments.analysis import claims
-from experiments.reporting import comparison_table
+from experiments.results import claims as report
+from experiments.results import lengths
+from experiments.stats import claims
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -106,17 +109,55 @@ def _lengths(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     }
 
 
+_BEST_BEYOND = ("K ALiBi", "K T5 bias", "K rotary", "K sinusoidal", "K learned")
+CLAIMS = (
+    claims.Claim(
+        "no positions hurts",
+        "Vaswani et al. 2017, section 3.5, an argument without a measurement",
+        [claims.Inequality("base", "F none")],
+    ),
+    claims.Claim(
+        "attention helps a recurrent model",
+        "Bahdanau et al. 2015",
+        [claims.Inequality("J GRU additive", "J GRU")],
+    ),
+    claims.Claim(
+        "a recurrent model (here a GRU) without attention loses most on long sentences",
+        "Cho et al. 2014, Bahdanau et al. 2015; that the Transformer loses less is our addition",
+        [
+            claims.Inequality("J GRU", other, claims.LOST_ON_LONG)
+            for other in ("J GRU additive", "base")
+        ],
+    ),
+    claims.Claim(
+        "the Transformer translates better than a recurrent model with attention",
+        "Vaswani et al. 2017, Table 2",
+        [claims.Inequality("base", "J GRU additive")],
+    ),
+    claims.Claim(
+        "beyond the trained length ALiBi ≥ T5 bias > rotary > sinusoidal > learned",
+        "Press et al. 2022, of language models' perplexity, each trained far beyond the distances "
+        "that T5's table tells apart; learned is our addition",
+        [
+            claims.Inequality(higher, lower, claims.BEYOND_TRAINING, strictly=higher != "K ALiBi")
+            for higher, lower in itertools.pairwise(_BEST_BEYOND)
+        ],
+    ),
+)
+COMPARED = claims.compared_rows(CLAIMS)
+NOTE = f"{report.RULES} {report.LOST_ON_LONG} {report.RECIPE}"
+
 TABLE = table.Table(
     "variations",
     "Variations after the paper",
     rows_for,
-    least_seeds=lambda row: flags.FLAGS.claim_seeds if row in claims.COMPARED else 1,
-    needed=claims.COMPARED,
-    sections=(claims.section, comparison_table.by_length),
+    least_seeds=lambda row: flags.FLAGS.claim_seeds if row in COMPARED else 1,
+    needed=COMPARED,
+    sections=(functools.partial(report.section, claims=CLAIMS, note=NOTE), lengths.section),
 )
 
 if __name__ == "__main__":
-    from experiments.running import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # whose flags are those of a command alone
 
     flags.DEFINE_integer(
         "claim_seeds", 2, "Least runs of each row that a published claim compares.", lower_bound=1

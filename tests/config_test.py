@@ -11,7 +11,7 @@ import typing
 import pytest
 
 from configs import toy
-from experiments.sweep import results
+from experiments.sweep import store
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files, models, paper
 
@@ -186,14 +186,13 @@ def test_a_row_that_a_sweep_recorded_with_a_removed_field_is_named(tmp_path):
     source = ROOT / "experiments" / "published" / "families_toy" / "sweep.json"
     record = json.loads(source.read_text(encoding="utf-8"))
     for value, message in ((0.25, r"row 'old': .*scheduled_sampling no longer exists"), (0.0, "")):
-        record |= {"rows": {"base": {}, "old": {"train.scheduled_sampling": value}}, "seeds": {}}
+        record |= {"rows": {"base": {}, "old": {"train.scheduled_sampling": value}}, "runs": []}
         files.write_json(tmp_path / "sweep.json", record)
         if message:
             with pytest.raises(errors.UserError, match=message):
-                results.described(tmp_path)
+                store.read(tmp_path)
         else:
-            _, _, rows = results.described(tmp_path)
-            assert rows["old"] == {"old": {}}
+            assert store.read(tmp_path).rows["old"] == {}
 
 
 def test_the_test_set_counts_where_it_is_scored():

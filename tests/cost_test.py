@@ -8,8 +8,8 @@ import pytest
 
 from configs import base
 from experiments import table3
-from experiments.analysis import plan
-from experiments.benchmarks import cost
+from experiments.scheduling import dry_run
+from experiments.sweep import cost
 from transformer_jax import config as config_lib
 from transformer_jax import models
 from transformer_jax.data import batching
@@ -97,7 +97,8 @@ def test_a_table_is_planned_from_few_traced_layers(monkeypatch):
 
     monkeypatch.setattr(cost, "_traced", counting)
     config = config_lib.from_mapping(base.get_config().to_dict())
-    plan.list_rows(config, table3.ROWS, {})
-    plan.write(config, table3.ROWS, dict.fromkeys(table3.ROWS, 1), plan.parse("v5e-8"))
+    dry_run.print_rows(config, table3.ROWS, {})
+    seeds = dict.fromkeys(table3.ROWS, 1)
+    dry_run.print_prices(config, table3.ROWS, seeds, cost.parse_device("v5e-8"))
     assert len(table3.ROWS) == 20
     assert sum(traced) <= 3 * 13  # sizes that differ in more than the number of layers

@@ -8,7 +8,9 @@ import shutil
 
 import pytest
 
+from experiments.sweep import store
 from tests import refusals
+from transformer_jax import config as config_lib
 from transformer_jax import files
 
 
@@ -99,13 +101,16 @@ def test_a_damaged_cache_is_named(server, trained, commands_cache, tmp_path):
 
 @pytest.fixture(scope="module")
 def swept(trained, tmp_path_factory):
-    """A sweep's folder of two rows."""
+    """A sweep's folder of two rows, whose runs differ in their hashes alone."""
     workdir = tmp_path_factory.mktemp("swept")
     config = json.loads((trained / "config.json").read_bytes())
-    for row in ("base", "E"):
-        shutil.copytree(trained, workdir / row / "seed0")
-    sweep = {"table": "table3", "base": config, "rows": {"base": {}, "E": {}}, "tune": {}}
-    (workdir / "sweep.json").write_text(json.dumps(sweep))
+    runs = [store.Run(row, 0, digit * 64) for row, digit in (("base", "1"), ("E", "2"))]
+    for run in runs:
+        folder = shutil.copytree(trained, workdir / store.folder_name(run))
+        for name in ("run.json", "result.json"):
+            refusals.damage(folder / name, refusals.changed("config_hash", run.config_hash))
+    rows = {"base": {}, "E": {}}
+    store.write(workdir, store.Description("table3", config_lib.from_mapping(config), rows, runs))
     return workdir
 
 
@@ -116,13 +121,14 @@ def test_the_report_of_the_undamaged_sweep_is_written(server, swept, tmp_path):
     assert (copy / "table3.md").exists()
 
 
-RESULT, COUNTS = "base/seed0/result.json", "E/seed0/bleu_counts.json"
+RESULT = "base/seed0-11111111/result.json"
+COUNTS = "E/seed0-22222222/bleu_counts.json"
 
 
 @refusals.table(
     ("sweep missing", "sweep.json", None, r"holds no sweep: it has no sweep\.json"),
     ("sweep truncated", "sweep.json", truncated, r"sweep\.json is damaged .*: start the sweep ag"),
-    ("result truncated", RESULT, truncated, r"base/seed0/result\.json is damaged"),
+    ("result truncated", RESULT, truncated, r"base/seed0-1+/result\.json is damaged"),
     (
         "result without perplexity",
         RESULT,
@@ -133,15 +139,20 @@ RESULT, COUNTS = "base/seed0/result.json", "E/seed0/bleu_counts.json"
         "result of another run",
         RESULT,
         refusals.changed("config_hash", "0"),
-        r"base/seed0/result\.json is of another run than run\.json beside it: delete",
+        r"base/seed0-1+/result\.json is the result of another run than run\.json beside it: delete",
     ),
     ("another corpus", RESULT, refusals.changed("data_sha256", "0"), r"differ in corpus"),
-    ("counts missing", COUNTS, None, r"E/seed0/bleu_counts\.json is missing, .*result\.json"),
+    (
+        "counts missing",
+        COUNTS,
+        None,
+        r"E/seed0-2+ has a bleu score of the dev set without the counts .*result\.json",
+    ),
     (
         "counts of another run",
         COUNTS,
         refusals.changed("sacrebleu_13a", [[1] * 10]),
-        r"E/seed0/bleu_counts\.json is of other sentences than result\.json .* 100\.00 and 0\.00",
+        r"E/seed0-2+: the counts of the dev set give bleu 100\.00, but the result says 0\.00",
     ),
 )
 def test_a_damaged_sweep_is_not_reported(server, swept, tmp_path, case):

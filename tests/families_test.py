@@ -1,8 +1,6 @@
 """The families: their rows, what is claimed of them, and a small sweep."""
 
-import dataclasses
 import json
-import pathlib
 
 import pytest
 
@@ -10,9 +8,8 @@ from configs import base as base_config
 from configs import multi30k as multi30k_config
 from configs import toy as toy_config
 from experiments import families
-from experiments.benchmarks import cost
-from experiments.reporting import further_tables
-from experiments.sweep import results
+from experiments.results import frames
+from experiments.sweep import cost, store
 from experiments.sweep import rows as rows_lib
 from tests import tiny
 from transformer_jax import config as config_lib
@@ -48,7 +45,7 @@ def test_every_objective_has_a_row_within_bases_budget(module):
     for config in rows.values():
         share = 0 if config.train.objective == objectives.NONE else 1 / 8
         assert config.train.objective_steps == int(share * config.train.num_steps)
-    assert len({results.slug(name) for name in rows}) == len(rows)
+    assert len({store.slug(name) for name in rows}) == len(rows)
     # Only on the toy is there another recipe than base's own.
     same = rows["base"] == base
     assert same == (base.data.corpus != "toy")
@@ -91,52 +88,6 @@ def test_encoder_only_rows_have_bases_budget_and_start_from_one_another(module):
     assert student.train.teacher_layers == teacher.model.num_layers
     assert 1 <= student.model.num_layers <= teacher.model.num_layers / 2
     assert teacher.model.num_layers % student.model.num_layers == 0
-
-
-def test_answers_of_all_seeds_have_one_interval():
-    def row(name, changes, *found):
-        results_of = {
-            seed: {"bleu": {}, "ppl": 7.0 + seed, **({"accuracy": each} if each else {})}
-            for seed, each in enumerate(found)
-        }
-        return results.Row(name, changes, results_of, {}, [])
-
-    rows = families.rows_for(base_of(toy_config))
-    judged = [{"share": share, "answers": 100} for share in (0.6, 0.8)]  # of the same questions
-    found = [
-        row("E RoBERTa", rows["E RoBERTa"], None, None),
-        row("E nothing pairs", rows["E nothing pairs"], *judged),
-    ]
-    sweep = results.Sweep("families", base_of(toy_config), found, pathlib.Path())
-    (table,) = families.TABLE.sections[-1](sweep).shown
-    words, pairs = table.lines
-    assert words == ["E RoBERTa", "7.50 ± 0.71 (hidden words)", "", "", ""]
-    # Wilson 1927: (p + z²/2n ± z sqrt(p (1 - p) / n + z²/4n²)) / (1 + z²/n), of 70 of 100,
-    # however many seeds answer these 100.
-    z, n, p = 1.959964, 100, 0.7
-    middle, half = p + z**2 / (2 * n), z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5
-    low, high = (100 * (middle + sign * half) / (1 + z**2 / n) for sign in (-1, 1))
-    assert pairs == [
-        "E nothing pairs",
-        "7.50 ± 0.71 (answers)",
-        "70.0%",
-        f"{low:.1f}% to {high:.1f}%",
-        "100",
-    ]
-
-
-def test_what_perplexity_is_of():
-    base = base_of(toy_config)
-    for objective, expected in {
-        objectives.NONE: "words",  # a language model's
-        "bert": "hidden words",
-        "roberta": "hidden words",
-        "elmo": "all words",
-        "matching": "answers",
-    }.items():
-        train = dataclasses.replace(base.train, objective=objective)
-        config = dataclasses.replace(base, train=train)
-        assert further_tables.asked_for(config) == expected
 
 
 def test_two_stacks_layers_in_one_have_fewer_parameters_by_what_joins_them():
@@ -201,28 +152,6 @@ def test_rows_that_share_a_recipe_can_have_equal_operations():
         assert total == pytest.approx(wanted, rel=1e-3)
 
 
-def test_the_table_of_claims_is_of_these_rows():
-    def row(name, *scores):
-        found = {
-            seed: {"bleu": {"sacrebleu_13a": {"score": score}}, "params": 100}
-            for seed, score in enumerate(scores)
-        }
-        return results.Row(name, {}, found, {}, [])
-
-    rows = [
-        row(name, *((90, 91, 92) if name == "O span corruption" else (80, 81, 82)))
-        for name in families.COMPARED
-    ]
-    sweep = results.Sweep("families", base_of(toy_config), rows, pathlib.Path())
-    section = families.TABLE.sections[0](sweep)
-    (table,) = section.shown
-    found = {line[0].removeprefix("· "): line[table.heads.index("verdict")] for line in table.lines}
-    for link in ("O span corruption > base", "O span corruption ≥ O BERT-style"):
-        assert found[link] == "agrees"
-    assert found["L shared stacks ≥ base"] == "undecided"
-    assert section.notes == [families.NOTE]
-
-
 @pytest.mark.slow
 def test_a_sweep_trains_on_objectives_first_and_shows_the_claims(server, tmp_path):
     changes = {"train.num_steps": 8, "train.warmup_steps": 5, "log.every": 1}
@@ -232,7 +161,8 @@ def test_a_sweep_trains_on_objectives_first_and_shows_the_claims(server, tmp_pat
     for number, claim in enumerate(families.CLAIMS, 1):
         assert f"| {claim.text} [{number}] |" in markdown
         assert f"[{number}] {claim.source}" in markdown
-    folder = results.cell_folder(tmp_path, "O BERT-style", 0)
+    sweep = frames.load(tmp_path)
+    folder = sweep.folders[sweep.of("O BERT-style")["config_hash"].iloc[0]]
     assert [record["objective"] for record in metrics.read(folder)] == [1] + [0] * 11
     assert json.loads((folder / "result.json").read_text())["steps"] == 12
     assert "step 1 of 12 (bert_style)" in (folder / "log.txt").read_text()

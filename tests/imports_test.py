@@ -32,11 +32,14 @@ ROOMS = [
     "transformer_jax.parse",
     "transformer_jax.score",
     "transformer_jax.attention_maps",
-    "experiments.benchmarks",
+    "experiments.results.tables",
     "experiments.sweep",
-    "experiments.analysis",
-    "experiments.reporting",
-    "experiments.running",
+    "experiments.benchmarks",
+    "experiments.results.frames",
+    "experiments.results.labels",
+    "experiments.stats",
+    "experiments.results",
+    "experiments.scheduling",
     "experiments",  # the commands
 ]
 OURS = ("transformer_jax", "configs", "experiments", "launch")

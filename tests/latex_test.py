@@ -3,14 +3,14 @@
 import shutil
 import subprocess
 
+import pandas as pd
 import pytest
 
 from experiments import table3
-from experiments.analysis import comparison
-from experiments.reporting import comparison_table, latex
-from experiments.sweep import results
+from experiments.results import frames, report, tables
+from experiments.results import table3 as latex
+from experiments.stats import comparison
 from tests import escaping_test, sweeps
-from transformer_jax.drawing import tables
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("pdflatex"), reason="no pdflatex: apt-get install texlive-latex-recommended"
@@ -38,16 +38,14 @@ def compiled(folder, *texts):
 def test_table_3_in_both_layouts_compiles(tmp_path):
     rows = table3.rows_for(sweeps.base())
     sweeps.make(tmp_path / "sweep", sweeps.Made(rows), missing=["E"])
-    compared = comparison.compare(results.read(tmp_path / "sweep"))
-    shown = comparison_table.document(compared).on_page
-    printed = compiled(
-        tmp_path, latex.as_in_the_paper(compared), *(latex.plain(table) for table in shown)
-    )
+    compared = comparison.compare(frames.load(tmp_path / "sweep"))
+    shown = report.build(compared).tables
+    printed = compiled(tmp_path, latex.latex(compared), *map(tables.latex, shown))
     assert "Overfull" not in printed
 
 
 def test_no_text_of_a_sweep_is_a_command(tmp_path):
     texts = [text for text in escaping_test.HOSTILE if text.strip()]
     texts += [r"\input{/etc/passwd}", "100% $x_1^2$ & #3 ~ {a} [b] `c`", "− ± × → ≥ · ⁶ … “q”"]
-    lines = [[text, f"[{text}]"] for text in texts]
-    compiled(tmp_path, latex.plain(tables.Printed(["row", "50% of a_b"], lines)))
+    frame = pd.DataFrame({"row": texts, "50% of a_b": [f"[{text}]" for text in texts]})
+    compiled(tmp_path, tables.latex(tables.Table(frame, [*map(tables.Column, frame)])))

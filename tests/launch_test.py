@@ -101,13 +101,13 @@ def test_submitted_runs_leave_results_in_the_bucket_that_the_next_start_reports(
     assert again.code == 0, again.stderr
     assert "2 of 2 runs are done" in again.stderr
     assert "| E |" in (workdir / "table3.md").read_text()
-    assert not list(workdir.glob("*/seed0/checkpoints"))
+    assert not list(workdir.glob("*/seed0-*/checkpoints"))
     assert len([line for line in sky() if "jobs launch" in line]) == 2
     # A changed config submits the runs again and does not use the results in the bucket.
     edited = ("--launcher=skypilot", "--spot", "--config.train.label_smoothing=0.2")
     assert not sweep(*edited).code
     assert "2 runs: 0 done" in sweep("--status").stdout.decode()
-    assert not list(workdir.glob("*/seed0/run.json"))
+    assert len(list(workdir.glob("*/seed0-*/run.json"))) == 2  # those of the first config
     assert not sweep(*edited).code
     # The first config still finds its results.
     assert "2 of 2 runs are done" in sweep("--launcher=skypilot").stderr
@@ -123,7 +123,7 @@ def test_submitted_runs_leave_results_in_the_bucket_that_the_next_start_reports(
         (["--launcher=skypilot", "--parallel=2"], "--parallel is not for --launcher=skypilot"),
         (
             ["--launcher=skypilot", "--config.data.corpus=text", "--config.data.train=/a/train"],
-            "data.train=/a/train: other machines have a copy of this folder only",
+            "data.train=/a/train: other machines have a copy of this directory only",
         ),
     ],
 )

@@ -5,30 +5,35 @@ import json
 
 import pytest
 
-from experiments.sweep import progress, results
-from transformer_jax import config as config_lib
+from experiments.scheduling import progress
+from experiments.sweep import store
 from transformer_jax.evaluation import bleu
 from transformer_jax.runs import run_folder
 
 RECORD = {"loss": 2.5, "tokens_per_second": 900.0, "seconds_per_step": 0.5}
 
 
+RUNS = [
+    ("base", 0, "1" * 64),
+    ("base", 1, "2" * 64),
+    ("A h=1", 0, "3" * 64),
+    ("A h=1 warmup_steps=20", 0, "4" * 64),
+]
+
+
 @pytest.fixture
 def sweep(tmp_path, make_config):
     """A sweep's folder: base at two seeds, A tuned, and a row that was not chosen."""
-    record = {
-        "table": "mine",
-        "base": config_lib.to_dict(make_config()),
-        "rows": {"base": {}, "A h=1": {"train.num_steps": 200}, "unchosen": {}},
-        "tune": {"train.warmup_steps": [10, 20]},
-        "seeds": {"base": 2, "A h=1": 1, "A h=1 warmup_steps=20": 1},
-    }
-    (tmp_path / "sweep.json").write_text(json.dumps(record))
+    rows = {"base": {}, "A h=1": {"train.num_steps": 200}, "unchosen": {}}
+    runs = [store.Run(*run) for run in RUNS]
+    tune = {"train.warmup_steps": [10, 20]}
+    store.write(tmp_path, store.Description("mine", make_config(), rows, runs, tune))
     return tmp_path
 
 
-def begin(workdir, row, seed, *records):
-    folder = results.cell_folder(workdir, row, seed)
+def start(workdir, seed, *records):
+    """Writes the files of a run of base that has started."""
+    folder = workdir / store.folder_name(store.Run(*RUNS[seed]))
     folder.mkdir(parents=True)
     (folder / ".lock").touch()
     lines = "".join(json.dumps(record) + "\n" for record in records)
@@ -36,36 +41,35 @@ def begin(workdir, row, seed, *records):
     return folder
 
 
-def cell(workdir, row, seed, **engine):
-    (found,) = [c for c in progress.read(workdir, **engine) if (c.row, c.seed) == (row, seed)]
-    return found
+def read(workdir, engine_states=None):
+    return progress.read(workdir, "bleu", engine_states)
 
 
-def test_all_chosen_rows_and_seeds_are_there_and_wait(sweep):
-    cells = progress.read(sweep)
-    assert [(c.row, c.seed, c.state, c.steps) for c in cells] == [
+def test_all_runs_of_the_sweep_wait_at_first(sweep):
+    runs = read(sweep)
+    assert [(run.row, run.seed, run.state, run.num_steps) for run in runs] == [
         ("base", 0, "waiting", 12),
         ("base", 1, "waiting", 12),
         ("A h=1", 0, "waiting", 200),
         ("A h=1 warmup_steps=20", 0, "waiting", 200),
     ]
-    assert progress.summary(cells) == "4 runs: 0 done, 0 running, 0 failed, 4 waiting"
+    assert progress.summary(runs) == "4 runs: 0 done, 0 running, 0 failed, 4 waiting"
 
 
-def test_a_run_is_running_while_a_process_holds_its_lock_which_is_left_alone(sweep):
-    folder = begin(sweep, "base", 0, {"step": 2, **RECORD}, {"step": 4, **RECORD, "dev_ppl": 7.5})
-    assert cell(sweep, "base", 0).state == "stopped"
+def test_a_run_is_running_while_a_process_holds_its_lock(sweep):
+    folder = start(sweep, 0, {"step": 2, **RECORD}, {"step": 4, **RECORD, "dev_ppl": 7.5})
+    assert read(sweep)[0].state == "stopped"
     with run_folder.only_run_in(folder):
-        running = cell(sweep, "base", 0)
+        running = read(sweep)[0]
         assert (running.state, running.step, running.loss) == ("running", 4, 2.5)
         assert (running.dev_ppl, running.tokens_per_second) == (7.5, 900.0)
         assert running.seconds_left == (12 - 4) * 0.5
-    stopped = cell(sweep, "base", 0)
+    stopped = read(sweep)[0]
     assert (stopped.state, stopped.step, stopped.seconds_left) == ("stopped", 4, None)
 
 
-def test_one_who_waits_for_a_lock_does_not_run(sweep, tmp_path, monkeypatch):
-    lock = begin(sweep, "base", 1) / ".lock"
+def test_a_process_that_waits_for_a_lock_is_not_running(sweep, tmp_path, monkeypatch):
+    lock = start(sweep, 1) / ".lock"
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         inode = f":{lock.stat().st_ino} "
@@ -74,74 +78,59 @@ def test_one_who_waits_for_a_lock_does_not_run(sweep, tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "LOCKS", tmp_path / "locks")
     for line, state in ((holder, "running"), (f"{number} -> {rest}", "stopped")):
         progress.LOCKS.write_text(f"{line}\n")
-        assert cell(sweep, "base", 1).state == state
+        assert read(sweep)[1].state == state
 
 
-def test_what_is_done_or_failed_says_so_whatever_an_engine_says(sweep, trained):
-    folder = begin(sweep, "base", 0, {"step": 12, **RECORD})
+def test_finished_and_failed_runs_are_shown_as_such_whatever_the_engine_says(sweep, trained):
+    folder = start(sweep, 0, {"step": 12, **RECORD})
     result = (trained / "result.json").read_text(encoding="utf-8")
     (folder / "result.json").write_text(result, encoding="utf-8")
-    folder = begin(sweep, "base", 1, {"step": 6, **RECORD})
+    folder = start(sweep, 1, {"step": 6, **RECORD})
     (folder / "failure.json").write_text('{"error": "DivergedError:\\nstep 7"}')
-    engine = {("base", 0): "queued", ("base", 1): "queued"}
-    done = cell(sweep, "base", 0, engine=engine)
+    engine = {"1" * 64: "queued"}
+    done = read(sweep, engine)[0]
     assert done.state == "done"
     assert done.dev_ppl == json.loads(result)["ppl"]
     assert done.score == json.loads(result)["bleu"][bleu.MAIN]["score"]
-    failed = cell(sweep, "base", 1, engine=engine)
+    failed = read(sweep, engine)[1]
     assert (failed.state, failed.step, failed.reason) == ("failed", 6, "DivergedError: step 7")
-    with run_folder.only_run_in(folder):  # begun again
-        assert cell(sweep, "base", 1).state == "running"
+    with run_folder.only_run_in(folder):  # started again
+        assert read(sweep)[1].state == "running"
 
 
-def test_an_engines_queue_knows_more_than_the_files(sweep):
-    engine = {("base", 0): "queued", ("base", 1): "lost: the node is down"}
-    assert cell(sweep, "base", 0, engine=engine).state == "queued"
-    lost = cell(sweep, "base", 1, engine=engine)
+def test_the_engine_tells_queued_from_lost_runs(sweep):
+    engine = {"1" * 64: "queued", "2" * 64: "lost: the node is down"}
+    assert read(sweep, engine)[0].state == "queued"
+    lost = read(sweep, engine)[1]
     assert (lost.state, lost.reason) == ("lost", "the node is down")
-    text = progress.summary(progress.read(sweep, engine))
+    text = progress.summary(read(sweep, engine))
     assert text == "4 runs: 0 done, 0 running, 0 failed, 2 waiting, 1 lost, 1 queued"
 
 
-def test_a_sweep_of_an_earlier_version_shows_the_seeds_that_have_begun(sweep):
-    record = json.loads((sweep / "sweep.json").read_text())
-    del record["seeds"]
-    (sweep / "sweep.json").write_text(json.dumps(record))
-    begin(sweep, "base", 1)
-    begin(sweep, "unchosen", 0)
-    (sweep / "base" / "seed0.01234567").mkdir()
-    assert [(c.row, c.seed) for c in progress.read(sweep)] == [("base", 1), ("unchosen", 0)]
-
-
-def test_of_long_metrics_the_end_is_read_and_a_half_written_line_left_out(sweep):
-    folder = begin(sweep, "base", 0)
+def test_the_end_of_metrics_is_read_without_a_half_written_line(sweep):
+    folder = start(sweep, 0)
     with (folder / "metrics.jsonl").open("wb") as file:
-        file.write(b"no JSON\n" * 500_000)  # which would be refused, were it read
+        file.write(b"no JSON\n" * 500_000)  # reading it would fail
         for step in range(1, 401):
             record = {"step": step, **RECORD, **({"dev_ppl": float(step)} if step == 200 else {})}
             file.write(json.dumps(record).encode() + b"\n")
         file.write(b'{"step": 401, "lo')
-    found = cell(sweep, "base", 0)
+    found = read(sweep)[0]
     assert (found.step, found.dev_ppl) == (400, 200.0)
 
 
-def test_a_damaged_run_is_shown_as_such_and_the_others_too(sweep):
-    (begin(sweep, "base", 0) / "metrics.jsonl").write_text('{"step": "two"}\n')
-    begin(sweep, "base", 1, {"step": 2, **RECORD})
-    assert "metrics.jsonl is damaged" in cell(sweep, "base", 0).reason
-    assert cell(sweep, "base", 1).step == 2
-    record = json.loads((sweep / "sweep.json").read_text())
-    (sweep / "sweep.json").write_text(json.dumps({**record, "table": "table4"}))
-    assert {c.scored_by for c in progress.read(sweep)} == {"F1"}
+def test_a_damaged_run_hides_no_other(sweep):
+    (start(sweep, 0) / "metrics.jsonl").write_text('{"step": "two"}\n')
+    start(sweep, 1, {"step": 2, **RECORD})
+    assert "metrics.jsonl is damaged" in read(sweep)[0].reason
+    assert read(sweep)[1].step == 2
 
 
-def test_where_there_is_no_room_the_done_go_first_then_the_waiting():
+def test_finished_runs_are_left_out_first_then_waiting_ones():
     states = ["done", "running", "waiting", "failed", "done"]
-    cells = [progress.Standing("row", seed, state, 12) for seed, state in enumerate(states)]
-    assert [c.seed for c in progress.fitting(cells, 5)] == [0, 1, 2, 3, 4]
-    assert [c.seed for c in progress.fitting(cells, 3)] == [1, 2, 3]
-    assert [c.seed for c in progress.fitting(cells, 2)] == [1, 3]
-    assert progress.fitting(cells, -1) == []
+    runs = [progress.Progress("row", seed, state, 12) for seed, state in enumerate(states)]
+    for room, seeds in ((5, [0, 1, 2, 3, 4]), (3, [1, 2, 3]), (2, [1, 3]), (-1, [])):
+        assert [run.seed for run in progress.select(runs, room)] == seeds
 
 
 def test_status_prints_the_table(server, sweep):

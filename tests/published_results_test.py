@@ -2,11 +2,9 @@
 
 import pytest
 
-from experiments.analysis import comparison
-from experiments.reporting import comparison_table
-from experiments.sweep import results
+from experiments.results import frames, report, tables
+from experiments.stats import comparison
 from tests import pages
-from transformer_jax.drawing import tables
 
 PUBLISHED = pages.ROOT / "experiments/published"
 SWEEPS = sorted(path.parent for path in PUBLISHED.glob("*/sweep.json"))
@@ -14,9 +12,10 @@ SWEEPS = sorted(path.parent for path in PUBLISHED.glob("*/sweep.json"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", SWEEPS, ids=lambda path: path.name)
-def test_published_tables_are_what_their_results_say(folder):
-    compared = comparison.compare(results.read(folder))
-    found = (compared.table.document or comparison_table.document)(compared)
-    kept = {end: folder / f"{compared.table.name}.{end}" for end in ("md", "csv")}
-    assert tables.markdown(found.shown, found.notes) == kept["md"].read_text(encoding="utf-8")
-    assert found.csv == kept["csv"].read_text(encoding="utf-8")
+def test_published_tables_are_those_of_the_published_results(folder):
+    compared = comparison.compare(frames.load(folder))
+    document = report.build(compared)
+    markdown, csv = ((folder / f"{compared.table.name}.{end}") for end in ("md", "csv"))
+    expected = tables.markdown(document.tables, document.notes)
+    assert markdown.read_text(encoding="utf-8") == expected
+    assert csv.read_text(encoding="utf-8") == tables.csv(document.data)

@@ -6,7 +6,7 @@ from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
 from experiments import table3
-from experiments.sweep import results, rows
+from experiments.sweep import rows
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 
@@ -53,14 +53,11 @@ def test_rows_are_chosen_by_name_and_pattern():
         "base", "A h=1", "A h=4", "A h=16", "A h=32",
     ]  # fmt: skip
     assert rows.select(table3.ROWS, "big, E") == ["E", "big"]
-    with pytest.raises(errors.UserError, match=r"--rows: none matches 'F'; there are 'base', "):
+    with pytest.raises(
+        errors.UserError, match=r"--rows: no row matches 'F'; the rows are 'base', "
+    ):
         rows.select(table3.ROWS, "base,F")
     odd = ["base", "x[1]", "x1", "RMS, slow"]
     assert rows.select(odd, "x[1]") == ["x[1]"]  # a name means itself
     assert rows.select(odd, "RMS, slow") == ["RMS, slow"]
     assert rows.select(odd, "x*,RMS*") == ["x[1]", "x1", "RMS, slow"]
-
-
-def test_folders_are_slugs():
-    assert results.slug("A h=1") == "A-h-1"
-    assert results.slug("D P_drop=0.0") == "D-P_drop-0.0"

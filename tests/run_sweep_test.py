@@ -3,12 +3,11 @@
 import ast
 import json
 import re
-import shutil
 
 import pytest
 
-from experiments.benchmarks import cost
-from experiments.sweep import results, rows
+from experiments.results import frames
+from experiments.sweep import cost, rows, store
 from tests import pages, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -73,18 +72,21 @@ def test_the_sweep_that_the_page_shows_is_the_one_in_the_configs(make_config):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ROWS = {'a': {}, 'a': {}}", "'a' stands twice in one mapping"),
+        ("ROWS = {'a': {}, 'a': {}}", "a mapping has the key 'a' twice"),
         ("ROWS = {'a': {'train.warmup': 3}}", "row 'a': there is no config field train.warmup"),
         ("ROWS = {'a': {'train.warmup_steps': -3}}", "row 'a': train.warmup_steps"),
-        ("ROWS = {'a': {'train.seed': 3}}", "row 'a': train.seed is not a row's to set"),
-        ("ROWS = {'base': {'train.warmup_steps': 3}}", "the row base is --config as it is"),
+        ("ROWS = {'a': {'train.seed': 3}}", "row 'a': a row cannot set train.seed"),
+        ("ROWS = {'base': {'train.warmup_steps': 3}}", "the row base is --config without changes"),
         ("GRID = {}", "GRID and ZIP map fields to lists of values, not {}"),
-        ("def rows(base): pass", "what rows(base) returns, map rows' names to their overrides"),
-        ("ROWS = [1]", "or are a list of such pairs, not [1]"),
+        ("def rows(base): pass", "the result of rows(base), map names of rows to overrides"),
+        ("ROWS = [1]", "or list such pairs, but one is [1]"),
         ("rows_ = {}", "it has no rows: give it ROWS, GRID, ZIP or rows(base)"),
         ("GRID = {'model.d_k': 16}", "model.d_k needs a list of values, not 16"),
-        ("GRID = {'model.d_k': [1, 1]}", "two rows of one name, 'd_k=1'"),
-        ("ROWS = {'a': {'data.vocab_size': 300}}", "row 'a': with another data.vocab_size than"),
+        ("GRID = {'model.d_k': [1, 1]}", "two rows have the name 'd_k=1'"),
+        (
+            "ROWS = {'a': {'data.vocab_size': 300}}",
+            "row 'a': scores with another data.vocab_size than",
+        ),
         ("ROWS = {", "fails: SyntaxError"),
         ("1 / 0", "fails: ZeroDivisionError: division by zero"),
     ],
@@ -109,7 +111,7 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
         for name, overrides in matched.items():
             assert changed[name].items() <= overrides.items()
             found = measure(config_lib.replace(base, overrides))
-            assert found == pytest.approx(measure(base), rel=results.UNEQUAL), (budget, name)
+            assert found == pytest.approx(measure(base), rel=cost.NOTABLE), (budget, name)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_at_equal_budgets_rows_cost_what_base_costs(make_config):
     [
         ("parameters", {"model.d_ff": 4}, "row 'x' cannot be given base's budget: it sets model.d"),
         ("parameters", {"model.num_layers": 9}, r"with model.d_ff=1 it has"),
-        ("parameters", {"train.start_from": "x"}, "it starts from weights, whose sizes it has to"),
+        ("parameters", {"train.start_from": "x"}, "it starts from weights whose sizes it has to"),
         (
             "parameters",
             {"model.architecture": "lstm", "model.position": "none"},
@@ -141,17 +143,12 @@ def test_the_first_row_is_the_base_of_others_budgets(make_config):
     assert 0 < found["x"]["train.num_steps"] < 500
 
 
-def test_rows_that_are_not_chosen_are_checked_before_anything_runs(make_config):
-    record = {
-        "table": "mine",
-        "base": config_lib.to_dict(make_config()),
-        "tune": {"model.num_heads": [8, 6]},
-        "rows": {"base": {}, "shared": {"model.num_kv_heads": 4}},
-    }
-    with pytest.raises(errors.UserError, match=r"^row 'shared num_heads=6': model\.num_kv_heads=4"):
-        results.rows_of(record)
-    with pytest.raises(errors.UserError, match="rows 'a b' and 'a-b' would share the folder"):
-        results.rows_of({**record, "rows": {"base": {}, "a b": {}, "a-b": {}}, "tune": {}})
+def test_rows_that_are_not_chosen_are_checked_before_anything_runs(make_config, tmp_path):
+    rows = {"base": {}, "shared": {"model.num_kv_heads": 4}}
+    description = store.Description("mine", make_config(), rows, tune={"model.num_heads": [8, 6]})
+    store.write(tmp_path, description)
+    with pytest.raises(errors.UserError, match=r"row 'shared num_heads=6': model\.num_kv_heads=4"):
+        store.read(tmp_path)
 
 
 def run(server, workdir, text, *flags, **overrides):
@@ -166,21 +163,20 @@ def run(server, workdir, text, *flags, **overrides):
 def test_rows_that_start_from_one_another_are_refused_before_anything_is_read(
     server, tmp_path, flags
 ):
-    rows = {row: {"train.start_from": of} for row, of in ("ab", "ba")}
+    rows = {"a": {"train.start_from": "b"}, "b": {"train.start_from": "a"}}
     done = run(server, tmp_path / "circle", f"ROWS = {rows}", *flags)
     assert done.returncode == 2
-    assert "row 'a' starts from weights that start from its own" in done.stderr.splitlines()[-1]
+    assert "row 'a' would start from its own weights" in done.stderr.splitlines()[-1]
     assert not (tmp_path / "circle").exists()
 
 
-@pytest.mark.parametrize("flags", [[], ["--dry_run"]])
-def test_a_row_that_starts_from_weights_that_nobody_makes_is_refused(server, tmp_path, flags):
+def test_a_row_that_starts_from_a_row_without_a_run_is_refused(server, tmp_path):
     rows = {"a": {}, "b": {"train.start_from": "a"}}
-    flags = [f"--cache_dir={tmp_path / 'cache'}", *flags]
-    done = run(server, tmp_path / "half", f"ROWS = {rows}", "--rows=base,b", *flags)
+    flags = ["--rows=base,b", f"--cache_dir={tmp_path / 'cache'}"]
+    done = run(server, tmp_path / "half", f"ROWS = {rows}", *flags)
     assert done.returncode == 2
-    says = r"row 'b' starts from the weights in .*/half/a/seed0, which holds no finished run: "
-    assert re.search(says, done.stderr)
+    message = "row 'b' starts from the weights of row 'a', which has no finished run"
+    assert message in done.stderr.splitlines()[-1]
     assert not (tmp_path / "half").exists()
 
 
@@ -195,40 +191,52 @@ def test_a_sweep_is_refused_where_another_is_at_work(server, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_runs_and_another_takes_its_runs_over(server, tmp_path):
+def test_a_sweep_runs_and_another_uses_its_runs(server, tmp_path):
     done = run(server, tmp_path / "one", "GRID = {'train.warmup_steps': [5, 20]}")
     assert done.returncode == 0, done.stderr
     table = (tmp_path / "one" / "one_rows.md").read_text(encoding="utf-8")
     assert "| warmup_steps=5 | train.warmup_steps=5 |" in table
     assert "paper" not in table
-    other = "ROWS = {'slow': {'train.warmup_steps': 20}}"
-    (tmp_path / "rest").mkdir()  # as a machine leaves it that ran base alone
-    shutil.copy(tmp_path / "one/sweep.json", tmp_path / "rest")
-    (tmp_path / "one/base").rename(tmp_path / "rest/base")
-    reused = f"--reuse={tmp_path / 'rest'},{tmp_path / 'one'}"
-    done = run(server, tmp_path / "two", other, reused, f"--cache_dir={tmp_path / 'one' / 'cache'}")
+    rows = "ROWS = {'slow': {'train.warmup_steps': 20}}"
+    reuse = f"--reuse={tmp_path / 'one'}"
+    done = run(server, tmp_path / "two", rows, reuse, f"--cache_dir={tmp_path / 'one' / 'cache'}")
     assert done.returncode == 0, done.stderr
     assert "2 of 2 runs are done; 0 to go" in done.stderr
-    taken, source = (
-        json.loads((tmp_path / folder / "seed0" / "result.json").read_bytes())
-        for folder in ("two/slow", "one/warmup_steps-20")
-    )
-    assert (taken["row"], source["row"]) == ("slow", "warmup_steps=20")
-    assert taken["bleu"] == source["bleu"]
+    assert not list((tmp_path / "two").rglob("result.json"))
+    one, two = (frames.load(tmp_path / name).runs.set_index("row") for name in ("one", "two"))
+    assert two.loc["slow", "bleu"] == one.loc["warmup_steps=20", "bleu"]
     assert "| slow | train.warmup_steps=20 |" in (tmp_path / "two" / "two_rows.md").read_text()
-    two = f"--workdir={tmp_path / 'two'}"
-    for name, flags, message in (
-        ("two", ["--reuse=nowhere"], "--reuse=nowhere holds no sweep"),
-        ("two", [f"--reuse={tmp_path / 'two'}"], "is --workdir itself"),
-        (
-            "two",
-            ["--match=flops"],
-            "a sweep of two_rows, not a sweep of two_rows with --match=flops",
-        ),
-        ("three", [two], "two holds a sweep of two_rows, not a sweep of three_rows"),
+    for flags, message in (
+        (["--reuse=nowhere"], "nowhere holds no sweep"),
+        ([f"--reuse={tmp_path / 'two'}"], "is --workdir itself"),
+        ([f"--workdir={tmp_path / 'one'}"], "one holds a sweep of one_rows, not of two_rows"),
     ):
-        refused = run(server, tmp_path / name, other, *flags)
+        refused = run(server, tmp_path / "two", rows, *flags)
         assert refused.returncode == 2
         assert message in refused.stderr.splitlines()[-1]
-    (tmp_path / "two" / "sweep.json").write_text("{")  # what is damaged is written anew
-    assert run(server, tmp_path / "two", other).returncode == 0
+    (tmp_path / "two" / "sweep.json").write_text("{")  # a damaged description is written anew
+    assert run(server, tmp_path / "two", rows, reuse).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_row_starts_from_the_weights_of_another_row(server, tmp_path):
+    rows = {
+        "first": {"train.label_smoothing": 0.2},
+        "second": {"train.start_from": "first", "train.label_smoothing": 0.0},
+    }
+    done = run(server, tmp_path / "sweep", f"ROWS = {rows}")
+    assert done.returncode == 0, done.stderr
+    description = store.read(tmp_path / "sweep")
+    first, second = (
+        store.locate(tmp_path / "sweep", one) for one in description.runs if one.row != "base"
+    )
+    record = json.loads((second / "run.json").read_text())
+    assert (
+        record["digests"]["start_from"]
+        == json.loads((first / "run.json").read_text())["config_hash"]
+    )
+    # In another folder the finished run is reused, also without the run it started from.
+    reuse = [f"--reuse={tmp_path / 'sweep'}", "--rows=base,second"]
+    again = run(server, tmp_path / "sweep2", f"ROWS = {rows}", *reuse)
+    assert again.returncode == 0, again.stderr
+    assert "2 of 2 runs are done; 0 to go" in again.stderr

@@ -1,38 +1,47 @@
-"""Sweeps with made-up results, for tests of reports: nothing is trained."""
+"""Sweeps with made-up results, for tests of what is read, computed and shown of them."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import random
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from configs import toy
 from experiments import table3
-from experiments.sweep import results
+from experiments.results import frames
+from experiments.stats import comparison
+from experiments.sweep import store
+from experiments.sweep import table as table_lib
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax.evaluation import bleu
 
 _WORDS = "der die das Hund Katze sieht findet trägt heute nicht rote kleine Mann Frau Haus".split()
-_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+DIGESTS = {"corpus": "d" * 64, "tokenizer": "e" * 64}
 
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """What to make up.
+    """A sweep to make up.
 
     Attributes:
-      rows: each row's overrides.
-      seeds: runs of each row.
-      sentences: of the development set.
-      words: that a sentence has besides.
-      table: the sweep's.
-      steps: logged steps.
-      base: None: `base()`.
+      rows: the overrides of each row, base first.
+      seeds: the number of runs of each row and variant.
+      sentences: the number of sentences of each set.
+      words: words that every sentence ends with.
+      table: the name of the table.
+      steps: the number of logged steps.
+      base: the configuration of base; None for `base()`.
+      tune: the field of --tune and its values.
+      noise_floor: the value of --noise_floor.
+      slope: the share of right words in the last row above that in the first.
+      tested: whether runs are scored on a test set too.
     """
 
     rows: Mapping[str, Mapping[str, Any]]
@@ -42,10 +51,14 @@ class Made:
     table: str = "table3"
     steps: int = 40
     base: config_lib.Config | None = None
+    tune: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    noise_floor: int = 0
+    slope: float = 0.3
+    tested: bool = False
 
 
 def base() -> config_lib.Config:
-    """A tiny base that Table 3 can be scaled from."""
+    """Returns a tiny base that Table 3 can be scaled from."""
     config = toy.get_config()
     config.update_from_flattened_dict(
         {**tiny.OVERRIDES, "model.num_layers": 3, "model.num_heads": 8, "model.d_model": 32,
@@ -55,41 +68,52 @@ def base() -> config_lib.Config:
 
 
 def some_rows() -> dict[str, Mapping[str, Any]]:
-    """Three rows of Table 3, and one that nobody has run."""
+    """Returns four rows of Table 3."""
     rows = table3.rows_for(base())
     return {name: rows[name] for name in ("base", "A h=1", "D P_drop=0.0", "E")}
 
 
 def make(workdir: pathlib.Path, made: Made, missing: Sequence[str] = ()) -> None:
-    """Writes a sweep of which all rows but some have been run.
+    """Writes a sweep in which all rows but some have run.
 
-    Each run has right about half of the words of each reference, the more the later its row comes.
+    About half of the words of each translation are those of its reference, more in later rows.
     """
+    description = store.Description(
+        made.table,
+        made.base or base(),
+        made.rows,
+        tune=made.tune,
+        noise_floor=made.noise_floor,
+    )
+    names = {name: 0 for row in made.rows for name in {row: 0, **_variants(description, row)}}
+    runs = [run_of(description, name, seed) for name in names for seed in range(made.seeds)]
+    store.write(workdir, dataclasses.replace(description, runs=runs))
     draw = random.Random(0)
-    references = [_sentence(draw, made.words) for _ in range(made.sentences)]
-    sources = [f"{reference[::-1]} {draw.choice(_WORDS)}" for reference in references]
-    record = {
-        "table": made.table,
-        "base": config_lib.to_dict(made.base or base()),
-        "rows": made.rows,
-        "tune": {},
+    sets = {
+        split: [_sentence(draw, made.words) for _ in range(made.sentences)]
+        for split in (("dev", "test") if made.tested else ("dev",))
     }
-    workdir.mkdir(parents=True, exist_ok=True)
-    (workdir / "sweep.json").write_text(json.dumps(record), encoding="utf-8")
-    for place, name in enumerate(made.rows):
-        for seed in range(0 if name in missing else made.seeds):
-            folder = results.cell_folder(workdir, name, seed)
-            folder.mkdir(parents=True)
-            right = 0.4 + 0.3 * place / len(made.rows)
-            counts = _write_run(folder, draw, sources, references, right)
-            result = {"row": name, "seed": seed, **_result(draw, place)}
-            metrics = [
-                json.dumps({"step": 10 * i, "loss": 5 / i, "ppl": 200 / i + 2, "dev_ppl": 90 / i})
-                for i in range(1, made.steps + 1)
-            ]
-            (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
-            keep_counts(folder, counts)
-            (folder / "metrics.jsonl").write_text("".join(f"{m}\n" for m in metrics))
+    for place, name in enumerate(names):
+        for run in runs:
+            if run.row == name and name not in missing:
+                _write_run(workdir / store.folder_name(run), run, draw, place, sets, made)
+
+
+def _variants(description: store.Description, row: str) -> dict[str, int]:
+    return dict.fromkeys(description.variants(row).values(), 0)
+
+
+def run_of(description: store.Description, row: str, seed: int) -> store.Run:
+    """Returns the run of a row or variant with a seed."""
+    config = config_lib.replace(description.config(row), {"train.seed": seed})
+    texts = {k: v for k, v in description.overrides(row).items() if k.startswith("data.")}
+    corpus = hashlib.sha256(repr(texts).encode()).hexdigest()
+    return store.Run(row, seed, config_lib.fingerprint(config, {**DIGESTS, "corpus": corpus}))
+
+
+def folder(workdir: pathlib.Path, row: str, seed: int = 0) -> pathlib.Path:
+    """Returns the folder of a run."""
+    return workdir / store.folder_name(run_of(store.read(workdir), row, seed))
 
 
 def _sentence(draw: random.Random, words: Sequence[str]) -> str:
@@ -98,41 +122,66 @@ def _sentence(draw: random.Random, words: Sequence[str]) -> str:
 
 
 def _write_run(
-    folder: pathlib.Path,
+    path: pathlib.Path,
+    run: store.Run,
     draw: random.Random,
-    sources: Sequence[str],
+    place: int,
+    sets: Mapping[str, Sequence[str]],
+    made: Made,
+) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    record = {"config_hash": run.config_hash, "digests": DIGESTS}
+    (path / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    result = {"row": run.row, "seed": run.seed, "config_hash": run.config_hash}
+    result |= _result(draw, place)
+    if made.tested:
+        result |= {"test_sha256": "f" * 64, "test": {"ppl": result["ppl"], "bleu": {}}}
+    (path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    right = 0.4 + made.slope * place / len(made.rows)
+    for split, references in sets.items():
+        set_counts(path, _write_texts(path, draw, references, right, split), split)
+    curve = [
+        json.dumps({"step": 10 * i, "loss": 5 / i, "ppl": 200 / i + 2, "dev_ppl": 90 / i})
+        for i in range(1, made.steps + 1)
+    ]
+    (path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in curve))
+
+
+def _write_texts(
+    path: pathlib.Path,
+    draw: random.Random,
     references: Sequence[str],
     right: float,
+    split: str,
 ) -> list[list[int]]:
-    """Writes sentences, and returns their counts for BLEU."""
+    """Writes the sentences of a set, and returns their counts for BLEU."""
     hypotheses, counts = [], []
     for reference in references:
         words = reference.split(" ")
         kept = round(len(words) * min(1, right + draw.random() / 2))
-        said = [*words[:kept], *(draw.choice(_WORDS) for _ in words[kept:])]
-        hypotheses.append(" ".join(said))
+        translation = [*words[:kept], *(draw.choice(_WORDS) for _ in words[kept:])]
+        hypotheses.append(" ".join(translation))
         matches = [max(0, kept - n) for n in range(4)]
-        all_ngrams = [max(0, len(said) - n) for n in range(4)]
-        counts.append([len(said), len(words), *matches, *all_ngrams])
-    for name, lines in (
-        ("sources", sources),
-        ("references", references),
-        ("hypotheses", hypotheses),
-    ):
+        ngrams = [max(0, len(translation) - n) for n in range(4)]
+        counts.append([len(translation), len(words), *matches, *ngrams])
+    sources = [reference[::-1] for reference in references]
+    texts = {"sources": sources, "references": references, "hypotheses": hypotheses}
+    for name, lines in texts.items():
         content = "".join(f"{line}\n" for line in lines)
-        (folder / f"{name}.txt").write_text(content, encoding="utf-8", newline="")
+        file = path / f"{frames.SPLITS[split]}{name}.txt"
+        file.write_text(content, encoding="utf-8", newline="")
     return counts
 
 
-def keep_counts(folder: pathlib.Path, counts: Sequence[Sequence[int]], of: str = "dev") -> None:
-    """Writes a run's counts for BLEU, and the score that they give into its result.json."""
-    name = {"dev": "", "test": "test_"}[of] + "bleu_counts.json"
-    (folder / name).write_text(json.dumps({bleu.MAIN: np.array(counts).tolist()}))
-    result = json.loads((folder / "result.json").read_bytes())
-    own = result if of == "dev" else result.setdefault("test", {"ppl": result["ppl"], "bleu": {}})
+def set_counts(path: pathlib.Path, counts: Sequence[Sequence[int]], split: str = "dev") -> None:
+    """Writes a run's counts for BLEU, and their score into its result.json."""
+    name = f"{frames.SPLITS[split]}bleu_counts.json"
+    (path / name).write_text(json.dumps({bleu.MAIN: np.array(counts).tolist()}))
+    result = json.loads((path / "result.json").read_bytes())
+    one_set = result if split == "dev" else result["test"]
     score = bleu.from_counts(np.sum(counts, 0), bleu.MAIN)
-    own["bleu"].setdefault(bleu.MAIN, {"signature": _SIGNATURE})["score"] = score
-    change(folder, **result)
+    one_set["bleu"][bleu.MAIN] = {"signature": SIGNATURE, "score": score}
+    change(path, **result)
 
 
 def _result(draw: random.Random, place: int) -> dict[str, Any]:
@@ -156,35 +205,111 @@ def _result(draw: random.Random, place: int) -> dict[str, Any]:
         "decode": {"beam_size": 4, "alpha": 0.6},
         "devices": ["cpu"],
         "versions": {"jax": "0.10"},
-        "config_hash": f"{place:064x}",
     }
 
 
+def of_runs(
+    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows: Mapping[str, Mapping[str, Any]] | None = None,
+    lengths: Sequence[Mapping[str, Any]] = (),
+    failed: Sequence[str] = (),
+    configuration: config_lib.Config | None = None,
+    table: str = "mine",
+) -> frames.Sweep:
+    """Returns a sweep of runs, without files.
+
+    Args:
+      runs: for each row, or variant of it, the columns of its runs.
+      rows: the overrides of each row; None for the rows of `runs` without any.
+      lengths: lines of `frames.Sweep.lengths`, in which the row and the seed name the run.
+      failed: rows with a failed run.
+      configuration: that of base; None for `base()`.
+      table: the name of the table.
+    """
+    rows = {row: {} for row in runs} if rows is None else rows
+    description = store.Description(table, configuration or base(), rows)
+    lines = [
+        {"row": row, "seed": seed, "config_hash": f"{row} {seed}", **columns}
+        for row, each in runs.items()
+        for seed, columns in enumerate(each)
+    ]
+    first = ["row", "seed", "config_hash"]
+    measured = [{**line, "config_hash": f"{line['row']} {line['seed']}"} for line in lengths]
+    failures = [{"row": row, "seed": 9, "config_hash": "", "error": "diverged"} for row in failed]
+    length_columns = ["unit", "bucket", "beyond_training", "sentences", "score"]
+    return frames.Sweep(
+        pathlib.Path("made_up"),
+        description,
+        pd.DataFrame(lines) if lines else pd.DataFrame(columns=[*first, "ppl", "params"]),
+        pd.DataFrame(columns=[*first, "step"]),
+        pd.DataFrame(measured, columns=[*first, *length_columns]),
+        pd.DataFrame(failures, columns=[*first, "error"]),
+        pd.DataFrame(columns=first),
+        {},
+    )
+
+
+def without_counts(sweep: frames.Sweep, table: table_lib.Table) -> comparison.Comparison:
+    """Returns the comparison of a sweep whose runs have no counts of their sentences."""
+    nothing = comparison.OneSet({}, {}, None, {}, 0)
+    rows = comparison._frame(sweep, table, nothing, None, {}, {})
+    return comparison.Comparison(sweep, table, rows, nothing, None, None, {})
+
+
 def add_seeds(workdir: pathlib.Path, row: str, seeds: int) -> None:
-    """More runs like a row's first, each with a word fewer right in every sentence."""
-    first = results.cell_folder(workdir, row, 0)
-    for seed in range(1, seeds):
-        folder = shutil.copytree(first, first.with_name(f"seed{seed}"), dirs_exist_ok=True)
-        counts = np.array(json.loads((folder / "bleu_counts.json").read_bytes())[bleu.MAIN])
-        counts[:, 2:6] = np.maximum(counts[:, 2:6] - seed, 0)
-        keep_counts(folder, counts.tolist())
+    """Adds runs like a row's first, each with a word fewer right in every sentence."""
+    description = store.read(workdir)
+    first = folder(workdir, row)
+    runs = [run for run in description.runs if run.row != row or run.seed >= seeds]
+    for seed in range(seeds):
+        run = run_of(description, row, seed)
+        runs.append(run)
+        path = workdir / store.folder_name(run)
+        if seed == 0 or path == first:
+            continue
+        path.mkdir(parents=True, exist_ok=True)
+        for file in first.iterdir():
+            (path / file.name).write_bytes(file.read_bytes())
+        record = {"config_hash": run.config_hash, "digests": DIGESTS}
+        (path / "run.json").write_text(json.dumps(record), encoding="utf-8")
+        change(path, config_hash=run.config_hash, seed=seed)
+        for split, prefix in frames.SPLITS.items():
+            file = path / f"{prefix}bleu_counts.json"
+            if file.exists():
+                counts = np.array(json.loads(file.read_bytes())[bleu.MAIN])
+                counts[:, 2:6] = np.maximum(counts[:, 2:6] - seed, 0)
+                set_counts(path, counts.tolist(), split)
+    store.write(workdir, dataclasses.replace(description, runs=runs))
 
 
-def set_record(workdir: pathlib.Path, **fields: Any) -> None:
-    """Writes other values into a sweep.json."""
-    path = workdir / "sweep.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), **fields}), encoding="utf-8")
+def spoil(path: pathlib.Path) -> None:
+    """Makes nearly all words of a run's translations wrong."""
+    for split, prefix in frames.SPLITS.items():
+        file = path / f"{prefix}bleu_counts.json"
+        if file.exists():
+            counts = json.loads(file.read_bytes())[bleu.MAIN]
+            set_counts(path, [[*line[:2], 1, 0, 0, 0, *line[6:]] for line in counts], split)
+
+
+def describe(workdir: pathlib.Path, **fields: Any) -> None:
+    """Replaces fields of a sweep's description."""
+    store.write(workdir, dataclasses.replace(store.read(workdir), **fields))
 
 
 def fail(workdir: pathlib.Path, row: str, seed: int, error: str) -> None:
-    """Leaves what a run that has failed leaves."""
-    folder = results.cell_folder(workdir, row, seed)
-    folder.mkdir(parents=True)
+    """Writes what a failed run leaves in the place of a run."""
+    description = store.read(workdir)
+    run = run_of(description, row, seed)
+    path = workdir / store.folder_name(run)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "result.json").unlink(missing_ok=True)
     failure = {"error": error, "traceback": error, "step": 3}
-    (folder / "failure.json").write_text(json.dumps(failure), encoding="utf-8")
+    (path / "failure.json").write_text(json.dumps(failure), encoding="utf-8")
+    if run not in description.runs:
+        describe(workdir, runs=[*description.runs, run])
 
 
-def change(folder: pathlib.Path, **fields: Any) -> None:
-    """Writes other values into a run's result.json."""
-    path = folder / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), **fields}), encoding="utf-8")
+def change(path: pathlib.Path, **fields: Any) -> None:
+    """Replaces fields of a run's result.json."""
+    result = json.loads((path / "result.json").read_bytes())
+    (path / "result.json").write_text(json.dumps({**result, **fields}), encoding="utf-8")

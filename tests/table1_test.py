@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import layer_kinds, measuring
-from experiments.reporting import table1_page
+from experiments.results import table1 as report
+from experiments.sweep import cost
 from transformer_jax import errors, flags, paper
 from transformer_jax.models import attention, masks
 
@@ -80,7 +81,7 @@ def layer(kind, **sizes):
 
 def flops(kind, **sizes):
     function, shapes = layer(kind, **sizes)
-    return measuring.matrix_flops(jax.make_jaxpr(function)(*map(jnp.zeros, shapes)).jaxpr)
+    return cost.matrix_flops(jax.make_jaxpr(function)(*map(jnp.zeros, shapes)).jaxpr)
 
 
 def test_the_longest_chain_is_that_counted_by_hand():
@@ -175,7 +176,7 @@ def test_operations_are_the_papers(kind):
     }
     assert flops(kind) == by_hand[kind]
     for axis, power in paper.TABLE1[kind].powers.items():
-        doubled = flops(kind, **{table1_page.FIELDS[axis]: 2 * {"n": n, "d": d}[axis]})
+        doubled = flops(kind, **{report.FIELDS[axis]: 2 * {"n": n, "d": d}[axis]})
         assert doubled == 2**power * by_hand[kind]
 
 
@@ -219,9 +220,9 @@ def test_recurrence_and_convolution_equal_loops():
 
 def test_the_exponent_of_a_power_is_found():
     sizes = [3, 5, 8, 20]
-    assert table1_page.fit(sizes, [7 * n**2 for n in sizes]) == pytest.approx((2, 1))
-    assert table1_page.fit(sizes, [4] * 4) == pytest.approx((0, 1))
-    assert table1_page.fit(sizes, [1, 9, 2, 7])[1] < 0.5
+    assert report.fit(sizes, [7 * n**2 for n in sizes]) == pytest.approx((2, 1))
+    assert report.fit(sizes, [4] * 4) == pytest.approx((0, 1))
+    assert report.fit(sizes, [1, 9, 2, 7])[1] < 0.5
 
 
 def test_sizes_are_whole_numbers_of_at_least_1():

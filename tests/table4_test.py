@@ -15,9 +15,8 @@ from configs import base as base_config
 from configs import toy as toy_config
 from configs import toy_parsing, wsj
 from experiments import table4
-from experiments.analysis import comparison, significance
-from experiments.reporting import table4_page
-from experiments.sweep import results
+from experiments.results import frames, report, tables
+from experiments.stats import comparison, differences
 from tests import runs_test, sweeps, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, paper
@@ -160,7 +159,7 @@ def made_up(workdir, golds):
             found = [trees.from_linearised(line, tree.words)[0] for line, tree in
                      zip(lines, golds, strict=True)]  # fmt: skip
             counts = parseval.counts(golds, found)
-            folder = results.cell_folder(workdir, row, seed)
+            folder = sweeps.folder(workdir, row, seed)
             for name in ("parse_counts.json", "test_parse_counts.json"):
                 (folder / name).write_text(json.dumps({"f1": counts.tolist()}))
             path = folder / "result.json"
@@ -180,15 +179,14 @@ def made_up(workdir, golds):
 
 def test_rows_are_compared_by_f1_with_intervals_over_sentences(tmp_path, golds):
     f1 = made_up(tmp_path, golds)
-    compared = comparison.compare(results.read(tmp_path), table4.TABLE)
+    sweep = frames.load(tmp_path)
+    rows = comparison.compare(sweep, table4.TABLE).rows
     for row in ("no positions", "semi-supervised"):
-        gap = compared.gaps[row]
-        assert gap.mean == pytest.approx(np.mean(f1[row]) - np.mean(f1["Transformer"]))
+        expected = np.mean(f1[row]) - np.mean(f1["Transformer"])
+        assert rows.loc[row, "difference"] == pytest.approx(expected)
     # Independent of ours: F1 of samples of sentences, drawn one by one.
     rng = np.random.default_rng(5)
-    ours, theirs = (
-        results.counts(compared.sweep, row, "f1")[0] for row in compared.sweep.rows[1::-1]
-    )
+    ours, theirs = (sweep.counts(row, "f1")[0] for row in ("no positions", "Transformer"))
 
     def drawn(run, chosen):
         matched, gold, test = run[chosen].sum(0)[:3]
@@ -198,47 +196,48 @@ def test_rows_are_compared_by_f1_with_intervals_over_sentences(tmp_path, golds):
     for _ in range(2000):
         chosen = rng.integers(len(golds), size=len(golds))
         gaps.append(drawn(ours, chosen) - drawn(theirs, chosen))
-    alone = significance.difference({0: ours}, {0: theirs}, "f1")
-    assert alone.half == pytest.approx(1.96 * np.std(gaps), rel=0.1)
-    assert compared.gaps["no positions"].half > 0
+    one, other = (differences.bootstrap_scores({0: run}, "f1") for run in (ours, theirs))
+    alone = differences.difference(one, other)
+    assert alone.half_width == pytest.approx(1.96 * np.std(gaps), rel=0.1)
+    assert rows.loc["no positions", "half_width"] > 0
 
 
-def test_the_page_has_the_papers_whole_table_and_ours_in_its_form(tmp_path, golds):
+def test_the_report_has_the_papers_whole_table_and_ours_in_its_form(tmp_path, golds):
     f1 = made_up(tmp_path, golds)
-    page = table4_page.document(comparison.compare(results.read(tmp_path), table4.TABLE))
-    ours, by_length, whole = page.shown
-    assert len(whole.lines) == len(paper.TABLE4) + 3
-    assert ["Transformer (4 layers)", "semi-supervised", "92.7"] in list(whole.lines)
-    assert whole.lines[-1][:2] == ["ours: semi-supervised", "semi-supervised"]
-    mean, half = map(float, whole.lines[-1][2].split(" ± "))
-    assert mean == pytest.approx(np.mean(f1["semi-supervised"]), abs=0.005)
+    sweep = frames.load(tmp_path)
+    document = report.build(comparison.compare(sweep, table4.TABLE))
+    ours, by_length, whole = document.tables
+    assert len(whole.frame) == len(paper.TABLE4) + 3
+    assert ["Transformer (4 layers)", "semi-supervised", "92.7", ""] in whole.cells()
+    last = whole.frame.iloc[-1]
+    assert (last["parser"], last["training"]) == ("ours: semi-supervised", "semi-supervised")
+    assert last["ours"] == pytest.approx(np.mean(f1["semi-supervised"]))
     # Independent of ours: the mean of both seeds on samples of sentences, and Satterthwaite's t.
-    sweep = results.read(tmp_path)
-    runs = results.counts(sweep, sweep.rows[-1], "f1").values()
+    runs = sweep.counts("semi-supervised", "f1").values()
     random = np.random.default_rng(3)
     chosen = random.integers(len(golds), size=(2000, len(golds)))
     both = [np.mean([parseval.score(run[some])["f1"] for run in runs]) for some in chosen]
     parts = [np.var(both), np.var(f1["semi-supervised"], ddof=1) / 2]
     freedom = sum(parts) ** 2 / parts[1] ** 2
     expected = scipy.stats.t.ppf(0.975, freedom) * sum(parts) ** 0.5
-    assert half == pytest.approx(expected, rel=0.1)
-    assert ours.lines[0][3].startswith(f"{np.mean(f1['Transformer']):.2f} ±")
-    assert "tagging" in ours.heads
-    assert ours.lines[0][ours.heads.index("tagging")] == ""  # parses have no parts of speech
-    assert by_length.heads[1].startswith("F1, 1-9 words")
-    line = next(csv.DictReader(page.csv.splitlines()))
+    assert last["half_width"] == pytest.approx(expected, rel=0.1)
+    heads = [column.head for column in ours.columns]
+    first = dict(zip(heads, ours.cells()[0], strict=True))
+    assert first["F1"].startswith(f"{np.mean(f1['Transformer']):.2f} ±")
+    assert first["tagging"] == ""  # parses have no parts of speech
+    assert by_length.columns[1].head.startswith("F1, 1-9 words")
+    line = next(csv.DictReader(tables.csv(document.data).splitlines()))
     assert float(line["f1"]) == pytest.approx(np.mean(f1["Transformer"]))
-    recalls = [parses["recall"] for parses in sweep.rows[0].of("parses")]
+    recalls = sweep.values("Transformer", "recall")
     assert float(line["recall_sd"]) == pytest.approx(np.std(recalls, ddof=1))
-    assert page.csv.isascii()
 
 
 def test_counts_of_another_width_are_damaged(tmp_path, golds):
     made_up(tmp_path, golds)
-    path = results.cell_folder(tmp_path, "Transformer", 0) / "parse_counts.json"
+    path = sweeps.folder(tmp_path, "Transformer") / "parse_counts.json"
     path.write_text(json.dumps({"f1": [[1] * 10] * len(golds)}))
     with pytest.raises(errors.UserError, match=r"parse_counts\.json is damaged .* has 6 counts"):
-        comparison.compare(results.read(tmp_path), table4.TABLE)
+        comparison.compare(frames.load(tmp_path), table4.TABLE)
 
 
 @pytest.mark.slow
@@ -259,10 +258,14 @@ def test_a_parser_is_trained_parses_new_text_and_another_learns_from_it(server, 
         assert done.code == 0, done.stderr
         return done.stdout.decode()
 
+    def folder_of(row):
+        sweep = frames.load(tmp_path / "sweep")
+        return sweep.folders[sweep.of(row)["config_hash"].iloc[0]]
+
     rows = "--rows=Transformer,recurrent with attention"
     command("experiments.table4", *arguments, rows)
     sentences = [sentence.tree.words for sentence in generator.sentences(5, 1, 9)[0]]
-    run = f"--workdir={tmp_path}/sweep/Transformer/seed0"
+    run = f"--workdir={folder_of('Transformer')}"
     parsed, other = (
         command(
             "transformer_jax.parse", run, stdin="\n".join(map(between.join, sentences)).encode()
@@ -275,7 +278,7 @@ def test_a_parser_is_trained_parses_new_text_and_another_learns_from_it(server, 
     more = [f"--parsed={tmp_path}/more.mrg", "--rows=semi-supervised,Transformer"]
     shown = command("experiments.table4", *arguments, *more)
     assert "semi-supervised" in shown
-    result = json.loads((tmp_path / "sweep/semi-supervised/seed0/result.json").read_text())
+    result = json.loads((folder_of("semi-supervised") / "result.json").read_text())
     assert result["data"]["pairs"]["train"] == 400 + 5
 
 

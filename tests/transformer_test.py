@@ -10,7 +10,7 @@ import pytest
 
 from configs import base as base_config
 from experiments import table3
-from experiments.benchmarks import cost
+from experiments.sweep import cost
 from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import models, paper

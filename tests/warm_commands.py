@@ -23,8 +23,8 @@ from tests import compiling
 
 SECONDS = 300  # after which a command is killed: bad input must not hang
 SHARED = (
-    "experiments.analysis.plan",
-    "experiments.reporting.document",
+    "experiments.scheduling.dry_run",
+    "experiments.results.report",
     "launch.local",
     "transformer_jax.runs",
 )

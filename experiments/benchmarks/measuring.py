@@ -9,13 +9,13 @@ import resource
 import sys
 import timeit
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.extend
 import numpy as np
 
 from experiments.benchmarks import hlo
+from experiments.sweep import cost
 from transformer_jax import errors
 
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # a processor's flags, the last of Arm's
@@ -55,39 +55,11 @@ def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]
         raise errors.RunError("the compiler of this device shows neither memory nor program")
     return TimedProgram(
         lambda: jax.block_until_ready(compiled(*arguments)),
-        flops=matrix_flops(traced.jaxpr.jaxpr),
+        flops=cost.matrix_flops(traced.jaxpr.jaxpr),
         temporary_bytes=memory.temp_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
         sequential_operations=longest_chain(text),
     )
-
-
-def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
-    """Operations of the matrix products and convolutions, 2 for each number multiplied and added.
-
-    Counted before compilation, where the length of each scan stands: the compiler's own cost
-    analysis counts the body of a loop once. Raises ValueError if there is a loop other than a scan,
-    which has no length.
-    """
-    total = 0
-    for equation in jaxpr.eqns:
-        name, params = equation.primitive.name, equation.params
-        operands: list[Any] = [variable.aval for variable in equation.invars]
-        results: list[Any] = [variable.aval for variable in equation.outvars]
-        if name == "dot_general":
-            (contracted, _), _ = params["dimension_numbers"]
-            total += 2 * results[0].size * math.prod(operands[0].shape[i] for i in contracted)
-        elif name == "conv_general_dilated":
-            features = operands[1].shape[params["dimension_numbers"].rhs_spec[0]]
-            total += 2 * results[0].size * operands[1].size // features
-        elif name == "while":
-            raise ValueError("a while loop's operations cannot be counted")
-        elif name == "cond":  # only one branch runs, here the one for the device
-            total += max(matrix_flops(branch.jaxpr) for branch in params["branches"])
-        else:
-            inside = sum(map(matrix_flops, jax.extend.core.jaxprs_in_params(params)))
-            total += inside * params.get("length", 1)
-    return total
 
 
 def longest_chain(text: str) -> int:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from configs import base, big, small, toy
-from experiments.benchmarks import cost
+from experiments.sweep import cost
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
 from transformer_jax.data import batching

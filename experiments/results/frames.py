@@ -106,6 +106,10 @@ class Sweep:
         """Returns the runs of a row, by seed."""
         return self.runs.loc[self.runs["row"] == row]
 
+    def values(self, row: str, column: str) -> list[Any]:
+        """Returns the values of a column over a row's runs, by seed, without missing ones."""
+        return self.of(row)[column].dropna().tolist() if column in self.runs else []
+
     @functools.cached_property
     def has_test(self) -> bool:
         """Whether runs were scored on a test set."""
@@ -152,11 +156,16 @@ class Sweep:
 
         The names are bleu, f1, nats and tokens, and the same with test_ before them.
         """
-        return _statistics(self.folders[config_hash], config_hash)
+        if config_hash not in self._statistics:
+            self._statistics[config_hash] = _read(self.folders[config_hash], config_hash)
+        return self._statistics[config_hash]
+
+    @functools.cached_property
+    def _statistics(self) -> dict[str, dict[str, np.ndarray]]:
+        return {}
 
 
-@functools.lru_cache(maxsize=4096)
-def _statistics(folder: pathlib.Path, config_hash: str) -> dict[str, np.ndarray]:
+def _read(folder: pathlib.Path, config_hash: str) -> dict[str, np.ndarray]:
     if not store.is_published(folder):
         return read_statistics(folder)
     path = folder / "sentences.npz"
@@ -183,13 +192,22 @@ def read_statistics(folder: files.Path) -> dict[str, np.ndarray]:
             path, key = folder / f"{prefix}{measure.file}", _MEASURE_KEYS[name]
             if path.exists():
                 counts = files.read_json(path, {key: list}, EVALUATE_AGAIN)[key]
-                found[prefix + name] = _array(path, counts, np.int32)
+                found[prefix + name] = _counts(path, counts, measure.width)
         path = folder / f"{prefix}{evaluators.NLL_FILE}"
         if path.exists():
             values = files.read_json(path, {"nats": list, "tokens": list}, EVALUATE_AGAIN)
             found[f"{prefix}nats"] = _array(path, values["nats"], np.float32)
             found[f"{prefix}tokens"] = _array(path, values["tokens"], np.int32)
     return found
+
+
+def _counts(path: files.Path, values: Sequence[Any], width: int) -> np.ndarray:
+    counts = _array(path, values, np.int32)
+    if counts.shape != (len(values), width) or not len(values) or counts.min() < 0:
+        raise errors.UserError(
+            f"{path} is damaged (a sentence has {width} counts, none below 0): {EVALUATE_AGAIN}"
+        )
+    return counts
 
 
 def _array(path: files.Path, values: Sequence[Any], dtype: Any) -> np.ndarray:
@@ -292,9 +310,7 @@ def _read_csv(path: pathlib.Path) -> pd.DataFrame:
     try:
         columns = list(pd.read_csv(path, nrows=0).columns)
         text = {name: str for name in columns if name in _TEXT or name.endswith("_signature")}
-        frame = pd.read_csv(
-            path, dtype=text, float_precision="round_trip", keep_default_na=False, na_values=[""]
-        )
+        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:
         raise errors.UserError(
             f"{path} is damaged ({error}): restore the published folder"

@@ -1,4 +1,4 @@
-"""Rows of a sweep of your own: from a file, from grids and zips, and at equal budgets."""
+"""Rows of a sweep: from a user's file, by name, at equal budgets, and with a tuned field."""
 
 import ast
 import collections
@@ -10,8 +10,7 @@ import runpy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.benchmarks import cost
-from experiments.sweep import results
+from experiments.sweep import cost
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
@@ -22,17 +21,17 @@ BASE = "base"
 
 
 def grid(fields: Mapping[str, Sequence[Any]]) -> Rows:
-    """A row for each combination of values: "warmup_steps=100 label_smoothing=0.1", …, by field."""
+    """Returns a row for each combination of values, such as "warmup_steps=100 d_k=16"."""
     _require_lists(fields)
     return _named(fields, itertools.product(*fields.values()))
 
 
 def zipped(fields: Mapping[str, Sequence[Any]]) -> Rows:
-    """A row for the first values of all fields, one for the second, and so on to the last."""
+    """Returns a row for the first values of all fields, one for the second values, and so on."""
     _require_lists(fields)
     if len({len(values) for values in fields.values()}) > 1:
         counted = ", ".join(f"{name} has {len(values)}" for name, values in fields.items())
-        raise errors.UserError(f"fields that are zipped need equally many values: {counted}")
+        raise errors.UserError(f"fields of ZIP need equal numbers of values: {counted}")
     return _named(fields, zip(*fields.values(), strict=True))
 
 
@@ -55,35 +54,45 @@ def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[
 
 @contextlib.contextmanager
 def _of_file(path: pathlib.Path) -> Iterator[None]:
-    """Names a sweep's file in what is raised, as UserError, because of it."""
+    """Raises errors in a sweep's file as UserError that names the file."""
     try:
         yield
     except errors.UserError as error:
         raise errors.UserError(f"--sweep={path}: {error}") from error
-    except (Exception, SystemExit) as error:  # whatever a file of the user's own raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise errors.UserError(f"--sweep={path} fails: {type(error).__name__}: {error}") from error
 
 
 def run(path: pathlib.Path) -> dict[str, Any]:
-    """What a sweep's file, a Python module, defines; raises UserError if it fails."""
+    """Runs a sweep's file, a Python module, and returns its globals.
+
+    Raises:
+      UserError: the file fails, or a mapping in it has a key twice.
+    """
     with _of_file(path):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Dict):  # of two equal keys Python would silently take the last
+            if isinstance(node, ast.Dict):  # Python silently keeps the last of equal keys
                 keys = [each.value for each in node.keys if isinstance(each, ast.Constant)]
                 for key in (key for key in set(keys) if keys.count(key) > 1):
                     raise errors.UserError(
-                        f"{key!r} stands twice in one mapping, of which Python would take the "
-                        "last: rename or delete one"
+                        f"a mapping has the key {key!r} twice, and Python would ignore the first: "
+                        "rename or delete one"
                     )
         return runpy.run_path(str(path))
 
 
 def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Config) -> Rows:
-    """The rows that a file describes, with base, which changes nothing, as the first.
+    """Returns the rows that a file defines, after the row base, which has no overrides.
 
-    The file has one or several of ROWS, names and overrides as a mapping or a list of pairs; GRID
-    and ZIP, the arguments of `grid` and `zipped`; and a function rows(base) that returns what ROWS
-    may be. What is wrong is raised as UserError, which names the file and the row.
+    Args:
+      path: the file, for error messages.
+      described: the globals of the file, with at least one of ROWS, a mapping or list of pairs of
+        names and overrides; GRID and ZIP, arguments of `grid` and `zipped`; and a function
+        rows(base), which returns the same as ROWS.
+      base: the configuration that the rows change.
+
+    Raises:
+      UserError: a row is impossible; the message names the file and the row.
     """
     made = {"ROWS": lambda rows: rows, "GRID": grid, "ZIP": zipped, "rows": lambda of: of(base)}
     with _of_file(path):
@@ -95,7 +104,7 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
         _require_names_once([_text(name, "row's name") for name, _ in pairs])
         rows = {BASE: {}, **dict(pairs)}
         if rows[BASE]:
-            raise errors.UserError("the row base is --config as it is: rename it")
+            raise errors.UserError("the row base is --config without changes: rename your row")
         for name, overrides in rows.items():
             try:
                 for field in overrides:
@@ -108,71 +117,74 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
 
 
 def _pairs(found: Any) -> list[tuple[Any, dict[Any, Any]]]:
-    """Rows' names and overrides, of what a file gives; what its own code raises passes through."""
+    """Returns the names and overrides of rows; errors of the user's own code pass through."""
     items = found.items() if isinstance(found, Mapping) else found
     listed = list(items) if isinstance(items, Iterable) else [items]
     try:
         return [(name, dict(overrides)) for name, overrides in listed]
     except (TypeError, ValueError) as error:
         raise errors.UserError(
-            "ROWS, and what rows(base) returns, map rows' names to their overrides, or are a list "
-            f"of such pairs, not {found!r}"
+            "ROWS, and the result of rows(base), map names of rows to overrides, or list such "
+            f"pairs, but one is {found!r}"
         ) from error
 
 
 def _text(name: Any, what: str) -> str:
     if not isinstance(name, str):
-        raise errors.UserError(f"{name!r} is no {what}: give text")
+        raise errors.UserError(f"{name!r} is not a {what}: give text")
     return name
 
 
 def _require_comparable(overrides: Mapping[str, Any]) -> None:
-    """Raises UserError if a row would be measured otherwise than base, and so share no table."""
+    """Raises UserError if a row's scores would not be comparable with base's."""
     for field in overrides:
         if field == "train.seed":
-            raise errors.UserError("train.seed is not a row's to set; use --seeds")
+            raise errors.UserError("a row cannot set train.seed; use --seeds")
         section = field.split(".")[0]
         if section in ("data", "evaluation", "log") and field != "data.train_max_tokens":
             raise errors.UserError(
-                f"with another {field} than base's it could not stand in one table with it: set it "
-                f"for all rows, --config.{field}=…"
+                f"scores with another {field} than base's would not be comparable: set it for all "
+                f"rows, --config.{field}=…"
             )
 
 
 def _require_names_once(names: Sequence[str]) -> None:
     for name, number in collections.Counter(names).items():
         if number > 1:
-            raise errors.UserError(f"there are two rows of one name, {name!r}: rename one")
+            raise errors.UserError(f"two rows have the name {name!r}: rename one")
 
 
 def select(rows: Iterable[str], patterns: str) -> list[str]:
-    """Returns the rows that comma-separated names and shell patterns mean, in the rows' order.
+    """Returns the rows that comma-separated names and shell patterns select, in the rows' order.
 
-    What is a row's name means this row alone; what means no row raises UserError.
+    A part that is a row's name selects this row alone.
+
+    Raises:
+      UserError: a part selects no row.
     """
     names = list(rows)
-    if patterns in names:  # one that has a comma
+    if patterns in names:  # a name may contain a comma
         return [patterns]
     found: set[str] = set()
     for pattern in (part.strip() for part in patterns.split(",")):
-        meant = {pattern} if pattern in names else {*fnmatch.filter(names, pattern)}
-        if not meant:
+        matches = {pattern} if pattern in names else {*fnmatch.filter(names, pattern)}
+        if not matches:
             raise errors.UserError(
-                f"--rows: none matches {pattern!r}; there are {', '.join(map(repr, names))}"
+                f"--rows: no row matches {pattern!r}; the rows are {', '.join(map(repr, names))}"
             )
-        found |= meant
+        found |= matches
     return [row for row in names if row in found]
 
 
 def require_effects(
-    base: config_lib.Config, given: Collection[str], rows: Mapping[str, Any]
+    base: config_lib.Config, changed: Collection[str], rows: Mapping[str, Any]
 ) -> None:
-    """Raises UserError if a field is set to no effect: `given` for base, or by a row.
+    """Raises UserError if a field set on the command line, or by a row, has no effect.
 
-    Rows may have no use for what base sets: the Transformer's heads stand in the configuration of a
-    recurrent row too.
+    Fields that base has from its file are not checked in rows: the configuration of a recurrent row
+    has the Transformer's number of heads too.
     """
-    models.require_used(base.model, given)
+    models.require_used(base.model, changed)
     for name, overrides in rows.items():
         try:
             config = config_lib.replace(base, overrides)
@@ -183,7 +195,7 @@ def require_effects(
 
 
 def _at_equal_parameters(config: config_lib.Config, base: config_lib.Config) -> int:
-    """The d_ff with which a row has as many parameters as base, as nearly as can be."""
+    """Returns the d_ff with which the number of parameters is closest to base's."""
     d_ff = config.model.d_ff
 
     def parameters(d_ff: int) -> int:
@@ -197,7 +209,7 @@ def _at_equal_parameters(config: config_lib.Config, base: config_lib.Config) -> 
         raise errors.UserError("its parameters do not depend on d_ff")
     d_ff = max(d_ff + round((wanted - found) / (one_more - found)), 1)
     found = parameters(d_ff)
-    if results.unequal(found, wanted):
+    if cost.relative_difference(found, wanted):
         raise errors.UserError(
             f"with model.d_ff={d_ff} it has {found:,} parameters, not {wanted:,}"
         )
@@ -205,12 +217,12 @@ def _at_equal_parameters(config: config_lib.Config, base: config_lib.Config) -> 
 
 
 def _at_equal_flops(config: config_lib.Config, base: config_lib.Config) -> int:
-    """As many steps as base's training operations are enough for."""
+    """Returns the number of steps with which training takes base's operations."""
     wanted = cost.training_flops(base)
     return max(round(config.train.num_steps * wanted / cost.training_flops(config)), 1)
 
 
-# By budget: the field that is set, to what value, and what of the budget a configuration takes.
+# For each budget: the field that is adapted, its value for a row, and the amount a config takes.
 _BUDGETS = {
     "parameters": ("model.d_ff", _at_equal_parameters, cost.parameters),
     "flops": ("train.num_steps", _at_equal_flops, cost.training_flops),
@@ -220,10 +232,15 @@ _BUDGETS = {
 def floor_row(
     table: table_lib.Table, rows: Collection[str], chosen: Collection[str], runs: int
 ) -> str:
-    """The row of which --noise_floor has so many runs; raises UserError if it serves no other."""
+    """Returns the row that --noise_floor runs with several seeds: base.
+
+    Raises:
+      UserError: a variance cannot be estimated from that number of runs, base is not chosen, or
+        the table compares no row with base.
+    """
     base_row = next(iter(rows))
     if runs == 1:
-        raise errors.UserError("--noise_floor=1: one run has no deviation; give 2 or more, or 10")
+        raise errors.UserError("--noise_floor=1: one run has no variance; give 2 or more")
     if len({table.corpus(row) for row in rows}) > 1:
         raise errors.UserError(
             f"--noise_floor: {table.name} compares no row with {base_row!r}; give --seeds"
@@ -234,24 +251,27 @@ def floor_row(
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
-    """The field and values that --tune names, if any; raises UserError if it cannot have them."""
+    """Returns the field and the values of --tune; empty without.
+
+    Raises:
+      UserError: the field does not change results, a value is impossible, or there is no test set.
+    """
     if not text:
         return {}
     field, _, values = text.partition(":")
     if field.split(".")[0] not in ("model", "train", "data", "decode") or field == "train.seed":
         raise errors.UserError(
-            f"--tune={text}: only fields of model, train, data and decode that are no seed change "
-            "a result"
+            f"--tune={text}: give a field of model, train, data or decode other than train.seed"
         )
     try:
         kind = type(config_lib.get(base, field))
         if kind is bool:
-            raise errors.UserError("it is no number and no name")
+            raise errors.UserError("the field is neither a number nor a name")
         found = [kind(value) for value in values.split(",")]
         for value in found:
             config_lib.replace(base, {field: value})
         if len(set(found)) < len(found):
-            raise errors.UserError("it has a value twice")
+            raise errors.UserError("a value is given twice")
     except (AttributeError, ValueError, errors.UserError) as error:
         raise errors.UserError(
             f"--tune={text}: {error}; give a field and its values, as in "
@@ -268,14 +288,14 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
 def require_within(
     base: config_lib.Config, row: str, variants: Mapping[str, Mapping[str, Any]], budget: str
 ) -> None:
-    """Raises UserError unless all variants of a matched row, itself among them, take as much."""
+    """Raises UserError unless all variants in the tuned field keep the row's budget."""
     *_, taken = _BUDGETS[budget]
     its = taken(config_lib.replace(base, variants[row]))
     for name, overrides in variants.items():
         if taken(config_lib.replace(base, overrides)) != its:
             raise errors.UserError(
-                f"--tune: {name!r} would leave the {budget} of --match: tune what costs nothing, "
-                "such as train.learning_rate_scale, or leave --match out"
+                f"--tune: {name!r} would not have the {budget} of --match: tune a field without "
+                "effect on them, such as train.learning_rate_scale, or leave --match out"
             )
 
 
@@ -285,12 +305,15 @@ def matched(
     base: config_lib.Config,
     budget: str,
 ) -> Rows:
-    """The rows at base's budget; one that cannot have it stays as it is, unless it is chosen.
+    """Returns the rows at base's budget, by d_ff for parameters and by steps for FLOPs.
 
-    UserError names a chosen one that cannot, or sets the field itself.
+    A row that cannot have the budget stays unchanged unless it is chosen.
+
+    Raises:
+      UserError: a chosen row cannot have the budget, or sets the adapted field.
     """
     field, fit, _ = _BUDGETS[budget]
-    base = config_lib.replace(base, next(iter(rows.values())))  # a table may have its own recipe
+    base = config_lib.replace(base, next(iter(rows.values())))  # base's row may have overrides
     own = config_lib.get(base, field)
     for name in chosen:
         if rows[name].get(field, own) != own:
@@ -302,7 +325,7 @@ def matched(
         try:
             config = config_lib.replace(base, overrides)
             if config.train.start_from and field.startswith("model."):
-                raise errors.UserError("it starts from weights, whose sizes it has to keep")
+                raise errors.UserError("it starts from weights whose sizes it has to keep")
             value = fit(config, base)
             config_lib.replace(config, {field: value})
         except errors.UserError as error:

@@ -144,7 +144,7 @@ def read(folder: pathlib.Path) -> Description:
     record = files.read_json(path, required, REMEDY)
     try:
         return parse(record)
-    except errors.UserError as error:
+    except (errors.UserError, AttributeError, KeyError, TypeError) as error:
         raise errors.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
 
 

@@ -1,4 +1,4 @@
-"""A table as an object: what its command runs and what its report shows, all in one place."""
+"""Tables: the rows that a command runs, with everything its report needs to know of them."""
 
 import dataclasses
 import importlib
@@ -9,78 +9,76 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from experiments.sweep import results
 from transformer_jax import config as config_lib
 from transformer_jax import errors, paper
 from transformer_jax.data import treebank
-from transformer_jax.drawing import tables
-from transformer_jax.evaluation import bleu, measures
 
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """Further tables of a report, and notes that stand below all tables."""
-
-    shown: Sequence[tables.Printed]
-    notes: Sequence[str] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Document:
-    """A sweep's results in tables and words."""
-
-    shown: Sequence[tables.Printed]  # the tables on the terminal and in Markdown
-    on_page: Sequence[tables.Printed]  # those of the page, the one of all rows first
-    notes: Sequence[str]  # a paragraph each
-    csv: str  # of the same numbers, unrounded
-    latex: str  # of the first table
-    # What sections raised that are missing; whoever shows the rest raises the first.
-    failed: Sequence[Exception] = ()
+Rows = Mapping[str, Mapping[str, Any]]  # the overrides of each row, base first
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table; NAME.py on the floor of experiments defines it as TABLE, and nothing else knows it.
+    """A table.
 
-    Functions of a comparison get an `analysis.comparison.Comparison`.
+    A module `experiments/NAME.py` defines it as TABLE; no other file knows its name.
+
+    Attributes:
+      name: of the module, of the table's files, and in sweep.json.
+      title: of its page.
+      rows: from a base configuration to the overrides of each row, base first.
+      reported: a paper's numbers by row, base included; they add its columns and verdicts.
+      reported_on: the corpus that they were measured on.
+      least_seeds: the least number of runs of a row, whatever --seeds says.
+      needed: rows that claims compare, which a sweep must have.
+      corpus: the corpus of a row, where rows have different ones and are not compared.
+      measure: the score that rows are compared by, "bleu" or "f1"; see `of_corpus`.
+      sections: from a `stats.comparison.Comparison` to a `results.report.Section`, which follows
+        the table of rows.
+      document: from a `stats.comparison.Comparison` to a `results.report.Document`; None for the
+        table of rows and the sections.
+      latex: from a `stats.comparison.Comparison` to LaTeX; None for the first table of the
+        document.
     """
 
-    name: str  # of its module, of its files, and in sweep.json
-    title: str  # of its page
-    # From a base to the rows: what each changes, by name, the base's own first.
-    rows: Callable[[config_lib.Config], Mapping[str, Mapping[str, Any]]]
-    # A paper's numbers by row, the base's own among them, which add its columns and verdicts.
+    name: str
+    title: str
+    rows: Callable[[config_lib.Config], Rows]
     reported: Mapping[str, paper.Reported] = dataclasses.field(default_factory=dict)
-    reported_on: str = paper.TABLE3_ON  # the corpus that they are of
-    least_seeds: Callable[[str], int] = lambda row: 1  # a row's runs, even where --seeds says fewer
-    needed: Collection[str] = ()  # rows that its claims compare
-    corpus: Callable[[str], str] = lambda row: ""  # where it differs, no row is compared
-    # From a sweep, of which rows may have no results yet, to what stands below the table of them.
-    sections: Sequence[Callable[[results.Sweep], Section]] = ()
-    latex: Callable[[Any], str] | None = None  # of a comparison; None: the columns that are printed
-    measure: str = bleu.MAIN  # what rows are compared by, of `measures.MEASURES`; see `of_corpus`
-    # From a comparison to all that is shown; None: the rows beside base, and sections.
-    document: Callable[[Any], Document] | None = None
-    # What it shows of each result.json besides what every one has; see `files.require`.
-    reads: Mapping[str, type] = dataclasses.field(default_factory=dict)
+    reported_on: str = paper.TABLE3_ON
+    least_seeds: Callable[[str], int] = lambda row: 1
+    needed: Collection[str] = ()
+    corpus: Callable[[str], str] = lambda row: ""
+    measure: str = "bleu"
+    # Any: comparisons and documents are defined in packages that import this one.
+    sections: Sequence[Callable[[Any], Any]] = ()
+    document: Callable[[Any], Any] | None = None
+    latex: Callable[[Any], str] | None = None
 
     @property
-    def compared_by(self) -> measures.Measure:
-        """What rows are compared by."""
-        return measures.MEASURES[self.measure]
+    def score(self) -> str:
+        """The name of the score as column heads show it."""
+        return self.measure.upper()
 
 
 def of_corpus(name: str, base: config_lib.Config, table: Table | None = None) -> Table:
-    """The table of a name, or that given, on a base's corpus: parsers are compared by F1."""
+    """Returns a table on a base's corpus: rows that parse are compared by F1.
+
+    Args:
+      name: the name of the table.
+      base: the configuration of base.
+      table: the table; None to find the one of the name.
+    """
     table = table or find(name)
-    if base.data.corpus not in treebank.CORPORA:
-        return table
-    reads = {**table.reads, "parses": dict}
-    return dataclasses.replace(table, measure=measures.F1, reads=reads)
+    is_parsing = base.data.corpus in treebank.CORPORA
+    return dataclasses.replace(table, measure="f1") if is_parsing else table
 
 
-def require_sound(table: Table, rows: Mapping[str, Any]) -> None:
-    """Raises UserError if a report would not find the table again, or not use its numbers."""
+def require_sound(table: Table, rows: Rows) -> None:
+    """Requires that reports can find a table, and that its numbers belong to its rows.
+
+    Raises:
+      UserError: they do not.
+    """
     command = sys.modules["__main__"]
     file = pathlib.Path(str(command.__file__)).name
     if getattr(command, "TABLE", None) is table:
@@ -101,11 +99,11 @@ def require_sound(table: Table, rows: Mapping[str, Any]) -> None:
 
 
 def scaled_rows(
-    rows: Mapping[str, Mapping[str, Any]],
+    rows: Rows,
     base: config_lib.Config,
     papers: Mapping[str, int] = paper.BASE_SIZES,
 ) -> dict[str, dict[str, Any]]:
-    """Rows at the paper's sizes, for a base of any, in its ratio to the paper's.
+    """Scales rows with the paper's sizes to a base of any size, by its ratio to the paper's base.
 
     Raises:
       UserError: a scaled value is not a whole number of at least 1.
@@ -126,7 +124,7 @@ def scaled_rows(
 
 
 def names() -> list[str]:
-    """The modules on experiments' floor that define a TABLE, as their text says; none is run."""
+    """Returns the modules in experiments/ that define a TABLE, without importing them."""
     return sorted(
         path.stem
         for folder in sys.modules["experiments"].__path__
@@ -136,9 +134,9 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Table:
-    """The table that a sweep.json names; a plain one where that is a user's own sweep.
+    """Returns the table that a sweep.json names, or a plain one for a user's own sweep.
 
-    Nothing but a module of `names` is imported, whatever the file says.
+    Only modules in `names` are imported, whatever the file contains.
     """
     if name in names():
         return importlib.import_module(f"experiments.{name}").TABLE

@@ -1,41 +1,28 @@
-"""A page of results, opened in Chromium."""
+"""A page of results in Chromium."""
 
 import pytest
-from selenium.webdriver.support import expected_conditions, wait
 
 from experiments import table3
-from experiments.reporting import document
+from experiments.results import report as report_lib
 from tests import sweeps
 from tests.browser import chromium
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    """The page of three seeds of all rows of Table 3 but two, one of which has failed."""
+    """Returns the page of all rows of Table 3, one an outlier, one failed and one not run."""
     workdir = tmp_path_factory.mktemp("report") / "sweep"
     rows = table3.rows_for(sweeps.base())
-    sweeps.make(workdir, sweeps.Made(rows, seeds=3, sentences=60), missing=["E", "big"])
+    made = sweeps.Made(rows, seeds=3, sentences=60, slope=0.02, tested=True)
+    sweeps.make(workdir, made, missing=["C N=4", "big"])
     sweeps.fail(workdir, "big", 0, "out of memory")
-    document.write(workdir)
+    for seed in range(made.seeds):
+        sweeps.spoil(sweeps.folder(workdir, "E", seed))
+    report_lib.write(workdir)
     return workdir / "report.html"
 
 
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(downloads):
-    with chromium.started(downloads=downloads) as driver:
+@pytest.fixture(scope="session")
+def browser():
+    with chromium.started() as driver:
         yield driver
-
-
-@pytest.fixture
-def opened(browser, report):
-    """The page, freshly opened, its first figure drawn; nothing may stand in the console then."""
-    browser.get(report.as_uri())
-    drawn = expected_conditions.presence_of_element_located(chromium.FIRST_FIGURE)
-    wait.WebDriverWait(browser, 60).until(drawn)
-    yield browser
-    assert browser.get_log("browser") == []

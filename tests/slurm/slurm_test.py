@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from experiments.scheduling import submissions
+from experiments.sweep import store
 from tests import tiny
 from tests.slurm import cluster as cluster_lib
 
@@ -24,7 +26,7 @@ SETTINGS = {
     "checkpoint.every": 50,
     "log.every": 20,
 }
-RUNS = {(row, seed): f"{row}/seed{seed}" for row in ("base", "E") for seed in (0, 1)}
+RUNS = [(row, seed) for row in ("base", "E") for seed in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -70,36 +72,47 @@ def here(sweeps):
     return workdir
 
 
+def folder_of(workdir, row_and_seed):
+    """Returns the folder of a run in a sweep's folder."""
+    for run in store.read(workdir).runs:
+        if (run.row, run.seed) == row_and_seed:
+            return store.locate(workdir, run)
+    raise KeyError(row_and_seed)
+
+
 def steps(workdir, run):
     """Returns the last step that a run has logged."""
-    path = workdir / run / "metrics.jsonl"
+    path = folder_of(workdir, run) / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return json.loads(lines[-1])["step"] if lines else 0
 
 
 def losses(workdir, run):
-    records = map(json.loads, (workdir / run / "metrics.jsonl").read_text().splitlines())
+    lines = (folder_of(workdir, run) / "metrics.jsonl").read_text().splitlines()
+    records = map(json.loads, lines)
     return {record["step"]: record["loss"] for record in records if "loss" in record}
 
 
 def queued(cluster, workdir):
     """Returns the state and node of each queued run, by row and seed."""
-    given = json.loads((workdir / "submissions.json").read_text())["submissions"]
-    runs = {each["job"]: (each["row"], each["seed"]) for each in given}
+    submitted = submissions.read(workdir)
+    runs = {
+        submitted[run.config_hash].job: (run.row, run.seed)
+        for run in store.read(workdir).runs
+        if run.config_hash in submitted
+    }
     jobs = {"_".join(job[:2]): job[2:] for job in cluster.jobs()}
     return {run: jobs[job] for job, run in runs.items() if job in jobs}
 
 
 def training_run(cluster, workdir, node):
-    """Waits until a run on a node has trained for some steps; returns its folder's name."""
+    """Waits until a run on a node has trained for some steps; returns its row and seed."""
     training = []
 
     def is_training():
-        for row_and_seed, job in queued(cluster, workdir).items():
-            if job == ("RUNNING", node):
-                run = RUNS[row_and_seed]
-                if 50 < steps(workdir, run) < 200:
-                    training.append(run)
+        for run, job in queued(cluster, workdir).items():
+            if job == ("RUNNING", node) and 50 < steps(workdir, run) < 200:
+                training.append(run)
         return bool(training)
 
     cluster.wait(is_training, f"a run that trains on {node}", 300)
@@ -118,7 +131,7 @@ def test_a_preempted_run_and_a_killed_node_do_not_change_results(cluster, here):
     assert done.returncode == 0, done.stderr
     assert "submitted array" in done.stderr
     again = sweep(workdir, *FLAGS, "--launcher=slurm", environment=cluster.environment)
-    assert "4 cells are in the engine's queue already" in again.stderr
+    assert "4 runs are in the engine's queue already" in again.stderr
     assert len(queued(cluster, workdir)) == 4
 
     preempted = training_run(cluster, workdir, "n0")
@@ -130,8 +143,8 @@ def test_a_preempted_run_and_a_killed_node_do_not_change_results(cluster, here):
         "--output=/dev/null",
         "--wrap=sleep 3",
     )
-    log = workdir / preempted / "log.txt"
-    cluster.wait(lambda: "stopped by SIGTERM" in log.read_text(), "the notice of preemption", 60)
+    path = folder_of(workdir, preempted) / "log.txt"
+    cluster.wait(lambda: "stopped by SIGTERM" in path.read_text(), "the notice of preemption", 60)
 
     killed = training_run(cluster, workdir, "n1")
     cluster.kill_node("n1")
@@ -140,14 +153,14 @@ def test_a_preempted_run_and_a_killed_node_do_not_change_results(cluster, here):
     cluster.wait(lambda: not cluster.jobs(), "the sweep", 900)
 
     for run in (preempted, killed):
-        log = (workdir / run / "log.txt").read_text()
+        log = (folder_of(workdir, run) / "log.txt").read_text()
         assert re.search("resuming from the checkpoint of step [1-9]", log), run
-    for run in RUNS.values():
+    for run in RUNS:
+        folders = [folder_of(folder, run) for folder in (workdir, here)]
         for name in ("hypotheses.txt", "bleu_counts.json"):
-            assert (workdir / run / name).read_bytes() == (here / run / name).read_bytes(), run
-        ours, theirs = (
-            json.loads((folder / run / "result.json").read_text()) for folder in (workdir, here)
-        )
+            ours, theirs = ((folder / name).read_bytes() for folder in folders)
+            assert ours == theirs, run
+        ours, theirs = (json.loads((folder / "result.json").read_text()) for folder in folders)
         assert ours["ppl"] == theirs["ppl"]
         assert ours["bleu"] == theirs["bleu"]
         assert losses(workdir, run)[400] == losses(here, run)[400]
@@ -167,9 +180,9 @@ def test_a_run_on_two_nodes_has_the_losses_of_one_node(cluster, here):
     )
     assert done.returncode == 0, done.stderr
     cluster.wait(lambda: not cluster.jobs(), "the run on two nodes", 600)
-    log = (workdir / "base/seed0/log.txt").read_text()
+    log = (folder_of(workdir, ("base", 0)) / "log.txt").read_text()
     assert "2 processes train together" in log
-    ours, theirs = losses(workdir, "base/seed0"), losses(here, "base/seed0")
+    ours, theirs = losses(workdir, ("base", 0)), losses(here, ("base", 0))
     assert max(ours) == 200
     assert max(abs(ours[step] - theirs[step]) for step in ours) < 1e-4
 
@@ -179,9 +192,9 @@ def test_a_cancelled_run_is_reported_as_lost_and_submitted_again(cluster, sweeps
     flags = ["--rows=base", "--launcher=slurm"]
     assert not sweep(workdir, *flags, environment=cluster.environment).returncode
     assert list(queued(cluster, workdir)) == [("base", 0)]
-    (given,) = json.loads((workdir / "submissions.json").read_text())["submissions"]
-    cluster.wait(lambda: steps(workdir, "base/seed0") > 0, "the run trains", 120)
-    cluster.command("scancel", given["job"])
+    (submission,) = submissions.read(workdir).values()
+    cluster.wait(lambda: steps(workdir, ("base", 0)) > 0, "the run trains", 120)
+    cluster.command("scancel", submission.job)
     cluster.wait(lambda: not queued(cluster, workdir), "the end of the run", 60)
     time.sleep(15)  # longer than Slurm needs to requeue a job
     assert not queued(cluster, workdir)
@@ -193,9 +206,9 @@ def test_a_cancelled_run_is_reported_as_lost_and_submitted_again(cluster, sweeps
     changed = sweep(
         workdir, *flags, "--config.train.warmup_steps=9", environment=cluster.environment
     )
-    assert changed.returncode == 2
-    assert "base, seed 0: its config has changed, and slurm has a job" in changed.stderr
+    assert changed.returncode == 0, changed.stderr  # it is another run, in another folder
     assert len(queued(cluster, workdir)) == 1
+    assert len(submissions.read(workdir)) == 2
     cluster.command("scancel", "--user=root")
     cluster.wait(lambda: not cluster.jobs(), "an empty queue")
 

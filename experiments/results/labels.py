@@ -1,0 +1,56 @@
+"""The text that tables and figures show of a row's settings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.sweep import store
+from transformer_jax import config as config_lib
+
+SYMBOLS = {  # the paper's column heads, in its order
+    "model.num_layers": "N",
+    "model.d_model": "d_model",
+    "model.d_ff": "d_ff",
+    "model.num_heads": "h",
+    "model.d_k": "d_k",
+    "model.d_v": "d_v",
+    "model.dropout_rate": "P_drop",
+    "train.label_smoothing": "eps_ls",
+    "train.num_steps": "steps",
+    "model.position": "position",
+}
+
+
+def changes(description: store.Description, row: str) -> dict[str, Any]:
+    """Returns the fields that a row changes in the base row, with their values in the row.
+
+    Fields of the paper's Table 3 come first, in its order. The base row may have a recipe of its
+    own; its changes are those of the configuration.
+    """
+    base, overrides = description.base_row, description.overrides(row)
+    recipe = {} if row == base else description.rows[base]
+    own = {field: value for field, value in overrides.items() if recipe.get(field) != value}
+    return {**{field: own[field] for field in SYMBOLS if field in own}, **own}
+
+
+def change(description: store.Description, row: str) -> str:
+    """Returns the changes of a row as text with the paper's symbols, such as "h=1 d_k=128"."""
+    return assignments(changes(description, row))
+
+
+def assignments(values: Mapping[str, Any]) -> str:
+    """Returns fields and their values as text with the paper's symbols."""
+    return " ".join(f"{SYMBOLS.get(field, field)}={value}" for field, value in values.items())
+
+
+def group(row: str) -> str:
+    """Returns the paper's group of a row, such as "A" for "A h=1"; "" for a row without one."""
+    first = row.split(" ")[0]
+    return first if len(first) == 1 and first.isupper() else ""
+
+
+def base_settings(description: store.Description) -> str:
+    """Returns the name, sizes and recipe of the base row."""
+    row = description.base_row
+    config = description.config(row)
+    sizes = {field: config_lib.get(config, field) for field in SYMBOLS if field != "model.position"}
+    return f"{row}: {assignments({**sizes, **description.rows[row]})}"

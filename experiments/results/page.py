@@ -1,0 +1,306 @@
+"""The page of a sweep: one file, which needs no network."""
+
+import base64
+import hashlib
+import html
+import pathlib
+import string
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly import offline
+
+from experiments.results import documents, labels, tables
+from experiments.stats import comparison
+
+_FOLDER = pathlib.Path(__file__).parent
+OURS, PAPER = "#2b83ba", "#d55e00"
+# Okabe and Ito's colours, which people with colour blindness can tell apart.
+COLOURS = ("#2b83ba", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
+SHOWN_EFFECTS = 3  # learning curves that are visible at first, besides base's
+MOST_POINTS = 200  # of a learning curve
+FENCE = 3  # interquartile ranges beyond which a difference is an outlier (Tukey's outer fence)
+ROW_HEIGHT = 26  # pixels
+
+
+def render(compared: comparison.Comparison, document: documents.Document) -> str:
+    """Returns the page of a comparison as HTML."""
+    parts = [_downloads(compared.table.name, document)]
+    figure = differences_figure(compared)
+    if figure:
+        caption = (
+            f"Difference of {compared.table.score} from base with its 95% interval. A filled mark "
+            "is significant"
+            + (", for all rows together. " if compared.dev.verdicts else ". ")
+            + ("Diamonds are the paper's. " if compared.table.reported else "")
+            + "An arrow marks a value beyond the axis, which stands in the label."
+        )
+        parts.append(_figure("Differences from base", figure, caption))
+    for number, table in enumerate(document.tables):
+        title = table.title or ("Rows" if number == 0 else "Further numbers")
+        parts.append(f"<section><h2>{html.escape(title)}</h2>\n{tables.html(table)}</section>")
+    curves = curves_figure(compared)
+    if curves:
+        caption = (
+            "Means over seeds. The legend shows and hides rows; a double click shows one alone."
+        )
+        parts.append(_figure("Learning curves", curves, caption))
+    paragraphs = "\n".join(f"<p>{html.escape(note)}</p>" for note in document.notes)
+    parts.append(f"<details open><summary>Notes</summary>\n{paragraphs}\n</details>")
+    if len(compared.sweep.runs):
+        provenance = tables.html(_provenance(compared))
+        parts.append(f"<details><summary>Provenance</summary>\n{provenance}</details>")
+    scripts = {"plotly": offline.get_plotlyjs(), "draw": _text("page.js")}
+    return string.Template(_text("page.html")).substitute(
+        title=html.escape(compared.table.title),
+        answer=html.escape(answer(compared)),
+        style=_text("page.css"),
+        content="\n".join(parts),
+        scripts=" ".join(map(_digest, scripts.values())),
+        **scripts,
+    )
+
+
+def answer(compared: comparison.Comparison) -> str:
+    """Returns the results of a sweep in a few words."""
+    rows = compared.rows
+    done = rows[rows["seeds"] > 0]
+    seeds = sorted({int(number) for number in done["seeds"]}) or [0]
+    runs = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    parts = [f"{len(done)} of {len(rows)} rows, {runs} seed{'' if runs == '1' else 's'}."]
+    judged = rows[rows["difference"].notna()]
+    over_seeds = judged[judged["over_seeds"]]
+    significant = over_seeds[over_seeds["significant"]].sort_values("difference")
+    for word, chosen in (
+        ("Lower", significant[significant["difference"] < 0]),
+        ("Higher", significant[significant["difference"] > 0][::-1]),
+    ):
+        if len(chosen):
+            names = ", ".join(
+                f"{line.row} ({tables.number(line.difference, '+.1f')})"
+                for line in chosen.itertuples()
+            )
+            parts.append(f"{word} than base in {compared.table.score}: {names}.")
+    if len(over_seeds) > len(significant):
+        parts.append(f"Not resolved: {len(over_seeds) - len(significant)} rows.")
+    if len(judged) > len(over_seeds):
+        parts.append(f"One seed, not tested for other seeds: {len(judged) - len(over_seeds)} rows.")
+    if compared.tau:
+        value = tables.number(compared.tau.estimate.value, ".2f")
+        parts.append(f"Kendall's tau-b with the paper: {value}.")
+    return " ".join(parts)
+
+
+def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
+    """Returns each row's difference from base with its interval; None without differences."""
+    rows = compared.rows
+    rows = rows[rows["difference"].notna()]
+    if not len(rows):
+        return None
+    low, high = robust_range(rows)
+    places, place, previous = [], 0.0, labels.group(rows["row"].iloc[0])
+    for row in rows["row"]:
+        place += 1 if labels.group(row) == previous else 1.5  # a gap between the paper's groups
+        previous = labels.group(row)
+        places.append(place)
+    rows = rows.assign(place=places)
+    inside = rows["difference"].between(low, high)
+    names = [
+        _label(line, is_inside, bool(compared.table.reported))
+        for (_, line), is_inside in zip(rows.iterrows(), inside, strict=True)
+    ]
+    hovers = [_hover(line) for _, line in rows.iterrows()]
+    rows = rows.assign(hover=hovers)
+    ours, clipped = rows[inside], rows[~inside]
+    figure = go.Figure()
+    figure.add_vline(x=0, line_width=1)
+    figure.add_scatter(
+        x=ours["difference"].tolist(),
+        y=ours["place"].tolist(),
+        error_x={"type": "data", "array": ours["half_width"].tolist(), "thickness": 1.5},
+        mode="markers",
+        name="ours",
+        marker={
+            "color": OURS,
+            "size": 9,
+            "symbol": ["circle" if sure else "circle-open" for sure in ours["significant"]],
+        },
+        text=ours["hover"].tolist(),
+        hoverinfo="text",
+    )
+    if len(clipped):
+        below, inset = clipped["difference"] < low, 0.015 * (high - low)
+        figure.add_scatter(
+            x=np.where(below, low + inset, high - inset).tolist(),
+            y=clipped["place"].tolist(),
+            mode="markers",
+            name="beyond the axis",
+            marker={
+                "color": OURS,
+                "size": 12,
+                "symbol": ["triangle-left" if each else "triangle-right" for each in below],
+            },
+            text=clipped["hover"].tolist(),
+            hoverinfo="text",
+        )
+    paper = rows[rows["paper_difference"].notna()]
+    if len(paper):
+        figure.add_scatter(
+            x=paper["paper_difference"].tolist(),
+            y=paper["place"].tolist(),
+            mode="markers",
+            name="paper",
+            marker={"color": PAPER, "size": 8, "symbol": "diamond-open"},
+            text=[f"paper: {tables.number(each, '+.1f')}" for each in paper["paper_difference"]],
+            hoverinfo="text",
+        )
+    _set_layout(figure, height=int(110 + ROW_HEIGHT * (place + 1)))
+    figure.update_xaxes(range=[low, high], title=f"{compared.table.score} − base", zeroline=False)
+    figure.update_yaxes(
+        range=[place + 1, 0], tickvals=places, ticktext=names, showgrid=False, zeroline=False
+    )
+    return figure
+
+
+def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
+    """Returns the range of an axis that shows all differences with their intervals but outliers.
+
+    A difference whose interval reaches beyond Tukey's outer fence does not count.
+    """
+    ends = rows["difference"].abs() + rows["half_width"]
+    first, third = np.quantile(ends, [0.25, 0.75])
+    kept = rows[ends <= third + FENCE * (third - first)]
+    lower, upper = kept["difference"] - kept["half_width"], kept["difference"] + kept["half_width"]
+    low = min(0.0, lower.min(), rows["paper_difference"].min())
+    high = max(0.0, upper.max(), rows["paper_difference"].max())
+    margin = 0.05 * (high - low)
+    return float(np.nanmin([low, 0]) - margin), float(np.nanmax([high, 0]) + margin)
+
+
+def _label(line: pd.Series, is_inside: bool, with_change: bool) -> str:
+    """Returns a row's name, and its change or, beyond the axis, its difference."""
+    if not is_inside:
+        return f"{_plain(line['row'])}: {tables.number(line['difference'], '+.1f')}"
+    return _plain(line["row"])
+
+
+def _hover(line: pd.Series) -> str:
+    difference = tables.Column("difference", form="+.2f", deviation="half_width").cell(line)
+    parts = [line["row"], line["change"], difference, line["verdict"] or ""]
+    return "<br>".join(_plain(part) for part in parts if part)
+
+
+def curves_figure(compared: comparison.Comparison) -> go.Figure | None:
+    """Returns the learning curves; base and the rows with the largest effects are visible."""
+    curves = compared.sweep.curves
+    metric = next((name for name in ("dev_ppl", "ppl") if name in curves), None)
+    if metric is None:
+        return None
+    curves = curves.dropna(subset=[metric])
+    effects = compared.rows["difference"].abs().nlargest(SHOWN_EFFECTS).index
+    shown = [compared.sweep.description.base_row, *effects]
+    figure = go.Figure()
+    rows = [row for row in compared.rows["row"] if row in set(curves["row"])]
+    colours = dict(zip(shown, COLOURS, strict=False))
+    others = [row for row in rows if row not in colours]
+    for number, row in enumerate(others):
+        colours[row] = COLOURS[number % len(COLOURS)]
+    for row in rows:
+        own = curves[curves["row"] == row]
+        means = own.groupby("step")[metric].agg(["mean", "size"])
+        means = means.loc[means["size"] == means["size"].max(), "mean"]
+        every = -(-len(means) // MOST_POINTS)
+        means = means[::-1][::every][::-1]  # from the end, so that the last point stays
+        figure.add_scatter(
+            x=means.index.tolist(),
+            y=[float(f"{value:.4g}") for value in means],
+            mode="lines",
+            name=_plain(row),
+            line={"color": colours[row], "width": 2.5 if row == shown[0] else 1.5},
+            visible=True if row in shown else "legendonly",
+            hovertemplate="%{fullData.name}<br>step %{x}: %{y}<extra></extra>",
+        )
+    if not figure.data:
+        return None
+    _set_layout(figure, height=400 + 8 * len(rows))
+    kind = "development" if metric == "dev_ppl" else "training"
+    figure.update_xaxes(title="step", rangemode="tozero")
+    figure.update_yaxes(title=f"{kind} perplexity", type="log", dtick="D1")
+    return figure
+
+
+def _set_layout(figure: go.Figure, height: int) -> None:
+    figure.update_layout(
+        template="none",
+        height=height,
+        margin={"l": 10, "r": 16, "t": 10, "b": 10},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"size": 13, "family": "system-ui, sans-serif"},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 0, "yref": "container"},
+        hoverlabel={"bgcolor": "#333333"},
+        dragmode=False,
+    )
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True)
+
+
+def _figure(title: str, figure: go.Figure, caption: str) -> str:
+    # In JSON, "<" is an escape, so that no text ends the script element.
+    data = (figure.to_json() or "").replace("<", "\\u003c")
+    return (
+        f"<section><h2>{html.escape(title)}</h2>\n<figure>"
+        f'<div class="plot" style="min-height:{figure.layout.height}px"></div>'
+        f'<script type="application/json">{data}</script>'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure></section>"
+    )
+
+
+def _plain(text: str) -> str:
+    """Returns text that Plotly, which knows some HTML, shows as it is."""
+    return html.escape(" ".join(text.split()), quote=False)
+
+
+def _downloads(name: str, document: documents.Document) -> str:
+    contents = {
+        "csv": tables.csv(document.data),
+        "md": tables.markdown(document.tables, document.notes),
+        "tex": document.latex,
+    }
+    links = " ".join(
+        f'<a download="{name}.{end}" href="data:text/plain;charset=utf-8;base64,'
+        f'{base64.b64encode(content.encode()).decode()}">{end.upper()}</a>'
+        for end, content in contents.items()
+    )
+    return f'<p class="downloads">Download the table: {links}</p>'
+
+
+def _provenance(compared: comparison.Comparison) -> tables.Table:
+    runs = compared.sweep.runs
+    names = ["config_hash", "git_commit", "data_sha256", "tokenizer_sha256"]
+    short = {name: runs[name].str[:12] for name in names if name in runs}
+    frame = runs.assign(**short, hours=runs["wall_seconds"] / 3600)
+    columns = [
+        tables.Column("row"),
+        tables.Column("seed", form="d"),
+        tables.Column("config", "config_hash"),
+        tables.Column("commit", "git_commit"),
+        tables.Column("corpus", "data_sha256"),
+        tables.Column("tokenizer", "tokenizer_sha256"),
+        tables.Column("devices", form="d"),
+        tables.Column("of kind", "device_kind"),
+        tables.Column("JAX", "jax_version"),
+        tables.Column("hours", form=".2f"),
+        tables.Column("tokens/s", "tokens_per_second", ",.0f"),
+    ]
+    columns = [column for column in columns if column.source in frame]
+    return tables.Table(frame, columns, "Provenance")
+
+
+def _digest(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")

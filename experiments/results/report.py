@@ -1,0 +1,98 @@
+"""The report of a sweep: TABLE.md, TABLE.csv and report.html, and the tables on the terminal."""
+
+import pathlib
+import statistics
+
+import pandas as pd
+import rich.console
+
+from experiments.results import documents, frames, labels, page, sensitivity, tables
+from experiments.stats import comparison
+from experiments.sweep import store
+from experiments.sweep import table as table_lib
+from transformer_jax import files
+
+
+def build(compared: comparison.Comparison) -> documents.Document:
+    """Returns the tables and notes of a comparison."""
+    if compared.table.document:
+        return compared.table.document(compared)
+    main = documents.rows_table(compared)
+    sections = [documents.test_set(compared), sensitivity.section(compared)]
+    sections += [section(compared) for section in compared.table.sections]
+    further = [table for section in sections for table in section.tables]
+    notes = [note for section in sections for note in section.notes]
+    latex = compared.table.latex
+    return documents.Document(
+        tables=[table for table in [main, *further] if len(table.frame)],
+        notes=[*documents.notes(compared), *notes, *documents.shortfalls(compared.sweep)],
+        data=documents.data(compared),
+        latex=latex(compared) if latex else tables.latex(main),
+    )
+
+
+def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
+    """Writes the report of a sweep, and prints its first table and its answer.
+
+    Args:
+      folder: the sweep's folder; a published one gets no report.html.
+      table: the table that the sweep runs; None for the one that sweep.json names.
+
+    Raises:
+      UserError: there is no sweep, its results were not measured alike, or a file is damaged.
+    """
+    compared = comparison.compare(frames.load(folder), table)
+    document = build(compared)
+    name = compared.table.name
+    contents = {
+        f"{name}.md": tables.markdown(document.tables, document.notes),
+        f"{name}.csv": tables.csv(document.data),
+    }
+    if not store.is_published(folder):
+        contents["report.html"] = page.render(compared, document)
+    for file, content in contents.items():
+        files.write(folder / file, content.encode())
+    console = rich.console.Console()
+    summary = [page.answer(compared), *documents.shortfalls(compared.sweep)]
+    tables.show(document.tables[:1], summary, console)
+    console.print(
+        f"Wrote {folder / list(contents)[-1]}", highlight=False, markup=False, soft_wrap=True
+    )
+
+
+def print_so_far(
+    sweep: frames.Sweep, table: table_lib.Table, console: rich.console.Console | None = None
+) -> None:
+    """Prints the means of the rows that have finished runs.
+
+    Args:
+      sweep: the results so far.
+      table: the table that the sweep runs.
+      console: the console to print on; None for standard output.
+    """
+    table = table_lib.of_corpus(table.name, sweep.description.base, table)
+    means = {
+        row: statistics.mean(scores)
+        for row in sweep.description.rows
+        if (scores := sweep.values(row, table.measure))
+    }
+    if not means:
+        return
+    lines = []
+    for row, score in means.items():
+        other = comparison.reference(sweep.description, row)
+        lines.append({
+            "row": row,
+            "change": labels.change(sweep.description, row),
+            "ppl": statistics.mean(sweep.values(row, "ppl")),
+            "score": score,
+            "difference": score - means[other] if other != row and other in means else None,
+        })  # fmt: skip
+    columns = [
+        tables.Column("row"),
+        tables.Column("change"),
+        tables.Column("PPL", "ppl", ".3f"),
+        tables.Column(table.score, "score", ".2f"),
+        tables.Column("− base", "difference", "+.2f"),
+    ]
+    tables.show([tables.Table(pd.DataFrame(lines), columns)], console=console)

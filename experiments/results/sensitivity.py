@@ -1,0 +1,164 @@
+"""The sensitivity of rows to the field of --tune: each row at its best and worst value."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.results import documents, tables
+from experiments.stats import comparison, differences, seed_variance, verdicts
+
+CHOICE = "chosen on the development set, scored on the test set"
+# Verdicts on a row without a paper's difference, which is tested as if it were expected lower.
+_SIGNS = {verdicts.REPRODUCED: "lower", verdicts.CONTRADICTS: "higher"}
+
+
+def section(compared: comparison.Comparison) -> documents.Section:
+    """Returns a line for each tuned row, and notes on the cost and the grid."""
+    tuned, description = compared.tuned, compared.sweep.description
+    if not tuned:
+        return documents.Section([])
+    scores = _test_scores(compared)
+    variance = comparison.pooled_variance(compared.sweep, scores)
+    recipe = {row: row for row, each in tuned.items() if each.tried[0].name == row}
+    best = {row: tuned[row].best.name for row in tuned if _is_complete(compared, row)}
+    at_recipe = _judge(compared, recipe, scores, variance)
+    at_best = _judge(compared, best, scores, variance)
+    lines = []
+    for row, each in tuned.items():
+        further = [name for name in description.variants(row).values() if name != row]
+        runs = compared.sweep.runs[compared.sweep.runs["row"].isin(further)]
+        losses = [tried.nats for tried in each.tried]
+        words = at_recipe[row]["verdict"], at_best[row]["verdict"]
+        lines.append({
+            "row": row,
+            "best_value": f"{each.best.value}{' (edge)' if each.is_at_edge else ''}",
+            "best_score": each.best.score,
+            "worst_value": each.worst.value,
+            "worst_score": each.worst.score,
+            "least_nats": min(losses),
+            "most_nats": max(losses),
+            **{f"recipe_{name}": value for name, value in at_recipe[row].items()},
+            **{f"best_{name}": value for name, value in at_best[row].items()},
+            "same": None if None in words else "yes" if words[0] == words[1] else "no",
+            "runs": len(runs),
+            "failed": int(compared.sweep.failures["row"].isin(further).sum()),
+            "hours": device_hours(runs),
+        })  # fmt: skip
+    score, base = compared.table.score, description.base_row
+    columns = [
+        tables.Column("row"),
+        tables.Column("value", "best_value", group="best"),
+        tables.Column(score, "best_score", ".2f", group="best"),
+        tables.Column("value", "worst_value", group="worst"),
+        tables.Column(score, "worst_score", ".2f", group="worst"),
+        tables.Column("least", "least_nats", ".3f", group="nats"),
+        tables.Column("most", "most_nats", ".3f", group="nats"),
+        tables.Column(f"− {base}", "recipe_difference", "+.2f", "recipe_half_width", "recipe"),
+        tables.Column("verdict", "recipe_verdict", group="recipe"),
+        tables.Column(f"− {base}", "best_difference", "+.2f", "best_half_width", "at best"),
+        tables.Column("verdict", "best_verdict", group="at best"),
+        tables.Column("same verdict", "same"),
+        tables.Column("further runs", "runs", "d"),
+        tables.Column("failed", form="d"),
+        tables.Column("device hours", "hours", ".2f"),
+    ]
+    title = f"Sensitivity to {next(iter(description.tune))}: {CHOICE}"
+    return documents.Section([tables.Table(pd.DataFrame(lines), columns, title)], _notes(compared))
+
+
+def device_hours(runs: pd.DataFrame) -> float:
+    """Returns the device hours of runs; a run that does not name its devices has one."""
+    devices = runs["devices"].fillna(1) if "devices" in runs else 1
+    return float((runs["wall_seconds"] * devices).sum() / 3600) if len(runs) else 0.0
+
+
+def _test_scores(compared: comparison.Comparison) -> dict[str, differences.Scores]:
+    """Returns the bootstrap scores of all variants on the test set."""
+    measure = compared.table.measure
+    return {
+        tried.name: differences.bootstrap_scores(
+            compared.sweep.counts(tried.name, measure, "test"), measure
+        )
+        for each in compared.tuned.values()
+        for tried in each.tried
+    }
+
+
+def _is_complete(compared: comparison.Comparison, row: str) -> bool:
+    """Returns whether a row and its reference row have run with all values."""
+    pair = (row, comparison.reference(compared.sweep.description, row))
+    found = [compared.tuned.get(each) for each in pair]
+    return all(each is not None and not each.missing for each in found)
+
+
+def _judge(
+    compared: comparison.Comparison,
+    chosen: Mapping[str, str],
+    scores: Mapping[str, differences.Scores],
+    variance: seed_variance.SeedVariance | None,
+) -> dict[str, dict[str, Any]]:
+    """Returns difference, half-width and verdict of each row at a chosen value, for all rows."""
+    description = compared.sweep.description
+    gaps = {}
+    for row in chosen:
+        other = comparison.reference(description, row)
+        if row != other and other in chosen and compared.test and compared.test.sentences > 1:
+            gaps[row] = comparison.gap(scores, chosen[row], chosen[other], variance)
+    if compared.table.reported:
+        judged = verdicts.judge(gaps, comparison.paper_differences(description, compared.table))
+        words = {row: each.word for row, each in judged.items()}
+    else:
+        judged = verdicts.judge(gaps, dict.fromkeys(gaps, -1.0))
+        words = {row: _SIGNS.get(each.word, each.word) for row, each in judged.items()}
+    return {
+        row: {
+            "difference": gaps[row].mean if row in gaps else np.nan,
+            "half_width": gaps[row].half_width if row in gaps else np.nan,
+            "verdict": words.get(row),
+        }
+        for row in compared.tuned
+    }
+
+
+def _notes(compared: comparison.Comparison) -> list[str]:
+    """Returns how to read the table, the cost of tuning, and where the grid falls short."""
+    description, tuned = compared.sweep.description, compared.tuned
+    ((field, values),) = description.tune.items()
+    runs = compared.sweep.runs
+    is_recipe = runs["row"].isin(description.rows)
+    further, recipe = runs[~is_recipe], runs[is_recipe]
+    paragraphs = [
+        f"Best and worst {field}, for base as for all rows: {CHOICE}. recipe: the row's own value, "
+        "on the test set too. nats: ln PPL of the development set. Tuning took "
+        f"{len(further)} runs and {device_hours(further):.2f} device hours, beside {len(recipe)} "
+        f"and {device_hours(recipe):.2f} of the recipe."
+    ]
+    edges = {row: each for row, each in tuned.items() if each.is_at_edge}
+    if edges:
+        rows = [
+            f"{row} at {each.best.value} "
+            + ("(none can follow)" if each.next_value is None else f"(add {each.next_value})")
+            for row, each in edges.items()
+        ]
+        added = {each.next_value for each in edges.values() if each.next_value is not None}
+        grid = ",".join(map(str, sorted({*values, *added})))
+        remedy = f": start the sweep again with --tune={field}:{grid}" if added else ""
+        score = compared.table.score
+        paragraphs.append(f"Best {score} at the edge of the grid, {', '.join(rows)}{remedy}.")
+    if lacking := {row: each.missing for row, each in tuned.items() if each.missing}:
+        rows = [f"{row} at {', '.join(map(str, each))}" for row, each in lacking.items()]
+        paragraphs.append(
+            f"Tuning is not complete: {'; '.join(rows)}. A row's best is compared with that of "
+            f"{description.base_row} only where both have run with all values."
+        )
+    untuned = [row for row in description.rows if len(compared.sweep.of(row)) and row not in tuned]
+    if untuned:
+        paragraphs.append(f"Not tuned, since they generate no text: {', '.join(untuned)}.")
+    return paragraphs
+
+
+def best_names(compared: comparison.Comparison) -> dict[str, str]:
+    """Returns the variant of each tuned row with its best value."""
+    return {row: each.best.name for row, each in compared.tuned.items()}

@@ -1,0 +1,125 @@
+"""Table 4 beside the paper's, with further counts of parses."""
+
+import statistics
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.results import documents, labels, lengths, sensitivity, tables
+from experiments.stats import comparison, differences
+from transformer_jax import paper
+from transformer_jax.evaluation import parseval
+
+FURTHER = ("recall", "precision", "exact", "crossing", "tagging", "malformed")
+_NOTES = (
+    "The paper's rows are its Table 4: F1 on section 23 of the Wall Street Journal. Ours are on "
+    "the test set of their corpus, and compare with each other only.",
+    "F1: labelled brackets as EVALB counts them by COLLINS.prm, over all sentences, malformed "
+    "trees as they were repaired. exact: sentences with all brackets right; crossing: brackets a "
+    "sentence that cross one of the treebank's; tagging: words with the right part of speech, "
+    "where trees have them; malformed: trees in need of repair. All but crossing in percent. ± "
+    "after a value: standard deviation over seeds; after a difference, and after ours on test "
+    "sets: half-width of the 95% interval, over sentences and, where rows have several, seeds.",
+)
+
+
+def document(compared: comparison.Comparison) -> documents.Document:
+    """Returns our rows on the development set, by length, and the paper's table with ours."""
+    sweep, shown = compared.sweep, []
+    if len(sweep.runs):
+        head = "F1, {bucket} words ({sentences})"
+        by_length = lengths.by_length(sweep, "words", head, "By length")
+        tuned = sensitivity.section(compared)
+        shown = [_development_set(compared), *([by_length] if by_length else []), *tuned.tables]
+    else:
+        tuned = documents.Section([])
+    whole = _paper_table(compared)
+    notes = [labels.base_settings(sweep.description), *_NOTES]
+    variance = documents.seed_variance_note(compared)
+    return documents.Document(
+        tables=[*shown, whole],
+        notes=[
+            *notes,
+            *([variance] if variance else []),
+            *tuned.notes,
+            *documents.shortfalls(sweep),
+        ],
+        data=documents.data(compared, FURTHER),
+        latex=tables.latex(whole),
+    )
+
+
+def _development_set(compared: comparison.Comparison) -> tables.Table:
+    sweep, rows = compared.sweep, compared.rows[compared.rows["seeds"] > 0]
+    further: dict[str, list[float]] = {}
+    for name in FURTHER:
+        for row in rows["row"]:
+            values = sweep.values(row, name)
+            complete = values if len(values) == len(sweep.of(row)) else []
+            for column, value in comparison.mean_and_deviation(name, complete).items():
+                further.setdefault(column, []).append(value)
+    rows = rows.assign(params_millions=rows["params"].astype(float) / 1e6, **further)
+    columns = [
+        tables.Column("row", main=True),
+        tables.Column("change", main=True),
+        tables.Column("PPL", "ppl", ".3f", "ppl_sd"),
+        tables.Column("F1", "score", ".2f", "score_sd", main=True),
+        tables.Column(
+            f"− {sweep.description.base_row}",
+            "difference",
+            "+.2f",
+            "half_width",
+            main=True,
+        ),
+        *(tables.Column(name, form=".2f", deviation=f"{name}_sd") for name in FURTHER),
+        tables.Column("params ×10⁶", "params_millions", ".3g"),
+        tables.Column("seeds", form="d"),
+    ]
+    return tables.Table(rows, columns, "Development set")
+
+
+def _paper_table(compared: comparison.Comparison) -> tables.Table:
+    """Returns the paper's whole table, and ours where the test set was scored."""
+    lines: list[dict[str, Any]] = [
+        {"parser": row.name, "training": row.training, "f1": row.f1} for row in paper.TABLE4
+    ]
+    description = compared.sweep.description
+    corpus = f"{description.base.data.corpus}{documents.file_names(description, 'test')} only"
+    for row, overrides in description.rows.items():
+        scores = compared.sweep.values(row, "test_f1")
+        if scores:
+            training = "semi-supervised" if "data.parsed" in overrides else corpus
+            lines.append({
+                "parser": f"ours: {row}",
+                "training": training,
+                "ours": statistics.mean(scores),
+                "half_width": _half_width(compared, row),
+            })  # fmt: skip
+    columns = [
+        tables.Column("parser"),
+        tables.Column("training"),
+        tables.Column("F1", "f1", ".1f", group="paper"),
+        tables.Column("F1", "ours", ".2f", "half_width", group="ours"),
+    ]
+    names = ["parser", "training", "f1", "ours", "half_width"]
+    return tables.Table(pd.DataFrame(lines, columns=names), columns, "Test sets")
+
+
+def _half_width(compared: comparison.Comparison, row: str) -> float:
+    """Returns the half-width of F1's interval, that of the difference from a perfect parser.
+
+    It is NaN for runs without counts or without errors, and for a single sentence.
+    """
+    counts = compared.sweep.counts(row, "f1", "test")
+    if not counts or min(map(len, counts.values())) < 2:
+        return np.nan
+    equal = ("matched", "gold", "test")
+    perfect = [
+        parseval.COUNTED.index("gold" if name in equal else name) for name in parseval.COUNTED
+    ]
+    ours, theirs = (
+        differences.bootstrap_scores(each, "f1")
+        for each in (counts, {seed: run[:, perfect] for seed, run in counts.items()})
+    )
+    return differences.difference(ours, theirs).half_width or np.nan

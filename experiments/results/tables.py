@@ -1,0 +1,248 @@
+"""Tables of results: data frames with a description of their columns, and their renderings.
+
+Numbers stay numbers in the frame. They are formatted when a table is rendered: as Markdown, HTML or
+LaTeX, or on the terminal. `csv` writes a frame unrounded.
+"""
+
+import dataclasses
+import html as html_lib
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+import rich.box
+import rich.console
+import rich.markup
+import rich.table
+
+WIDTH = 160  # characters of a line where the output is no terminal
+NARROW = 140  # characters below which a terminal shows the main columns only
+WORD = 16  # characters of a word that a column of text has room for
+PADDING = 3  # characters between columns
+_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "_": r"\_", "%": r"\%", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "→": r"$\to$", "≥": r"$\geq$", "·": r"$\cdot$",
+    "⁶": "$^6$", "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
+})  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+      head: its head.
+      name: the column of the frame; "" for the head.
+      form: the format of its numbers, such as ".2f" or "+.1f"; "" for text.
+      deviation: a further column of the frame, whose number follows after ±.
+      group: the head of a group of neighbouring columns, such as "paper".
+      main: whether a narrow terminal shows the column too.
+    """
+
+    head: str
+    name: str = ""
+    form: str = ""
+    deviation: str = ""
+    group: str = ""
+    main: bool = False
+
+    @property
+    def source(self) -> str:
+        """The column of the frame."""
+        return self.name or self.head
+
+    @property
+    def full_head(self) -> str:
+        """The head with that of its group."""
+        return f"{self.group}: {self.head}" if self.group else self.head
+
+    def cell(self, line: pd.Series) -> str:
+        """Returns the text of a cell; "" for a missing value."""
+        value = line[self.source]
+        if pd.isna(value):
+            return ""
+        if not self.form:
+            return " ".join(str(value).split())
+        if not self.deviation or pd.isna(line[self.deviation]):
+            return number(value, self.form)
+        deviation = number(line[self.deviation], self.form.removeprefix("+"))
+        return f"{number(value, self.form)} ± {deviation}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A data frame and the columns that are shown of it.
+
+    Attributes:
+      frame: a line for each line of the table.
+      columns: the columns to show, the name of the line first.
+      title: the title; "" for none.
+      note: a note below the table; "" for none.
+    """
+
+    frame: pd.DataFrame
+    columns: Sequence[Column]
+    title: str = ""
+    note: str = ""
+
+    def cells(self, columns: Sequence[Column] | None = None) -> list[list[str]]:
+        """Returns the text of each line, by default of all columns."""
+        columns = self.columns if columns is None else columns
+        return [[column.cell(line) for column in columns] for _, line in self.frame.iterrows()]
+
+
+def number(value: float, form: str) -> str:
+    """Returns a number with a true minus sign; a number that rounds to 0 has none."""
+    if form.endswith("d"):
+        value = int(value)
+    elif form[-1] in "efg%":
+        sign = "+" if form.startswith("+") else ""
+        form = f"{sign}z{form.removeprefix('+')}"
+        value = float(value)
+    return format(value, form).replace("-", "−")
+
+
+def csv(frame: pd.DataFrame) -> str:
+    """Returns a frame as comma-separated values, unrounded."""
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def markdown(tables: Sequence[Table], notes: Sequence[str] = ()) -> str:
+    """Returns tables under their titles, followed by notes, as Markdown."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(_markdown_text(cell).replace("|", "\\|") for cell in cells) + " |"
+
+    parts: list[str] = []
+    for table in tables:
+        if table.title:
+            parts.append(f"## {_markdown_text(table.title)}")
+        heads = line([column.full_head for column in table.columns])
+        rule = " | ".join("---:" if column.form else "---" for column in table.columns)
+        parts.append("\n".join([heads, f"| {rule} |", *map(line, table.cells())]))
+        if table.note:
+            parts.append(_markdown_text(table.note))
+    return "\n\n".join([*parts, *map(_markdown_text, notes)]) + "\n"
+
+
+def _markdown_text(text: str) -> str:
+    """Returns text on one line, without HTML, which Markdown would pass on."""
+    return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def html(table: Table) -> str:
+    """Returns a table as HTML, in a region that scrolls sideways on narrow screens."""
+    escape, columns = html_lib.escape, table.columns
+    rows = []
+    if any(column.group for column in columns):
+        spans = "".join(
+            f'<th colspan="{width}" scope="colgroup">{escape(group)}</th>'
+            if group
+            else f'<td colspan="{width}"></td>'
+            for group, width in _groups(columns)
+        )
+        rows.append(f"<tr>{spans}</tr>")
+    kinds = [' class="number"' if column.form else "" for column in columns]
+    heads = "".join(
+        f'<th scope="col"{kind}>{escape(column.head)}</th>'
+        for column, kind in zip(columns, kinds, strict=True)
+    )
+    rows.append(f"<tr>{heads}</tr>")
+    lines = []
+    for first, *others in table.cells():
+        cells = "".join(
+            f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(others, kinds[1:], strict=True)
+        )
+        lines.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
+    label = escape(table.title or "Rows of the table")
+    body = "\n".join(lines)
+    content = (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{label}"><table>\n'
+        f"<thead>{''.join(rows)}</thead>\n<tbody>{body}</tbody>\n</table></div>\n"
+    )
+    return content + (f"<p>{escape(table.note)}</p>\n" if table.note else "")
+
+
+def _groups(columns: Sequence[Column]) -> Iterator[tuple[str, int]]:
+    """Yields the group of each run of neighbouring columns, and their number."""
+    start = 0
+    for end in range(1, len(columns) + 1):
+        if end == len(columns) or columns[end].group != columns[start].group:
+            yield columns[start].group, end - start
+            start = end
+
+
+def latex(table: Table) -> str:
+    r"""Returns a table in LaTeX, with \usepackage{booktabs}."""
+    heads = [latex_text(column.full_head) for column in table.columns]
+    lines = [list(map(latex_text, line)) for line in table.cells()]
+    return tabular("".join("r" if each.form else "l" for each in table.columns), heads, lines)
+
+
+def latex_text(text: str) -> str:
+    """Returns text that LaTeX prints as it is, on one line."""
+    return " ".join(text.split()).translate(_LATEX)
+
+
+def tabular(columns: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Returns a LaTeX tabular; an empty line is a rule."""
+    written = [" & ".join(line) + r" \\" if line else r"\midrule" for line in [heads, [], *lines]]
+    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *written, r"\bottomrule"]
+    return "\n".join([*parts, r"\end{tabular}"]) + "\n"
+
+
+def show(
+    tables: Sequence[Table],
+    notes: Sequence[str] = (),
+    console: rich.console.Console | None = None,
+) -> None:
+    """Prints tables and notes; a terminal of fewer than `NARROW` columns gets the main columns."""
+    console = console or rich.console.Console()
+    width = console.width if console.is_terminal else max(WIDTH, console.width)
+    for table in tables:
+        columns = table.columns
+        if width < NARROW and any(column.main for column in columns):
+            columns = [column for column in columns if column.main]
+            table = dataclasses.replace(table, note="")  # which may explain further columns
+        _print(table, columns, console, width)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _print(
+    table: Table, columns: Sequence[Column], console: rich.console.Console, width: int
+) -> None:
+    grid = rich.table.Table(
+        box=rich.box.SIMPLE,
+        pad_edge=False,
+        title=rich.markup.escape(table.title) or None,
+        title_style="",
+        title_justify="left",
+        caption=rich.markup.escape(table.note) or None,
+        caption_style="",
+        caption_justify="left",
+    )
+    lines = table.cells(columns)
+    least = 0
+    for place, column in enumerate(columns):
+        cells = [line[place] for line in lines]
+        is_whole = bool(column.form) or place == 0  # a number or a name stays on one line
+        words = cells if is_whole else " ".join(cells).split()
+        longest = max(map(len, [*words, *column.full_head.split()]), default=0)
+        narrowest = longest if is_whole else min(longest, WORD)
+        least += narrowest + PADDING
+        grid.add_column(
+            rich.markup.escape(column.full_head),
+            justify="right" if column.form else "left",
+            overflow="fold",
+            width=narrowest if is_whole else None,
+            min_width=narrowest,
+            style="dim" if column.group == "paper" else "",
+        )
+    for line in lines:
+        grid.add_row(*map(rich.markup.escape, line))
+    previous = console.width
+    console.width = max(width, least)  # a terminal wraps a longer line, and nothing is cut
+    console.print(grid, crop=False)
+    console.width = previous

@@ -1,0 +1,297 @@
+"""The runs of a sweep, with their configurations and hashes, and those that are still to be run."""
+
+import dataclasses
+import functools
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from absl import flags
+from ml_collections import config_flags
+
+from experiments.results import frames
+from experiments.sweep import cost, store
+from launch import engine
+from transformer_jax import config as config_lib
+from transformer_jax import errors, files
+from transformer_jax import flags as flags_lib
+from transformer_jax.data import dataset as dataset_lib
+from transformer_jax.distributed import sharding
+from transformer_jax.runs import starting_weights, training_run
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRun:
+    """A run of the sweep.
+
+    Attributes:
+      run: its row, seed and config_hash.
+      config: its configuration; train.start_from is the name of a row.
+      overrides: the fields that its command line sets.
+      folder: its folder in the sweep's, which exists once it has started.
+      measured_on: the columns of `frames.measured_on` that its result will have.
+      source: the run whose weights it starts from, if any.
+    """
+
+    run: store.Run
+    config: config_lib.Config
+    overrides: Mapping[str, Any]
+    folder: pathlib.Path
+    measured_on: Mapping[str, Any]
+    source: "PlannedRun | None" = None
+
+    @property
+    def name(self) -> str:
+        """The run in messages: "A h=1, seed 0"."""
+        return f"{self.run.row}, seed {self.run.seed}"
+
+    @property
+    def label(self) -> str:
+        """The run's name in engines, which no other run has: "a-h-1-s0-0f3a9c12"."""
+        row = engine.label(self.run.row, "row")[:20].strip("-")
+        return f"{row}-s{self.run.seed}-{self.run.config_hash[: store.HASH_LENGTH]}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has a result in the sweep's folder."""
+        return (self.folder / "result.json").exists()
+
+    @property
+    def depth(self) -> int:
+        """The number of runs whose weights have to be trained before, one from another."""
+        return self.source.depth + 1 if self.source else 0
+
+    def needs_weights(self) -> bool:
+        """Returns whether the run will read the weights of its source."""
+        return self.source is not None and starting_weights.are_read(self.config, self.folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """The runs of a sweep that are to be started.
+
+    Attributes:
+      table: the name of the table.
+      runs: the runs, none of which has a result.
+      total: the number of runs of the sweep, finished ones included.
+      workdir: the sweep's folder.
+      cache_dir: the folder of tokenizers, encoded corpora and compiled programs.
+      weights: for the config_hash of each run that others start from, its folder.
+    """
+
+    table: str
+    runs: Sequence[PlannedRun]
+    total: int
+    workdir: pathlib.Path
+    cache_dir: pathlib.Path
+    weights: Mapping[str, pathlib.Path]
+
+    def in_order(self) -> list[PlannedRun]:
+        """Returns the runs seed by seed: base first, then by descending cost.
+
+        Long runs start early, so that none is left alone at the end. A run follows the run whose
+        weights it starts from.
+        """
+        first_row = self.runs[0].run.row
+
+        def key(planned: PlannedRun) -> tuple[int, int, bool, float]:
+            operations = cost.training_flops(planned.config)
+            return planned.run.seed, planned.depth, planned.run.row != first_row, -operations
+
+        return sorted(self.runs, key=key)
+
+    def job(
+        self, planned: PlannedRun, python: str, workdir: object, cache_dir: object, *more: str
+    ) -> engine.Job:
+        """Returns the process that trains and evaluates a run.
+
+        Args:
+          planned: the run.
+          python: the interpreter on the machine that will run it.
+          workdir: the run's folder on that machine.
+          cache_dir: the cache on that machine.
+          *more: further flags of transformer_jax.train.
+        """
+        overrides = dict(planned.overrides)
+        after = ""
+        if planned.source:
+            overrides["train.start_from"] = self.weights[planned.source.run.config_hash]
+            after = planned.source.name
+        command = [
+            python,
+            "-m",
+            "transformer_jax.train",
+            f"--config={config_file()}",
+            *(f"--config.{field}={value}" for field, value in overrides.items()),
+            f"--row={planned.run.row}",
+            f"--workdir={workdir}",
+            f"--cache_dir={cache_dir}",
+            *more,
+        ]
+        return engine.Job(planned.name, planned.label, command, planned.folder / "log.txt", after)
+
+    def local_jobs(self, *more: str) -> list[engine.Job]:
+        """Returns the processes of all runs on machines that share this disk, in order."""
+        return [
+            self.job(planned, sys.executable, planned.folder, self.cache_dir, *more)
+            for planned in self.in_order()
+        ]
+
+
+def config_file() -> str:
+    """Returns the file that --config names."""
+    return config_flags.get_config_filename(flags.FLAGS["config"])
+
+
+def plan(
+    base: config_lib.Config,
+    rows: Mapping[str, Mapping[str, Any]],
+    chosen: Mapping[str, Mapping[str, Any]],
+    seeds: Mapping[str, int],
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+) -> list[PlannedRun]:
+    """Returns the runs of the chosen rows, and the runs whose weights these start from.
+
+    Encodes the corpora, which decides the hashes. Rows with equal settings have the same hash.
+
+    Args:
+      base: the configuration that the rows change.
+      rows: the overrides of all rows of the table, which train.start_from may name.
+      chosen: the overrides of the rows, and of their variants in the tuned field, to be run.
+      seeds: the number of runs of each chosen row.
+      workdir: the sweep's folder.
+      cache_dir: the folder of tokenizers and encoded corpora.
+
+    Raises:
+      UserError: a row cannot be run; the message names it.
+    """
+    files.make_folder(cache_dir, "the sweep's folder")
+    known = {**rows, **chosen}
+    planned: dict[tuple[str, int], PlannedRun] = {}
+
+    def add(row: str, seed: int) -> PlannedRun:
+        if (row, seed) not in planned:
+            source_name = source_row(row, known, base)
+            source = add(source_name, seed) if source_name else None
+            planned[row, seed] = _plan_run(base, row, known[row], seed, source, workdir, cache_dir)
+        return planned[row, seed]
+
+    for row in chosen:
+        for seed in range(seeds[row]):
+            add(row, seed)
+    return list(planned.values())
+
+
+def source_row(row: str, rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config) -> str:
+    """Returns the row whose weights a row starts from, by train.start_from; "" if there is none.
+
+    Raises:
+      UserError: there is no such row, or a row would start from its own weights.
+    """
+    visited = [row]
+    while source := config_lib.replace(base, rows[visited[-1]]).train.start_from:
+        if source not in rows:
+            raise errors.UserError(
+                f"row {visited[-1]!r}: train.start_from={source!r} is no row of this table; in a "
+                f"sweep it names one of {', '.join(map(repr, rows))}"
+            )
+        if source in visited:
+            raise errors.UserError(
+                f"row {row!r} would start from its own weights (train.start_from: "
+                f"{' → '.join([*visited, source])}); remove train.start_from from one of them"
+            )
+        visited.append(source)
+    return visited[1] if len(visited) > 1 else ""
+
+
+def _plan_run(
+    base: config_lib.Config,
+    row: str,
+    overrides: Mapping[str, Any],
+    seed: int,
+    source: PlannedRun | None,
+    workdir: pathlib.Path,
+    cache_dir: pathlib.Path,
+) -> PlannedRun:
+    own = {**overrides, "train.seed": seed}
+    config = config_lib.replace(base, own)
+    one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
+    try:
+        dataset = _dataset(config.data, cache_dir)
+        # The seed changes nothing that is checked: with one seed, results are cached for all.
+        training_run.check(config_lib.replace(config, {"train.seed": 0}), one_device, dataset)
+    except errors.UserError as error:
+        raise errors.UserError(f"row {row!r}: {error}") from error
+    digests = dict(dataset.digests)
+    if source:
+        digests["start_from"] = source.run.config_hash
+    run = store.Run(row, seed, config_lib.fingerprint(config, digests))
+    return PlannedRun(
+        run,
+        config,
+        {**flags_lib.overrides(), **own},
+        store.locate(workdir, run),
+        frames.measured_on(training_run.measured_on(config, dataset)),
+        source,
+    )
+
+
+_dataset = functools.cache(dataset_lib.load)
+
+
+def unfinished(
+    planned: Sequence[PlannedRun],
+    chosen: Mapping[str, Any],
+    workdir: pathlib.Path,
+    reuse: Sequence[pathlib.Path],
+) -> tuple[list[PlannedRun], dict[str, pathlib.Path]]:
+    """Returns the runs without a result, and the folders of the weights that runs start from.
+
+    A finished run is to be run again if a run without a result starts from its weights and no
+    folder has its checkpoints, as with runs that were published.
+
+    Args:
+      planned: all runs of the sweep, and those whose weights they start from.
+      chosen: the rows to be run.
+      workdir: the sweep's folder.
+      reuse: further folders to look for finished runs.
+
+    Raises:
+      UserError: a run starts from the weights of a row that is neither chosen nor trained.
+    """
+    reusable = [frames.load(folder) for folder in reuse]
+    finished = {config_hash for sweep in reusable for config_hash in sweep.folders}
+    weights: dict[str, pathlib.Path] = {}
+    missing: dict[str, PlannedRun] = {}
+
+    def require(one: PlannedRun) -> None:
+        """Adds a run to those that are missing, and the run whose weights it starts from."""
+        missing.setdefault(one.run.config_hash, one)
+        if one.source is None:
+            return
+        source = one.source.run
+        places = [one.source.folder, *(store.locate(folder, source) for folder in reuse)]
+        trained = next((place for place in places if _has_weights(place)), None)
+        weights[source.config_hash] = trained or one.source.folder
+        if trained or not one.needs_weights() or source.config_hash in missing:
+            return
+        if source.row not in chosen:
+            raise errors.UserError(
+                f"row {one.run.row!r} starts from the weights of row {source.row!r}, which has no "
+                f"finished run with seed {source.seed} and checkpoints: choose row "
+                f"{source.row!r} too (--rows)"
+            )
+        require(one.source)
+
+    for one in planned:
+        is_chosen = one.run.row in chosen
+        if is_chosen and not one.is_finished and one.run.config_hash not in finished:
+            require(one)
+    return list(missing.values()), weights
+
+
+def _has_weights(folder: pathlib.Path) -> bool:
+    return (folder / "result.json").exists() and (folder / "checkpoints").exists()

@@ -1,0 +1,230 @@
+"""The state of each run of a sweep, from the files on disk and from the engine's queue."""
+
+import collections
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich.box
+import rich.console
+import rich.markup
+import rich.table
+import rich.text
+
+from experiments.results import frames
+from experiments.sweep import store
+from transformer_jax import errors, files
+from transformer_jax.runs import run_folder
+from transformer_jax.training import metrics
+
+LOCKS = pathlib.Path("/proc/locks")  # Linux's list of held file locks
+TAIL = 1 << 16  # bytes at the end of metrics.jsonl that are read
+DONE, FAILED, LOST, RUNNING = "done", "failed", "lost", "running"
+STOPPED, WAITING = "stopped", "waiting"
+OTHER_LINES = 6  # of a terminal: head, summary and margins of the table
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """The progress of a run.
+
+    Attributes:
+      row: its row.
+      seed: its seed.
+      state: done, failed, running (a process of this machine holds its lock), stopped (started,
+        and not running here), waiting, or a word of the engine's.
+      num_steps: steps of the whole training.
+      reason: why it failed or is lost, in one line.
+      step: the last logged step, or 0.
+      loss: the mean loss at that step, in nats per token.
+      dev_ppl: the last perplexity on the development set.
+      tokens_per_second: target tokens per second at that step.
+      seconds_left: the rest of training at that speed, if it is running.
+      score: BLEU or F1 on the development set, if it is done.
+    """
+
+    row: str
+    seed: int
+    state: str
+    num_steps: int
+    reason: str = ""
+    step: int = 0
+    loss: float | None = None
+    dev_ppl: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    score: float | None = None
+
+
+def read(
+    workdir: pathlib.Path, measure: str, engine_states: Mapping[str, str] | None = None
+) -> list[Progress]:
+    """Returns the progress of all runs of a sweep, in the order of its table.
+
+    Args:
+      workdir: the sweep's folder.
+      measure: the score of finished runs, "bleu" or "f1".
+      engine_states: states of submitted runs by config_hash; see `submissions.states`.
+
+    Raises:
+      UserError: the folder holds no sweep, or a damaged description.
+    """
+    description = store.read(workdir)
+    locked, engine_states = _locked_files(), engine_states or {}
+    reused = [frames.load(pathlib.Path(folder)) for folder in description.reuse]
+    found = []
+    for run in description.runs:
+        folder = store.locate(workdir, run)
+        num_steps = description.config(run.row).train.num_steps
+        others = [sweep.runs for sweep in reused if run.config_hash in sweep.folders]
+        try:
+            if others and not (folder / "result.json").exists():
+                line = others[0].loc[others[0]["config_hash"] == run.config_hash].iloc[0]
+                state, known = DONE, _of_result(line.dropna().to_dict(), measure)
+            else:
+                state = _state(folder, locked)
+                known = _of_files(folder, state, num_steps, measure)
+            one = Progress(run.row, run.seed, state, num_steps, **known)
+        except errors.UserError as error:  # a damaged file of one run
+            one = Progress(run.row, run.seed, FAILED, num_steps, reason=str(error))
+        if run.config_hash in engine_states and one.state not in (DONE, RUNNING):
+            state, _, reason = engine_states[run.config_hash].partition(": ")
+            if (one.state, state) != (FAILED, LOST):  # a failed run leaves the queue
+                one = dataclasses.replace(one, state=state, reason=reason)
+        found.append(one)
+    return found
+
+
+def summary(runs: Sequence[Progress]) -> str:
+    """Returns the number of runs in each state, such as "2 runs: 1 done, 1 running, …"."""
+    numbers = collections.Counter(run.state for run in runs)
+    order = [DONE, RUNNING, FAILED, WAITING]
+    order += sorted(numbers.keys() - set(order))
+    total = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{total}: {', '.join(f'{numbers[state]} {state}' for state in order)}"
+
+
+def table(runs: Sequence[Progress], measure_name: str) -> rich.table.Table:
+    """Returns a table of runs for the terminal."""
+    shown = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False)
+    for head in (
+        "row",
+        "seed",
+        "state",
+        "step",
+        "loss",
+        "dev PPL",
+        measure_name,
+        "tokens/s",
+        "left",
+    ):
+        shown.add_column(head, justify="left" if head in ("row", "state") else "right")
+    for run in runs:
+        state = f"{run.state}: {run.reason}" if run.reason else run.state
+        left = "" if run.seconds_left is None else metrics.duration(run.seconds_left)
+        cells = [
+            run.row,
+            str(run.seed),
+            state,
+            f"{run.step:,} of {run.num_steps:,}",
+            _format(run.loss, ".3f"),
+            _format(run.dev_ppl, ".3f"),
+            _format(run.score, ".2f"),
+            _format(run.tokens_per_second, ",.0f"),
+            left,
+        ]
+        shown.add_row(*map(rich.markup.escape, cells))
+    return shown
+
+
+def _format(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def show(runs: Sequence[Progress], measure_name: str) -> None:
+    """Prints the progress of runs."""
+    console = rich.console.Console()
+    if not console.is_terminal:
+        console = rich.console.Console(width=160)
+    console.print(table(runs, measure_name))
+    console.print(summary(runs), highlight=False)
+
+
+def fit(runs: Sequence[Progress], height: int, measure_name: str) -> rich.console.Group:
+    """Returns the progress of runs on a terminal of some height; see `select`."""
+    shown = select(runs, height - OTHER_LINES)
+    return rich.console.Group(rich.text.Text(summary(runs)), table(shown, measure_name))
+
+
+def select(runs: Sequence[Progress], number: int) -> list[Progress]:
+    """Returns at most a number of runs, leaving out finished ones first, then those that wait."""
+    rank = {WAITING: 1, DONE: 2}
+    places = sorted(range(len(runs)), key=lambda place: rank.get(runs[place].state, 0))
+    return [runs[place] for place in sorted(places[: max(number, 0)])]
+
+
+def _locked_files() -> set[tuple[int, int]]:
+    """Returns the device and inode of each file that a process of this machine has locked.
+
+    Trying to take a lock would tell as well, but a run that starts at that moment would fail.
+    """
+    found: set[tuple[int, int]] = set()
+    if LOCKS.exists():
+        # 1: FLOCK  ADVISORY  WRITE 32214 fe:00:3746053 0 EOF; with -> for a process that waits
+        pattern = r"\d+: FLOCK .* ([0-9a-f]+):([0-9a-f]+):(\d+) \S+ \S+"
+        for major, minor, inode in re.findall(pattern, LOCKS.read_text(encoding="ascii")):
+            found.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
+    return found
+
+
+def _state(folder: pathlib.Path, locked: set[tuple[int, int]]) -> str:
+    if (folder / "result.json").exists():
+        return DONE
+    ended = FAILED if (folder / "failure.json").exists() else None
+    try:
+        lock = (folder / ".lock").stat()
+    except FileNotFoundError:
+        return ended or WAITING
+    return RUNNING if (lock.st_dev, lock.st_ino) in locked else ended or STOPPED
+
+
+def _of_files(folder: pathlib.Path, state: str, num_steps: int, measure: str) -> dict[str, Any]:
+    """Returns the fields of `Progress` that a run's files hold."""
+    last = last_metrics(folder)
+    names = ("step", "loss", "dev_ppl", "tokens_per_second")
+    found: dict[str, Any] = {name: last[name] for name in names if name in last}
+    if state == FAILED:
+        found["reason"] = run_folder.read_error(folder)
+    if state == RUNNING and "seconds_per_step" in last:
+        found["seconds_left"] = (num_steps - last["step"]) * last["seconds_per_step"]
+    if state == DONE:
+        found |= _of_result(frames.run_record(run_folder.read_result(folder)), measure)
+    return found
+
+
+def _of_result(record: Mapping[Any, Any], measure: str) -> dict[str, Any]:
+    return {"dev_ppl": record["ppl"], "score": record.get(measure), "step": record.get("steps", 0)}
+
+
+def last_metrics(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the last value of each metric in metrics.jsonl, from its end alone."""
+    path = folder / "metrics.jsonl"
+    content = path.read_bytes() if path.exists() else b""
+    # The first line may be cut off by TAIL, and the last one half written.
+    lines = content[-TAIL:].split(b"\n")[len(content) > TAIL : -1]
+    found: dict[str, Any] = {}
+    for line in reversed(lines):
+        if {"loss", "dev_ppl"} <= found.keys():
+            break
+        try:
+            record = files.parse_json(line, metrics.RECORD)
+        except ValueError as error:
+            raise errors.UserError(
+                f"{path} is damaged ({error}): delete its line "
+                f"{line[:40].decode(errors='replace')}…"
+            ) from error
+        found = {**record, **found}
+    return found

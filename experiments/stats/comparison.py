@@ -1,0 +1,427 @@
+"""The rows of a sweep compared with base and with the paper.
+
+`compare` returns a `Comparison`, whose `rows` is a data frame with a line for each row of the
+table. Its columns are those of `COLUMNS`; columns of the test set begin with `test_`.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.results import frames, labels
+from experiments.stats import differences, ranks, seed_variance, tuning, verdicts
+from experiments.sweep import store
+from experiments.sweep import table as table_lib
+from transformer_jax import config as config_lib
+from transformer_jax import errors
+
+COLUMNS = {
+    "row": "name of the row",
+    "change": "its changes of base, as text",
+    "reference": "the row that it is compared with; missing for base",
+    "seeds": "number of finished runs",
+    "failed": "number of failed runs",
+    "params": "number of parameters",
+    "params_share": "parameters relative to base's, minus 1",
+    "best_value": "with --tune: the value of the field that is best on the development set",
+    "best_score": "with --tune: the score on the test set with this value",
+    "paper_ppl": "the paper's perplexity",
+    "paper_score": "the paper's BLEU",
+    "paper_difference": "the paper's difference from base",
+    "paper_params": "the paper's millions of parameters",
+    # The following also with test_.
+    "ppl": "mean perplexity",
+    "ppl_sd": "its standard deviation over seeds",
+    "score": "mean BLEU or F1",
+    "score_sd": "its standard deviation over seeds",
+    "difference": "score minus that of the reference row",
+    "half_width": "half-width of the difference's 95% interval",
+    "freedom": "degrees of freedom of the interval",
+    "over_seeds": "whether the interval accounts for other seeds",
+    "significant": "whether the difference is significant; rows with verdicts: all together",
+    "detectable": "the detectable difference, where the difference is not significant",
+    "seed_sd": "the standard deviation over seeds that intervals use, with --noise_floor",
+    "seed_sd_freedom": "its degrees of freedom",
+    "verdict": "the verdict on the paper's difference",
+}
+UNEQUAL = 0.02  # a share of parameters that is worth showing
+
+# Columns of `frames.measured_on` by the names that error messages use.
+_NAMES = {
+    "data_sha256": "corpus",
+    "tokenizer_sha256": "tokenizer",
+    "test_sha256": "test set",
+    "source_language": "source language",
+    "target_language": "target language",
+    "length_buckets": "buckets of length",
+    "word_buckets": "buckets of words",
+}
+# Columns that differ, besides the field itself, where a row changes a field.
+_VARY_WITH = {
+    "data.vocabulary": ("tokenizer_sha256", "length_buckets"),
+    "data.directions": ("tokenizer_sha256", "length_buckets"),
+    "data.parsed": ("data_sha256", "tokenizer_sha256", "length_buckets"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OneSet:
+    """The rows of a sweep compared on the development or the test set.
+
+    Attributes:
+      scores: bootstrap scores of each row that has counts of its sentences.
+      gaps: the difference of each row from its reference row.
+      variance: the pooled variance over seeds; None without --noise_floor, or until base has
+        several runs.
+      verdicts: the verdict on each row that the paper has.
+      sentences: the number of sentences.
+    """
+
+    scores: Mapping[str, differences.Scores]
+    gaps: Mapping[str, differences.Difference]
+    variance: seed_variance.SeedVariance | None
+    verdicts: Mapping[str, verdicts.Verdict]
+    sentences: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The results of a sweep, compared.
+
+    Attributes:
+      sweep: the results.
+      table: the table that the sweep runs.
+      rows: a line for each row, by name; see `COLUMNS`.
+      dev: the comparison on the development set.
+      test: the comparison on the test set; None if base was not scored on it.
+      tau: Kendall's tau-b with the paper on the development set; None without a paper.
+      tuned: each row with all values of the field of --tune.
+    """
+
+    sweep: frames.Sweep
+    table: table_lib.Table
+    rows: pd.DataFrame
+    dev: OneSet
+    test: OneSet | None
+    tau: ranks.Tau | None
+    tuned: Mapping[str, tuning.Tuned]
+
+    def significant_over_seeds(self, row: str) -> bool:
+        """Returns whether a row's difference is significant, other seeds considered."""
+        line = self.rows.loc[row]
+        return bool(line["significant"] and line["over_seeds"])
+
+
+def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Comparison:
+    """Compares the rows of a sweep.
+
+    Args:
+      sweep: the results.
+      table: the table that the sweep runs; None for the one that sweep.json names.
+
+    Raises:
+      UserError: results were not measured alike, or rows are missing that claims compare.
+    """
+    description = sweep.description
+    table = table_lib.of_corpus(description.table, description.base, table)
+    if lost := {*table.needed} - description.rows.keys():
+        raise errors.UserError(
+            f"{sweep.folder / 'sweep.json'} lacks rows that claims compare "
+            f"({', '.join(sorted(lost))}): {store.REMEDY}"
+        )
+    require_alike(_measured(sweep), description, table)
+    paper = paper_differences(description, table)
+    counts = {row: sweep.counts(row, table.measure) for row in description.rows}
+    variants = {name: sweep.counts(name, table.measure) for name in _variants(description)}
+    is_one_corpus = len({table.corpus(row) for row in description.rows}) == 1
+    sentences = is_one_corpus and require_same_sentences({**variants, **counts}, table.measure)
+    if not is_one_corpus or sentences == 1:  # a single sentence has no variance
+        dev, test, tau, tuned = OneSet({}, {}, None, {}, int(sentences)), None, None, {}
+    else:
+        references = {row: reference(description, row) for row in description.rows}
+        dev = _compare_set(sweep, table, counts, references, paper)
+        test = _compare_test(sweep, table, references, paper) if dev.gaps else None
+        known = {row: each for row, each in dev.scores.items() if row in table.reported}
+        bleu = {row: each.bleu for row, each in table.reported.items()}
+        tau = ranks.tau(known, bleu, dev.variance) if known else None
+        tuned = tuning.tune(sweep, table.measure)
+    rows = _frame(sweep, table, dev, test, tuned, paper)
+    return Comparison(sweep, table, rows, dev, test, tau, tuned)
+
+
+def reference(description: store.Description, row: str) -> str:
+    """Returns the row that a row's difference is taken from.
+
+    This is base; for a row that was trained on short sentences only, the row with base's settings
+    that was trained on the same ones.
+    """
+    field, overrides = "data.train_max_tokens", description.rows[row]
+    if field in overrides:
+        for other, changes in description.rows.items():
+            rest = {name: value for name, value in changes.items() if name != field}
+            same = changes.get(field) == overrides[field]
+            if same and config_lib.replace(description.base, rest) == description.base:
+                return other
+    return description.base_row
+
+
+def paper_differences(description: store.Description, table: table_lib.Table) -> dict[str, float]:
+    """Returns the paper's differences from base in BLEU, to its one decimal."""
+    base, *others = description.rows
+    if base not in table.reported:
+        return {}
+    of_base = table.reported[base].bleu
+    return {
+        row: round(table.reported[row].bleu - of_base, 1) for row in others if row in table.reported
+    }
+
+
+def pooled_variance(
+    sweep: frames.Sweep, scores: Mapping[str, differences.Scores]
+) -> seed_variance.SeedVariance | None:
+    """Returns the pooled variance over seeds of bootstrap scores; None without --noise_floor."""
+    if not sweep.description.noise_floor:
+        return None
+    of_runs = {row: runs[:, 0].tolist() for row, runs in scores.items()}
+    return seed_variance.pool(of_runs, sweep.description.base_row, failed_rows(sweep))
+
+
+def failed_rows(sweep: frames.Sweep) -> set[str]:
+    """Returns the rows and variants with a run that failed to train; see `seed_variance`."""
+    base_ppl = sweep.values(sweep.description.base_row, "ppl")
+    if not base_ppl:
+        return set()
+    limit = statistics.mean(base_ppl)
+    lowest = sweep.runs.set_index("config_hash")["ppl"]
+    if "dev_ppl" in sweep.curves:
+        logged = sweep.curves.groupby("config_hash")["dev_ppl"].min()
+        lowest = np.fmin(lowest, logged.reindex(lowest.index))
+    return {
+        row
+        for row, ppl in zip(sweep.runs["row"], lowest, strict=True)
+        if seed_variance.has_failed(ppl, limit)
+    }
+
+
+def gap(
+    scores: Mapping[str, differences.Scores],
+    row: str,
+    other: str,
+    variance: seed_variance.SeedVariance | None,
+) -> differences.Difference:
+    """Returns the difference of one row from another."""
+    estimates = (variance.of(row), variance.of(other)) if variance else None
+    return differences.difference(scores[row], scores[other], estimates)
+
+
+def _compare_set(
+    sweep: frames.Sweep,
+    table: table_lib.Table,
+    counts: Mapping[str, Mapping[int, differences.Counts]],
+    references: Mapping[str, str],
+    paper: Mapping[str, float],
+) -> OneSet:
+    scores = {
+        row: differences.bootstrap_scores(runs, table.measure)
+        for row, runs in counts.items()
+        if runs
+    }
+    variance = pooled_variance(sweep, scores)
+    gaps = {
+        row: gap(scores, row, references[row], variance)
+        for row in scores
+        if row in references and references[row] != row and references[row] in scores
+    }
+    sentences = next((len(run) for runs in counts.values() for run in runs.values()), 0)
+    return OneSet(scores, gaps, variance, verdicts.judge(gaps, paper), sentences)
+
+
+def _compare_test(
+    sweep: frames.Sweep,
+    table: table_lib.Table,
+    references: Mapping[str, str],
+    paper: Mapping[str, float],
+) -> OneSet | None:
+    """Compares the rows that are compared with base, on the test set."""
+    base = sweep.description.base_row
+    counts = {row: sweep.counts(row, table.measure, "test") for row in sweep.description.rows}
+    sentences = require_same_sentences(counts, table.measure, "test")
+    if not counts[base]:
+        return None
+    if sentences == 1:
+        return OneSet({}, {}, None, {}, 1)
+    with_base = {row: base for row, other in references.items() if other == base}
+    return _compare_set(sweep, table, counts, with_base, paper)
+
+
+def _frame(
+    sweep: frames.Sweep,
+    table: table_lib.Table,
+    dev: OneSet,
+    test: OneSet | None,
+    tuned: Mapping[str, tuning.Tuned],
+    paper: Mapping[str, float],
+) -> pd.DataFrame:
+    description, lines = sweep.description, []
+    base_params = next(iter(sweep.values(description.base_row, "params")), np.nan)
+    failed = sweep.failures["row"].value_counts()
+    for row in description.rows:
+        other = reference(description, row)
+        params = next(iter(sweep.values(row, "params")), np.nan)
+        theirs = table.reported.get(row)
+        line = {
+            "row": row,
+            "change": labels.change(description, row),
+            "reference": other if other != row else None,
+            "seeds": len(sweep.of(row)),
+            "failed": int(failed.get(row, 0)),
+            "params": params,
+            "params_share": params / base_params - 1,
+            "best_value": tuned[row].best.value if row in tuned else None,
+            "best_score": tuned[row].best.score if row in tuned else np.nan,
+            "paper_ppl": theirs.ppl if theirs else np.nan,
+            "paper_score": theirs.bleu if theirs else np.nan,
+            "paper_difference": paper.get(row, np.nan),
+            "paper_params": (theirs and theirs.params) or np.nan,
+        }
+        line |= _line_of_set(sweep, table, row, "dev", dev)
+        line |= _line_of_set(sweep, table, row, "test", test)
+        lines.append(line)
+    frame = pd.DataFrame(lines).set_index("row", drop=False)
+    whole = ["seeds", "failed", "params", "paper_params", "seed_sd_freedom", "test_seed_sd_freedom"]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
+def _line_of_set(
+    sweep: frames.Sweep, table: table_lib.Table, row: str, split: str, compared: OneSet | None
+) -> dict[str, Any]:
+    """Returns the columns of a row that belong to one set."""
+    prefix = frames.SPLITS[split]
+    gap = compared.gaps.get(row) if compared else None
+    verdict = compared.verdicts.get(row) if compared else None
+    variance = compared.variance.of(row) if compared and compared.variance else None
+    significant = verdict.is_significant if verdict else bool(gap and gap.excludes_0)
+    detectable = np.nan
+    if gap and gap.over_seeds:
+        if verdict and verdict.word == verdicts.UNDECIDED:
+            detectable = gap.detectable(verdict.level)
+        elif not verdict and not gap.excludes_0:
+            detectable = gap.detectable()
+    line = {
+        **mean_and_deviation("ppl", sweep.values(row, f"{prefix}ppl")),
+        **mean_and_deviation("score", sweep.values(row, f"{prefix}{table.measure}")),
+        "difference": gap.mean if gap else np.nan,
+        "half_width": gap.half_width if gap else np.nan,
+        "freedom": gap.freedom if gap else np.nan,
+        "over_seeds": bool(gap and gap.over_seeds),
+        "significant": significant,
+        "detectable": detectable,
+        "seed_sd": variance.variance**0.5 if variance else np.nan,
+        "seed_sd_freedom": variance.freedom if variance else np.nan,
+        "verdict": verdict.word if verdict else None,
+    }
+    return {prefix + name: value for name, value in line.items()}
+
+
+def mean_and_deviation(name: str, values: list[float]) -> dict[str, float]:
+    """Returns the mean of values and their standard deviation as columns, NaN where undefined."""
+    return {
+        name: statistics.mean(values) if values else np.nan,
+        f"{name}_sd": statistics.stdev(values) if len(values) > 1 else np.nan,
+    }
+
+
+def _variants(description: store.Description) -> dict[str, str]:
+    """Returns the row of each variant in the tuned field, by the variant's name."""
+    return {
+        name: row
+        for row in description.rows
+        for name in description.variants(row).values()
+        if name != row
+    }
+
+
+def require_same_sentences(
+    counts: Mapping[str, Mapping[int, differences.Counts]], measure: str, split: str = "dev"
+) -> int:
+    """Returns the number of sentences that all runs were scored on; 0 if none was.
+
+    Raises:
+      UserError: runs have different numbers of sentences, or references of different lengths.
+    """
+    of_reference = frames.MEASURES[measure].of_reference
+    known: dict[bytes, tuple[str, int]] = {}
+    for row, runs in counts.items():
+        for seed, run in runs.items():
+            name = f"{row} with seed {seed} ({len(run):,} sentences)"
+            key = run[:, of_reference].astype(np.int64).tobytes()
+            known.setdefault(key, (name, len(run)))
+    if len(known) > 1:
+        raise errors.UserError(
+            f"the {split} sets of {' and '.join(name for name, _ in known.values())} have "
+            f"different sentences, or another order: {frames.EVALUATE_AGAIN}"
+        )
+    return next((sentences for _, sentences in known.values()), 0)
+
+
+def require_alike(
+    records: pd.DataFrame, description: store.Description, table: table_lib.Table
+) -> None:
+    """Requires that runs can stand in one table.
+
+    Args:
+      records: a line for each run: row, seed, the columns of `frames.measured_on`, and, once runs
+        have finished, the signatures of BLEU. A missing value is not compared.
+      description: the sweep.
+      table: its table; only rows of one corpus are compared.
+
+    Raises:
+      UserError: runs of one corpus differ in a column that their rows do not vary.
+    """
+    rows_of = {**{row: row for row in description.rows}, **_variants(description)}
+    known: dict[tuple[str, str], dict[Hashable, str]] = {}
+    for record in records.to_dict("records"):
+        row = record["row"]
+        overrides = description.overrides(row)
+        varied = {field.replace("decode.", "decode_") for field in overrides}
+        varied |= {name for field in overrides for name in _VARY_WITH.get(field, ())}
+        for column, value in ((str(name), value) for name, value in record.items()):
+            is_missing = pd.isna(value) or (column.endswith("_signature") and not value)
+            if is_missing or column in ("row", "seed", *varied):
+                continue
+            rows = known.setdefault((table.corpus(rows_of[row]), column), {})
+            rows.setdefault(value, row)
+    for (_, column), rows in known.items():
+        if len(rows) > 1:
+            name = _NAMES.get(column, column.replace("_", " "))
+            values = ", ".join(sorted(str(value)[:60] or "none" for value in rows))
+            raise errors.UserError(
+                f"these results cannot stand in one table: they differ in {name} ({values}): see "
+                f"{' and '.join(dict.fromkeys(rows.values()))}; give each a sweep and a --workdir "
+                "of its own"
+            )
+
+
+def _measured(sweep: frames.Sweep) -> pd.DataFrame:
+    """Returns the columns of the runs that must be equal in one table."""
+    columns = [
+        name
+        for name in sweep.runs
+        if name in ("row", "seed", *_NAMES)
+        or name.startswith("decode_")
+        or (name.endswith("_signature") and name.startswith("bleu"))
+    ]
+    records = sweep.runs[columns]
+    for column, unit in (("length_buckets", "tokens"), ("word_buckets", "words")):
+        names: dict[str, list[str]] = {}
+        for line in sweep.lengths.to_dict("records"):
+            if line["unit"] == unit and not line["beyond_training"]:
+                names.setdefault(line["config_hash"], []).append(line["bucket"])
+        # Rows with equal settings share a run, whose buckets then stand there twice.
+        joined = {run: ", ".join(dict.fromkeys(each)) for run, each in names.items()}
+        records = records.assign(**{column: sweep.runs["config_hash"].map(joined)})
+    return records

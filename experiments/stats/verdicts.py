@@ -1,0 +1,79 @@
+"""Verdicts on the paper's differences, with Holm's correction for the number of rows."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from experiments.stats import differences
+
+SMALL = 0.3  # the paper's differences below this are ties, in BLEU
+EQUIVALENCE = 0.5  # an interval inside ± this means that there is no relevant difference, in BLEU
+REPRODUCED = "reproduced"
+TIE = "tie as in the paper"
+CONTRADICTS = "contradicts"
+UNDECIDED = "undecided"
+WORDS = (REPRODUCED, TIE, CONTRADICTS, UNDECIDED)
+RULES = (
+    f"where the paper's difference is at least {SMALL}: reproduced, if ours differs significantly "
+    "from 0 with the paper's sign; contradicts, if with the other sign. Where it is smaller: tie "
+    f"as in the paper, if ours lies significantly within ± {EQUIVALENCE}; contradicts, if not and "
+    "ours differs significantly from 0. Otherwise, and always with one seed and no pooled variance "
+    "over seeds: undecided. Significance: at 95% for all rows together (Holm 1979)."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """The result of testing a row's difference against the paper's.
+
+    Attributes:
+      word: one of `WORDS`.
+      level: the level at which the row was tested for a difference in Holm's last step.
+      is_significant: whether the difference differs from 0, at 95% for all rows together.
+    """
+
+    word: str
+    level: float
+    is_significant: bool = False
+
+
+def judge(
+    gaps: Mapping[str, differences.Difference], paper: Mapping[str, float]
+) -> dict[str, Verdict]:
+    """Compares each row's difference from base with the paper's, by `RULES`.
+
+    Two hypotheses are tested: that a difference is 0, and, where the paper has a tie, that it lies
+    outside ± `EQUIVALENCE`. Each is tested for all rows together with Holm's correction. The second
+    is Schuirmann's pair of one-sided tests (1987), each at half the level, so that the 95% interval
+    lies within the bounds.
+
+    Args:
+      gaps: the difference from base of each row.
+      paper: the paper's difference of each row that it has.
+    """
+    tested = {row: gap for row, gap in gaps.items() if row in paper and gap.over_seeds}
+    ties = {row: gap for row, gap in tested.items() if abs(paper[row]) < SMALL}
+    is_0 = holm({row: gap.p_value(abs(gap.mean)) for row, gap in tested.items()})
+    is_outside = holm({row: gap.p_value(EQUIVALENCE - abs(gap.mean)) for row, gap in ties.items()})
+    significant = {row for row, p in is_0.items() if round(p, 9) < differences.LEVEL}
+    words = {row: UNDECIDED for row in gaps if row in paper}
+    for row, gap in tested.items():
+        if row in ties and round(is_outside[row], 9) <= differences.LEVEL:
+            words[row] = TIE
+        elif row in significant:
+            is_opposite = row in ties or gap.mean * paper[row] < 0
+            words[row] = CONTRADICTS if is_opposite else REPRODUCED
+    level = differences.LEVEL / max(len(is_0) - len(significant), 1)  # of Holm's last step
+    return {row: Verdict(word, level, row in significant) for row, word in words.items()}
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Returns p-values corrected for their number (Holm 1979).
+
+    Rejecting the hypotheses below 0.05 rejects a true one in at most 5% of such families, whatever
+    the dependence between them.
+    """
+    corrected, highest = {}, 0.0
+    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        highest = max(highest, min(1.0, (len(p_values) - place) * p_values[name]))
+        corrected[name] = highest
+    return corrected

@@ -1,0 +1,181 @@
+"""The cost of runs before they run: parameters, operations, and the devices to price them on."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+
+from transformer_jax import config as config_lib
+from transformer_jax import errors, models, sequences
+from transformer_jax.data import vocabulary
+from transformer_jax.models import embedding
+
+NOTABLE = 0.02  # relative difference of parameters from base that tables state
+
+# A model is traced with more rows than any other axis has entries: after division by the number of
+# rows, products without a row axis, which do not depend on the batch, count nothing.
+_ROWS = 1_000_003
+# Models are traced for several devices, since a program for one CPU has products of another form.
+_SEVERAL = jax.sharding.AbstractMesh((2,), ("data",))
+
+
+def parameters(config: config_lib.Config) -> int:
+    """Returns the number of parameters of the model."""
+    return _counted(config).parameters
+
+
+def training_flops(config: config_lib.Config) -> float:
+    """Returns the floating-point operations of matrix products in training, padding included.
+
+    A product of (m × k) with (k × n) counts 2 m k n, and the backward pass twice the forward pass.
+    Attention counts whole packed rows and logits every position, also where the objective needs
+    fewer (`losses.sparse_cross_entropy`). A teacher counts one forward pass.
+    """
+    rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
+    flops = 3.0 * _counted(config).flops
+    if teacher := _teacher(config):
+        flops += teacher.flops
+    return rows * flops
+
+
+def read_devices() -> Mapping[str, Any]:
+    """Returns the contents of devices.json: peak rates and prices by kind of device."""
+    return json.loads(pathlib.Path(__file__).with_name("devices.json").read_text(encoding="utf-8"))
+
+
+def relative_difference(params: int, base_params: int) -> str:
+    """Returns the relative difference of two numbers of parameters, such as −43%.
+
+    Empty if it is below `NOTABLE`.
+    """
+    share = params / base_params - 1
+    return f"{share:+.0%}".replace("-", "−") if abs(share) > NOTABLE else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Chips:
+    """Chips of one kind, each with a peak rate of dense bfloat16 products and a price."""
+
+    kind: str
+    chips: int
+    tflops: float  # of one chip
+    dollars: float  # for one chip and hour
+
+    def dollars_for(self, hours: float) -> float:
+        """Returns the price of all chips for some hours."""
+        return hours * self.chips * self.dollars
+
+
+def parse_device(name: str) -> Chips:
+    """Returns the chips that --device names: a kind of devices.json and a number, such as v5e-8.
+
+    Raises:
+      UserError: the name has another form, or the kind is unknown.
+    """
+    known = read_devices()["devices"]
+    match = re.fullmatch(r"(.+)-(\d+)", name)
+    if not match or match[1] not in known or not int(match[2]):
+        raise errors.UserError(
+            f"--device={name} should be a kind and a number of chips, such as v5e-8; known: "
+            f"{', '.join(known)}"
+        )
+    return Chips(match[1], int(match[2]), **known[match[1]])
+
+
+def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
+    """Returns the floating-point operations of matrix products and convolutions.
+
+    They are counted before compilation, when the length of each scan is known: the compiler's own
+    cost analysis counts the body of a loop once.
+
+    Raises:
+      ValueError: there is a loop other than a scan, whose length is unknown.
+    """
+    total = 0
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        operands: list[Any] = [variable.aval for variable in equation.invars]
+        results: list[Any] = [variable.aval for variable in equation.outvars]
+        if name == "dot_general":
+            (contracted, _), _ = params["dimension_numbers"]
+            total += 2 * results[0].size * math.prod(operands[0].shape[i] for i in contracted)
+        elif name == "conv_general_dilated":
+            features = operands[1].shape[params["dimension_numbers"].rhs_spec[0]]
+            total += 2 * results[0].size * operands[1].size // features
+        elif name == "while":
+            raise ValueError("a while loop's operations cannot be counted")
+        elif name == "cond":  # one branch runs
+            total += max(matrix_flops(branch.jaxpr) for branch in params["branches"])
+        else:
+            inside = sum(map(matrix_flops, jax.extend.core.jaxprs_in_params(params)))
+            total += inside * params.get("length", 1)
+    return total
+
+
+class _Counted(NamedTuple):
+    """Parameters of a model, and operations of its forward pass."""
+
+    parameters: int
+    flops: int  # of one packed row
+
+
+def _counted(config: config_lib.Config) -> _Counted:
+    """Counts a model by tracing it with one and two layers, if all its layers are alike."""
+    model = config.model
+    alike = model.attention_pattern != "interleaved"
+    one, *more = (
+        _traced(
+            # Dropout rate and type change no shape: with equal ones more rows share a trace.
+            dataclasses.replace(
+                model, num_layers=layers, dropout_rate=0.0, compute_dtype="bfloat16"
+            ),
+            vocabulary.size(config),
+            (config.data.source_length, config.data.target_length),
+        )
+        for layers in (range(1, min(model.num_layers, 2) + 1) if alike else [model.num_layers])
+    )
+    if not more:
+        return one
+    others, two = model.num_layers - 1, more[0]
+    return _Counted(
+        one.parameters + others * (two.parameters - one.parameters),
+        one.flops + others * (two.flops - one.flops),
+    )
+
+
+def _teacher(config: config_lib.Config) -> _Counted | None:
+    layers = config.train.teacher_layers
+    return _counted(config_lib.replace(config, {"model.num_layers": layers})) if layers else None
+
+
+@functools.cache  # tracing takes half a second, and rows of a sweep share sizes
+def _traced(sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, int]) -> _Counted:
+    model = models.build(sizes, vocab_size)
+    key: Any = jax.eval_shape(lambda: jax.random.key(0))
+    source, target = (
+        sequences.Sequences(*[jax.ShapeDtypeStruct((_ROWS, length), jnp.int32)] * 3)
+        for length in lengths
+    )
+    batch = sequences.Batch(source, target, target.tokens)
+
+    def logits(params: Any, batch: sequences.Batch, key: Any) -> jax.Array:
+        # The forward pass of a gradient, which is the program that training runs.
+        outputs, _ = jax.vjp(lambda p: models.predictions(model, p, batch, key=key).outputs, params)
+        return embedding.logits(embedding.of(params), outputs)
+
+    with jax.sharding.use_abstract_mesh(_SEVERAL):
+        params = nn.unbox(jax.eval_shape(model.init, key, source, target))
+        forward = jax.make_jaxpr(logits)(params, batch, key)
+    return _Counted(
+        sum(leaf.size for leaf in jax.tree.leaves(params)),
+        matrix_flops(forward.jaxpr) // _ROWS,
+    )
