@@ -71,7 +71,7 @@ def test_a_plan_is_operations_over_rate(paper_base, capsys):
     dry_run.print_prices(paper_base, {"base": {}, "E": {}}, {"base": 10, "E": 1}, devices)
     assert f"11 runs of 2 rows: {11 * hours:,.1f} hours" in capsys.readouterr().out
     for name in ("v5e", "v9-8", "v5e-0", "v5e-x"):
-        with pytest.raises(errors.UserError, match=r"as in v5e-8; known: v4, v5e"):
+        with pytest.raises(errors.UserError, match=r"such as v5e-8; known: v4, v5e"):
             cost.parse_device(name)
 
 

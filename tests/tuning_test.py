@@ -197,7 +197,9 @@ def test_tuning_stays_within_the_budget(make_config):
     for budget in store.BUDGETS:
         rows_lib.require_within(base, "base", free, budget)
         bigger = {"base": {}, "base d_model=32": {"model.d_model": 32}}
-        with pytest.raises(errors.UserError, match=f"'base d_model=32' would leave the {budget}"):
+        with pytest.raises(
+            errors.UserError, match=f"'base d_model=32' would not have the {budget}"
+        ):
             rows_lib.require_within(base, "base", bigger, budget)
 
 
@@ -238,7 +240,7 @@ def test_a_noise_floor_that_serves_no_row_is_refused():
     rows = {"base": {}, "E": {}}
     assert rows_lib.floor_row(table3.TABLE, rows, ["base"], 2) == "base"
     for runs, chosen, message in (
-        (1, ["base"], "--noise_floor=1: one run has no deviation"),
+        (1, ["base"], "--noise_floor=1: one run has no variance"),
         (9, ["E"], "--noise_floor runs 'base': name it in --rows too"),
     ):
         with pytest.raises(errors.UserError, match=message):

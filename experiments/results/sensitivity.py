@@ -89,8 +89,8 @@ def _test_scores(compared: comparison.Comparison) -> dict[str, differences.Score
 def _is_complete(compared: comparison.Comparison, row: str) -> bool:
     """Returns whether a row and its reference row have run with all values."""
     pair = (row, comparison.reference(compared.sweep.description, row))
-    found = [compared.tuned.get(each) for each in pair]
-    return all(each is not None and not each.missing for each in found)
+    tuned = [compared.tuned.get(each) for each in pair]
+    return all(each is not None and not each.missing for each in tuned)
 
 
 def _judge(

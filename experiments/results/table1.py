@@ -51,14 +51,14 @@ def write(workdir: pathlib.Path, sweeps: Mapping[str, ByKind], machine: str) -> 
       sweeps: the costs along each axis, "n" and "d".
       machine: the machine that they were measured on.
     """
-    found = [_costs(axis, sweep) for axis, sweep in sweeps.items()] + [_sequential(sweeps["n"])]
+    shown = [_costs(axis, sweep) for axis, sweep in sweeps.items()] + [_sequential(sweeps["n"])]
     first = next(iter(sweeps["n"].values()))[0]
     notes = _notes(first.sizes, len(first.samples), machine)
     files.write(workdir / "table1.png", _png(sweeps, machine))
     plot = "![Time against n and d, memory against n](table1.png)"
-    text = "# Table 1, measured\n\n" + tables.markdown(found, [plot, *notes])
+    text = "# Table 1, measured\n\n" + tables.markdown(shown, [plot, *notes])
     files.write(workdir / "table1.md", text.encode())
-    tables.show(found, notes)
+    tables.show(shown, notes)
 
 
 def fit(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:

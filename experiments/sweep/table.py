@@ -108,8 +108,8 @@ def scaled_rows(
     Raises:
       UserError: a scaled value is not a whole number of at least 1.
     """
-    found = {row: dict(changes) for row, changes in rows.items()}
-    for row, changes in found.items():
+    scaled = {row: dict(changes) for row, changes in rows.items()}
+    for row, changes in scaled.items():
         for field in [field for field in changes if field in papers]:
             own = config_lib.get(base, field)
             exact = Fraction(changes[field] * own, papers[field])
@@ -120,7 +120,7 @@ def scaled_rows(
                     f"to a multiple of {Fraction(changes[field], papers[field]).denominator}"
                 )
             changes[field] = int(exact)
-    return found
+    return scaled
 
 
 def names() -> list[str]:
