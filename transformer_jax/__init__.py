@@ -1,4 +1,4 @@
-"""What does each part of the Transformer buy? Table 3 of the paper, in JAX."""
+"""Ablations of the Transformer: Table 3 of "Attention Is All You Need", in JAX."""
 
 from transformer_jax.runs.run_folder import load
 

@@ -147,7 +147,7 @@ class DecodeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Which parameters are evaluated, and on which sets."""
+    """Parameters and sets that are evaluated."""
 
     average_checkpoints: Positive = field(1, "newest checkpoints averaged; Table 2: 5 and 20")
     score_test: bool = field(False, "translate and score the test set too")

@@ -112,7 +112,7 @@ class Sweep:
 
     @functools.cached_property
     def has_test(self) -> bool:
-        """Whether runs were scored on a test set."""
+        """True if runs were scored on a test set."""
         return "test_ppl" in self.runs and bool(self.runs["test_ppl"].notna().any())
 
     def counts(self, row: str, measure: str, split: str = "dev") -> dict[int, np.ndarray]:

@@ -55,7 +55,7 @@ class PlannedRun:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has a result in the sweep's folder."""
+        """True if the run has a result in the sweep's folder."""
         return (self.folder / "result.json").exists()
 
     @property

@@ -53,12 +53,12 @@ class Difference:
 
     @property
     def over_seeds(self) -> bool:
-        """Whether the interval accounts for other seeds."""
+        """True if the interval accounts for other seeds."""
         return min(self.runs) > 1 or self.knows_seed_variance
 
     @property
     def excludes_0(self) -> bool:
-        """Whether 0 lies outside the interval."""
+        """True if 0 lies outside the interval."""
         return abs(self.mean) > self.half_width
 
     @property
