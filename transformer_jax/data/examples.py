@@ -35,9 +35,9 @@ class Examples(abc.ABC):
 
     def lengths(self, epoch: int, numbers: Numbers) -> tuple[Numbers, Numbers]:
         """Returns the positions that examples take in a source row and in a target row."""
-        found = [self.get(epoch, number) for number in numbers.tolist()]
-        both = [(len(example.source) + 1, len(example.target) + 1) for example in found]
-        source, target = np.array(both, np.int32).reshape(-1, 2).T
+        examples = [self.get(epoch, number) for number in numbers.tolist()]
+        lengths = [(len(example.source) + 1, len(example.target) + 1) for example in examples]
+        source, target = np.array(lengths, np.int32).reshape(-1, 2).T
         return source, target
 
 
@@ -167,7 +167,7 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
     """
     longest = objectives.longest_text(config)
     objective = objectives.KINDS[config.train.objective]
-    found = EXAMPLES[objective.texts](
+    examples = EXAMPLES[objective.texts](
         dataset.texts.source,
         dataset.texts.target,
         dataset.texts.usable,
@@ -176,7 +176,7 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
         objectives.ids_of(config),
         config.train.seed,
     )
-    if not len(found):
+    if not len(examples):
         text = {
             "sentence": f"text of {corruption.SHORTEST} to",
             "pair": "pair of at most",
@@ -186,7 +186,7 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
             f"train.objective={config.train.objective} finds no {text} {longest} tokens in the "
             "training set: set data.source_length and data.target_length higher"
         )
-    return found
+    return examples
 
 
 def held_out(
@@ -198,7 +198,7 @@ def held_out(
     """
     tag_tokens = 1 if directions.tags(config.data) else 0
     source = [ids[tag_tokens:] for ids in pairs.source_ids]
-    found: dict[str, list[objectives.Example]] = {}
+    by_objective: dict[str, list[objectives.Example]] = {}
     for name in objectives.KINDS[config.train.objective].scored_by:
         objective = objectives.KINDS[name]
         examples = EXAMPLES[objective.texts](
@@ -210,5 +210,5 @@ def held_out(
             objectives.ids_of(config),
             seed=0,
         )
-        found[name] = [examples.get(0, number) for number in range(len(examples))]
-    return found
+        by_objective[name] = [examples.get(0, number) for number in range(len(examples))]
+    return by_objective

@@ -48,10 +48,10 @@ class Ids(NamedTuple):
 class Objective(abc.ABC):
     """A way to turn texts into examples."""
 
-    # Whether labels belong to the tokens at their own positions, not to the following ones. Such an
-    # objective trains architectures that are no decoders and see the whole target.
+    # Labels belong to the tokens at their positions, not to the following tokens. Such an objective
+    # trains architectures that are no decoders and see the whole target.
     encoder_only: ClassVar[bool] = False
-    # Whether few positions have labels, and the model cannot see the labels there.
+    # Few positions have labels, and the model cannot see the labels there.
     masked: ClassVar[bool] = False
 
     texts: Texts = "sentence"

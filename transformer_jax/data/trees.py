@@ -172,8 +172,8 @@ def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
 def symbols(trees: Iterable[Tree], terminals: str) -> list[str]:
     """Returns all symbols of linearised trees with these labels."""
     symbol_of = TERMINALS[terminals]
-    found: set[str] = set()
+    names: set[str] = set()
     for tree in trees:
-        found |= {f"{side}{bracket.label}" for bracket in tree.brackets for side in "()"}
-        found |= {symbol_of(tag) for tag in tree.tags}
-    return sorted(found)
+        names |= {f"{side}{bracket.label}" for bracket in tree.brackets for side in "()"}
+        names |= {symbol_of(tag) for tag in tree.tags}
+    return sorted(names)

@@ -167,8 +167,8 @@ def negative_log_likelihoods(
 
     # As in `_in_chunks`, each chunk has rows on every device.
     split = [x.reshape(-1, chunks, *x.shape[1:]).swapaxes(0, 1) for x in (outputs, labels)]
-    found = jax.lax.map(of_rows, tuple(split)).swapaxes(0, 1).reshape(labels.shape)
-    return jnp.where(_is_counted(labels, segments), found, 0.0)
+    nll = jax.lax.map(of_rows, tuple(split)).swapaxes(0, 1).reshape(labels.shape)
+    return jnp.where(_is_counted(labels, segments), nll, 0.0)
 
 
 def distillation(

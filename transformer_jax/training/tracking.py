@@ -31,9 +31,9 @@ NONE = Project("")
 
 def require_package(project: str) -> None:
     """Raises UserError if a project is named but wandb is not installed."""
-    found = importlib.util.find_spec("wandb") if project else None
+    package = importlib.util.find_spec("wandb") if project else None
     # wandb leaves a folder "wandb" behind, which is imported as a package without an origin.
-    if project and (found is None or found.origin is None):
+    if project and (package is None or package.origin is None):
         raise errors.UserError("--wandb needs: pip install 'transformer_jax[wandb]'")
 
 
