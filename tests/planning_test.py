@@ -42,6 +42,22 @@ def test_rows_with_equal_settings_share_a_run(plan):
     rows = {"base": {}, "same": {"train.label_smoothing": 0.1}, "other": {"model.d_ff": 12}}
     base, same, other = plan(rows)
     assert base.run.config_hash == same.run.config_hash != other.run.config_hash
+    assert base.folder == same.folder
+
+
+def test_a_run_waits_for_the_run_of_another_row_with_its_sources_settings(
+    plan, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(planning, "config_file", lambda: "configs/toy.py")
+    rows = {"base": {}, "same": {}, "row": {"train.start_from": "same"}}
+    planned = plan(rows, ["base", "row"])
+    missing, weights = planning.unfinished(
+        planned, {row: rows[row] for row in ("base", "row")}, tmp_path, []
+    )
+    work = planning.Work("mine", missing, 2, tmp_path, tmp_path, weights)
+    base, row = work.local_jobs()
+    assert row.after == base.name == "base, seed 0"
+    assert f"--config.train.start_from={base.log.parent}" in row.command
 
 
 def test_a_runs_hash_depends_on_the_run_it_starts_from(plan):

@@ -171,7 +171,7 @@ def test_rows_that_start_from_one_another_are_refused_before_anything_is_read(
 
 
 def test_a_row_that_starts_from_a_row_without_a_run_is_refused(server, tmp_path):
-    rows = {"a": {}, "b": {"train.start_from": "a"}}
+    rows = {"a": {"train.label_smoothing": 0.2}, "b": {"train.start_from": "a"}}
     flags = ["--rows=base,b", f"--cache_dir={tmp_path / 'cache'}"]
     done = run(server, tmp_path / "half", f"ROWS = {rows}", *flags)
     assert done.returncode == 2

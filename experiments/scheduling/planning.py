@@ -117,8 +117,9 @@ class Work:
         overrides = dict(planned.overrides)
         after = ""
         if planned.source:
-            overrides["train.start_from"] = self.weights[planned.source.run.config_hash]
-            after = planned.source.name
+            source = planned.source.run.config_hash
+            overrides["train.start_from"] = self.weights[source]
+            after = next((run.name for run in self.runs if run.run.config_hash == source), "")
         command = [
             python,
             "-m",
@@ -172,11 +173,15 @@ def plan(
     known = {**rows, **chosen}
     planned: dict[tuple[str, int], PlannedRun] = {}
 
+    folders: dict[str, pathlib.Path] = {}  # of rows with equal settings the first one's
+
     def add(row: str, seed: int) -> PlannedRun:
         if (row, seed) not in planned:
             source_name = source_row(row, known, base)
             source = add(source_name, seed) if source_name else None
-            planned[row, seed] = _plan_run(base, row, known[row], seed, source, workdir, cache_dir)
+            one = _plan_run(base, row, known[row], seed, source, workdir, cache_dir)
+            folder = folders.setdefault(one.run.config_hash, one.folder)
+            planned[row, seed] = dataclasses.replace(one, folder=folder)
         return planned[row, seed]
 
     for row in chosen:
