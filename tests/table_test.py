@@ -49,7 +49,7 @@ TABLE = table.Table(
 )
 
 if __name__ == "__main__":
-    from experiments.running import runner
+    from experiments.scheduling import runner
 
     flags.run(lambda: runner.main(TABLE))
 '''
@@ -126,7 +126,7 @@ def test_an_object_is_enough_for_a_report(tmp_path):
         "trial_table",
         "Mine",
         lambda base: rows,
-        reported={"base": NUMBERS},
+        reported={"base": NUMBERS, "x": NUMBERS},  # and none of y
         reported_on="Europarl",
         sections=[lambda compared: further],
         latex=lambda compared: f"{len(compared.rows)} rows",

@@ -186,9 +186,14 @@ def _label(line: pd.Series, is_inside: bool, with_change: bool) -> str:
 
 
 def _hover(line: pd.Series) -> str:
-    difference = tables.Column("difference", form="+.2f", deviation="half_width").cell(line)
-    parts = [line["row"], line["change"], difference, line["verdict"] or ""]
-    return "<br>".join(_plain(part) for part in parts if part)
+    columns = [
+        tables.Column("row"),
+        tables.Column("change"),
+        tables.Column("difference", form="+.2f", deviation="half_width"),
+        tables.Column("verdict"),
+    ]
+    cells = [column.cell(line) for column in columns]
+    return "<br>".join(_plain(cell) for cell in cells if cell)
 
 
 def curves_figure(compared: comparison.Comparison) -> go.Figure | None:
