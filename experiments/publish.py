@@ -130,22 +130,22 @@ def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
                 f"{published.folder} has runs of row {row!r} with other settings: publish into "
                 "another folder, or delete that one"
             )
-    own = {(run.row, run.seed) for run in new.runs}
-    added = [run for run in old.runs if (run.row, run.seed) not in own]
+    new_keys = {(run.row, run.seed) for run in new.runs}
+    added = [run for run in old.runs if (run.row, run.seed) not in new_keys]
     names = list(new.rows)
     runs = sorted([*new.runs, *added], key=lambda run: (names.index(run.row), run.seed))
     keys = [(run.row, run.seed) for run in runs]
-    kept = [(run.row, run.seed) for run in added]
 
     def merged(name: str) -> pd.DataFrame:
-        ours: pd.DataFrame = getattr(sweep, name)
-        theirs: pd.DataFrame = getattr(published, name)
-        theirs = theirs.loc[
-            [key in kept for key in zip(theirs["row"], theirs["seed"], strict=True)]
+        """Returns the lines of a frame for all runs, in the order of the table."""
+        new_lines: pd.DataFrame = getattr(sweep, name)
+        old_lines: pd.DataFrame = getattr(published, name)
+        is_added = [
+            key not in new_keys for key in zip(old_lines["row"], old_lines["seed"], strict=True)
         ]
-        both = pd.concat([ours, theirs], ignore_index=True)
-        order = [keys.index(key) for key in zip(both["row"], both["seed"], strict=True)]
-        return both.assign(order=order).sort_values("order", kind="stable").drop(columns="order")
+        lines = pd.concat([new_lines, old_lines.loc[is_added]], ignore_index=True)
+        order = [keys.index(key) for key in zip(lines["row"], lines["seed"], strict=True)]
+        return lines.assign(order=order).sort_values("order", kind="stable").drop(columns="order")
 
     corpora = [*new.data, *(corpus for corpus in old.data if corpus not in new.data)]
     return dataclasses.replace(

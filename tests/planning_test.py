@@ -51,9 +51,7 @@ def test_a_run_waits_for_the_run_of_another_row_with_its_sources_settings(
     monkeypatch.setattr(planning, "config_file", lambda: "configs/toy.py")
     rows = {"base": {}, "same": {}, "row": {"train.start_from": "same"}}
     planned = plan(rows, ["base", "row"])
-    missing, weights = planning.unfinished(
-        planned, {row: rows[row] for row in ("base", "row")}, tmp_path, []
-    )
+    missing, weights = planning.unfinished(planned, ["base", "row"], [])
     work = planning.Work("mine", missing, 2, tmp_path, tmp_path, weights)
     base, row = work.local_jobs()
     assert row.after == base.name == "base, seed 0"
@@ -112,25 +110,25 @@ def test_weights_come_from_a_finished_run_with_checkpoints(plan, tmp_path):
     row, base = sorted(plan(rows, ["row"]), key=lambda one: one.depth, reverse=True)
     chosen = {"row": rows["row"]}
     with pytest.raises(errors.UserError, match="choose row 'base' too"):
-        planning.unfinished([row], chosen, tmp_path, [])
+        planning.unfinished([row], chosen, [])
     finish(base, checkpoints=False)
     with pytest.raises(errors.UserError, match="choose row 'base' too"):
-        planning.unfinished([row], chosen, tmp_path, [])
-    missing, _ = planning.unfinished([base, row], rows, tmp_path, [])
+        planning.unfinished([row], chosen, [])
+    missing, _ = planning.unfinished([base, row], rows, [])
     assert [one.run.row for one in missing] == ["row", "base"]  # base is trained again
     (base.folder / "checkpoints").mkdir()
-    missing, weights = planning.unfinished([row], chosen, tmp_path, [])
+    missing, weights = planning.unfinished([row], chosen, [])
     assert missing == [row]
     assert weights == {base.run.config_hash: base.folder}
     finish(row)
-    assert planning.unfinished([row], chosen, tmp_path, []) == ([], {})
+    assert planning.unfinished([row], chosen, []) == ([], {})
 
 
 def test_a_started_run_needs_its_sources_weights_no_more(plan, tmp_path):
     rows = {"base": {}, "row": {"train.start_from": "base"}}
     _, row = sorted(plan(rows, ["row"]), key=lambda one: one.depth)
     (row.folder / "checkpoints/4").mkdir(parents=True)
-    missing, _ = planning.unfinished([row], {"row": rows["row"]}, tmp_path, [])
+    missing, _ = planning.unfinished([row], {"row": rows["row"]}, [])
     assert missing == [row]
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -249,8 +249,7 @@ _dataset = functools.cache(dataset_lib.load)
 
 def unfinished(
     planned: Sequence[PlannedRun],
-    chosen: Mapping[str, Any],
-    workdir: pathlib.Path,
+    chosen: Collection[str],
     reuse: Sequence[pathlib.Path],
 ) -> tuple[list[PlannedRun], dict[str, pathlib.Path]]:
     """Returns the runs without a result, and the folders of the weights that runs start from.
@@ -261,7 +260,6 @@ def unfinished(
     Args:
       planned: all runs of the sweep, and those whose weights they start from.
       chosen: the rows to be run.
-      workdir: the sweep's folder.
       reuse: further folders to look for finished runs.
 
     Raises:
@@ -272,29 +270,29 @@ def unfinished(
     weights: dict[str, pathlib.Path] = {}
     missing: dict[str, PlannedRun] = {}
 
-    def require(one: PlannedRun) -> None:
+    def require(needed: PlannedRun) -> None:
         """Adds a run to those that are missing, and the run whose weights it starts from."""
-        missing.setdefault(one.run.config_hash, one)
-        if one.source is None:
+        missing.setdefault(needed.run.config_hash, needed)
+        if needed.source is None:
             return
-        source = one.source.run
-        places = [one.source.folder, *(store.locate(folder, source) for folder in reuse)]
-        trained = next((place for place in places if _has_weights(place)), None)
-        weights[source.config_hash] = trained or one.source.folder
-        if trained or not one.needs_weights() or source.config_hash in missing:
+        source = needed.source.run
+        folders = [needed.source.folder, *(store.locate(folder, source) for folder in reuse)]
+        trained = next((folder for folder in folders if _has_weights(folder)), None)
+        weights[source.config_hash] = trained or needed.source.folder
+        if trained or not needed.needs_weights() or source.config_hash in missing:
             return
         if source.row not in chosen:
             raise errors.UserError(
-                f"row {one.run.row!r} starts from the weights of row {source.row!r}, which has no "
+                f"row {needed.run.row!r} starts from the weights of row {source.row!r}, which has no "
                 f"finished run with seed {source.seed} and checkpoints: choose row "
                 f"{source.row!r} too (--rows)"
             )
-        require(one.source)
+        require(needed.source)
 
-    for one in planned:
-        is_chosen = one.run.row in chosen
-        if is_chosen and not one.is_finished and one.run.config_hash not in finished:
-            require(one)
+    for run in planned:
+        is_chosen = run.run.row in chosen
+        if is_chosen and not run.is_finished and run.run.config_hash not in finished:
+            require(run)
     return list(missing.values()), weights
 
 

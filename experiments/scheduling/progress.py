@@ -75,27 +75,28 @@ def read(
     description = store.read(workdir)
     locked, engine_states = _locked_files(), engine_states or {}
     reused = [frames.load(pathlib.Path(folder)) for folder in description.reuse]
-    found = []
+    progress = []
     for run in description.runs:
         folder = store.locate(workdir, run)
         num_steps = description.config(run.row).train.num_steps
-        others = [sweep.runs for sweep in reused if run.config_hash in sweep.folders]
+        reused_from = [sweep.runs for sweep in reused if run.config_hash in sweep.folders]
         try:
-            if others and not (folder / "result.json").exists():
-                line = others[0].loc[others[0]["config_hash"] == run.config_hash].iloc[0]
-                state, known = DONE, _of_result(line.dropna().to_dict(), measure)
+            if reused_from and not (folder / "result.json").exists():
+                is_run = reused_from[0]["config_hash"] == run.config_hash
+                line = reused_from[0].loc[is_run].iloc[0]
+                state, values = DONE, _of_result(line.dropna().to_dict(), measure)
             else:
                 state = _state(folder, locked)
-                known = _of_files(folder, state, num_steps, measure)
-            one = Progress(run.row, run.seed, state, num_steps, **known)
+                values = _of_files(folder, state, num_steps, measure)
+            current = Progress(run.row, run.seed, state, num_steps, **values)
         except errors.UserError as error:  # a damaged file of one run
-            one = Progress(run.row, run.seed, FAILED, num_steps, reason=str(error))
-        if run.config_hash in engine_states and one.state not in (DONE, RUNNING):
+            current = Progress(run.row, run.seed, FAILED, num_steps, reason=str(error))
+        if run.config_hash in engine_states and current.state not in (DONE, RUNNING):
             state, _, reason = engine_states[run.config_hash].partition(": ")
-            if (one.state, state) != (FAILED, LOST):  # a failed run leaves the queue
-                one = dataclasses.replace(one, state=state, reason=reason)
-        found.append(one)
-    return found
+            if (current.state, state) != (FAILED, LOST):  # a failed run leaves the queue
+                current = dataclasses.replace(current, state=state, reason=reason)
+        progress.append(current)
+    return progress
 
 
 def summary(runs: Sequence[Progress]) -> str:
@@ -195,14 +196,14 @@ def _of_files(folder: pathlib.Path, state: str, num_steps: int, measure: str) ->
     """Returns the fields of `Progress` that a run's files hold."""
     last = last_metrics(folder)
     names = ("step", "loss", "dev_ppl", "tokens_per_second")
-    found: dict[str, Any] = {name: last[name] for name in names if name in last}
+    values: dict[str, Any] = {name: last[name] for name in names if name in last}
     if state == FAILED:
-        found["reason"] = run_folder.read_error(folder)
+        values["reason"] = run_folder.read_error(folder)
     if state == RUNNING and "seconds_per_step" in last:
-        found["seconds_left"] = (num_steps - last["step"]) * last["seconds_per_step"]
+        values["seconds_left"] = (num_steps - last["step"]) * last["seconds_per_step"]
     if state == DONE:
-        found |= _of_result(frames.run_record(run_folder.read_result(folder)), measure)
-    return found
+        values |= _of_result(frames.run_record(run_folder.read_result(folder)), measure)
+    return values
 
 
 def _of_result(record: Mapping[Any, Any], measure: str) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def main(table: table_lib.Table) -> int:
     table = table_lib.of_corpus(table.name, base, table)
     rows, chosen, seeds, tune = _select(table, base)
     if _DRY_RUN.value:
-        _print_plan(table, base, rows, chosen, seeds)
+        _print_plan(table, base, chosen, seeds)
         return 0
     if _DEVICE.value:
         raise errors.UserError("--device needs --dry_run")
@@ -149,7 +149,7 @@ def main(table: table_lib.Table) -> int:
     runs = [one.run for one in planned if one.run.row in chosen]
     description = _describe(table, base, rows, tune, runs, reuse, earlier)
     _require_comparable(planned, description, table)
-    missing, weights = planning.unfinished(planned, chosen, workdir, reuse)
+    missing, weights = planning.unfinished(planned, chosen, reuse)
     submissions.require_not_running(missing, workdir, launcher)
     submissions.fetch_all([one.run for one in missing], workdir, launcher)
     missing = [one for one in missing if not one.is_finished]
@@ -221,7 +221,6 @@ def _select(
 def _print_plan(
     table: table_lib.Table,
     base: config_lib.Config,
-    rows: rows_lib.Rows,
     chosen: Mapping[str, Mapping[str, Any]],
     seeds: Mapping[str, int],
 ) -> None:
@@ -260,14 +259,16 @@ def _earlier(workdir: pathlib.Path, table: str) -> store.Description | None:
     _require_table(workdir, description, table)
     match = _MATCH.value or ""
     if description.match != match:
-        found, asked = (
-            f"--match={each}" if each else "no --match" for each in (description.match, match)
-        )
         raise errors.UserError(
-            f"{workdir} holds a sweep with {found}, this one has {asked}: choose another "
-            f"--workdir; --reuse={workdir} uses its finished runs"
+            f"{workdir} holds a sweep with {_match_flag(description.match)}, this one has "
+            f"{_match_flag(match)}: choose another --workdir; --reuse={workdir} uses its finished "
+            "runs"
         )
     return description
+
+
+def _match_flag(budget: str) -> str:
+    return f"--match={budget}" if budget else "no --match"
 
 
 def _reuse(workdir: pathlib.Path) -> list[pathlib.Path]:

@@ -85,8 +85,9 @@ class Description:
         if name in self.rows:
             return self.rows[name]
         for row, changes in self.rows.items():
-            if name in (found := variants(row, changes, self.base, self.tune)):
-                return found[name]
+            overrides = variants(row, changes, self.base, self.tune)
+            if name in overrides:
+                return overrides[name]
         raise KeyError(name)
 
     def config(self, name: str) -> config_lib.Config:
