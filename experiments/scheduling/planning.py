@@ -283,8 +283,8 @@ def unfinished(
             return
         if source.row not in chosen:
             raise errors.UserError(
-                f"row {needed.run.row!r} starts from the weights of row {source.row!r}, which has no "
-                f"finished run with seed {source.seed} and checkpoints: choose row "
+                f"row {needed.run.row!r} starts from the weights of row {source.row!r}, which has "
+                f"no finished run with seed {source.seed} and checkpoints: choose row "
                 f"{source.row!r} too (--rows)"
             )
         require(needed.source)
