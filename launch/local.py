@@ -114,26 +114,32 @@ def _gpu_memory(jobs_per_gpu: int) -> dict[str, str]:
 def run(
     jobs: Sequence[engine.Job],
     devices: Devices,
-    on_end: Callable[[engine.Job, int], None],
+    on_end: Callable[[engine.Job, int | None], None],
     on_tick: Callable[[Sequence[engine.Job]], None],
 ) -> None:
     """Runs jobs in order, as many at a time as there are shares of devices.
 
-    A job with `after` waits until that job has ended, with any exit code; a job that exits with
-    RUN_AGAIN is started again. On an interruption, SIGTERM or SIGHUP the running jobs are stopped
-    before this function raises KeyboardInterrupt.
+    A job with `after` waits until that job has ended, and is not started if it failed; a job that
+    exits with RUN_AGAIN is started again. On an interruption, SIGTERM or SIGHUP the running jobs
+    are stopped before this function raises KeyboardInterrupt.
 
     Args:
       jobs: the jobs.
       devices: shares of the devices.
-      on_end: called with each job that has ended and its exit code.
+      on_end: called with each job that has ended and its exit code, or None if it was not started.
       on_tick: called twice a second with the running jobs.
     """
     waiting = list(jobs)
+    failed: set[str] = set()
     running: dict[int, tuple[engine.Job, subprocess.Popen[bytes]]] = {}  # by share of devices
     try:
         with _signals_as_interrupts():
             while waiting or running:
+                for job in list(waiting):
+                    if job.after in failed:
+                        waiting.remove(job)
+                        failed.add(job.name)
+                        on_end(job, None)
                 active = [job for job, _ in running.values()]
                 unfinished = {job.name for job in [*waiting, *active]}
                 for slot in range(len(devices.environments)):
@@ -150,8 +156,10 @@ def run(
                     del running[slot]
                     if code == engine.RUN_AGAIN:
                         waiting.insert(0, job)
-                    else:
-                        on_end(job, code)
+                        continue
+                    if code:
+                        failed.add(job.name)
+                    on_end(job, code)
     finally:
         _stop([process for _, process in running.values()])
 

@@ -104,3 +104,18 @@ def test_on_a_terminal_the_rows_so_far_are_above_the_live_view(work, monkeypatch
     heads = [line for line in seen.decode().splitlines() if "change" in line]
     assert len(heads) == 2
     assert "1 of 3   base, seed 0" in seen.decode()
+
+
+def test_a_refused_run_is_reported_with_its_message_and_not_recorded(work, tmp_path):
+    script = tmp_path / "refuse.sh"
+    script.write_text("echo 'error: another process is at work'; echo step 4; exit 2")
+    folder = work.runs[0].folder
+
+    class Refused(Prepared):
+        def local_jobs(self, *_):
+            command = ["sh", str(script)]
+            return [engine.Job("base, seed 0", "base", command, folder / "log.txt")]
+
+    (message,) = run(Refused("table3", work.runs, 3, work.workdir, work.cache_dir, {}))
+    assert message.startswith("base, seed 0: exit code 2: error: another process is at work (see")
+    assert not (folder / "failure.json").exists()

@@ -47,6 +47,17 @@ def test_a_job_starts_after_the_end_of_the_job_it_depends_on(tmp_path):
     assert ended(jobs, 2) == [("free", 0), ("slow", 0), ("dependent", 0)]
 
 
+def test_a_job_that_depends_on_a_failed_job_is_not_started(tmp_path):
+    jobs = [
+        python("failing", "import sys; sys.exit(3)", tmp_path),
+        python("dependent", "", tmp_path, after="failing"),
+        python("further", "", tmp_path, after="dependent"),
+        python("free", "", tmp_path),
+    ]
+    assert ended(jobs, 1) == [("failing", 3), ("dependent", None), ("further", None), ("free", 0)]
+    assert not (tmp_path / "dependent").exists()
+
+
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
 def test_on_a_signal_running_jobs_are_stopped_and_can_save(tmp_path, end):
     ready, saved = tmp_path / "ready", tmp_path / "saved"

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import io
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -217,8 +217,12 @@ def _array(path: files.Path, values: Sequence[Any], dtype: Any) -> np.ndarray:
         raise errors.UserError(f"{path} is damaged ({error}): {EVALUATE_AGAIN}") from error
 
 
-def load(folder: pathlib.Path) -> Sweep:
+def load(folder: pathlib.Path, visited: Collection[pathlib.Path] = ()) -> Sweep:
     """Reads the results of a sweep, or of a published folder.
+
+    Args:
+      folder: the folder.
+      visited: folders that reuse this one, directly or not, and are not searched again.
 
     Raises:
       UserError: the folder holds no sweep, or a file is damaged.
@@ -226,7 +230,9 @@ def load(folder: pathlib.Path) -> Sweep:
     description = store.read(folder)
     if store.is_published(folder):
         return _load_published(folder, description)
-    reused = [load(pathlib.Path(other)) for other in description.reuse]
+    visited = [*visited, folder.resolve()]
+    others = [pathlib.Path(other) for other in description.reuse]
+    reused = [load(other, visited) for other in others if other.resolve() not in visited]
     sources: dict[str, pathlib.Path] = {}
     lines: dict[str, list[Any]] = {"runs": [], "curves": [], "lengths": []}
     failures: list[dict[str, Any]] = []
@@ -399,12 +405,12 @@ def write(sweep: Sweep, folder: pathlib.Path) -> None:
     for name in ("runs", "curves", "lengths"):
         frame: pd.DataFrame = getattr(sweep, name)
         files.write(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for config_hash in sweep.runs["config_hash"].unique():
         for name, values in sweep.statistics(config_hash).items():
             arrays[f"{config_hash}.{name}"] = _narrow(values)
     content = io.BytesIO()
-    np.savez_compressed(content, allow_pickle=False, **arrays)
+    np.savez_compressed(content, **arrays)
     files.write(folder / "sentences.npz", content.getvalue())
 
 

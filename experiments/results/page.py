@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly import offline
 
 from experiments.results import documents, labels, tables
-from experiments.stats import comparison
+from experiments.stats import comparison, verdicts
 
 _FOLDER = pathlib.Path(__file__).parent
 OURS, PAPER = "#2b83ba", "#d55e00"
@@ -82,14 +82,26 @@ def answer(compared: comparison.Comparison) -> str:
                 for line in chosen.itertuples()
             )
             parts.append(f"{word} than base in {compared.table.score}: {names}.")
-    if len(over_seeds) > len(significant):
-        parts.append(f"Not resolved: {len(over_seeds) - len(significant)} rows.")
+    is_tie = over_seeds["verdict"] == verdicts.TIE
+    if is_tie.any():
+        parts.append(f"No difference, as in the paper: {', '.join(over_seeds['row'][is_tie])}.")
+    unresolved = (
+        len(over_seeds) - len(significant) - int((is_tie & ~over_seeds["significant"]).sum())
+    )
+    if unresolved:
+        parts.append(f"Not resolved: {_rows(unresolved)}.")
     if len(judged) > len(over_seeds):
-        parts.append(f"One seed, not tested for other seeds: {len(judged) - len(over_seeds)} rows.")
+        parts.append(
+            f"One seed, not tested for other seeds: {_rows(len(judged) - len(over_seeds))}."
+        )
     if compared.tau:
         value = tables.number(compared.tau.estimate.value, ".2f")
         parts.append(f"Kendall's tau-b with the paper: {value}.")
     return " ".join(parts)
+
+
+def _rows(number: int) -> str:
+    return "1 row" if number == 1 else f"{number} rows"
 
 
 def differences_figure(compared: comparison.Comparison) -> go.Figure | None:

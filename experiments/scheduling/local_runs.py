@@ -80,7 +80,7 @@ def run(
         else:
             _log.info("%s", text)
 
-    def on_end(job: engine.Job, code: int) -> None:
+    def on_end(job: engine.Job, code: int | None) -> None:
         nonlocal finished
         planned = runs[job.name]
         finished += 1
@@ -90,8 +90,9 @@ def run(
             if finished < work.total:  # otherwise the whole table follows
                 _print_so_far(work.workdir, table, console)
         else:
-            failed.append(f"{planned.name}: {_failure(planned, job, code, earlier[job.name])}")
-            announce(f"{start} FAILED")
+            reason = _failure(planned, job, code, earlier[job.name])
+            failed.append(f"{planned.name}: {reason}")
+            announce(f"{start} {'NOT STARTED' if code is None else 'FAILED'}")
 
     def on_tick(running: Sequence[engine.Job]) -> None:
         nonlocal shown_at
@@ -118,27 +119,31 @@ def _failure_of(planned: planning.PlannedRun) -> bytes | None:
 
 
 def _failure(
-    planned: planning.PlannedRun, job: engine.Job, code: int, earlier: bytes | None
+    planned: planning.PlannedRun, job: engine.Job, code: int | None, earlier: bytes | None
 ) -> str:
-    """Returns why a run failed, and records it if the process ended without doing so.
+    """Returns the reason for a run's failure; writes failure.json if the process did not.
 
-    A run that was refused leaves no record: another process may be training in its folder.
+    A run that was not started or was refused leaves no failure.json: in its folder another process
+    may be training.
     """
+    if code is None:
+        return f"not started, since {job.after}, whose weights it starts from, failed"
     if _failure_of(planned) not in (None, earlier):
         error = run_folder.read_error(planned.folder)
     else:
-        error = f"exit code {code}: {last_line(job.log)}"
+        error = f"exit code {code}: {last_error(job.log)}"
         if code != REFUSED:
             failure = {"error": error, "traceback": "", "step": None}
             files.write_json(planned.folder / "failure.json", failure)
     return f"{error} (see {job.log})"
 
 
-def last_line(log: pathlib.Path) -> str:
-    """Returns the last line of a run's log."""
+def last_error(log: pathlib.Path) -> str:
+    """Returns the last error message in a run's log, or else its last line."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = text.strip().splitlines()
-    return lines[-1] if lines else "no output"
+    messages = [line for line in lines if line.startswith("error: ")]
+    return (messages or lines or ["no output"])[-1]
 
 
 def _print_so_far(
