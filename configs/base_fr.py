@@ -18,7 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
 
 
 def to_french(config: ml_collections.ConfigDict, averaged: int, every: int) -> None:
-    """Sets English-French, and averages `averaged` checkpoints that are `every` steps apart."""
+    """Sets English–French, and averages the last `averaged` checkpoints, one per `every` steps."""
     config.data.tfds_name = "wmt14_translate/fr-en"
     config.data.target_language = "fr"
     config.data.vocab_size = 32_000

@@ -1,13 +1,13 @@
-"""How fast training and decoding are, beside PyTorch and CTranslate2, on the same work.
+"""Speed of training and decoding, beside PyTorch and CTranslate2 on the same work.
 
   python -m experiments.benchmark --workdir=runs/bench --train=PATH/train --dev=PATH/val
   python -m experiments.benchmark --workdir=runs/bench --run=runs/mine …    # decoding too
   make bench          # on the embedded corpus; installs the peers first
 
-Each row runs in a process of its own, on one device. Rows of a workload take turns, so that what
-slows the machine for a while slows all alike. Batches have 1,024 target positions (small: 4,096),
-and the paper's 24,576 on an accelerator. Prints tables, and writes them to benchmark.md and one
-JSON object a row to benchmark.jsonl.
+Each row runs in a separate process, on one device. Rows of a workload take turns, so that a
+temporary slowdown of the machine affects all alike. Batches have 1,024 target positions (small:
+4,096), and the paper's 24,576 on an accelerator. Prints tables, and writes them to benchmark.md
+and one JSON object a row to benchmark.jsonl.
 """
 
 import contextlib
@@ -194,12 +194,13 @@ def ratios(one: Record, other: Record, measure: str) -> tuple[float, float, floa
     return statistics.median(found), min(found), max(found)
 
 
+RATIOS = {"median": "ratio", "least": "least_ratio", "greatest": "greatest_ratio"}
+
+
 def _ratio(peer: str, measure: str) -> list[tables.Column]:
-    names = ("ratio", "least_ratio", "greatest_ratio")
-    heads = ("median", "least", "greatest")
     return [
         tables.Column(head, f"{measure}_{name}", ".2f", group=f"× {peer}")
-        for head, name in zip(heads, names, strict=True)
+        for head, name in RATIOS.items()
     ]
 
 
@@ -235,8 +236,8 @@ def _table(records: Sequence[Record], columns: Sequence[tables.Column]) -> table
         }
         for measure in ("tokens", "sentences"):
             ratio = record.get(f"{measure}_ratio", (math.nan, math.nan, math.nan))
-            names = ("ratio", "least_ratio", "greatest_ratio")
-            line |= {f"{measure}_{name}": each for name, each in zip(names, ratio, strict=True)}
+            for name, value in zip(RATIOS.values(), ratio, strict=True):
+                line[f"{measure}_{name}"] = value
         lines.append({column.source: line.get(column.source) for column in columns})
     return tables.Table(pd.DataFrame(lines), columns)
 

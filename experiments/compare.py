@@ -59,8 +59,8 @@ def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
             **comparison.mean_and_deviation("score", sweep.values(name, score)),
         }
         is_row = name in compared.rows.index  # else a variant in the tuned field
-        own = compared.rows.loc[name] if is_row else {}
-        line |= {key: own.get(key, np.nan) for key in ("difference", "half_width")}
+        for column in ("difference", "half_width"):
+            line[column] = compared.rows.loc[name, column] if is_row else np.nan
         lines.append(line)
     columns = [
         tables.Column("row"),
@@ -170,9 +170,8 @@ def _require_known(names: Sequence[str], known: Collection[str], *workdirs: path
 
 def _require_same_table(first: comparison.Comparison, other: comparison.Comparison) -> None:
     ours, theirs = first.sweep, other.sweep
-    (table, base), (other_table, other_base) = (
-        (each.description.table, each.description.base_row) for each in (ours, theirs)
-    )
+    table, base = ours.description.table, ours.description.base_row
+    other_table, other_base = theirs.description.table, theirs.description.base_row
     if (table, base) != (other_table, other_base):
         raise errors.UserError(
             f"{ours.folder} holds {table} with base {base!r}, {theirs.folder} {other_table} with "
@@ -204,15 +203,15 @@ def _scores(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> ta
     rows = list(dict.fromkeys([base, *names]))
     frame = pd.DataFrame({"row": rows, "sign": [_sign(name, sweeps) for name in rows]})
     columns = [tables.Column("row")]
-    for number, each in enumerate(sweeps):
-        own = each.rows[_SHOWN].reindex(rows).reset_index(drop=True)
-        excludes_0 = own["difference"].abs() > own["half_width"]
-        own = own.assign(excludes_0=np.where(excludes_0, "*", ""))
-        frame = frame.join(own.add_suffix(f" {number}"))
-        group = str(each.sweep.folder)
+    for number, compared in enumerate(sweeps):
+        scores = compared.rows[_SHOWN].reindex(rows).reset_index(drop=True)
+        excludes_0 = scores["difference"].abs() > scores["half_width"]
+        scores = scores.assign(excludes_0=np.where(excludes_0, "*", ""))
+        frame = frame.join(scores.add_suffix(f" {number}"))
+        group = str(compared.sweep.folder)
         score, score_sd, difference, half_width = (f"{name} {number}" for name in _SHOWN)
         columns += [
-            tables.Column(each.table.score, score, ".2f", score_sd, group),
+            tables.Column(compared.table.score, score, ".2f", score_sd, group),
             tables.Column("− base", difference, "+.2f", half_width, group),
             tables.Column("*", f"excludes_0 {number}", group=group),
         ]

@@ -22,7 +22,7 @@ PAPER_WARMUP = 4000
 
 
 def _scale_for(peak: float, warmup: int) -> float:
-    """The factor on the paper's schedule that peaks at a learning rate, at the paper's width."""
+    """Returns the factor on the paper's schedule that peaks at a learning rate at d_model=512."""
     return peak * math.sqrt(paper.BASE_SIZES["model.d_model"] * warmup)
 
 
@@ -56,7 +56,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The rows for a base of any length."""
+    """Returns the rows, with warm-up and learning rate scaled to base's."""
     rows = {row: dict(changes) for row, changes in ROWS.items()}
     for changes in rows.values():
         if "train.warmup_steps" in changes:

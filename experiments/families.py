@@ -1,4 +1,4 @@
-"""What came after the paper: other objectives and other families, under one recipe, in one table.
+"""Objectives and model families after the paper, under one recipe, in one table.
 
   python -m experiments.families --config=configs/toy.py --workdir=runs/families
   python -m experiments.families --config=configs/multi30k.py --workdir=runs/families_multi30k \
@@ -8,10 +8,10 @@ runs what has no result yet, then prints the table and what papers claim beside 
 Rows that those claims compare have at least --claim_seeds runs each.
 
 Rows L keep one stack, or share the weights of two: at base's sizes, and a decoder alone also with
-as many layers as both of base's stacks. Rows E are models of whole texts, trained on hidden words,
-and what their weights then start. Rows O train on an objective for the first eighth of their steps
-and translate for the others. The last two have bytes instead of pieces, and both directions in one
-model.
+as many layers as both of base's stacks. Rows E are encoder-only models, trained on masked words,
+and models that start from their weights. Rows O train on an objective for the first eighth of
+their steps, then on translation. The last two rows have bytes instead of pieces, and both
+directions in one model.
 """
 
 import functools
@@ -33,8 +33,8 @@ OBJECTIVES = {
     "O prefix": "prefix",
     "O BERT-style": "bert_style",
 }
-# Encoders alone, and ELMo. Rows "… pairs" go on from those, or from nothing, to tell a translation
-# from another sentence of equal length; rows "… translator" to translate.
+# Encoder-only models. Rows "… pairs" start from their weights, or from random ones, and learn to
+# tell a translation from another sentence of equal length; rows "… translator" learn to translate.
 ENCODERS: dict[str, dict[str, Any]] = {
     "E BERT": {"model.architecture": "encoder", "train.objective": "bert"},
     "E RoBERTa": {"model.architecture": "encoder", "train.objective": "roberta"},
@@ -42,14 +42,15 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "E ELMo": {"model.architecture": "elmo", "model.position": "none", "train.objective": "elmo"},
 }
 NOTHING = "E nothing"
-LARGER = 2  # times BERT's batch is RoBERTa's, in as many times fewer steps
-# Times base's batch is that of who is asked for hidden words: as many words a step as base says.
-HIDDEN = round(1 / corruption.SHARE)
-HIDDEN_RATE = 2  # times base's learning rate, for batches so much larger
-# Times base's learning rate is that of rows "… pairs", which have BERT's batch and RoBERTa's steps.
-# At base's own batch and rate three of the five answered by chance to their end, on the toy, with
+# RoBERTa's batch relative to BERT's; its steps are divided by the same factor.
+ROBERTA_BATCH_FACTOR = 2
+# The batch of masked language models relative to base's: a step then predicts as many words.
+MASKED_BATCH_FACTOR = round(1 / corruption.SHARE)
+MASKED_RATE_FACTOR = 2  # their learning rate relative to base's, for the larger batch
+# The learning rate of rows "… pairs", with BERT's batch and RoBERTa's steps, relative to base's.
+# With base's batch and rate, three of the five stayed at chance level to their end on the toy, with
 # earlier, harder negatives.
-MATCHING_RATE = 0.5
+MATCHING_RATE_FACTOR = 0.5
 BYTES_A_TOKEN = 5  # at most, of the sentences of English and German corpora, in BPE tokens
 LENGTHS = (  # in tokens
     "data.source_length",
@@ -58,7 +59,7 @@ LENGTHS = (  # in tokens
     "decode.extra_tokens",
     "log.bucket_tokens",
 )
-PART = 8  # of the steps one in so many is the objective's
+OBJECTIVE_STEPS_DIVISOR = 8  # the objective has num_steps divided by it
 VARIED = ("model.architecture", "train.objective", *report.VARIED)
 # An objective leaves a longer plateau behind it, and the longer the higher the rate; the toy's own
 # recipe would end on it. Factors, for all rows.
@@ -66,22 +67,18 @@ TOY = {"train.num_steps": 1.5, "train.warmup_steps": 2}
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The rows for a configuration taken as base; the toy's have another recipe, all the same.
+    """Returns the rows for a base; a base on the toy corpus is changed by TOY in all of them.
 
     Raises:
-      UserError: the base has an objective, or is of another family.
+      UserError: base changes a field that the rows vary, or has a single layer.
     """
-    for field in VARIED:
-        found, allowed = (config_lib.get(each, field) for each in (base, config_lib.DEFAULTS))
-        if found != allowed:
-            raise errors.UserError(
-                f"the rows vary {field}: in base it should be {allowed}, not {found}"
-            )
+    table.require_defaults(base, VARIED)
     factors = TOY if base.data.corpus == "toy" else {}
     recipe = {field: round(by * config_lib.get(base, field)) for field, by in factors.items()}
     own = config_lib.replace(base, recipe)
+    objective_steps = max(own.train.num_steps // OBJECTIVE_STEPS_DIVISOR, 1)
     objectives = {
-        row: {"train.objective": kind, "train.objective_steps": max(own.train.num_steps // PART, 1)}
+        row: {"train.objective": kind, "train.objective_steps": objective_steps}
         for row, kind in OBJECTIVES.items()
     }
     rows = {"base": {}, **_stacks(own.model.num_layers), **objectives, **_encoders(own)}
@@ -90,7 +87,7 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
-    """L: a decoder alone, which sees its source as it sees its target or as an encoder does."""
+    """Returns rows L: decoders alone, causal or bidirectional over the source; shared stacks."""
     causal = {"model.architecture": "decoder"}
     prefix = {**causal, "model.source_attention": "full"}
     both = {"model.num_layers": 2 * num_layers}
@@ -104,23 +101,23 @@ def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
 
 
 def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Rows E; what reads two sentences has rows for both, and as many fewer of them."""
+    """Returns rows E; a model that reads both sentences has the target length of both."""
     train, layers = base.train, base.model.num_layers
     whole = {
         "train.objective_steps": train.num_steps,
         "data.target_length": base.data.source_length + base.data.target_length,
     }
     rows = {name: {**changes, **whole} for name, changes in ENCODERS.items()}
-    batch = HIDDEN * train.batch_tokens
+    batch = MASKED_BATCH_FACTOR * train.batch_tokens
     for name in ("E BERT", "E RoBERTa", "E DistilBERT"):
         rows[name]["train.batch_tokens"] = batch
-        rows[name]["train.learning_rate_scale"] = HIDDEN_RATE * train.learning_rate_scale
+        rows[name]["train.learning_rate_scale"] = MASKED_RATE_FACTOR * train.learning_rate_scale
     fewer_steps = {
-        "train.num_steps": train.num_steps // LARGER,
-        "train.objective_steps": train.num_steps // LARGER,
-        "train.warmup_steps": train.warmup_steps // LARGER,
+        "train.num_steps": train.num_steps // ROBERTA_BATCH_FACTOR,
+        "train.objective_steps": train.num_steps // ROBERTA_BATCH_FACTOR,
+        "train.warmup_steps": train.warmup_steps // ROBERTA_BATCH_FACTOR,
     }
-    rows["E RoBERTa"] |= {**fewer_steps, "train.batch_tokens": LARGER * batch}
+    rows["E RoBERTa"] |= {**fewer_steps, "train.batch_tokens": ROBERTA_BATCH_FACTOR * batch}
     half = max((n for n in range(1, layers // 2 + 1) if not layers % n), default=0)
     if not half:
         raise errors.UserError(
@@ -136,18 +133,18 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
         **fewer_steps,
         "train.objective": "matching",
         "train.batch_tokens": batch,
-        "train.learning_rate_scale": MATCHING_RATE * train.learning_rate_scale,
+        "train.learning_rate_scale": MATCHING_RATE_FACTOR * train.learning_rate_scale,
         "train.teacher_layers": 0,
     }
-    judges = {
+    pair_rows = {
         f"{name} pairs": {**changes, "train.start_from": name, **matching}
         for name, changes in rows.items()
     }
-    judges[f"{NOTHING} pairs"] = {**rows["E BERT"], "train.start_from": "", **matching}
+    pair_rows[f"{NOTHING} pairs"] = {**rows["E BERT"], "train.start_from": "", **matching}
     translators = {
         f"{name} translator": {"train.start_from": name} for name in ("E BERT", "E RoBERTa")
     }
-    return {**rows, **judges, **translators}
+    return {**rows, **pair_rows, **translators}
 
 
 def _multilingual(base: config_lib.Config) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The pictures of docs/tutorial/tour.md, drawn from what they show.
+"""Figures of docs/tutorial/tour.md, drawn by the code that they illustrate.
 
   python -m experiments.figures --output=docs/images
   python -m experiments.figures --output=docs/images --workdir=runs/toy
@@ -46,9 +46,9 @@ DPI = 110
 
 
 def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
-    """What each position kind does that has nothing to learn, in the hook that it overrides.
+    """Draws the position kinds without parameters, each by the hook that it overrides.
 
-    Each is compiled as a whole: one operation after another takes longer.
+    Each hook is compiled as a whole: op-by-op dispatch takes longer.
     """
     places = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
     nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
@@ -80,7 +80,7 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
 
 
 def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:
-    """What each position of the first row may look at, by the kind of attention, but padding."""
+    """Returns the masks of the first row without its padding, by the kind of attention."""
     source, target = jax.tree.map(jnp.asarray, [*map(_first_row, (batch.source, batch.target))])
     found = {
         "encoder": masks.same_segment(source.segments, source.segments),
@@ -92,19 +92,19 @@ def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:
 
 
 def _first_row(side: sequences.Sequences) -> sequences.Sequences:
-    """Without its padding."""
+    """Returns the first row without its padding."""
     real = int((side.segments[0] > 0).sum())
     return sequences.Sequences(*(array[:1, :real] for array in side))
 
 
 def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.PackedBatches:
-    """The rows of a run's training, one to a batch."""
+    """Returns the packed rows of a run's training, one to a batch."""
     pairs = examples_lib.TranslationExamples(dataset)
     return batching.PackedBatches(pairs, config, batch_rows=1, num_steps=config.train.num_steps)
 
 
 def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: str) -> int:
-    """The number of the row of the first epoch that a training sentence stands in."""
+    """Returns the index of the row of the first epoch that contains a training sentence."""
     plan, ids = planned(dataset, config).plan, dataset.tokenizer.encode([sentence])[0]
     for number, row in enumerate(plan.rows(0, plan.epoch_end(0))):
         if any(dataset.source[pair].tolist() == ids for pair in dataset.usable[row].tolist()):
@@ -113,7 +113,7 @@ def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: st
 
 
 def of_masks() -> figure_lib.Figure:
-    """The three masks of the row of the toy in which the sentence stands, each pair in a colour."""
+    """Draws the three masks of the toy's row that contains SENTENCE, each pair in a colour."""
     config = config_lib.from_mapping(toy_config.get_config().to_dict())
     with tempfile.TemporaryDirectory() as cache:
         dataset = dataset_lib.load(config.data, pathlib.Path(cache))
@@ -138,7 +138,7 @@ def of_masks() -> figure_lib.Figure:
 
 
 def of_learning_rate() -> figure_lib.Figure:
-    """Equation 3 of the paper, for the widths that rows of Table 3 have."""
+    """Draws equation 3 of the paper, for the widths that rows of Table 3 have."""
     config = config_lib.from_mapping(base_config.get_config().to_dict())
     figure = figure_lib.Figure(figsize=(6.4, 3.6), layout="constrained")
     panel = figure.subplots()
@@ -182,7 +182,7 @@ def of_curves(sweep: frames.Sweep) -> figure_lib.Figure:
 
 
 def of_attention(workdir: pathlib.Path) -> figure_lib.Figure:
-    """Where a trained run attends as it writes: the last layer's heads, and their mean."""
+    """Draws a trained run's cross-attention in the last layer: one head, and the heads' mean."""
     maps = attention_weights.collect(run_folder.load(workdir), SENTENCE)[-1]
     heads = maps.weights[-1]
     surest = int(heads.max(axis=-1).mean(axis=-1).argmax())
@@ -198,7 +198,7 @@ def of_attention(workdir: pathlib.Path) -> figure_lib.Figure:
 
 
 def _label(panel: axes_lib.Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Names both axes' places by tokens."""
+    """Labels both axes with tokens."""
     panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=8, parse_math=False)
     panel.set_yticks(range(len(rows)), rows, fontsize=8, parse_math=False)
     panel.tick_params(length=0)

@@ -34,10 +34,11 @@ _FRENCH = {
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The four rows for a base that translates into German.
+    """Returns the four rows for a base that translates into German.
 
     Raises:
-      UserError: it does not, or it has another corpus than WMT, of which the French half is known.
+      UserError: base does not translate into German, or its corpus is not WMT, whose French data
+        the rows need.
     """
     if (base.data.corpus, base.data.target_language) != ("tfds", "de"):
         raise errors.UserError(

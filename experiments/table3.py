@@ -47,7 +47,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The rows for a base of any size."""
+    """Returns the rows, with sizes scaled to base's."""
     return table.scaled_rows(ROWS, base)
 
 

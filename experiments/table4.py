@@ -33,7 +33,11 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, Any]]:
-    """The rows for a base of any depth, and for further trees to train on, if there are any.
+    """Returns the rows, with depths scaled to base's.
+
+    Args:
+      base: the configuration that the rows change.
+      parsed: paths of trees that a model wrote, which add the semi-supervised row.
 
     Raises:
       UserError: the base does not parse, or its depth cannot be scaled.

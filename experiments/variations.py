@@ -34,30 +34,30 @@ NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}
 WINDOWS = (2, 4, 8)  # positions to each side
 VARIED = (
-    *("model.architecture", "model.attention_pattern", "model.position", "model.norm"),
-    *("model.norm_placement", "model.feed_forward", "model.window"),
+    "model.architecture",
+    "model.attention_pattern",
+    "model.position",
+    "model.norm",
+    "model.norm_placement",
+    "model.feed_forward",
+    "model.window",
     "data.train_max_tokens",
 )
 MULTIPLE = 8  # SwiGLU's d_ff is rounded to one
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """The rows for a configuration taken as base.
+    """Returns the rows for a base.
 
     Raises:
-      UserError: the base has not the paper's kinds, from which rows differ, or too few heads.
+      UserError: base changes a field that the rows vary, or has too few heads.
     """
-    for field in VARIED:
-        found, allowed = (config_lib.get(each, field) for each in (base, config_lib.DEFAULTS))
-        if found != allowed:
-            raise errors.UserError(
-                f"the rows vary {field}: in base it should be the paper's, {allowed}, not {found}"
-            )
+    table.require_defaults(base, VARIED)
     return {"base": {}, **_parts(base), **_architectures(), **_lengths(base)}
 
 
 def _parts(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """F positions, G norms, H attention, I feed-forward."""
+    """Returns rows F (positions), G (norms), H (attention) and I (feed-forward)."""
     model = base.model
     if model.num_heads % 4 or model.num_heads == 4:
         raise errors.UserError(
@@ -90,7 +90,7 @@ def _parts(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _architectures() -> dict[str, dict[str, Any]]:
-    """J: what the Transformer replaced. A recurrent model needs no position kind."""
+    """Returns rows J: recurrent models, which need no position kind, and a convolutional one."""
     rows: dict[str, dict[str, Any]] = {}
     for name, cell in CELLS.items():
         recurrent = {"model.architecture": cell, "model.position": "none"}
@@ -101,7 +101,7 @@ def _architectures() -> dict[str, dict[str, Any]]:
 
 
 def _lengths(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """K: trained on short sentences, scored on all, by position kind."""
+    """Returns rows K: each position kind trained on short sentences and scored on all."""
     longest = base.data.target_length // 4
     return {
         f"K {name}": {"model.position": kind, "data.train_max_tokens": longest}

@@ -58,7 +58,7 @@ class Settings:
 
     @property
     def options(self) -> list[str]:
-        """--launcher_options as arguments, split as a shell splits them."""
+        """The arguments in --launcher_options, split by shell rules."""
         try:
             return shlex.split(self.launcher_options)
         except ValueError as error:

@@ -25,7 +25,7 @@ class Xpk(engine.Queue):
         # --distributed: JAX finds the hosts of its slices, also if there is one. exec: the signal
         # that announces the loss of a machine reaches the run.
         run = f"exec {shlex.join([*job.command, '--distributed'])}"
-        return [
+        command = [
             "xpk",
             "workload",
             "create",
@@ -37,9 +37,10 @@ class Xpk(engine.Queue):
             "--base-docker-image=python:3.12",
             f"--script-dir={pathlib.Path.cwd()}",
             f"--command={engine.environment('tpu')} && {run}",
-            *(["--spot"] if self.settings.spot else []),
-            *self.settings.options,
         ]
+        if self.settings.spot:
+            command.append("--spot")
+        return command + self.settings.options
 
     def submit(self, submission: engine.Submission, record: engine.Record) -> str:
         commands = {job.label: self.create_command(job) for job in submission.jobs}

@@ -1,4 +1,4 @@
-"""How tests compile: in half the time, into programs that run longer and round otherwise."""
+"""Compiler options of tests: half the compile time, for slower and differently rounded programs."""
 
 import os
 

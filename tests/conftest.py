@@ -1,4 +1,4 @@
-"""What all tests share: eight virtual CPU devices, checked shapes, and one tiny configuration."""
+"""Setup of all tests: eight virtual CPU devices, checked shapes, and one tiny configuration."""
 
 import functools
 import gc
@@ -27,13 +27,13 @@ MakeConfig = Callable[..., config_lib.Config]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that run whole commands come first, so that no worker ends with one, alone."""
+    """Moves files that run whole commands first, so that no worker ends with a long one."""
     long = {item.path for item in items if "server" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: looking through it for garbage took a tenth of the time."""
+    """Exempts imported objects from garbage collection, which took a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 50)
@@ -53,7 +53,7 @@ def make_config() -> MakeConfig:
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What one test has compiled, no other compiles again, in any worker."""
+    """Shares compiled programs among all tests and workers."""
     folder = tmp_path_factory.getbasetemp().parent / "compiled"
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -61,7 +61,7 @@ def compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def draw_once() -> Iterator[None]:
-    """The toy's sentences are drawn once, and unchecked: 3,000 take half a million calls."""
+    """Caches the toy's sentences, drawn without shape checks: 3,000 take half a million calls."""
     draw = generator.sentences
 
     @functools.cache

@@ -12,7 +12,7 @@ dense = recurrent_test.dense
 
 
 def convolved(x, p, first):
-    """Of each position's SIZE neighbours, the first at an offset and 0 beyond x: v ⊙ sigmoid(g)."""
+    """Convolves SIZE neighbours from offset `first`, zeros beyond x, with a gated linear unit."""
     found = []
     for t in range(len(x)):
         places = [t + first + offset for offset in range(SIZE)]

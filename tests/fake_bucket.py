@@ -20,7 +20,7 @@ NAME = "bucket"
 
 
 class Object(NamedTuple):
-    """What a name stands for."""
+    """A stored object."""
 
     content: bytes
     generation: int
@@ -52,7 +52,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request, client_address):
-        """Who asks may go before the answer: a process that is killed, or ends."""
+        """Ignores clients that disconnect before the answer, such as killed processes."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -77,7 +77,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Says nothing."""
 
     def do_GET(self):
-        """What an object holds or is, or which there are."""
+        """Returns an object's content or metadata, or lists objects."""
         self._serve(self._get)
 
     def do_POST(self):

@@ -52,7 +52,7 @@ def modules(folder):
 
 
 def imported(path, packages=OURS):
-    """What a file imports of some packages, by default ours."""
+    """Returns the names that a file imports from some packages, by default ours."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -24,7 +24,7 @@ PREAMBLE = r"""\documentclass{article}
 
 
 def compiled(folder, *texts):
-    """What pdflatex prints of tables; it stops at the first mistake."""
+    """Compiles tables, fails at the first mistake, and returns pdflatex's output."""
     content = PREAMBLE + "\n\n".join(texts) + "\n\\end{document}\n"
     (folder / "page.tex").write_text(content, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "page"]

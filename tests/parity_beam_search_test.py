@@ -45,7 +45,7 @@ class LanguageModel(transformers.PreTrainedModel, transformers.GenerationMixin):
 
 
 def next_logits(model, params, source, prefixes):
-    """What may follow prefixes that begin with BOS, by a full forward pass."""
+    """Returns the logits after prefixes that begin with BOS, by a full forward pass."""
     rows = [[(source, prefix[1:])] for prefix in prefixes]
     batch = batching.fill(rows, SOURCE_LENGTH, SOURCE_LENGTH + EXTRA)
     return logits(model, params, batch)[:, prefixes.shape[1] - 1]

@@ -1,4 +1,4 @@
-"""What is shown of a sweep while it runs: from its files, and without disturbing it."""
+"""Progress of a running sweep, read from its files without disturbing it."""
 
 import fcntl
 import json

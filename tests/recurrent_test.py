@@ -133,7 +133,7 @@ def test_each_sentence_is_read_from_an_empty_state():
 
 
 def test_a_sentences_ends_are_found_in_its_row():
-    """Those of its source, for each position of its target; a source may be one token long."""
+    """Each target position gets its source's first and last position, also of one token."""
     source = np.array([[1, 2, 2, 2, 3, 0], [1, 1, 1, 1, 1, 2], [1, 0, 0, 0, 0, 0]])
     target = np.array([[1, 1, 2, 3], [1, 2, 2, 0], [1, 1, 1, 0]])
     found = masks.ends(jnp.asarray(target[:, :, None] == source[:, None, :]))

@@ -1,4 +1,4 @@
-"""What tests of refusals share: tables of cases, ways to damage a file, and what a refusal is."""
+"""Helpers for tests of error messages: tables of cases, file damage, and the expected form."""
 
 import json
 import re

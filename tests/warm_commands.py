@@ -31,7 +31,7 @@ SHARED = (
 
 
 class Done(NamedTuple):
-    """How a command ended."""
+    """Result of a finished command."""
 
     code: int
     stdout: bytes

@@ -51,7 +51,7 @@ class ModelConfig:
     """Sizes and kinds of the model, named as in the paper."""
 
     architecture: str = field("transformer", "or decoder, encoder, elmo, rnn, lstm, gru, conv")
-    num_layers: Positive = field(6, "N: layers of the encoder, and as many of the decoder")
+    num_layers: Positive = field(6, "N: layers of the encoder, and of the decoder")
     d_model: Positive = field(512, "width of embeddings and of every sub-layer's output")
     d_ff: Positive = field(2048, "inner width of the feed-forward sub-layer")
     num_heads: Positive = field(8, "h: attention heads")

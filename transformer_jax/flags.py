@@ -1,4 +1,7 @@
-"""Start of every command: user mistakes are one line on stderr and exit code 2."""
+"""Command-line entry point: flag definitions and error reporting.
+
+A user mistake is one line on stderr and exit code 2.
+"""
 
 import itertools
 import logging

@@ -48,7 +48,7 @@ class Translation(worker.Contender):
 
 
 def _specification(model: Any, params: Any, words: list[str]) -> Any:
-    """Our parameters under CTranslate2's names; its matrices are (out, in)."""
+    """Returns the parameters under CTranslate2's names, matrices transposed to (out, in)."""
     specs = ctranslate2.specs
     spec = specs.TransformerSpec.from_config(
         (model.num_layers, model.num_layers),

@@ -43,7 +43,7 @@ class Instruction:
 
     @property
     def number(self) -> int | None:
-        """What it is, if it is a constant whole number."""
+        """The value of an integer constant; None for any other instruction."""
         is_number = self.opcode == "constant" and self.arguments.isdigit()
         return int(self.arguments) if is_number else None
 
@@ -56,11 +56,13 @@ class Module:
     computations: Mapping[str, Sequence[Instruction]]  # operands before what uses them
 
     def turns(self, loop: Instruction) -> int:
-        """How often a while loop runs its body; raises ValueError if that is not known.
+        """Returns the trip count of a while loop.
 
-        A TPU's compiler does not write it down: there a counter, which begins at 0, is compared
-        with a constant, and the body adds another to it, which is more than 1 where turns were put
-        together.
+        TPU programs do not record it; it is derived from the counter's limit and increment, which
+        is above 1 after unrolling.
+
+        Raises:
+          ValueError: the trip count is neither recorded nor derivable.
         """
         if found := _TRIP_COUNT.search(loop.attributes):
             return int(found[1])
@@ -76,18 +78,23 @@ class Module:
         return -(-limits[0] // step)
 
     def _step(self, loop: Instruction, place: int) -> int:
-        """The constant that a loop's body adds to what stands at a place; 0 if it is not known."""
+        """Returns the increment of a loop's counter, element `place` of its state; 0 if unknown."""
         body = [each for name in loop.called for each in self.computations[name]]
         if not body or body[-1].opcode != "tuple":
             return 0
         named = {each.name: each for each in body}
-        counted = named[body[-1].operands[place]]
-        terms = [number for name in counted.operands if (number := named[name].number) is not None]
-        return terms[0] if counted.opcode == "add" and len(terms) == 1 else 0
+        counter = named[body[-1].operands[place]]
+        numbers = [named[name].number for name in counter.operands]
+        terms = [number for number in numbers if number is not None]
+        return terms[0] if counter.opcode == "add" and len(terms) == 1 else 0
 
 
 def read(text: str) -> Module:
-    """What `jax.stages.Compiled.as_text()` says; raises ValueError if there is no entry in it."""
+    """Parses the text of a program, as `jax.stages.Compiled.as_text()` returns it.
+
+    Raises:
+      ValueError: the text has no entry computation.
+    """
     entry = ""
     computations: dict[str, list[Instruction]] = {}
     block: list[Instruction] = []

@@ -40,14 +40,14 @@ class Sizes:
 
 
 def self_attention(queries: Inputs, keys: Inputs, values: Inputs) -> Inputs:
-    """softmax(Q Kᵀ / sqrt(d)) V, every position seeing all."""
+    """Returns softmax(Q Kᵀ / sqrt(d)) V, without a mask."""
     return _attend(queries, keys, values, jnp.ones((1, 1, 1, keys.shape[1]), bool))
 
 
 def recurrent(x: Inputs, inner: Float[jax.Array, "D D"], outer: Float[jax.Array, "D D"]) -> Inputs:
-    """h_t = tanh(x_t W + h_{t-1} U), h_0 = 0 (Elman 1990).
+    """Returns h_t = tanh(x_t W + h_{t-1} U), h_0 = 0 (Elman 1990).
 
-    The products with W need no earlier state: they are taken at once, outside the loop.
+    The products with W need no earlier state: they are computed at once, outside the loop.
     """
 
     def step(state: jax.Array, projected: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -60,7 +60,7 @@ def recurrent(x: Inputs, inner: Float[jax.Array, "D D"], outer: Float[jax.Array,
 
 
 def convolutional(x: Inputs, kernel: Float[jax.Array, "k D D"]) -> Inputs:
-    """y_t = Σ_i x_{t + i - (k - 1) // 2} W_i over i < k, zeros beyond the ends."""
+    """Returns y_t = Σ_i x_{t + i - (k - 1) // 2} W_i over i < k, zeros beyond the ends."""
     numbers = ("NWC", "WIO", "NWC")
     return jax.lax.conv_general_dilated(x, kernel, (1,), "SAME", dimension_numbers=numbers)
 
@@ -68,10 +68,10 @@ def convolutional(x: Inputs, kernel: Float[jax.Array, "k D D"]) -> Inputs:
 def restricted_self_attention(
     queries: Inputs, keys: Inputs, values: Inputs, neighbourhood: int
 ) -> Inputs:
-    """Self-attention to at most `neighbourhood` positions on each side, in O(r n d).
+    """Computes self-attention to at most r = `neighbourhood` positions on each side, in O(r n d).
 
-    The sequence is cut into blocks of r positions. What a query may see lies in its own block and
-    the two beside it, so that each block of queries is compared with three blocks of keys.
+    The sequence is cut into blocks of r positions. The keys that a query may see lie in its block
+    and the two adjacent ones, so that each block of queries is compared with three blocks of keys.
     """
     _, length, width = queries.shape
     block = min(neighbourhood, length)
@@ -95,7 +95,6 @@ def restricted_self_attention(
 
 
 def _attend(queries: Inputs, keys: Inputs, values: Inputs, mask: jax.Array) -> Inputs:
-    """Attention of one head."""
     keys_values = attention.KeysValues(keys[:, None], values[:, None])
     return attention.attend(queries[:, None], keys_values, mask)[:, 0]
 

@@ -1,4 +1,4 @@
-"""What is measured of a compiled program: time, memory, operations and sequential operations."""
+"""Measurements of a compiled program: time, memory, operations and sequential operations."""
 
 import dataclasses
 import datetime
@@ -41,7 +41,8 @@ class TimedProgram:
 def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]]) -> TimedProgram:
     """Compiles a function for normal arguments of variance 1 / (last dimension).
 
-    Raises RunError if the device's compiler does not show what it made.
+    Raises:
+      RunError: the device's compiler exposes neither the program nor its memory.
     """
     rng = np.random.default_rng(0)
     arguments = [
@@ -63,19 +64,20 @@ def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]
 
 
 def longest_chain(text: str) -> int:
-    """The number of instructions that must follow one another, however many run at once.
+    """Returns the length of the longest chain of dependent instructions.
 
-    An instruction counts one, whatever its arrays' sizes. Fusions and calls count as if what they
-    hold stood in their place, a conditional as its longest branch, and a while loop its body times
-    its turns, since one begins when the one before it has ended. What only names, groups, repeats
-    or moves values counts nothing: how much of that there is is the compiler's choice.
+    Each instruction counts one, whatever its arrays' sizes. Fusions and calls count as the
+    instructions that they hold, a conditional as its longest branch, and a while loop as its body
+    times its trip count. Instructions that only name, group, repeat or move values count nothing:
+    their number is the compiler's choice.
 
-    Raises ValueError if there is no entry computation, or no known trip count of a loop.
+    Raises:
+      ValueError: there is no entry computation, or a loop's trip count is unknown.
     """
     module = hlo.read(text)
 
     def longest(computation: str, starts: Sequence[int]) -> int:
-        """The longest chain that ends in a computation whose arguments end chains of `starts`."""
+        """Returns the longest chain of a computation whose arguments end chains of `starts`."""
         ends: dict[str, int] = {}
         for one in module.computations[computation]:
             if one.opcode == "parameter":
@@ -114,10 +116,10 @@ def sampler(program: Callable[[], object]) -> Callable[[], float]:
 def interleave(
     samplers: Sequence[Callable[[], float]], repeats: int, on_round: Callable[[int], None]
 ) -> list[list[float]]:
-    """Returns the samples of each sampler, which take turns: one sample of each a round.
+    """Returns the samples of each sampler, taken in turns: one sample of each a round.
 
-    What slows the machine for a while slows all alike. `on_round` is called with the number of
-    rounds done.
+    A temporary slowdown of the machine so affects all alike. `on_round` is called with the number
+    of rounds done.
     """
     rounds = []
     for done in range(1, repeats + 1):
@@ -127,7 +129,7 @@ def interleave(
 
 
 def describe_machine() -> str:
-    """Device, JAX version and date, which stand beside whatever was measured."""
+    """Returns device, JAX version and date, which are kept with each measurement."""
     device = jax.devices()[0]
     kind = device.device_kind
     if device.platform == "cpu":
@@ -137,7 +139,7 @@ def describe_machine() -> str:
 
 
 def processor_flags() -> set[str]:
-    """What the processor can do, as Linux names it; nothing where there is no Linux."""
+    """Returns the words of Linux's /proc/cpuinfo, CPU flags among them; empty elsewhere."""
     about = pathlib.Path("/proc/cpuinfo")
     return set(about.read_text(encoding="utf-8").split()) if about.exists() else set()
 
@@ -149,6 +151,6 @@ def peak_resident_bytes() -> int:
 
 
 def peak_device_bytes() -> int | None:
-    """The most memory that arrays have taken on the accelerator so far; None on a CPU."""
+    """Returns the most memory that arrays have taken on the accelerator so far; None on a CPU."""
     stats = jax.devices()[0].memory_stats()
     return stats["peak_bytes_in_use"] if stats else None

@@ -1,6 +1,6 @@
 """`torch.nn.Transformer` on the same padded batches: the paper's model, smoothing and Adam.
 
-Dropout stands where the paper has it: of its own accord the module would also drop attention
+Dropout is applied where the paper has it: by default the module would also drop attention
 weights and features inside the feed-forward, and normalise the stacks' outputs once more, which
 costs time. It keeps biases in its attention projections, and runs as it is, not compiled. On a GPU
 its float32 products may take the short way (TF32), as JAX's do.

@@ -1,4 +1,4 @@
-"""A contender of the benchmark, and the process of its own in which it runs."""
+"""A contender of the benchmark, and the separate process in which it runs."""
 
 import abc
 import contextlib

@@ -56,10 +56,12 @@ def section(
         tables.Column("runs"),
         tables.Column("difference", "", "+.2f", "half_width", main=True),
         tables.Column("verdict", main=True),
-        *([tables.Column("each at its best", "verdict_at_best")] if is_tuned else []),
-        tables.Column("parameters", "params_share", "+.0%"),
     ]
     names = ["claim", "runs", "difference", "half_width", "verdict", "params_share"]
-    frame = pd.DataFrame(lines, columns=[*names, *(["verdict_at_best"] if is_tuned else [])])
+    if is_tuned:
+        columns.append(tables.Column("each at its best", "verdict_at_best"))
+        names.append("verdict_at_best")
+    columns.append(tables.Column("parameters", "params_share", "+.0%"))
+    frame = pd.DataFrame(lines, columns=names)
     sources = "; ".join(f"[{number}] {claim.source}" for number, claim in enumerate(claims, 1))
     return documents.Section([tables.Table(frame, columns, "Claims", f"{sources}.")], [note])

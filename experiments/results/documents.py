@@ -1,13 +1,13 @@
 """The parts of a report: its tables, notes and data.
 
-`report.build` puts them together. A table with a form of its own, such as Table 2, has a function
+`report.build` puts them together. A table with a different form, such as Table 2, has a function
 that returns another `Document`; see `sweep.table.Table`.
 """
 
 import collections
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -47,16 +47,6 @@ class Document:
     notes: Sequence[str]
     data: pd.DataFrame
     latex: str
-
-
-def all_tables(sections: Sequence[Section]) -> list[tables.Table]:
-    """Returns the tables of sections."""
-    return [table for section in sections for table in section.tables]
-
-
-def all_notes(sections: Sequence[Section]) -> list[str]:
-    """Returns the notes of sections."""
-    return [note for section in sections for note in section.notes]
 
 
 def rows_table(compared: comparison.Comparison) -> tables.Table:
@@ -280,7 +270,9 @@ def file_names(description: store.Description, split: str) -> str:
 def shortfalls(sweep: frames.Sweep) -> list[str]:
     """Returns a note each on runs that failed, rows that have not run, and missing seeds."""
     description = sweep.description
-    names = [name for row in description.rows for name in {row: 0, **_names(description, row)}]
+    names = dict.fromkeys(
+        name for row in description.rows for name in (row, *description.variants(row).values())
+    )
     failed, done = set(sweep.failures["row"]), set(sweep.runs["row"])
     paragraphs = []
     if len(sweep.failures):
@@ -295,8 +287,21 @@ def shortfalls(sweep: frames.Sweep) -> list[str]:
     return paragraphs
 
 
-def _names(description: store.Description, row: str) -> dict[str, int]:
-    return dict.fromkeys(description.variants(row).values(), 0)
+def means_and_deviations(
+    sweep: frames.Sweep, rows: Iterable[str], names: Sequence[str]
+) -> dict[str, list[float]]:
+    """Returns columns of means and standard deviations of values of runs, a line for each row.
+
+    They are NaN for a row of which some run lacks the value.
+    """
+    columns: dict[str, list[float]] = {}
+    for name in names:
+        for row in rows:
+            values = sweep.values(row, name)
+            complete = values if len(values) == len(sweep.of(row)) else []
+            for column, value in comparison.mean_and_deviation(name, complete).items():
+                columns.setdefault(column, []).append(value)
+    return columns
 
 
 def data(compared: comparison.Comparison, further: Sequence[str] = ()) -> pd.DataFrame:
@@ -316,13 +321,7 @@ def data(compared: comparison.Comparison, further: Sequence[str] = ()) -> pd.Dat
         "half_width": "interval_half_width",
         "params": "params",
     }
-    more = {}
-    for name in further:
-        for row in description.rows:
-            values = compared.sweep.values(row, name)
-            complete = values if len(values) == len(compared.sweep.of(row)) else []
-            for column, value in comparison.mean_and_deviation(name, complete).items():
-                more.setdefault(column, []).append(value)
+    more = means_and_deviations(compared.sweep, description.rows, further)
     columns |= {name: name for name in more}
     if compared.dev.variance:
         columns |= {"seed_sd": "seed_sd", "seed_sd_freedom": "seed_sd_freedom"}

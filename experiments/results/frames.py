@@ -110,11 +110,6 @@ class Sweep:
         """Returns the values of a column over a row's runs, by seed, without missing ones."""
         return self.of(row)[column].dropna().tolist() if column in self.runs else []
 
-    @functools.cached_property
-    def has_test(self) -> bool:
-        """True if runs were scored on a test set."""
-        return "test_ppl" in self.runs and bool(self.runs["test_ppl"].notna().any())
-
     def counts(self, row: str, measure: str, split: str = "dev") -> dict[int, np.ndarray]:
         """Returns the per-sentence counts of a measure, by seed.
 

@@ -119,7 +119,7 @@ def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
     rows = rows.assign(place=places)
     inside = rows["difference"].between(low, high)
     names = [
-        _label(line, is_inside, bool(compared.table.reported))
+        _label(line, is_inside)
         for (_, line), is_inside in zip(rows.iterrows(), inside, strict=True)
     ]
     hovers = [_hover(line) for _, line in rows.iterrows()]
@@ -190,8 +190,8 @@ def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
     return float(np.nanmin([low, 0]) - margin), float(np.nanmax([high, 0]) + margin)
 
 
-def _label(line: pd.Series, is_inside: bool, with_change: bool) -> str:
-    """Returns a row's name, and its change or, beyond the axis, its difference."""
+def _label(line: pd.Series, is_inside: bool) -> str:
+    """Returns a row's name, and its difference if that is beyond the axis."""
     if not is_inside:
         return f"{_plain(line['row'])}: {tables.number(line['difference'], '+.1f')}"
     return _plain(line["row"])

@@ -71,11 +71,11 @@ def print_so_far(
       console: the console to print on; None for standard output.
     """
     table = table_lib.of_corpus(table.name, sweep.description.base, table)
-    means = {
-        row: statistics.mean(scores)
-        for row in sweep.description.rows
-        if (scores := sweep.values(row, table.measure))
-    }
+    means = {}
+    for row in sweep.description.rows:
+        scores = sweep.values(row, table.measure)
+        if scores:
+            means[row] = statistics.mean(scores)
     if not means:
         return
     lines = []

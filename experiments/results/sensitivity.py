@@ -21,27 +21,26 @@ def section(compared: comparison.Comparison) -> documents.Section:
         return documents.Section([])
     scores = _test_scores(compared)
     variance = comparison.pooled_variance(compared.sweep, scores)
-    recipe = {row: row for row, each in tuned.items() if each.tried[0].name == row}
+    recipe = {row: row for row, tuned_row in tuned.items() if tuned_row.tried[0].name == row}
     best = {row: tuned[row].best.name for row in tuned if _is_complete(compared, row)}
     at_recipe = _judge(compared, recipe, scores, variance)
     at_best = _judge(compared, best, scores, variance)
     lines = []
-    for row, each in tuned.items():
+    for row, tuned_row in tuned.items():
         further = [name for name in description.variants(row).values() if name != row]
         runs = compared.sweep.runs[compared.sweep.runs["row"].isin(further)]
-        losses = [tried.nats for tried in each.tried]
-        words = at_recipe[row]["verdict"], at_best[row]["verdict"]
+        losses = [tried.nats for tried in tuned_row.tried]
         lines.append({
             "row": row,
-            "best_value": f"{each.best.value}{' (edge)' if each.is_at_edge else ''}",
-            "best_score": each.best.score,
-            "worst_value": each.worst.value,
-            "worst_score": each.worst.score,
+            "best_value": f"{tuned_row.best.value}{' (edge)' if tuned_row.is_at_edge else ''}",
+            "best_score": tuned_row.best.score,
+            "worst_value": tuned_row.worst.value,
+            "worst_score": tuned_row.worst.score,
             "least_nats": min(losses),
             "most_nats": max(losses),
             **{f"recipe_{name}": value for name, value in at_recipe[row].items()},
             **{f"best_{name}": value for name, value in at_best[row].items()},
-            "same": None if None in words else "yes" if words[0] == words[1] else "no",
+            "same": _same_verdict(at_recipe[row]["verdict"], at_best[row]["verdict"]),
             "runs": len(runs),
             "failed": int(compared.sweep.failures["row"].isin(further).sum()),
             "hours": device_hours(runs),
@@ -66,6 +65,12 @@ def section(compared: comparison.Comparison) -> documents.Section:
     ]
     title = f"Sensitivity to {next(iter(description.tune))}: {CHOICE}"
     return documents.Section([tables.Table(pd.DataFrame(lines), columns, title)], _notes(compared))
+
+
+def _same_verdict(first: str | None, second: str | None) -> str | None:
+    if first is None or second is None:
+        return None
+    return "yes" if first == second else "no"
 
 
 def device_hours(runs: pd.DataFrame) -> float:

@@ -27,8 +27,11 @@ _NOTES = (
 def document(compared: comparison.Comparison) -> documents.Document:
     """Returns the paper's table with our rows, and a line for each run."""
     whole, runs = _paper_table(compared), _runs(compared)
+    shown = [whole]
+    if len(runs.frame):
+        shown.append(runs)
     return documents.Document(
-        tables=[whole, *([runs] if len(runs.frame) else [])],
+        tables=shown,
         notes=[*_NOTES, *documents.shortfalls(compared.sweep)],
         data=runs.frame,
         latex=tables.latex(whole),

@@ -26,25 +26,27 @@ _NOTES = (
 
 def document(compared: comparison.Comparison) -> documents.Document:
     """Returns our rows on the development set, by length, and the paper's table with ours."""
-    sweep, shown = compared.sweep, []
+    sweep = compared.sweep
+    shown: list[tables.Table] = []
     if len(sweep.runs):
         head = "F1, {bucket} words ({sentences})"
+        shown.append(_development_set(compared))
         by_length = lengths.by_length(sweep, "words", head, "By length")
+        if by_length:
+            shown.append(by_length)
         tuned = sensitivity.section(compared)
-        shown = [_development_set(compared), *([by_length] if by_length else []), *tuned.tables]
+        shown += tuned.tables
     else:
         tuned = documents.Section([])
     whole = _paper_table(compared)
     notes = [labels.base_settings(sweep.description), *_NOTES]
     variance = documents.seed_variance_note(compared)
+    if variance:
+        notes.append(variance)
+    notes += [*tuned.notes, *documents.shortfalls(sweep)]
     return documents.Document(
         tables=[*shown, whole],
-        notes=[
-            *notes,
-            *([variance] if variance else []),
-            *tuned.notes,
-            *documents.shortfalls(sweep),
-        ],
+        notes=notes,
         data=documents.data(compared, FURTHER),
         latex=tables.latex(whole),
     )
@@ -52,13 +54,7 @@ def document(compared: comparison.Comparison) -> documents.Document:
 
 def _development_set(compared: comparison.Comparison) -> tables.Table:
     sweep, rows = compared.sweep, compared.rows[compared.rows["seeds"] > 0]
-    further: dict[str, list[float]] = {}
-    for name in FURTHER:
-        for row in rows["row"]:
-            values = sweep.values(row, name)
-            complete = values if len(values) == len(sweep.of(row)) else []
-            for column, value in comparison.mean_and_deviation(name, complete).items():
-                further.setdefault(column, []).append(value)
+    further = documents.means_and_deviations(sweep, rows["row"], FURTHER)
     rows = rows.assign(params_millions=rows["params"].astype(float) / 1e6, **further)
     columns = [
         tables.Column("row", main=True),
@@ -118,8 +114,7 @@ def _half_width(compared: comparison.Comparison, row: str) -> float:
     perfect = [
         parseval.COUNTED.index("gold" if name in equal else name) for name in parseval.COUNTED
     ]
-    ours, theirs = (
-        differences.bootstrap_scores(each, "f1")
-        for each in (counts, {seed: run[:, perfect] for seed, run in counts.items()})
-    )
-    return differences.difference(ours, theirs).half_width or np.nan
+    perfect_counts = {seed: run[:, perfect] for seed, run in counts.items()}
+    scores = differences.bootstrap_scores(counts, "f1")
+    perfect_scores = differences.bootstrap_scores(perfect_counts, "f1")
+    return differences.difference(scores, perfect_scores).half_width or np.nan

@@ -138,17 +138,20 @@ def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Compar
     counts = {row: sweep.counts(row, table.measure) for row in description.rows}
     variants = {name: sweep.counts(name, table.measure) for name in _variants(description)}
     is_one_corpus = len({table.corpus(row) for row in description.rows}) == 1
-    sentences = is_one_corpus and require_same_sentences({**variants, **counts}, table.measure)
+    sentences = 0
+    if is_one_corpus:
+        sentences = require_same_sentences({**variants, **counts}, table.measure)
     if not is_one_corpus or sentences == 1:  # a single sentence has no variance
-        dev, test, tau, tuned = OneSet({}, {}, None, {}, int(sentences)), None, None, {}
-    else:
-        references = {row: reference(description, row) for row in description.rows}
-        dev = _compare_set(sweep, table, counts, references, paper)
-        test = _compare_test(sweep, table, references, paper) if dev.gaps else None
-        known = {row: each for row, each in dev.scores.items() if row in table.reported}
-        bleu = {row: each.bleu for row, each in table.reported.items()}
-        tau = ranks.tau(known, bleu, dev.variance) if known else None
-        tuned = tuning.tune(sweep, table.measure)
+        dev = OneSet({}, {}, None, {}, sentences)
+        rows = _frame(sweep, table, dev, None, {}, paper)
+        return Comparison(sweep, table, rows, dev, test=None, tau=None, tuned={})
+    references = {row: reference(description, row) for row in description.rows}
+    dev = _compare_set(sweep, table, counts, references, paper)
+    test = _compare_test(sweep, table, references, paper) if dev.gaps else None
+    known = {row: scores for row, scores in dev.scores.items() if row in table.reported}
+    bleu = {row: reported.bleu for row, reported in table.reported.items()}
+    tau = ranks.tau(known, bleu, dev.variance) if known else None
+    tuned = tuning.tune(sweep, table.measure)
     rows = _frame(sweep, table, dev, test, tuned, paper)
     return Comparison(sweep, table, rows, dev, test, tau, tuned)
 
@@ -286,7 +289,7 @@ def _frame(
             "paper_ppl": theirs.ppl if theirs else np.nan,
             "paper_score": theirs.bleu if theirs else np.nan,
             "paper_difference": paper.get(row, np.nan),
-            "paper_params": (theirs and theirs.params) or np.nan,
+            "paper_params": theirs.params if theirs and theirs.params else np.nan,
         }
         line |= _line_of_set(sweep, table, row, "dev", dev)
         line |= _line_of_set(sweep, table, row, "test", test)
@@ -305,26 +308,42 @@ def _line_of_set(
     verdict = compared.verdicts.get(row) if compared else None
     variance = compared.variance.of(row) if compared and compared.variance else None
     significant = verdict.is_significant if verdict else bool(gap and gap.excludes_0)
-    detectable = np.nan
-    if gap and gap.over_seeds:
-        if verdict and verdict.word == verdicts.UNDECIDED:
-            detectable = gap.detectable(verdict.level)
-        elif not verdict and not gap.excludes_0:
-            detectable = gap.detectable()
     line = {
         **mean_and_deviation("ppl", sweep.values(row, f"{prefix}ppl")),
         **mean_and_deviation("score", sweep.values(row, f"{prefix}{table.measure}")),
-        "difference": gap.mean if gap else np.nan,
-        "half_width": gap.half_width if gap else np.nan,
-        "freedom": gap.freedom if gap else np.nan,
-        "over_seeds": bool(gap and gap.over_seeds),
+        **_columns_of_gap(gap),
         "significant": significant,
-        "detectable": detectable,
+        "detectable": _detectable(gap, verdict),
         "seed_sd": variance.variance**0.5 if variance else np.nan,
         "seed_sd_freedom": variance.freedom if variance else np.nan,
         "verdict": verdict.word if verdict else None,
     }
     return {prefix + name: value for name, value in line.items()}
+
+
+def _columns_of_gap(gap: differences.Difference | None) -> dict[str, Any]:
+    if gap is None:
+        return {
+            "difference": np.nan,
+            "half_width": np.nan,
+            "freedom": np.nan,
+            "over_seeds": False,
+        }
+    return {
+        "difference": gap.mean,
+        "half_width": gap.half_width,
+        "freedom": gap.freedom,
+        "over_seeds": bool(gap.over_seeds),
+    }
+
+
+def _detectable(gap: differences.Difference | None, verdict: verdicts.Verdict | None) -> float:
+    """Returns the difference that would be detected, NaN if one was or seeds are unknown."""
+    if gap is None or not gap.over_seeds:
+        return np.nan
+    if verdict is None:
+        return np.nan if gap.excludes_0 else gap.detectable()
+    return gap.detectable(verdict.level) if verdict.word == verdicts.UNDECIDED else np.nan
 
 
 def mean_and_deviation(name: str, values: list[float]) -> dict[str, float]:

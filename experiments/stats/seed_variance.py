@@ -1,6 +1,6 @@
 """The variance of scores over seeds, pooled over the rows of a sweep.
 
-A row with one run has no variance of its own. With `--noise_floor` base is run with several seeds,
+The variance of a row with one run is unknown. With `--noise_floor` base is run with several seeds,
 and the variance of its scores, pooled with that of the other rows with several runs, is used for
 every row. A row with a run that failed to train is excluded from the pool and keeps its own
 variance (Mosbach et al. 2021, Agarwal et al. 2021).
@@ -92,7 +92,11 @@ def pool(
     Returns:
       The pooled variance; None if base has fewer than two runs.
     """
-    estimates = {row: each for row, runs in scores.items() if (each := estimate(runs))}
+    estimates: dict[str, Estimate] = {}
+    for row, row_scores in scores.items():
+        row_estimate = estimate(row_scores)
+        if row_estimate:
+            estimates[row] = row_estimate
     if base not in estimates:
         return None
     of_base = estimates.pop(base)

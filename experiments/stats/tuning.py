@@ -71,11 +71,15 @@ def tune(sweep: frames.Sweep, measure: str) -> dict[str, Tuned]:
     failed = set(sweep.failures["row"])
     for field, row in itertools.product(sweep.description.tune, sweep.description.rows):
         variants = sweep.description.variants(row)
-        tried = [each for pair in variants.items() if (each := _try(sweep, measure, *pair))]
+        tried, missing = [], []
+        for value, name in variants.items():
+            result = _try(sweep, measure, value, name)
+            if result:
+                tried.append(result)
+            elif name not in failed:
+                missing.append(value)
         if not tried:
             continue
-        scored = {each.value for each in tried}
-        missing = [v for v, name in variants.items() if v not in scored and name not in failed]
         whole = Tuned(tried, missing)
         if _is_at_edge(whole, list(variants)):
             value = beyond(list(variants), whole.best.value)

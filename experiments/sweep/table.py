@@ -5,7 +5,7 @@ import importlib
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -121,6 +121,16 @@ def scaled_rows(
                 )
             changes[field] = int(exact)
     return scaled
+
+
+def require_defaults(base: config_lib.Config, fields: Iterable[str]) -> None:
+    """Raises UserError unless the base has the default, the paper's value, in each field."""
+    for field in fields:
+        value, default = config_lib.get(base, field), config_lib.get(config_lib.DEFAULTS, field)
+        if value != default:
+            raise errors.UserError(
+                f"the rows vary {field}: in base it should be {default}, not {value}"
+            )
 
 
 def names() -> list[str]:

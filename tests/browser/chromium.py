@@ -57,6 +57,6 @@ def started(
 
 
 def set_scheme(driver: webdriver.Chrome, dark: bool, media: str = "") -> None:
-    """What the system prefers, as pages see it, and whether they are shown or printed ("print")."""
+    """Sets the preferred colour scheme and the medium of pages: screen, or "print"."""
     features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})

@@ -50,7 +50,7 @@ class Run:
     log: pathlib.Path
 
     def text(self) -> str:
-        """What it has printed so far."""
+        """Returns the output so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def wait(self, seconds: float = LONGEST) -> int:
@@ -180,7 +180,7 @@ def checkpoints(workdir: files.Path) -> list[int]:
 
 
 def outcome(workdir: files.Path) -> dict[str, Any]:
-    """What two runs of one config must have in common to the bit."""
+    """Returns the results that two runs of one config must share bit for bit."""
     newest = workdir / "checkpoints" / str(checkpoints(workdir)[-1])
     reader = ocp.Checkpointer(ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler()))
     restored: Any = reader.restore(

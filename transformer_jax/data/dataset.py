@@ -117,10 +117,10 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
     configs = directions.of(config)
     names = [directions.name(each) for each in configs]
     corpora = [read(each, cache_dir) for each in configs]
-    sides = [{each.source_language, each.target_language} for each in configs]
-    # One direction of each pair of languages: en-de, but not de-en.
-    once = [i for i, both in enumerate(sides) if sides.index(both) == i]
-    tokenizer = _tokenizer(config, [corpora[i] for i in once], cache_dir)
+    languages = [{each.source_language, each.target_language} for each in configs]
+    # The first direction of each pair of languages: en-de, but not de-en.
+    one_per_language_pair = [i for i, pair in enumerate(languages) if languages.index(pair) == i]
+    tokenizer = _tokenizer(config, [corpora[i] for i in one_per_language_pair], cache_dir)
     tag_ids = directions.tags(config)
     tags = [[tag_ids[each.target_language]] if tag_ids else [] for each in configs]
     loaded = [
@@ -144,7 +144,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
         source=joined.source,
         target=joined.target,
         usable=joined.usable,
-        texts=_joined([pairs[i] for i in once], [[]] * len(once)),
+        texts=_joined([pairs[i] for i in one_per_language_pair], [[]] * len(one_per_language_pair)),
         tag_tokens=len(tags[0]),
         dev=held_out[0].dev,
         test=held_out[0].test,
@@ -234,7 +234,8 @@ def _usable(
     too_long = source.lengths + tag_tokens >= config.source_length
     too_long |= target.lengths >= config.target_length
     left_out = np.maximum(source.lengths, target.lengths) > (most or np.inf)
-    kept, dropped = np.ones(len(source), bool), {}
+    kept = np.ones(len(source), bool)
+    dropped = {}
     for reason, pairs in (("empty", empty), ("too_long", too_long), ("left_out", left_out)):
         dropped[reason] = int((kept & pairs).sum())
         kept &= ~pairs

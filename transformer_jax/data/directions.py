@@ -1,7 +1,7 @@
 """Translation in several directions with one model: a tag before the source names the target.
 
 Tags are ids after the tokenizer's, one for each target language (Johnson et al. 2017). Each
-direction has a data config of its own. For text files it contains the path prefixes of its pair of
+direction has a separate data config. For text files it contains the path prefixes of its pair of
 languages: PATH/train:en-fr reads PATH/train.en and PATH/train.fr for en-fr and fr-en. A prefix
 without languages belongs to the main direction.
 """

@@ -155,7 +155,7 @@ class AllTokens(EncoderObjective):
 class PairClassification(EncoderObjective):
     """Classification of pairs alone: is the second sentence a translation of the first?
 
-    `examples` sets the label, which stands at BOS.
+    `examples` sets the label, which is predicted at the position of BOS.
     """
 
     masked = True

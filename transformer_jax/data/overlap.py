@@ -48,14 +48,18 @@ def count(corpus: corpus_lib.Corpus) -> Counts:
         for name, pairs in (("dev", corpus.dev), ("test", corpus.test))
         if len(pairs)
     }
-    wanted = {source or target for pairs in held_out.values() for source, target in pairs}
-    both = {pair for pair in corpus.train.read() if (pair[0] or pair[1]) in wanted}
-    sources = {source or target for source, target in both}
+    held_out_sources = {source or target for pairs in held_out.values() for source, target in pairs}
+    repeated = {
+        (source, target)
+        for source, target in corpus.train.read()
+        if (source or target) in held_out_sources
+    }
+    sources = {source or target for source, target in repeated}
     return {
         name: {
             "of": len(pairs),
             "sources": sum((source or target) in sources for source, target in pairs),
-            "pairs": sum(pair in both for pair in pairs),
+            "pairs": sum(pair in repeated for pair in pairs),
         }
         for name, pairs in held_out.items()
     }

@@ -130,8 +130,12 @@ def rows_here(rows: int, mesh: jax.sharding.Mesh) -> list[int]:
       rows: the number of rows of the global batch.
       mesh: all devices.
     """
-    where = batch_sharding(mesh).addressable_devices_indices_map((rows,))
-    return sorted({row for index in where.values() if index for row in range(rows)[index[0]]})
+    rows_of_devices = set()
+    for index in batch_sharding(mesh).addressable_devices_indices_map((rows,)).values():
+        if index:
+            row_slice = index[0]
+            rows_of_devices.update(range(rows)[row_slice])
+    return sorted(rows_of_devices)
 
 
 def put(

@@ -59,6 +59,11 @@ class Maps:
     columns: list[str]  # tokens of the keys
 
 
+def _labels(translator: translator_lib.Translator, ids: list[int]) -> list[str]:
+    # "_" is easier to read than U+2581, SentencePiece's space.
+    return [piece.replace("\u2581", "_") for piece in translator.pieces(ids)]
+
+
 def collect(
     translator: translator_lib.Translator,
     source: str | None,
@@ -87,18 +92,13 @@ def collect(
     if translator.model.one_sequence:
         _require_positions(config, "pair has", source_length + target_length - 1)
     # A position of padding makes the lengths differ, so that shapes tell kinds of attention apart.
-    target_length += source_length == target_length
+    if source_length == target_length:
+        target_length += 1
     batch = batching.fill([[(source_ids, target_ids)]], source_length, target_length)
     all_weights = sown(translator.model, translator.params, batch).values()
-    read, written, before = (
-        # "_" is easier to read than U+2581, SentencePiece's space.
-        [piece.replace("\u2581", "_") for piece in translator.pieces(ids)]
-        for ids in (
-            [*source_ids, tokenizer_lib.EOS],
-            [*target_ids, tokenizer_lib.EOS],
-            [tokenizer_lib.BOS, *target_ids],
-        )
-    )
+    read = _labels(translator, [*source_ids, tokenizer_lib.EOS])
+    written = _labels(translator, [*target_ids, tokenizer_lib.EOS])
+    before = _labels(translator, [tokenizer_lib.BOS, *target_ids])
     maps = []
     for kind, shape, rows, columns in (
         ("encoder", (source_length, source_length), read, read),

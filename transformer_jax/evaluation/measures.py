@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,6 @@ class Measure:
     of_reference: slice  # the counts that depend on the reference alone
     from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of summed counts
     of_sentence: Callable[[Int[np.ndarray, "_"]], float]  # the score of one sentence
-    sentence_name: str  # the name of that score
-    of_result: Callable[[Mapping[str, Any]], float]  # the score that a result.json holds
 
     def by_length(
         self,
@@ -58,8 +56,6 @@ def _bleu(variant: str) -> Measure:
         of_reference=slice(1, 2),
         from_counts=functools.partial(bleu.from_counts, variant=variant),
         of_sentence=bleu.of_sentence,
-        sentence_name="sentence BLEU, smoothed",
-        of_result=lambda result: result["bleu"][variant]["score"],
     )
 
 
@@ -74,7 +70,5 @@ MEASURES: dict[str, Measure] = {
         of_reference=slice(1, 2),
         from_counts=parseval.from_counts,
         of_sentence=parseval.from_counts,
-        sentence_name="F1 of a sentence",
-        of_result=lambda result: result["parses"]["f1"],
     ),
 }

@@ -78,14 +78,15 @@ def require(config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer) -> No
     It checks what `source`, `start` and `teacher` check, without reading the checkpoint.
     """
     _, source_config = source(config, tokenizer)
-    own, others = (
-        _shapes(models.build(each.model, vocabulary.size(each))) for each in (config, source_config)
+    target_params = _shapes(models.build(config.model, vocabulary.size(config)))
+    source_params = _shapes(models.build(source_config.model, vocabulary.size(source_config)))
+    source_params = jax.eval_shape(
+        lambda params: _shared_words(params, config, source_config), source_params
     )
-    others = jax.eval_shape(lambda params: _shared_words(params, config, source_config), others)
     if config.train.teacher_layers:
-        _require_teacher(config, others)
+        _require_teacher(config, source_params)
     stride = _layer_stride(config, source_config.model.num_layers)
-    _origins(_flatten(own), _flatten(others), stride)
+    _origins(_flatten(target_params), _flatten(source_params), stride)
 
 
 def source(
@@ -134,26 +135,26 @@ def read(
     return source_config.model.num_layers, _shared_words(params, config, source_config)
 
 
-def take(own: Any, others: Any, stride: int) -> Any:
-    """Returns a model's parameters with another's wherever names agree.
+def take(target_params: Any, source_params: Any, stride: int) -> Any:
+    """Returns a model's parameters with a source model's wherever names agree.
 
-    Layer i is the other model's layer stride × i, as DistilBERT takes every second layer of its
+    Layer i is the source's layer stride × i, as DistilBERT takes every second layer of its
     teacher (Sanh et al. 2019). Of embeddings the rows that both have are copied.
 
     Raises:
       UserError: arrays of one name differ in shape, or no name is in both.
     """
-    own_arrays, other_arrays = _flatten(own), _flatten(others)
-    origins = _origins(own_arrays, other_arrays, stride)
-    result = dict(own_arrays)
+    target_arrays, source_arrays = _flatten(target_params), _flatten(source_params)
+    origins = _origins(target_arrays, source_arrays, stride)
+    result = dict(target_arrays)
     for name, origin in origins.items():
-        array, new = own_arrays[name], other_arrays[origin]
+        array, new = target_arrays[name], source_arrays[origin]
         if new.shape != array.shape:  # only embeddings may differ
             rows = min(len(array), len(new))
             new = array.at[:rows].set(new[:rows])
         result[name] = jax.device_put(new, array.sharding)
-    copied = sum(own_arrays[name].size for name in origins)
-    share = copied / sum(array.size for array in own_arrays.values())
+    copied = sum(target_arrays[name].size for name in origins)
+    share = copied / sum(array.size for array in target_arrays.values())
     _log.info("%.0f%% of the parameters start from those of the other run", 100 * share)
     return traverse_util.unflatten_dict(result, sep="/")
 
@@ -205,15 +206,21 @@ def _flatten(params: Any) -> dict[str, Any]:
     return traverse_util.flatten_dict(params, sep="/")
 
 
-def _origins(own: dict[str, Any], others: dict[str, Any], stride: int) -> dict[str, str]:
-    """Returns the names of a model's arrays in another model; raises as `take`."""
+def _origins(
+    target_params: dict[str, Any], source_params: dict[str, Any], stride: int
+) -> dict[str, str]:
+    """Maps each parameter's name to that of the source model's parameter it is copied from.
+
+    Raises:
+      UserError: arrays of one name differ in shape, or no name is in both models.
+    """
     origins = {}
-    for name, array in own.items():
+    for name, array in target_params.items():
         # The first number in a name is the layer's: bridge_1_0 belongs to layer 1.
         origin = re.sub(r"(?<=_)\d+", lambda layer: str(int(layer[0]) * stride), name, count=1)
-        if origin not in others:
+        if origin not in source_params:
             continue
-        shape, other_shape = array.shape, others[origin].shape
+        shape, other_shape = array.shape, source_params[origin].shape
         fixed = slice(1, None) if name == "params/embedding" else slice(None)
         if shape[fixed] != other_shape[fixed]:
             raise errors.UserError(

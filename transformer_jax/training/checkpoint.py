@@ -104,7 +104,8 @@ class Checkpoints:
         Args:
           state: the state.
           wall_seconds: seconds spent on the run over all its starts.
-          window_starts: `packing.Plan.starts`, which saves the next start its packing.
+          window_starts: `packing.Plan.starts`, stored so that a resumed run need not repeat the
+            packing.
 
         Raises:
           RunError: the previous checkpoint could not be written.
