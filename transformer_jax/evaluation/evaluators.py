@@ -69,15 +69,16 @@ def packed(
     least = (config.source_length, config.target_length)
     capacities = tuple(max(pair) for pair in zip(least, lengths.max(axis=0).tolist(), strict=True))
     rows = [list(row) for row in packing.pack(*lengths.T, *capacities)]
-    parts = sharding.batch_shards(mesh)
-    batch_rows = -(-min(len(rows), max(1, BATCH_TOKENS // capacities[1])) // parts) * parts
+    batch_rows = min(len(rows), max(1, BATCH_TOKENS // capacities[1]))
+    batch_rows += -batch_rows % sharding.batch_shards(mesh)
     rows += [[]] * (-len(rows) % batch_rows)
     batches = []
     for start in range(0, len(rows), batch_rows):
         some = rows[start : start + batch_rows]
         batch = batching.fill([[examples[i] for i in row] for row in some], *capacities)
-        most = max(map(len, some))
-        numbers = np.array([[-1, *row, *[-1] * (most - len(row))] for row in some])
+        numbers = np.full((len(some), 1 + max(map(len, some))), -1)
+        for i, row in enumerate(some):
+            numbers[i, 1 : 1 + len(row)] = row
         batches.append(Packed(batch, numbers))
     return batches
 

@@ -48,21 +48,21 @@ class DecoderOnly(interface.Decoder):
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
         """Returns the output at each target position, which predicts the next token."""
-        ours = (
+        source_of_target = (
             masks.same_segment(target.segments, source.segments)[:, 0]
             & (target.segments > 0)[..., None]
         )
-        after = target.positions + ours.sum(axis=-1)
+        target_positions = target.positions + source_of_target.sum(axis=-1)
         order = self._order(source.positions)
         tokens = jnp.concatenate([source.tokens, target.tokens], axis=1)
         segments = jnp.concatenate([source.segments, target.segments], axis=1)
-        places = jnp.concatenate([source.positions, after], axis=1)
-        order = jnp.concatenate([order, after], axis=1)
-        same = masks.same_segment(segments, segments) & masks.causal(order, order)
-        x = self._embed(tokens, places, rates)
-        patterns = masks.by_layer(self.config, places, places)
+        positions = jnp.concatenate([source.positions, target_positions], axis=1)
+        order = jnp.concatenate([order, target_positions], axis=1)
+        mask = masks.same_segment(segments, segments) & masks.causal(order, order)
+        x = self._embed(tokens, positions, rates)
+        patterns = masks.by_layer(self.config, positions, positions)
         for layer, pattern in zip(self.decoder, patterns, strict=True):
-            x = layer(x, same & pattern, places, rates)
+            x = layer(x, mask & pattern, positions, rates)
         return self.decoder_final_norm(x)[:, source.tokens.shape[1] :]
 
     def prefill(
@@ -72,13 +72,13 @@ class DecoderOnly(interface.Decoder):
         batch, length = source.tokens.shape
         slots = length + max_length * width
         order = self._order(source.positions)
-        same = masks.same_segment(source.segments, source.segments) & masks.causal(order, order)
+        mask = masks.same_segment(source.segments, source.segments) & masks.causal(order, order)
         patterns = masks.by_layer(self.config, source.positions, source.positions)
         x, caches = self._embed(source.tokens, source.positions, dropout.NONE), []
         for layer, pattern in zip(self.decoder, patterns, strict=True):
             cache = attention.Cache.of(layer.keys_values(x, source.positions))
             caches.append(cache.lengthened(slots))
-            x = layer(x, same & pattern, source.positions, dropout.NONE)
+            x = layer(x, mask & pattern, source.positions, dropout.NONE)
         return hypotheses.Hypotheses(
             tuple(caches),
             jnp.zeros((batch, width, max_length), jnp.int32),
@@ -90,19 +90,19 @@ class DecoderOnly(interface.Decoder):
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: hypotheses.Hypotheses
     ) -> tuple[Float[Array, "B W V"], hypotheses.Hypotheses]:
         """Returns the logits of the next token; `index` is a position of the target."""
-        state, own = state.at(index)
+        state, target_mask = state.at(index)
         (batch, width), length = tokens.shape, state.source_mask.shape[-1]
         lengths = state.source_mask[:, 0, 0].sum(axis=-1, keepdims=True)
-        here = jnp.broadcast_to(lengths + index, (batch, width))
+        positions = jnp.broadcast_to(lengths + index, (batch, width))
         source = jnp.broadcast_to(jnp.arange(length), (batch, length))
         slots = jnp.concatenate([source, lengths + state.slots], axis=1)
-        whole = jnp.broadcast_to(state.source_mask, (batch, 1, width, length))
-        seen = jnp.concatenate([whole, own], axis=-1)
-        x, caches = self._embed(tokens, here, dropout.NONE), []
-        patterns = masks.by_layer(self.config, here, slots)
+        source_mask = jnp.broadcast_to(state.source_mask, (batch, 1, width, length))
+        mask = jnp.concatenate([source_mask, target_mask], axis=-1)
+        x, caches = self._embed(tokens, positions, dropout.NONE), []
+        patterns = masks.by_layer(self.config, positions, slots)
         first = length + index * width
         for layer, pattern, cache in zip(self.decoder, patterns, state.caches, strict=True):
-            x, cache = layer.step(x, here, slots, cache, first, seen & pattern)
+            x, cache = layer.step(x, positions, slots, cache, first, mask & pattern)
             caches.append(cache)
         logits = embedding.logits(self.embedding, self.decoder_final_norm(x))
         return logits, state._replace(caches=tuple(caches))

@@ -63,12 +63,15 @@ class Elmo(interface.Architecture):
         x = embedding.embed(self.embedding, target.tokens, self.config.dtype)
         x = dropout.drop(x, rates.residual, self)
         layers, left, right = [x], x, x
-        for forwards, backwards in zip(self.left, self.right, strict=True):
-            first = len(layers) == 1
-            y = recurrent_cells.run(forwards, left, starts, reverse=False)[0]
-            z = recurrent_cells.run(backwards, right, ends, reverse=True)[0]
-            y, z = (dropout.drop(each, rates.residual, self) for each in (y, z))
-            left, right = (y, z) if first else (left + y, right + z)
+        for index, (left_cell, right_cell) in enumerate(zip(self.left, self.right, strict=True)):
+            forward = recurrent_cells.run(left_cell, left, starts, reverse=False)[0]
+            backward = recurrent_cells.run(right_cell, right, ends, reverse=True)[0]
+            forward = dropout.drop(forward, rates.residual, self)
+            backward = dropout.drop(backward, rates.residual, self)
+            if index == 0:
+                left, right = forward, backward
+            else:  # residual connections
+                left, right = left + forward, right + backward
             layers.append(jnp.concatenate([left, right], axis=-1))
         text = self._text(layers, target)
         before = jnp.where(starts[..., None], 0, jnp.roll(left, 1, axis=1))
@@ -81,7 +84,10 @@ class Elmo(interface.Architecture):
     def _text(
         self, layers: list[Float[Array, "B T D"]], target: sequences.Sequences
     ) -> Float[Array, "B T D"]:
-        """Returns tanh(W scale Σ softmax(mixture)_j h_j + b) of states that read the whole text."""
+        """Returns the representation of the whole text, tanh(W m + b).
+
+        m is the weighted mean of the layers' end states, times `scale`.
+        """
         weights = self.scale * nn.softmax(self.mixture)
         mixed = jnp.tensordot(weights, jnp.stack(layers), axes=1)
         same = masks.same_segment(target.segments, target.segments)[:, 0]

@@ -1,4 +1,4 @@
-"""An encoder alone, as BERT and RoBERTa are: every position attends to its whole text.
+"""An encoder alone, as BERT and RoBERTa are: attention is bidirectional within a text.
 
 It reads the target row and no source. The output at a position predicts the token there, masked or
 not; the output at a text's start (BOS, for BERT's [CLS]) predicts a property of the text as a

@@ -14,10 +14,23 @@ from transformer_jax.models import positions as positions_lib
 # The fields of `ModelConfig` that a stack of these layers uses, besides `interface.COMMON`.
 USED = frozenset(
     {
-        *("d_ff", "num_heads", "num_kv_heads", "d_k", "d_v"),
-        *("attention_dropout_rate", "feed_forward_dropout_rate"),
-        *("position", "max_positions", "norm", "norm_placement", "feed_forward"),
-        *("attention_pattern", "window", "global_every", "attention_kernel", "rematerialise"),
+        "d_ff",
+        "num_heads",
+        "num_kv_heads",
+        "d_k",
+        "d_v",
+        "attention_dropout_rate",
+        "feed_forward_dropout_rate",
+        "position",
+        "max_positions",
+        "norm",
+        "norm_placement",
+        "feed_forward",
+        "attention_pattern",
+        "window",
+        "global_every",
+        "attention_kernel",
+        "rematerialise",
     }
 )
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}

@@ -31,7 +31,7 @@ class Position(nn.Module):
 
     even: ClassVar[tuple[str, ...]] = ()  # model fields that this kind needs to be even
     bounded: ClassVar[bool] = False  # whether positions must be below max_positions
-    in_each_layer: ClassVar[bool] = False  # whether each layer has parameters of its own
+    in_each_layer: ClassVar[bool] = False  # whether each layer has separate parameters
 
     def embed(
         self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
@@ -69,13 +69,13 @@ class Position(nn.Module):
 
     @classmethod
     def acts_on_attention(cls) -> bool:
-        """Returns whether it overrides a hook that attention calls."""
+        """Returns whether this position kind overrides an attention hook."""
         hooks = ("rotate", "bias", "relate_values")
         return any(getattr(cls, hook) is not getattr(Position, hook) for hook in hooks)
 
     @classmethod
     def reads_weights(cls) -> bool:
-        """Returns whether it needs attention weights, which fused kernels do not store."""
+        """Returns whether this kind needs attention weights, which fused kernels do not store."""
         return cls.relate_values is not Position.relate_values
 
 

@@ -90,7 +90,7 @@ class Recurrent(interface.Decoder):
     ) -> tuple[Float[Array, "B S D"], list[recurrent_cells.State]]:
         """Returns the last layer's outputs, and each layer's states at each position.
 
-        The states of the cells that read forwards and backwards stand side by side.
+        Forward and backward states are concatenated.
         """
         x = self._embed(source.tokens, rates)
         starts = source.positions == 0

@@ -25,13 +25,13 @@ class Attention(nn.Module):
     def before(
         self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
-        """Returns what is appended to the first layer's input: D features, or none."""
+        """Returns features to append to the first layer's input: D, or none."""
         return state[..., :0]
 
     def after(
         self, output: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
-        """Returns what replaces the last layer's output."""
+        """Returns the attentional output that replaces the last layer's."""
         return output
 
     def _matrix(self, name: str, features: int) -> products.Dense:

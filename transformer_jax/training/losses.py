@@ -125,11 +125,14 @@ def sparse_cross_entropy(
 
         Row r belongs to chunk r % chunks (see `_in_chunks`).
         """
-        more = x.ndim - 2
-        x = jnp.take_along_axis(x, order.reshape(*order.shape, *[1] * more), axis=1)
-        x = jnp.pad(x, [(0, 0), (0, chunks * columns - x.shape[1]), *[(0, 0)] * more])
-        x = x.swapaxes(0, 1)
-        return x.reshape(chunks, columns, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+        further_axes = x.ndim - 2
+        indices = order.reshape(*order.shape, *[1] * further_axes)
+        ordered = jnp.take_along_axis(x, indices, axis=1)
+        padding = chunks * columns - x.shape[1]
+        padded = jnp.pad(ordered, [(0, 0), (0, padding), *[(0, 0)] * further_axes])
+        by_position = padded.swapaxes(0, 1)
+        by_chunk = by_position.reshape(chunks, columns, *by_position.shape[1:])
+        return by_chunk.swapaxes(0, 1).reshape(by_position.shape)
 
     eps = jnp.asarray(smoothing, jnp.float32)
     return _cross_entropy(
@@ -167,7 +170,8 @@ def negative_log_likelihoods(
 
     # As in `_in_chunks`, each chunk has rows on every device.
     split = [x.reshape(-1, chunks, *x.shape[1:]).swapaxes(0, 1) for x in (outputs, labels)]
-    nll = jax.lax.map(of_rows, tuple(split)).swapaxes(0, 1).reshape(labels.shape)
+    nll_of_chunks = jax.lax.map(of_rows, tuple(split))
+    nll = nll_of_chunks.swapaxes(0, 1).reshape(labels.shape)
     return jnp.where(_is_counted(labels, segments), nll, 0.0)
 
 
