@@ -58,6 +58,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
     provenance = output / "PROVENANCE.md"
     if not provenance.exists():
         files.write(provenance, _provenance(sweep).encode())
+    print(f"Published {len(sweep.runs)} runs in {output}; complete {provenance}")
 
 
 def _publishable(sweep: frames.Sweep) -> store.Description:
@@ -119,9 +120,9 @@ def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
       UserError: the folder holds another table, or a row with other settings.
     """
     old, new = published.description, sweep.description
-    if (old.table, old.base, old.match) != (new.table, new.base, new.match):
+    if (old.table, old.base, old.match, old.tune) != (new.table, new.base, new.match, new.tune):
         raise errors.UserError(
-            f"{published.folder} holds {old.table} with another base than this sweep's "
+            f"{published.folder} holds {old.table} with another base or --tune than this sweep's "
             f"{new.table}: publish into another folder, or delete that one"
         )
     for row, overrides in old.rows.items():
@@ -132,7 +133,7 @@ def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
             )
     new_keys = {(run.row, run.seed) for run in new.runs}
     added = [run for run in old.runs if (run.row, run.seed) not in new_keys]
-    names = list(new.rows)
+    names = [name for row in new.rows for name in new.names(row)]
     runs = sorted([*new.runs, *added], key=lambda run: (names.index(run.row), run.seed))
     keys = [(run.row, run.seed) for run in runs]
 

@@ -91,3 +91,10 @@ def test_a_run_is_found_by_its_hash_whatever_its_row(tmp_path):
     assert store.locate(tmp_path, run("A h=1")) == other
     files.write_json(other / "run.json", {"config_hash": "1" * 8 + "2" * 56, "digests": {}})
     assert store.locate(tmp_path, run("A h=1")) == own
+
+
+def test_runs_with_one_seed_twice_are_refused(tmp_path, make_config):
+    runs = [run(), run(digit="2")]
+    store.write(tmp_path, describe(make_config(), {"base": {}}, runs=runs))
+    with pytest.raises(errors.UserError, match="row 'base' has seed 0 twice"):
+        store.read(tmp_path)

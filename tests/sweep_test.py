@@ -175,7 +175,7 @@ def test_a_published_folder_is_reused_and_extended(swept, server, tmp_path):
         server, tmp_path / "other", "--rows=base", **{"train.learning_rate_scale": 0.25}
     )
     assert other.returncode == 0, other.stderr
-    with pytest.raises(errors.UserError, match="with another base"):
+    with pytest.raises(errors.UserError, match="with another base or --tune"):
         publish.publish(tmp_path / "other", published)
 
 

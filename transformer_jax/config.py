@@ -103,7 +103,9 @@ class TrainConfig:
     seed: Seed = field(0, "seed of the initial weights, of shuffling and of dropout")
     objective: str = field("none", "objective of the first steps, from data/objectives.py")
     objective_steps: Natural = field(0, "steps on the objective; the remaining steps translate")
-    start_from: str = field("", "folder of the run whose weights it starts from", is_path=True)
+    start_from: str = field(
+        "", "folder of the run whose weights it starts from; in a sweep, a row", is_path=True
+    )
     teacher_layers: Natural = field(0, "layers of that run if it is the teacher; 0: no teacher")
 
 

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import io
 import pathlib
+import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from transformer_jax.evaluation import bleu, evaluators, measures
 from transformer_jax.runs import run_folder
 from transformer_jax.training import metrics
 
+RESTORE = "restore the published folder, or publish the sweep again"
 EVALUATE_AGAIN = "delete the run's result.json and start the sweep again, which evaluates it anew"
 # Names of scores in frames and files, and the measure that computes them from per-sentence counts.
 MEASURES = {"bleu": measures.MEASURES[bleu.MAIN], "f1": measures.MEASURES[measures.F1]}
@@ -73,7 +75,15 @@ _TEXT = {
     "bucket",
 }
 _KEYS = ["row", "seed", "config_hash"]
+# Columns that a published folder must have.
+_MEASURED_ON = ["data_sha256", "tokenizer_sha256", "test_sha256"]
+_MEASURED_ON += ["source_language", "target_language"]
 _LENGTHS = [*_KEYS, "unit", "bucket", "beyond_training", "sentences", "score"]
+_REQUIRED = {
+    "runs": [*_KEYS, "ppl", "params", "wall_seconds", "git_commit", *_MEASURED_ON],
+    "curves": [*_KEYS, "step"],
+    "lengths": _LENGTHS,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,13 +176,16 @@ def _read(folder: pathlib.Path, config_hash: str) -> dict[str, np.ndarray]:
     path = folder / "sentences.npz"
     if not path.exists():
         return {}
-    with np.load(path) as archive:
-        prefix = f"{config_hash}."
-        return {
-            name.removeprefix(prefix): archive[name]
-            for name in archive.files
-            if name.startswith(prefix)
-        }
+    prefix = f"{config_hash}."
+    try:
+        with path.open("rb") as file, np.load(file) as archive:
+            return {
+                name.removeprefix(prefix): archive[name]
+                for name in archive.files
+                if name.startswith(prefix)
+            }
+    except (EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise errors.UserError(f"{path} is damaged ({error}): {RESTORE}") from error
 
 
 def read_statistics(folder: files.Path) -> dict[str, np.ndarray]:
@@ -236,15 +249,15 @@ def load(folder: pathlib.Path, visited: Collection[pathlib.Path] = ()) -> Sweep:
         place, keys = store.locate(folder, run), dataclasses.asdict(run)
         if (place / "result.json").exists():
             sources[run.config_hash] = place
-            result = run_folder.read_result(place)
-            if result["config_hash"] != run.config_hash:
+            record, lengths = read_result(place)
+            if run_folder.read_result(place).get("config_hash") != run.config_hash:
                 raise errors.UserError(
                     f"{place / 'result.json'} is the result of another run than run.json beside "
                     f"it: {EVALUATE_AGAIN}"
                 )
-            lines["runs"].append({**keys, **run_record(result)})
-            lines["curves"] += [{**keys, **record} for record in metrics.read(place)]
-            lines["lengths"] += [{**keys, **record} for record in length_records(result)]
+            lines["runs"].append({**keys, **record})
+            lines["curves"] += [{**logged, **keys} for logged in metrics.read(place)]
+            lines["lengths"] += [{**keys, **length} for length in lengths]
             continue
         other = next((each for each in reused if run.config_hash in each.folders), None)
         if other is not None:
@@ -291,7 +304,7 @@ def _known(value: Any) -> bool:
 
 def _load_published(folder: pathlib.Path, description: store.Description) -> Sweep:
     runs, curves, lengths = (
-        _read_csv(folder / f"{name}.csv") for name in ("runs", "curves", "lengths")
+        _read_csv(folder / f"{name}.csv", required) for name, required in _REQUIRED.items()
     )
     done = set(runs["config_hash"])
     missing = [dataclasses.asdict(run) for run in description.runs if run.config_hash not in done]
@@ -307,18 +320,35 @@ def _load_published(folder: pathlib.Path, description: store.Description) -> Swe
     )
 
 
-def _read_csv(path: pathlib.Path) -> pd.DataFrame:
+def _read_csv(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
     try:
         columns = list(pd.read_csv(path, nrows=0).columns)
         text = {name: str for name in columns if name in _TEXT or name.endswith("_signature")}
         frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:
-        raise errors.UserError(
-            f"{path} is damaged ({error}): restore the published folder"
-        ) from error
+        raise errors.UserError(f"{path} is damaged ({error}): {RESTORE}") from error
+    for name in required:
+        if name not in frame:
+            raise errors.UserError(f"{path} is damaged (it has no column {name}): {RESTORE}")
     for name in text:
         frame[name] = frame[name].fillna("")
     return frame
+
+
+def read_result(folder: files.Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Returns the lines of `Sweep.runs` and `Sweep.lengths` for a finished run, without its keys.
+
+    Raises:
+      UserError: its result.json is damaged.
+    """
+    result = run_folder.read_result(folder)
+    try:
+        return run_record(result), list(length_records(result))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise errors.UserError(
+            f"{folder / 'result.json'} is damaged ({type(error).__name__}: {error}): "
+            f"{EVALUATE_AGAIN}"
+        ) from error
 
 
 def run_record(result: Mapping[str, Any]) -> dict[str, Any]:

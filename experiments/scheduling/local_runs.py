@@ -156,7 +156,7 @@ def _print_so_far(
 
 
 def _describe_result(planned: planning.PlannedRun, table: table_lib.Table) -> str:
-    record = frames.run_record(run_folder.read_result(planned.folder))
+    record, _ = frames.read_result(planned.folder)
     score = ""
     if table.measure in record:
         score = f", {frames.MEASURES[table.measure].name} {record[table.measure]:.2f}"

@@ -284,8 +284,8 @@ def unfinished(
         if source.row not in chosen:
             raise errors.UserError(
                 f"row {needed.run.row!r} starts from the weights of row {source.row!r}, which has "
-                f"no finished run with seed {source.seed} and checkpoints: choose row "
-                f"{source.row!r} too (--rows)"
+                f"no finished run with seed {source.seed} and checkpoints (published runs have "
+                f"none): choose row {source.row!r} too (--rows), which trains it"
             )
         require(needed.source)
 

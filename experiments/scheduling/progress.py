@@ -202,7 +202,7 @@ def _of_files(folder: pathlib.Path, state: str, num_steps: int, measure: str) ->
     if state == RUNNING and "seconds_per_step" in last:
         values["seconds_left"] = (num_steps - last["step"]) * last["seconds_per_step"]
     if state == DONE:
-        values |= _of_result(frames.run_record(run_folder.read_result(folder)), measure)
+        values |= _of_result(frames.read_result(folder)[0], measure)
     return values
 
 

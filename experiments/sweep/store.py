@@ -80,6 +80,10 @@ class Description:
         named = variants(row, self.rows[row], self.base, self.tune)
         return {config_lib.get(self.config(name), field): name for name in named}
 
+    def names(self, row: str) -> list[str]:
+        """Returns the name of a row, followed by those of its variants in the tuned field."""
+        return list(variants(row, self.rows[row], self.base, self.tune))
+
     def overrides(self, name: str) -> Mapping[str, Any]:
         """Returns the overrides of a row, or of one of its variants in the tuned field."""
         if name in self.rows:
@@ -158,6 +162,8 @@ def parse(record: Mapping[str, Any]) -> Description:
         raise errors.UserError("it has no rows")
     if len(record["tune"]) > 1:
         raise errors.UserError(f"it tunes several fields: {', '.join(record['tune'])}")
+    if not all(isinstance(folder, str) for folder in record["reuse"]):
+        raise errors.UserError("reuse: it holds other values than folders")
     if record["match"]:
         fields.require_known("match", record["match"], BUDGETS)
     description = Description(
@@ -180,9 +186,15 @@ def parse(record: Mapping[str, Any]) -> Description:
             except errors.UserError as error:
                 raise errors.UserError(f"row {name!r}: {error}") from error
     require_folder_names(names)
+    keys: set[tuple[str, int]] = set()
     for run in description.runs:
         if run.row not in names:
             raise errors.UserError(f"runs: there is no row {run.row[:80]!r}")
+        if type(run.seed) is not int or run.seed < 0:
+            raise errors.UserError(f"runs: {run.seed!r} is no seed")
+        if (run.row, run.seed) in keys:
+            raise errors.UserError(f"runs: row {run.row!r} has seed {run.seed} twice")
+        keys.add((run.row, run.seed))
         if not re.fullmatch("[0-9a-f]{64}", run.config_hash):
             raise errors.UserError(f"runs: {run.config_hash[:80]!r} is no config_hash")
     return description
