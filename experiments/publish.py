@@ -19,6 +19,7 @@ import pandas as pd
 from absl import flags
 
 from experiments.results import examples, frames, report
+from experiments.stats import comparison
 from experiments.sweep import store
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files
@@ -41,6 +42,10 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
     """
     if workdir.resolve() == output.resolve():
         raise errors.UserError(f"--output={output} is the sweep's folder itself: name another one")
+    if (output / "sweep.json").exists() and not store.is_published(output):
+        raise errors.UserError(
+            f"--output={output} is the folder of a sweep, not a published one: name another folder"
+        )
     sweep = frames.load(workdir)
     if sweep.runs.empty:
         raise errors.UserError(f"{workdir}: no run of the sweep is finished")
@@ -51,6 +56,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
         sweep = merge(published, sweep)
         if with_examples:
             found = _merge_examples(examples.read(output), found)
+    comparison.compare(sweep)  # nothing is written if the runs could not stand in one table
     frames.write(sweep, output)
     examples.write(found, output)
     store.write(output, sweep.description)
@@ -120,7 +126,9 @@ def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
       UserError: the folder holds another table, or a row with other settings.
     """
     old, new = published.description, sweep.description
-    if (old.table, old.base, old.match, old.tune) != (new.table, new.base, new.match, new.tune):
+    bases = [config_lib.hashed_fields(description.base) for description in (old, new)]
+    is_same = (old.table, old.match, old.tune) == (new.table, new.match, new.tune)
+    if not is_same or bases[0] != bases[1]:
         raise errors.UserError(
             f"{published.folder} holds {old.table} with another base or --tune than this sweep's "
             f"{new.table}: publish into another folder, or delete that one"

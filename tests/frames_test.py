@@ -63,3 +63,12 @@ def test_a_damaged_published_folder_is_named(swept, tmp_path, name, damage):
         path.unlink()
     with pytest.raises(errors.UserError, match=rf"{name} is damaged .*: restore the published"):
         frames.load(output).counts("base", "bleu")
+
+
+def test_a_working_sweep_is_not_overwritten_by_a_published_one(swept, tmp_path):
+    other = tmp_path / "other"
+    sweeps.make(other, sweeps.Made(sweeps.some_rows(), seeds=1))
+    before = (other / "sweep.json").read_bytes()
+    with pytest.raises(errors.UserError, match="is the folder of a sweep, not a published one"):
+        publish.publish(swept, other)
+    assert (other / "sweep.json").read_bytes() == before

@@ -112,10 +112,8 @@ def test_weights_come_from_a_finished_run_with_checkpoints(plan, tmp_path):
     with pytest.raises(errors.UserError, match="choose row 'base' too"):
         planning.unfinished([row], chosen, [])
     finish(base, checkpoints=False)
-    with pytest.raises(errors.UserError, match="choose row 'base' too"):
-        planning.unfinished([row], chosen, [])
-    missing, _ = planning.unfinished([base, row], rows, [])
-    assert [one.run.row for one in missing] == ["row", "base"]  # base is trained again
+    with pytest.raises(errors.UserError, match="a finished run without its checkpoints: delete"):
+        planning.unfinished([base, row], rows, [])
     (base.folder / "checkpoints").mkdir()
     missing, weights = planning.unfinished([row], chosen, [])
     assert missing == [row]

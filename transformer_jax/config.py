@@ -296,6 +296,11 @@ def is_hashed(name: str) -> bool:
     return name.partition(".")[0] in _HASHED and name not in PATHS
 
 
+def hashed_fields(config: Config) -> dict[str, Any]:
+    """Returns the fields that can change a run's result, by dotted name."""
+    return {name: value for name, value in flatten(config).items() if is_hashed(name)}
+
+
 def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     """Returns the SHA-256 of everything that determines a run's result: its `config_hash`.
 

@@ -281,6 +281,12 @@ def unfinished(
         weights[source.config_hash] = trained or needed.source.folder
         if trained or not needed.needs_weights() or source.config_hash in missing:
             return
+        if needed.source.is_finished:
+            raise errors.UserError(
+                f"row {needed.run.row!r} starts from the weights in {needed.source.folder}, which "
+                "holds a finished run without its checkpoints: delete that folder and start the "
+                "sweep again, which trains it anew"
+            )
         if source.row not in chosen:
             raise errors.UserError(
                 f"row {needed.run.row!r} starts from the weights of row {source.row!r}, which has "

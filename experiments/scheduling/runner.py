@@ -149,7 +149,9 @@ def main(table: table_lib.Table) -> int:
     runs = [one.run for one in planned if one.run.row in chosen]
     description = _describe(table, base, rows, tune, runs, reuse, earlier)
     _require_comparable(planned, description, table)
-    missing, weights = planning.unfinished(planned, chosen, reuse)
+    missing, weights = planning.unfinished(
+        planned, chosen, [pathlib.Path(folder) for folder in description.reuse]
+    )
     submissions.require_not_running(missing, workdir, launcher)
     submissions.fetch_all([one.run for one in missing], workdir, launcher)
     missing = [one for one in missing if not one.is_finished]
@@ -297,7 +299,7 @@ def _describe(
     noise_floor = _NOISE_FLOOR.value
     kept: list[store.Run] = []
     folders = [str(folder.absolute()) for folder in reuse]
-    if earlier and earlier.base == base:
+    if earlier and config_lib.hashed_fields(earlier.base) == config_lib.hashed_fields(base):
         then = _all_variants(earlier.rows, base, earlier.tune)
         now = _all_variants(rows, base, tune)
         hashes = {(run.row, run.seed): run.config_hash for run in runs}
