@@ -170,7 +170,5 @@ def test_a_sweep_trains_on_objectives_first_and_shows_the_claims(server, tmp_pat
 
 def test_a_base_that_a_row_cannot_have_is_refused_by_the_rows_name():
     base = config_lib.replace(base_of(toy_config), {"model.norm_placement": "pre"})
-    with pytest.raises(
-        errors.UserError, match=r"^row 'E ELMo': model\.architecture=elmo has no use"
-    ):
+    with pytest.raises(errors.UserError, match=r"^row '[^']+': model\.architecture=\w+ has no use"):
         rows_lib.require_effects(base, (), families.rows_for(base))
