@@ -54,7 +54,7 @@ class SkyPilot(engine.Queue):
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
     programs = ("sky",)
     remedy = (
-        "install SkyPilot with its clouds in an environment of its own, as in: uv tool install "
+        "install SkyPilot with its clouds in a separate environment, as in: uv tool install "
         "'skypilot[gcp]'"
     )
 

@@ -18,7 +18,7 @@ class Xpk(engine.Queue):
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
     location = ("--cluster", "--namespace", "--project", "--zone")
     programs = ("xpk",)
-    remedy = "install it in an environment of its own, as in: uv tool install xpk"
+    remedy = "install it in a separate environment, as in: uv tool install xpk"
 
     def create_command(self, job: engine.Job) -> list[str]:
         """Returns the command that creates the workload of a job."""

@@ -36,7 +36,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
         self.objects: dict[str, Object] = {}
-        self.uploads: dict[str, bytes] = {}  # begun, by name
+        self.uploads: dict[str, bytes] = {}  # unfinished, by name
         self.refuses = False  # whatever is asked
         self.generations = itertools.count(1)
         self.lock = threading.Lock()

@@ -69,8 +69,8 @@ def test_encoder_only_rows_have_bases_budget_and_start_from_one_another(module):
     for name, config in rows.items():
         if not name.startswith("E "):
             continue
-        # Of their tokens BERT and its like are asked for 15%: about as many as base says. Who tells
-        # pairs reads half as much.
+        # Masked rows predict 15% of their tokens, about base's number. Pair classification reads
+        # half of that.
         more, rate = {"bert": (7, 2), "roberta": (7, 2), "matching": (3.5, 0.5)}.get(
             config.train.objective, (1, 1)
         )

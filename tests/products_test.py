@@ -84,7 +84,7 @@ def test_pick_and_collect_are_transposes(rows, form):
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 7, 16), (64, 1, 1), (5, 16, 100), (64, 2, 3)])
 def test_bfloat16_products_of_any_shape_run(sizes):
-    """The compiler has no bfloat16 kernel of its own beside the one for rows."""
+    """The compiler has no other bfloat16 kernel than the one for rows."""
     rows, summed, columns = sizes
     a, b = jnp.ones((rows, summed), jnp.bfloat16), jnp.ones((summed, columns), jnp.bfloat16)
 

@@ -1,4 +1,4 @@
-"""Sweeps of a user's own: rows from files, grids and zips, equal budgets, and runs taken over."""
+"""Sweeps from a user's file: rows, grids and zips, equal budgets, and reused runs."""
 
 import ast
 import json

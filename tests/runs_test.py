@@ -54,7 +54,7 @@ def command(workdir, cache_dir, **overrides):
     ]
 
 
-# A process of its own, in which a warning is an error.
+# A separate process, in which a warning is an error.
 PYTHON = [
     *(sys.executable, "-W", "error"),
     *("-W", "ignore:the load_module:DeprecationWarning"),  # ml_collections reads config files so

@@ -55,7 +55,7 @@ def test_a_translation_depends_on_its_sentence_alone(trained, sentences, beam_si
     several, side_by_side = translate(trained, sentences, 1, how)
     assert several._searches == 2
     assert side_by_side == expected
-    # One for each device of what is too long for a batch; the others as many as may be.
+    # Sentences too long for a batch go one to a device, others in the largest batches allowed.
     assert rows == [1, 32, 8, 32, 1, 7, 1, 16]
 
 

@@ -16,7 +16,7 @@ ROWS = [f"row {number}" for number in range(19)]
 def judge(scores, sentences, paper, pooled=True):
     """Judges a table by the scores of its rows' runs, base first.
 
-    Without `pooled`, each row has the variance of its own runs.
+    Without `pooled`, the variance of each row comes from its runs.
     """
     base, *rows = scores
     variance = seed_variance.pool(scores, base)
@@ -163,14 +163,15 @@ def test_ties_that_are_none_are_called_ties_in_5_percent_at_most():
     ],
 )
 def test_verdicts(mean, half, seeds, paper, expected):
-    difference = differences.Difference(mean, half, (seeds, seeds))
+    difference = differences.Difference(mean, half, (seeds, seeds), over_seeds=seeds > 1)
     found = verdicts.judge({"row": difference}, {"row": paper})
     assert found["row"].word == expected
 
 
 def test_verdicts_on_many_rows_need_more_of_each():
-    surely, barely = (differences.Difference(-1.0, half, (3, 3)) for half in (0.4, 0.9))
-    tie = differences.Difference(0.1, 0.39, (3, 3))
+    surely = differences.Difference(-1.0, 0.4, (3, 3), over_seeds=True)
+    barely = differences.Difference(-1.0, 0.9, (3, 3), over_seeds=True)
+    tie = differences.Difference(0.1, 0.39, (3, 3), over_seeds=True)
     for row, paper, word in ((barely, -0.9, "reproduced"), (tie, 0.0, "tie as in the paper")):
         alone = verdicts.judge({"row": row}, {"row": paper})
         assert (alone["row"].word, alone["row"].level) == (word, 0.05)
@@ -178,7 +179,7 @@ def test_verdicts_on_many_rows_need_more_of_each():
         assert among["row"].word == verdicts.UNDECIDED
         assert among["row"].level == 0.025
     # A rejected hypothesis leaves its share to the rest; single seeds are not tested.
-    one = dataclasses.replace(surely, runs=(1, 1))
+    one = dataclasses.replace(surely, runs=(1, 1), over_seeds=False)
     rows = {"surely": surely, "barely": barely, "one": one}
     found = verdicts.judge(rows, dict.fromkeys(rows, -0.9))
     assert [each.word for each in found.values()] == ["reproduced", "reproduced", "undecided"]

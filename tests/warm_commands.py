@@ -1,6 +1,6 @@
 """Runs commands in forks of one process that has imported what they share: fast, and true to life.
 
-A command of its own spends seconds on importing JAX. Here a server imports it once, and for each
+A new process spends seconds on importing JAX. Here a server imports it once, and for each
 command forks a child, which runs the module as `python -m` does, and ends as it does.
 """
 

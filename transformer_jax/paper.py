@@ -170,6 +170,6 @@ def deviations(config: config_lib.Config) -> list[str]:
             lines.append(f"{name}={value}, where the paper has {values}")
     if config.model.key_value_heads != config.model.num_heads:
         lines.append(
-            f"model.num_kv_heads={config.model.num_kv_heads}, where the paper has as many as heads"
+            f"model.num_kv_heads={config.model.num_kv_heads}, where the paper has one for each head"
         )
     return lines

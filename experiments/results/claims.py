@@ -8,6 +8,7 @@ import pandas as pd
 from experiments.results import documents, sensitivity, tables
 from experiments.stats import claims as claims_lib
 from experiments.stats import comparison
+from experiments.sweep import cost
 from transformer_jax.evaluation import bleu
 
 RULES = (
@@ -49,7 +50,7 @@ def section(
                 "difference": result.difference,
                 "half_width": result.half_width,
                 "verdict": result.verdict,
-                "params_share": share if abs(share) > comparison.UNEQUAL else np.nan,
+                "params_share": share if abs(share) > cost.NOTABLE else np.nan,
             })  # fmt: skip
     columns = [
         tables.Column("claim", main=True),

@@ -13,7 +13,7 @@ import pandas as pd
 
 from experiments.results import frames, labels, tables
 from experiments.stats import comparison, differences, ranks, seed_variance, verdicts
-from experiments.sweep import store
+from experiments.sweep import cost, store
 from transformer_jax import paper
 from transformer_jax.data import objectives
 
@@ -58,7 +58,7 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     rows = rows.assign(
         ppl_of=[ppl_of(description, row) for row in rows["row"]],
         params_millions=rows["params"].astype(float) / 1e6,
-        params_share=share.where(share.abs() > comparison.UNEQUAL),
+        params_share=share.where(share.abs() > cost.NOTABLE),
         verdict=[_explained(compared, row) for row in rows["row"]],
     )
     columns = [

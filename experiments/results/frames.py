@@ -250,7 +250,7 @@ def load(folder: pathlib.Path, visited: Collection[pathlib.Path] = ()) -> Sweep:
         if (place / "result.json").exists():
             sources[run.config_hash] = place
             record, lengths = read_result(place)
-            if run_folder.read_result(place).get("config_hash") != run.config_hash:
+            if record.pop("config_hash") != run.config_hash:
                 raise errors.UserError(
                     f"{place / 'result.json'} is the result of another run than run.json beside "
                     f"it: {EVALUATE_AGAIN}"
@@ -336,14 +336,15 @@ def _read_csv(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
 
 
 def read_result(folder: files.Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Returns the lines of `Sweep.runs` and `Sweep.lengths` for a finished run, without its keys.
+    """Returns the lines of `Sweep.runs` and `Sweep.lengths` for a run, without row and seed.
 
     Raises:
       UserError: its result.json is damaged.
     """
     result = run_folder.read_result(folder)
     try:
-        return run_record(result), list(length_records(result))
+        record = {"config_hash": result["config_hash"], **run_record(result)}
+        return record, list(length_records(result))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise errors.UserError(
             f"{folder / 'result.json'} is damaged ({type(error).__name__}: {error}): "

@@ -15,9 +15,9 @@ from experiments.results import documents, labels, tables
 from experiments.stats import comparison, verdicts
 
 _FOLDER = pathlib.Path(__file__).parent
-OURS, PAPER = "#2b83ba", "#d55e00"
+OURS, PAPER = "#0072b2", "#d55e00"
 # Okabe and Ito's colours, which people with colour blindness can tell apart.
-COLOURS = ("#2b83ba", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
 SHOWN_EFFECTS = 3  # learning curves that are visible at first, besides base's
 MOST_POINTS = 200  # of a learning curve
 FENCE = 3  # interquartile ranges beyond which a difference is an outlier (Tukey's outer fence)
@@ -187,7 +187,7 @@ def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
     low = min(0.0, lower.min(), rows["paper_difference"].min())
     high = max(0.0, upper.max(), rows["paper_difference"].max())
     margin = 0.05 * (high - low)
-    return float(np.nanmin([low, 0]) - margin), float(np.nanmax([high, 0]) + margin)
+    return float(low - margin), float(high + margin)
 
 
 def _label(line: pd.Series, is_inside: bool) -> str:

@@ -64,6 +64,11 @@ def read(workdir: pathlib.Path) -> dict[str, Submission]:
     except TypeError as error:
         raise errors.UserError(f"{path} is damaged ({error}): {REMEDY}") from error
     for submission in submitted.values():
+        texts = [submission.launcher, submission.job, submission.folder]
+        if not isinstance(submission.where, list) or not all(
+            isinstance(text, str) for text in [*texts, *submission.where]
+        ):
+            raise errors.UserError(f"{path} is damaged (it holds other values than text): {REMEDY}")
         if submission.launcher not in ENGINES:
             raise errors.UserError(
                 f"{path} is damaged (there is no launcher {submission.launcher!r}): {REMEDY}"

@@ -48,7 +48,6 @@ COLUMNS = {
     "seed_sd_freedom": "its degrees of freedom",
     "verdict": "the verdict on the paper's difference",
 }
-UNEQUAL = 0.02  # a share of parameters that is worth showing
 
 # Columns of `frames.measured_on` by the names that error messages use.
 _NAMES = {
@@ -420,8 +419,8 @@ def require_alike(
             values = ", ".join(sorted(str(value)[:60] or "none" for value in rows))
             raise errors.UserError(
                 f"these results cannot stand in one table: they differ in {name} ({values}): see "
-                f"{' and '.join(dict.fromkeys(rows.values()))}; give each a sweep and a --workdir "
-                "of its own"
+                f"{' and '.join(dict.fromkeys(rows.values()))}; give each its own sweep and "
+                "--workdir"
             )
 
 

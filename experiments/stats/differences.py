@@ -42,19 +42,14 @@ class Difference:
       half_width: of its 95% interval.
       runs: the number of runs of the row, and of base.
       freedom: the degrees of freedom of the interval.
-      knows_seed_variance: whether the interval includes the variance over seeds of both rows.
+      over_seeds: whether the interval includes the variance over seeds of both rows.
     """
 
     mean: float
     half_width: float
     runs: tuple[int, int]
     freedom: float = np.inf
-    knows_seed_variance: bool = False
-
-    @property
-    def over_seeds(self) -> bool:
-        """True if the interval accounts for other seeds."""
-        return min(self.runs) > 1 or self.knows_seed_variance
+    over_seeds: bool = False
 
     @property
     def excludes_0(self) -> bool:

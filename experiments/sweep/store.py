@@ -229,7 +229,7 @@ def slug(row: str) -> str:
 
 
 def require_folder_names(rows: Collection[str]) -> None:
-    """Raises UserError unless each row can have a folder of its own on any file system."""
+    """Raises UserError unless rows can have distinct folders on any file system."""
     owners: dict[str, str] = {}
     for row in rows:
         folder = unicodedata.normalize("NFC", slug(row)).casefold()

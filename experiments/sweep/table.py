@@ -32,9 +32,9 @@ class Table:
       needed: rows that claims compare, which a sweep must have.
       corpus: the corpus of a row, where rows have different ones and are not compared.
       measure: the score that rows are compared by, "bleu" or "f1"; see `of_corpus`.
-      sections: from a `stats.comparison.Comparison` to a `results.report.Section`, which follows
+      sections: from a `stats.comparison.Comparison` to a `results.documents.Section`, which follows
         the table of rows.
-      document: from a `stats.comparison.Comparison` to a `results.report.Document`; None for the
+      document: from a `stats.comparison.Comparison` to a `results.documents.Document`; None for the
         table of rows and the sections.
       latex: from a `stats.comparison.Comparison` to LaTeX; None for the first table of the
         document.

@@ -1,4 +1,4 @@
-"""SkyPilot and xpk, each in an environment of its own, accept what is submitted to them."""
+"""SkyPilot and xpk, each in its own environment, accept what is submitted to them."""
 
 import json
 import os

@@ -68,7 +68,7 @@ def one_line(run: processes.Run) -> str:
 
 
 def one_of_four_killed(bench: Bench, killed: int, number_again: int) -> None:
-    """The others end within a bounded time, with its name; so many go on and end the same."""
+    """Kills one of four processes: the others end in time and name it; the run resumes."""
     workdir = bench.folder / f"four-{killed}"
     flags = (f"--silence_timeout={SILENCE}", "--start_timeout=120")
     runs = processes.start_together(4, workdir, bench.cache_dir, *flags)

@@ -31,7 +31,7 @@ OVERRIDES = {
     "log.every": 1,
 }
 
-# A run of its own spends seconds on importing JAX; these are forked from a process that has.
+# Importing JAX takes seconds: runs are forked from a process that has imported it.
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["transformer_jax.runs"])
 _VARIABLES = {"JAX_PLATFORMS": "cpu", **compiling.QUICKLY}
@@ -39,7 +39,7 @@ _VARIABLES = {"JAX_PLATFORMS": "cpu", **compiling.QUICKLY}
 
 @dataclasses.dataclass
 class Run:
-    """One start of a run, a process of its own.
+    """One start of a run, in a separate process.
 
     Attributes:
       process: the system's.
@@ -132,10 +132,10 @@ def start_together(
     own: Callable[[int], str] | None = None,
     **overrides: Any,
 ) -> list[Run]:
-    """Starts so many processes that train one run together, each with one device.
+    """Starts processes that train one run together, each with one device.
 
     Args:
-      number: how many.
+      number: the number of processes.
       workdir: as in `start`, and so the others.
       cache_dir: see there.
       *flags: see there.

@@ -20,7 +20,6 @@ class Measure:
     width: int  # counts of a sentence
     of_reference: slice  # the counts that depend on the reference alone
     from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of summed counts
-    of_sentence: Callable[[Int[np.ndarray, "_"]], float]  # the score of one sentence
 
     def by_length(
         self,
@@ -55,7 +54,6 @@ def _bleu(variant: str) -> Measure:
         width=10,
         of_reference=slice(1, 2),
         from_counts=functools.partial(bleu.from_counts, variant=variant),
-        of_sentence=bleu.of_sentence,
     )
 
 
@@ -69,6 +67,5 @@ MEASURES: dict[str, Measure] = {
         width=len(parseval.COUNTED),
         of_reference=slice(1, 2),
         from_counts=parseval.from_counts,
-        of_sentence=parseval.from_counts,
     ),
 }

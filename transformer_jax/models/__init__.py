@@ -76,6 +76,13 @@ def build(
     for name, value in UNUSED.items():
         if name not in architecture.uses and getattr(config, name) != value:
             raise _useless(config, name, f"set model.{name}={value}")
+    # An architecture without heads has no self-attention.
+    if "num_heads" not in architecture.uses and position.acts_on_attention():
+        kinds = [name for name, kind in positions.KINDS.items() if not kind.acts_on_attention()]
+        raise errors.UserError(
+            f"model.architecture={config.architecture} has no self-attention for "
+            f"model.position={config.position} to act on: choose one of {', '.join(kinds)}"
+        )
     architecture.check(config)
     for name in position.even:
         if getattr(config, name) % 2:

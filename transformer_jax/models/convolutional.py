@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax import errors, sequences
+from transformer_jax import sequences
 from transformer_jax.models import dropout, embedding, interface, masks, products
 from transformer_jax.models import positions as positions_lib
 
@@ -66,17 +66,6 @@ class Convolutional(interface.Decoder):
     """An encoder and a decoder of gated convolutions; positions act on embeddings."""
 
     uses: ClassVar[frozenset[str]] = interface.COMMON | {"position", "max_positions", "kernel_size"}
-
-    @staticmethod
-    def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError if the position kind acts on self-attention."""
-        kinds = positions_lib.KINDS
-        if kinds[config.position].acts_on_attention():
-            others = [name for name, kind in kinds.items() if not kind.acts_on_attention()]
-            raise errors.UserError(
-                f"model.architecture={config.architecture} has no self-attention for "
-                f"model.position={config.position} to act on: choose one of {', '.join(others)}"
-            )
 
     def setup(self) -> None:
         config = self.config
