@@ -84,6 +84,7 @@ def _publishable(sweep: frames.Sweep) -> store.Description:
         runs=[run for run in description.runs if run.config_hash in done],
         reuse=[],
         data=_corpora(sweep),
+        published=True,
     )
 
 
@@ -97,7 +98,7 @@ def _without_folders(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _corpora(sweep: frames.Sweep) -> list[Any]:
     """Returns the provenance of the corpora that the runs used: files, hashes, numbers of lines."""
-    found: list[Any] = []
+    all_corpora: list[Any] = []
     for folder in dict.fromkeys(sweep.folders.values()):
         if store.is_published(folder):
             corpora = store.read(folder).data
@@ -105,9 +106,9 @@ def _corpora(sweep: frames.Sweep) -> list[Any]:
             corpora = [run_folder.read_result(folder)["data"]]
         for corpus in corpora:
             named = _file_names(corpus)
-            if named not in found:
-                found.append(named)
-    return found
+            if named not in all_corpora:
+                all_corpora.append(named)
+    return all_corpora
 
 
 def _file_names(value: Any) -> Any:

@@ -50,6 +50,7 @@ def test_a_tuned_sweep_is_published_twice(swept, tmp_path):
     [
         ("sentences.npz", lambda content: content[: len(content) // 2]),
         ("runs.csv", lambda content: content.replace(b"config_hash", b"hash", 1)),
+        ("runs.csv", None),
         ("curves.csv", None),
     ],
 )

@@ -134,7 +134,7 @@ class Sweep:
         Raises:
           UserError: counts are missing or damaged, or do not give the run's score.
         """
-        found: dict[int, np.ndarray] = {}
+        by_seed: dict[int, np.ndarray] = {}
         column = SPLITS[split] + measure
         for run in self.of(row).to_dict("records"):
             score = run.get(column, np.nan)
@@ -142,19 +142,20 @@ class Sweep:
                 return {}
             counts = self.statistics(run["config_hash"]).get(column)
             path = self.folders[run["config_hash"]]
+            remedy = RESTORE if store.is_published(path) else EVALUATE_AGAIN
             if counts is None:
                 raise errors.UserError(
                     f"{path} has a {measure} score of the {split} set without the counts of its "
-                    f"sentences: {EVALUATE_AGAIN}"
+                    f"sentences: {remedy}"
                 )
             computed = MEASURES[measure].from_counts(counts.sum(0, dtype=np.int64))
             if abs(computed - score) > ROUNDING:
                 raise errors.UserError(
                     f"{path}: the counts of the {split} set give {measure} {computed:.2f}, but "
-                    f"the result says {score:.2f}: {EVALUATE_AGAIN}"
+                    f"the result says {score:.2f}: {remedy}"
                 )
-            found[run["seed"]] = counts
-        return found
+            by_seed[run["seed"]] = counts
+        return by_seed
 
     def statistics(self, config_hash: str) -> dict[str, np.ndarray]:
         """Returns the per-sentence statistics of a run by name; each has a line per sentence.

@@ -55,6 +55,7 @@ class Description:
       noise_floor: the number of runs of base whose variance is used for all rows; 0 without.
       reuse: the folders of --reuse.
       data: the provenance of the corpora, in published folders.
+      published: whether the folder is a published one.
     """
 
     table: str
@@ -66,6 +67,7 @@ class Description:
     noise_floor: int = 0
     reuse: Sequence[str] = ()
     data: Sequence[Any] = ()
+    published: bool = False
 
     @property
     def base_row(self) -> str:
@@ -176,6 +178,7 @@ def parse(record: Mapping[str, Any]) -> Description:
         noise_floor=record["noise_floor"],
         reuse=record["reuse"],
         data=record.get("data", ()),
+        published=record.get("published", False),
     )
     names: set[str] = set()
     for row, changes in description.rows.items():
@@ -263,4 +266,5 @@ def locate(folder: pathlib.Path, run: Run) -> pathlib.Path:
 
 def is_published(folder: pathlib.Path) -> bool:
     """Returns whether a sweep's folder is a published one, without run folders."""
-    return (folder / "runs.csv").exists()
+    path = folder / "sweep.json"
+    return path.exists() and files.read_json(path, {}, REMEDY).get("published", False) is True
