@@ -219,7 +219,8 @@ def _guarded(
 
 def _reader_has_left() -> bool:
     """Returns whether the other end of standard output is closed."""
-    (poll := select.poll()).register(sys.stdout, 0)  # 0: errors only
+    poll = select.poll()
+    poll.register(sys.stdout, 0)  # 0: errors only
     return bool(poll.poll(0))
 
 

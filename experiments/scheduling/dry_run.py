@@ -38,11 +38,12 @@ def print_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper
         tables.Column("row", "row"),
         tables.Column("params ×10⁶", "params", ".3f"),
         tables.Column("of base", "difference"),
-        *([tables.Column("paper: params", "paper_params", ".0f")] if reported else []),
         tables.Column("peak rate", "peak_rate", ".2e"),
         tables.Column("FLOPs", "flops", ".1e"),
         tables.Column("overrides", "overrides"),
     ]
+    if reported:
+        columns.insert(3, tables.Column("paper: params", "paper_params", ".0f"))
     tables.show([tables.Table(pd.DataFrame(lines), columns)], [])
 
 
