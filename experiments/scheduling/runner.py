@@ -248,16 +248,16 @@ def _earlier(workdir: pathlib.Path, table: str) -> store.Description | None:
     """
     if not (workdir / "sweep.json").exists():
         return None
-    if store.is_published(workdir):
-        raise errors.UserError(
-            f"{workdir} is a published folder, which only experiments.publish writes: choose "
-            f"another --workdir; --reuse={workdir} uses its runs"
-        )
     try:
         description = store.read(workdir)
     except errors.UserError as error:
         _log.warning("%s; it is written anew", error)
         return None
+    if description.published:
+        raise errors.UserError(
+            f"{workdir} is a published folder, which only experiments.publish writes: choose "
+            f"another --workdir; --reuse={workdir} uses its runs"
+        )
     _require_table(workdir, description, table)
     match = _MATCH.value or ""
     if description.match != match:
