@@ -40,6 +40,27 @@ def test_variants_differ_where_they_should_and_carry_signatures():
         assert ("tok:intl" in variant["signature"]) == ("intl" in name)
 
 
+@pytest.mark.parametrize("language", ["zh", "zh-CN", "cmn"])
+def test_chinese_has_sacrebleus_tokeniser(language):
+    hypotheses, references = ["今天天气很好，我们去公园走走。"], ["今天天气很好，我们去公园散步。"]
+    variant = bleu.main_variant(language)
+    found = bleu.score(hypotheses, references, language)
+    assert next(iter(found)) == variant == "sacrebleu_zh"
+    assert found[variant]["score"] == pytest.approx(79.17, abs=0.005)  # sacreBLEU's command line
+    counts = bleu.counts(hypotheses, references, language, variant)
+    assert bleu.from_counts(counts.sum(0), variant) == pytest.approx(found[variant]["score"])
+
+
+def test_languages_without_a_tokeniser_are_named_in_a_warning(caplog):
+    bleu.main_variant.cache_clear()
+    for language, reason in (("th", "splits at spaces"), ("de", ""), ("ja", "sacrebleu[ja]")):
+        caplog.clear()
+        assert bleu.main_variant(language) in ("sacrebleu_13a", "sacrebleu_ja-mecab")
+        if language != "ja" or bleu.main_variant("ja") == "sacrebleu_13a":
+            assert reason in caplog.text
+            assert bool(caplog.text) == bool(reason)
+
+
 def test_sentence_scores_are_sacrebleus():
     pairs = {
         "Der Hund sieht die Katze.": "Der Hund sieht die Katze.",
@@ -140,7 +161,7 @@ def test_bleu_beyond_training_is_of_sentences_longer_than_all_training_sources(
     ids = [[5] * (longest + more) for more in beyond]
     dev = dataset_lib.HeldOut(["a"] * 2, ["a b c d e"] * 2, ids, [[5]] * 2)
     hypotheses = ["a b c d e", "a b c d x"]
-    found = evaluators.by_length(dataclasses.replace(dataset, dev=dev), hypotheses, 10)
+    found = evaluators.by_length(dataclasses.replace(dataset, dev=dev), hypotheses, "de", 10)
     bucket = found["bleu_beyond_training"]
     assert (bucket and bucket["sentences"]) == sentences
     if sentences:

@@ -33,13 +33,13 @@ RESTORE = "restore the published folder, or publish the sweep again"
 EVALUATE_AGAIN = "delete the run's result.json and start the sweep again, which evaluates it anew"
 # Names of scores in frames and files, and the measure that computes them from per-sentence counts.
 MEASURES = {"bleu": measures.MEASURES[bleu.MAIN], "f1": measures.MEASURES[measures.F1]}
-_MEASURE_KEYS = {"bleu": bleu.MAIN, "f1": measures.F1}
+_MEASURE_KEYS = {"bleu": bleu.MAIN_VARIANTS, "f1": (measures.F1,)}
 SPLITS = {"dev": "", "test": "test_"}  # prefixes of columns and files
 ROUNDING = 1e-6  # greatest difference between a score and the one computed from counts
 
 _BLEU_COLUMNS = {
-    bleu.MAIN: "bleu",
-    "sacrebleu_13a_lowercase": "bleu_lowercase",
+    **dict.fromkeys(bleu.MAIN_VARIANTS, "bleu"),
+    **{f"{variant}_lowercase": "bleu_lowercase" for variant in bleu.MAIN_VARIANTS},
     "sacrebleu_intl": "bleu_intl",
     "sacrebleu_intl_lowercase": "bleu_intl_lowercase",
     bleu.PAPER: "bleu_paper",
@@ -198,9 +198,10 @@ def read_statistics(folder: files.Path) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for prefix in SPLITS.values():
         for name, measure in MEASURES.items():
-            path, key = folder / f"{prefix}{measure.file}", _MEASURE_KEYS[name]
+            path = folder / f"{prefix}{measure.file}"
             if path.exists():
-                counts = files.read_json(path, {key: list}, EVALUATE_AGAIN)[key]
+                record = files.read_json(path, {}, EVALUATE_AGAIN)
+                counts = next((record[key] for key in _MEASURE_KEYS[name] if key in record), [])
                 found[prefix + name] = _counts(path, counts, measure.width)
         path = folder / f"{prefix}{evaluators.NLL_FILE}"
         if path.exists():
@@ -212,7 +213,7 @@ def read_statistics(folder: files.Path) -> dict[str, np.ndarray]:
 
 def _counts(path: files.Path, values: Sequence[Any], width: int) -> np.ndarray:
     counts = _array(path, values, np.int32)
-    if counts.shape != (len(values), width) or not len(values) or counts.min() < 0:
+    if counts.ndim != 2 or counts.shape[1] != width or not len(counts) or counts.min() < 0:
         raise errors.UserError(
             f"{path} is damaged (a sentence has {width} counts, none below 0): {EVALUATE_AGAIN}"
         )

@@ -7,8 +7,10 @@ alone; here Moses' `replace-unicode-punctuation` and `normalize-punctuation` are
 sides, because newstest2014's references have „ where its translations have ".
 """
 
+import functools
 import importlib.metadata
 import itertools
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,21 +19,55 @@ import numpy as np
 from jaxtyping import Int
 from sacrebleu.metrics import bleu as sacrebleu
 
+_log = logging.getLogger(__name__)
+
 FEWEST = 20  # least sentences in the last bucket of `bounds`
-MAIN = "sacrebleu_13a"  # the variant of tables
+# The variant that tables show has the tokeniser that sacreBLEU chooses for the language.
+_TOKENISERS = ("13a", *sacrebleu.BLEU._TOKENIZER_MAP.values())
+MAIN_VARIANTS = tuple(f"sacrebleu_{name}" for name in _TOKENISERS)
+MAIN = "sacrebleu_13a"  # the one of most languages
 PAPER = "paper"  # tokenised BLEU as the paper reports it
 
 _HYPHEN = re.compile(rb"(\S)-(\S)")
 # Options that count as multi-bleu.perl does, for sentences of `prepare_as_paper`.
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
-_VARIANTS: dict[str, dict[str, Any]] = {  # sacreBLEU's options
-    MAIN: {"tokenize": "13a"},
-    "sacrebleu_13a_lowercase": {"tokenize": "13a", "lowercase": True},
-    "sacrebleu_intl": {"tokenize": "intl"},
-    "sacrebleu_intl_lowercase": {"tokenize": "intl", "lowercase": True},
-    PAPER: _MULTI_BLEU,
-    "paper_lowercase": {**_MULTI_BLEU, "lowercase": True},
-}
+_SACREBLEU = {f"sacrebleu_{name}": {"tokenize": name} for name in (*_TOKENISERS, "intl")}
+_LOWERCASE = "_lowercase"
+_VARIANTS: dict[str, dict[str, Any]] = {**_SACREBLEU, PAPER: _MULTI_BLEU}  # sacreBLEU's options
+_VARIANTS |= {f"{name}{_LOWERCASE}": {**_VARIANTS[name], "lowercase": True} for name in _VARIANTS}
+# Further codes of the languages for which sacreBLEU chooses a tokeniser.
+_CODES = {"zho": "zh", "chi": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
+# Languages without spaces between words, and without a tokeniser in sacreBLEU's choice.
+_UNSPACED = {"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"}
+
+
+@functools.cache
+def main_variant(language: str) -> str:
+    """Returns the variant of tables: sacreBLEU with the tokeniser that it chooses for a language.
+
+    The language is a code such as zh, zho or zh-CN. Logs a warning if sacreBLEU has no tokeniser
+    for a language that does not separate words by spaces, or if its tokeniser is not installed.
+    """
+    code = re.split("[-_]", language.lower())[0]
+    tokeniser = sacrebleu.BLEU._TOKENIZER_MAP.get(_CODES.get(code, code), "13a")
+    try:
+        sacrebleu.BLEU(tokenize=tokeniser)
+    except RuntimeError as error:  # MeCab is missing
+        _log.warning(
+            "BLEU of %s uses sacreBLEU's tokeniser 13a, which splits at spaces, because %s is not "
+            "installed: %s",
+            language,
+            tokeniser,
+            " ".join(str(error).split()),
+        )
+        return MAIN
+    if code in _UNSPACED:
+        _log.warning(
+            "BLEU of %s means little: sacreBLEU has no tokeniser for the language, and 13a splits "
+            "at spaces; separate the words of both sides by spaces first",
+            language,
+        )
+    return f"sacrebleu_{tokeniser}"
 
 
 def bounds(source_lengths: Sequence[int], width: int) -> list[int]:
@@ -62,11 +98,11 @@ def score(
     Args:
       hypotheses: translations.
       references: their references.
-      language: language of both sides, whose rules Moses' tokeniser applies; if it does not know
-        the language, it applies English abbreviations alone.
+      language: language of both sides. It selects the main variant, and the rules of Moses'
+        tokeniser; if Moses does not know the language, it applies English abbreviations alone.
 
     Returns:
-      For each variant, the `score` between 0 and 100 and its `signature`.
+      For each variant, the main one first, the `score` between 0 and 100 and its `signature`.
 
     Raises:
       ValueError: the numbers of hypotheses and references differ.
@@ -78,7 +114,8 @@ def score(
     prepared = f"punctuation+moses.{language}.{importlib.metadata.version('sacremoses')}"
     prepared += "+atat" if language == "de" else ""  # compounds
     scores = {}
-    for variant in _VARIANTS:
+    names = (main_variant(language), "sacrebleu_intl", PAPER)
+    for variant in (f"{name}{suffix}" for name in names for suffix in ("", _LOWERCASE)):
         metric = _metric(variant)
         prepared_sides = as_paper if _is_as_paper(variant) else (hypotheses, references)
         result = metric.corpus_score(list(prepared_sides[0]), [list(prepared_sides[1])])

@@ -198,13 +198,14 @@ def score(
     files.write_lines(workdir / f"{file_prefix}sources.txt", pairs.source)
     files.write_lines(workdir / f"{file_prefix}hypotheses.txt", hypotheses)
     files.write_lines(workdir / f"{file_prefix}references.txt", pairs.target)
+    main_variant = bleu.main_variant(language)
     counts = {
         variant: bleu.counts(hypotheses, pairs.target, language, variant).tolist()
-        for variant in (bleu.MAIN, bleu.PAPER)
+        for variant in (main_variant, bleu.PAPER)
     }
     files.write_json(workdir / f"{file_prefix}bleu_counts.json", counts)
     scores = bleu.score(hypotheses, pairs.target, language)
-    main = scores[bleu.MAIN]
+    main = scores[main_variant]
     _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, ppl, main["score"], main["signature"])
     parses = score_parses(file_prefix, pairs, hypotheses, workdir) if pairs.trees else {}
     return {"ppl": ppl, "bleu": scores, **parses, "eval_seconds": measured.seconds}
@@ -245,13 +246,14 @@ def score_parses(
 
 
 def by_length(
-    dataset: dataset_lib.Dataset, hypotheses: Sequence[str], width: int
+    dataset: dataset_lib.Dataset, hypotheses: Sequence[str], language: str, width: int
 ) -> dict[str, Any]:
     """Returns BLEU on the development set by source length in tokens.
 
     Args:
       dataset: the run's dataset.
       hypotheses: translations of the development set.
+      language: their language.
       width: tokens that a bucket spans.
 
     Returns:
@@ -261,8 +263,7 @@ def by_length(
     if not any(dataset.dev.source):
         return {}
     lengths = [max(len(ids) - dataset.tag_tokens, 0) for ids in dataset.dev.source_ids]
-    # BLEU's main variant does not depend on the language.
-    counts = bleu.counts(hypotheses, dataset.dev.target, "", bleu.MAIN)
+    counts = bleu.counts(hypotheses, dataset.dev.target, language, bleu.main_variant(language))
     score = functools.partial(measures.MEASURES[bleu.MAIN].by_length, counts, lengths)
     trained = int(dataset.source.lengths[dataset.usable].max()) - dataset.tag_tokens
     return {

@@ -200,7 +200,8 @@ def _train_and_evaluate(
         "devices": [device.device_kind for device in jax.devices()],
         "versions": {"jax": jax.__version__},
     }
-    score = result.get("bleu", {}).get(bleu.MAIN, {}).get("score")
+    main_variant = bleu.main_variant(config.data.target_language)
+    score = result.get("bleu", {}).get(main_variant, {}).get("score")
     tensorboard.write_result(workdir, config, result["ppl"], score)
     files.write_json(workdir / "result.json", result)
 
@@ -253,7 +254,9 @@ def _scores(
         for name, (pairs, language) in sets.items()
     }
     width = config.log.bucket_tokens
-    scores["dev"] |= evaluators.by_length(dataset, measured["dev"].hypotheses, width)
+    scores["dev"] |= evaluators.by_length(
+        dataset, measured["dev"].hypotheses, config.data.target_language, width
+    )
     return scores
 
 
