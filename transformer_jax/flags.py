@@ -12,7 +12,7 @@ import runpy
 import select
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import ml_collections
 from absl import app, flags
@@ -39,10 +39,33 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
       *arguments: names of the positional arguments, for messages: `[DIR]` is optional, and a last
         name that ends in `...` may be repeated.
     """
+    _open_missing_streams()
     memory.keep_freed_memory()
     memory.one_step_at_a_time()
     app.run(lambda argv: _guarded(main, argv[1:], arguments), flags_parser=_parse)
     raise AssertionError("app.run exits")
+
+
+def _open_missing_streams() -> None:
+    """Opens standard streams that the caller has closed on the null device.
+
+    Otherwise `print` writes to standard output what is meant for a closed standard error, and
+    files that are opened later get the numbers of the closed streams. `sys.stdin` stays None.
+    """
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        absl_logging.get_absl_handler().python_handler.stream = sys.stderr
+
+
+def standard_input() -> BinaryIO:
+    """Returns the bytes of standard input; raises UserError if it is closed."""
+    if sys.stdin is None:
+        raise errors.UserError("standard input is closed: give a file, as in < test.en")
+    return sys.stdin.buffer
 
 
 def define_required(name: str, meaning: str) -> flags.FlagHolder:

@@ -25,7 +25,9 @@ def main() -> None:
             f"{_WORKDIR.value} was trained on data.corpus={corpus}, which has no trees: name the "
             "folder of a parser, or use transformer_jax.translate"
         )
-    sentences = [line.split() for line in text.decoded(sys.stdin.buffer, "standard input")]
+    sentences = [
+        line.split() for line in text.decoded(flags_lib.standard_input(), "standard input")
+    ]
     for number, words in enumerate(sentences, start=1):
         if not words:
             raise errors.UserError(f"standard input: line {number:,} has no words to parse")

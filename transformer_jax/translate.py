@@ -27,7 +27,7 @@ def main() -> None:
             "python -m transformer_jax.generate"
         )
     translator.encode([], _TO.value)  # raises for an unknown language, before anything is read
-    sentences = list(text.decoded(sys.stdin.buffer, "standard input"))
+    sentences = list(text.decoded(flags_lib.standard_input(), "standard input"))
     if not sentences:
         return
 
