@@ -107,6 +107,17 @@ def test_recovery_that_is_killed_finds_the_damaged_checkpoint_again(opened, tmp_
     assert there(tmp_path) == ["2", "4", "unreadable-6", "unreadable-8"]
 
 
+def test_a_checkpoint_without_its_arrays_does_not_count_as_saved(make_config, tmp_path):
+    config = make_config(CHANGES)
+    folder = tmp_path / "v[2]"  # a pattern to Orbax, which then finds no arrays and only warns
+    checkpoints = checkpoint.Checkpoints(folder, config, "digest")
+    checkpoints.save(first_state(config), 0.0)
+    with pytest.raises(errors.RunError, match=r"step 0 could not be written: NOT_FOUND"):
+        checkpoints.wait()
+    assert not manifest.exists(folder / "0")
+    checkpoints.close()
+
+
 def test_failing_to_remove_an_old_checkpoint_fails_no_save(opened, tmp_path, monkeypatch):
     def refuse(_):
         raise PermissionError("not yours")

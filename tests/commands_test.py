@@ -65,6 +65,11 @@ DOCUMENTED = [
         ["experiments.table3", *RNN[1:], "--config.model.d_ff=40"],
         r"model\.architecture=rnn has no use for model\.d_ff=40: leave out model\.d_ff",
     ),
+    (
+        "a folder that Orbax reads as a pattern",
+        [*TRAIN, "--workdir=/tmp/v[2]"],
+        r"/tmp/v\[2\] contains '\[', which Orbax and",
+    ),
     ("no run to look into", ["transformer_jax.attention_maps", "--source=a"], r"no trained run"),
     ("no such workload", [BENCHMARK, "--workloads=tiny"], r"--workloads='tiny' is unknown"),
     ("nothing to measure", [BENCHMARK, "--workloads="], r"neither --workloads nor --run"),
@@ -78,7 +83,7 @@ DOCUMENTED = [
 def test_a_mistake_is_one_line_and_exit_code_2(server, tmp_path, case):
     command, message = case
     workdir = tmp_path / "run"
-    refusals.assert_refused(server.run(*command, f"--workdir={workdir}"), message)
+    refusals.assert_refused(server.run(command[0], f"--workdir={workdir}", *command[1:]), message)
     assert not (workdir / "config.json").exists()
 
 
@@ -159,6 +164,29 @@ def test_a_closed_pipe_ends_a_command_quietly(tmp_path):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
+def test_messages_do_not_enter_the_output_if_streams_are_closed(closed):
+    program = """if True:
+        import sys
+        from transformer_jax import flags
+        def main():
+            print("a message", file=sys.stderr)
+            print(open("/dev/null").fileno(), flush=True)
+            flags.standard_input()
+        flags.run(main)
+    """
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.stdout == "3\n"  # the number of a file opened later: 0 to 2 are taken
+    is_input_closed = "<" in closed
+    assert done.returncode == (2 if is_input_closed else 0)
+    assert ("error: standard input is closed" in done.stderr) == (closed == "<&-")
 
 
 INTERRUPTED = "def main(): raise KeyboardInterrupt"

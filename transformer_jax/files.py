@@ -28,10 +28,11 @@ def path(name: str) -> Path:
     """Returns the path of a file or folder on this machine or at gs://BUCKET/NAME.
 
     Raises:
-      UserError: the name is an address of another kind, or gcsfs is not installed.
+      UserError: the name is an address of another kind, gcsfs is not installed, or as in
+        `local_path`.
     """
     if not _ADDRESS.match(name):
-        return pathlib.Path(name)
+        return local_path(name)
     if not re.fullmatch(
         r"gs://[^/*?\[\]#]+(/[^*?\[\]#]*)?", name
     ):  # gcsfs takes these characters for patterns
@@ -48,14 +49,28 @@ def path(name: str) -> Path:
     return epath.Path(name)
 
 
+_PATTERN = re.compile(r"[*?\[\]{}\\]")  # the last, \, is read as / by TensorStore
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # one slash too: pathlib merges two
 
 
 def local_path(name: str) -> pathlib.Path:
-    """Returns a path on this machine; raises UserError if the name is an address."""
+    """Returns a path on this machine, in which ~ stands for the home folder.
+
+    Raises:
+      UserError: the name is an address, or libraries would read the path as a pattern.
+    """
     if _ADDRESS.match(name):
         raise errors.UserError(f"{name} is no folder of this machine, which is needed here")
-    return pathlib.Path(name)
+    try:
+        path = pathlib.Path(name).expanduser()
+    except RuntimeError as error:
+        raise errors.UserError(f"{name}: {error}") from error
+    if found := _PATTERN.search(str(path.absolute())):
+        raise errors.UserError(
+            f"{path.absolute()} contains {found[0]!r}, which Orbax and TensorStore do not take "
+            "literally: choose a folder without it"
+        )
+    return path
 
 
 def below(folder: Path) -> list[str]:

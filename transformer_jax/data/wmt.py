@@ -74,7 +74,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
     builder_class = fields.lookup("data.tfds_name", kind, BUILDERS)
     pairs = [each.name for each in builder_class.BUILDER_CONFIGS]
     fields.require_known(f"data.tfds_name={kind}/…", pair, pairs)
-    folder = config.tfds_dir or None
+    folder = files.path(config.tfds_dir) if config.tfds_dir else None
     builder = builder_class(config=pair, data_dir=folder, file_format="array_record")
     languages = (config.source_language, config.target_language)
     known = sorted(pair.split("-"))

@@ -137,6 +137,10 @@ class Checkpoints:
         try:
             self._orbax.wait_until_finished()
             if hosts.is_first():
+                # Orbax only warns if it leaves out arrays; this opens each of them.
+                ocp.StandardCheckpointHandler().metadata(
+                    epath.Path(self._folder / str(step) / "state")
+                )
                 manifest.write(self._folder / str(step))
                 self._remove_superseded()
         except Exception as error:  # `wait` raises it
