@@ -15,7 +15,13 @@ Rows = Mapping[str, Mapping[str, Any]]  # the overrides of each row
 
 
 def print_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper.Reported]) -> None:
-    """Prints each row's parameters beside the paper's, peak learning rate, FLOPs and overrides."""
+    """Prints a table of the rows: parameters, peak learning rate, training FLOPs and overrides.
+
+    Args:
+      base: the configuration that the rows change.
+      rows: the overrides of each row.
+      reported: the paper's numbers by row, whose parameters are a further column; may be empty.
+    """
     base_params = cost.parameters(base)
     lines = []
     for row, overrides in rows.items():
@@ -50,9 +56,10 @@ def print_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper
 def print_prices(
     base: config_lib.Config, rows: Rows, seeds: Mapping[str, int], devices: cost.Chips
 ) -> None:
-    """Prints hours and dollars of a run of each row, and of all runs one after another.
+    """Prints the training hours and the price of one run of each row, and of all runs.
 
-    Training is assumed to reach the share of the peak rate that devices.json states.
+    Hours are training FLOPs divided by the peak rate of the devices times the utilisation in
+    devices.json.
 
     Args:
       base: the configuration that the rows change.

@@ -20,18 +20,18 @@ from transformer_jax.training import metrics
 _log = logging.getLogger("transformer_jax.sweep")
 
 REFUSED = 2  # exit code of a run that a user's mistake makes impossible
-LOG_SECONDS = 20  # between lines of progress, where the output is no terminal
-REFRESH_SECONDS = 2  # between updates of the table, where it is one
+LOG_SECONDS = 20  # between lines of progress if the output is not a terminal
+REFRESH_SECONDS = 2  # between updates of the table of progress on a terminal
 
 
 def separate_failed(
     runs: Sequence[planning.PlannedRun],
 ) -> tuple[list[planning.PlannedRun], list[str]]:
-    """Separates runs from those that failed at an earlier start.
+    """Separates the runs to start from runs that failed at an earlier start.
 
     Returns:
-      The runs to start, and a message for each other one: it failed, or it starts from the weights
-      of a run that failed.
+      The runs to start, and a message for each of the other runs. Those have failed, or start from
+      the weights of a run that failed.
     """
     failed: dict[str, str] = {}
     kept = []
@@ -56,7 +56,7 @@ def run(
 
     Args:
       work: the runs.
-      table: the table that they belong to.
+      table: the table of the sweep.
       devices: this machine's devices, shared among runs.
       more: further flags of transformer_jax.train.
 
@@ -64,7 +64,8 @@ def run(
       A message for each run that failed.
     """
     runs = {planned.name: planned for planned in work.runs}
-    # Failures of earlier starts, which a process that dies at once leaves as they are.
+    # The contents of failure.json before this start: a process that dies at once does not change
+    # the file.
     earlier = {name: _failure_of(planned) for name, planned in runs.items()}
     failed: list[str] = []
     finished = work.total - len(work.runs)
@@ -123,8 +124,8 @@ def _failure(
 ) -> str:
     """Returns the reason for a run's failure; writes failure.json if the process did not.
 
-    A run that was not started or was refused leaves no failure.json: in its folder another process
-    may be training.
+    failure.json is not written for a run that was not started or was refused, since another process
+    may be training in its folder.
     """
     if code is None:
         return f"not started, since {job.after}, whose weights it starts from, failed"

@@ -1,4 +1,4 @@
-"""The runs of a sweep, with their configurations and hashes, and those that are still to be run."""
+"""Planning of a sweep: its runs, their configurations and hashes, and the runs to start."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ class PlannedRun:
       run: its row, seed and config_hash.
       config: its configuration; train.start_from is the name of a row.
       overrides: the fields that its command line sets.
-      folder: its folder in the sweep's, which exists once it has started.
+      folder: its folder, which exists once the run has started.
       measured_on: the columns of `frames.measured_on` that its result will have.
       source: the run whose weights it starts from, if any.
     """
@@ -44,12 +44,12 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """The run in messages: "A h=1, seed 0"."""
+        """The name of the run in messages, such as "A h=1, seed 0"."""
         return f"{self.run.row}, seed {self.run.seed}"
 
     @property
     def label(self) -> str:
-        """The run's name in engines, which no other run has: "a-h-1-s0-0f3a9c12"."""
+        """The unique name of the run in engines, such as "a-h-1-s0-0f3a9c12"."""
         row = engine.label(self.run.row, "row")[:20].strip("-")
         return f"{row}-s{self.run.seed}-{self.run.config_hash[: store.HASH_LENGTH]}"
 
@@ -60,7 +60,7 @@ class PlannedRun:
 
     @property
     def depth(self) -> int:
-        """The number of runs whose weights have to be trained before, one from another."""
+        """The number of runs in the chain of sources: 0 for a run that starts from no weights."""
         return self.source.depth + 1 if self.source else 0
 
     def needs_weights(self) -> bool:
@@ -78,7 +78,7 @@ class Work:
       total: the number of runs of the sweep, finished ones included.
       workdir: the sweep's folder.
       cache_dir: the folder of tokenizers, encoded corpora and compiled programs.
-      weights: for the config_hash of each run that others start from, its folder.
+      weights: the folder of each run that others start from, by config_hash.
     """
 
     table: str
@@ -89,11 +89,12 @@ class Work:
     weights: Mapping[str, pathlib.Path]
 
     def in_order(self) -> list[PlannedRun]:
-        """Returns the runs seed by seed: base first, then by descending cost.
+        """Returns the runs in the order in which they should start.
 
-        Long runs start early, so that none is left alone at the end. A run follows the run whose
-        weights it starts from.
+        Runs are sorted by seed, then by `depth`, so that a run follows the run whose weights it
+        starts from. The runs of the first row are next, and then the others by descending FLOPs.
         """
+        # Long runs start early, so that none is left alone at the end.
         first_row = self.runs[0].run.row
 
         def key(planned: PlannedRun) -> tuple[int, int, bool, float]:
@@ -105,13 +106,13 @@ class Work:
     def job(
         self, planned: PlannedRun, python: str, workdir: object, cache_dir: object, *more: str
     ) -> engine.Job:
-        """Returns the process that trains and evaluates a run.
+        """Returns the job that trains and evaluates a run.
 
         Args:
           planned: the run.
           python: the interpreter on the machine that will run it.
           workdir: the run's folder on that machine.
-          cache_dir: the cache on that machine.
+          cache_dir: the folder of tokenizers and encoded corpora on that machine.
           *more: further flags of transformer_jax.train.
         """
         overrides = dict(planned.overrides)
@@ -134,7 +135,7 @@ class Work:
         return engine.Job(planned.name, planned.label, command, planned.folder / "log.txt", after)
 
     def local_jobs(self, *more: str) -> list[engine.Job]:
-        """Returns the processes of all runs on machines that share this disk, in order."""
+        """Returns the jobs of all runs, in order, for machines that share this disk."""
         return [
             self.job(planned, sys.executable, planned.folder, self.cache_dir, *more)
             for planned in self.in_order()
@@ -156,12 +157,13 @@ def plan(
 ) -> list[PlannedRun]:
     """Returns the runs of the chosen rows, and the runs whose weights these start from.
 
-    Encodes the corpora, which decides the hashes. Rows with equal settings have the same hash.
+    The corpora are encoded first, since the hashes of the runs include the digests of the corpora.
+    Rows with equal settings have the same hash.
 
     Args:
       base: the configuration that the rows change.
       rows: the overrides of all rows of the table, which train.start_from may name.
-      chosen: the overrides of the rows, and of their variants in the tuned field, to be run.
+      chosen: the overrides of the rows to run, and of their variants in the tuned field.
       seeds: the number of runs of each chosen row.
       workdir: the sweep's folder.
       cache_dir: the folder of tokenizers and encoded corpora.
@@ -173,7 +175,7 @@ def plan(
     known = {**rows, **chosen}
     planned: dict[tuple[str, int], PlannedRun] = {}
 
-    folders: dict[str, pathlib.Path] = {}  # of rows with equal settings the first one's
+    folders: dict[str, pathlib.Path] = {}  # by config_hash; rows with equal settings share one
 
     def add(row: str, seed: int) -> PlannedRun:
         if (row, seed) not in planned:
@@ -191,7 +193,7 @@ def plan(
 
 
 def source_row(row: str, rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config) -> str:
-    """Returns the row whose weights a row starts from, by train.start_from; "" if there is none.
+    """Returns the row that a row's train.start_from names; "" if the field is empty.
 
     Raises:
       UserError: there is no such row, or a row would start from its own weights.
@@ -226,7 +228,7 @@ def _plan_run(
     one_device = sharding.make_mesh(config_lib.MeshConfig(-1, 1, 1), jax.devices()[:1])
     try:
         dataset = _dataset(config.data, cache_dir)
-        # The seed changes nothing that is checked: with one seed, results are cached for all.
+        # No check depends on the seed. With seed 0, runs of one row share the cached check.
         training_run.check(config_lib.replace(config, {"train.seed": 0}), one_device, dataset)
     except errors.UserError as error:
         raise errors.UserError(f"row {row!r}: {error}") from error
@@ -252,15 +254,19 @@ def unfinished(
     chosen: Collection[str],
     reuse: Sequence[pathlib.Path],
 ) -> tuple[list[PlannedRun], dict[str, pathlib.Path]]:
-    """Returns the runs without a result, and the folders of the weights that runs start from.
+    """Returns the runs to start, and the folders of the weights that they start from.
 
-    A finished run is to be run again if a run without a result starts from its weights and no
-    folder has its checkpoints, as with runs that were published.
+    These are the chosen runs that have a result neither in the sweep's folder nor in `reuse`. A run
+    that has a result in `reuse` is started as well if another run needs its weights and no folder
+    has its checkpoints. Published folders have no checkpoints.
 
     Args:
-      planned: all runs of the sweep, and those whose weights they start from.
+      planned: all runs of the sweep, and the runs whose weights these start from.
       chosen: the rows to be run.
       reuse: further folders to look for finished runs.
+
+    Returns:
+      The runs, and the folders of weights by config_hash.
 
     Raises:
       UserError: a run starts from the weights of a row that is neither chosen nor trained.
@@ -271,7 +277,7 @@ def unfinished(
     missing: dict[str, PlannedRun] = {}
 
     def require(needed: PlannedRun) -> None:
-        """Adds a run to those that are missing, and the run whose weights it starts from."""
+        """Adds a run to `missing`, and its source too if that has to be trained first."""
         missing.setdefault(needed.run.config_hash, needed)
         if needed.source is None:
             return

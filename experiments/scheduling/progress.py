@@ -24,7 +24,7 @@ LOCKS = pathlib.Path("/proc/locks")  # Linux's list of held file locks
 TAIL = 1 << 16  # bytes at the end of metrics.jsonl that are read
 DONE, FAILED, LOST, RUNNING = "done", "failed", "lost", "running"
 STOPPED, WAITING = "stopped", "waiting"
-OTHER_LINES = 6  # of a terminal: head, summary and margins of the table
+OTHER_LINES = 6  # lines of a terminal for the summary, and the table's head and margins
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Progress:
       row: its row.
       seed: its seed.
       state: done, failed, running (a process of this machine holds its lock), stopped (started,
-        and not running here), waiting, or a word of the engine's.
+        and not running here), waiting, or a state that an engine reports.
       num_steps: steps of the whole training.
-      reason: why it failed or is lost, in one line.
+      reason: the reason of a failed or lost run, in one line.
       step: the last logged step, or 0.
       loss: the mean loss at that step, in nats per token.
       dev_ppl: the last perplexity on the development set.
       tokens_per_second: target tokens per second at that step.
-      seconds_left: the rest of training at that speed, if it is running.
-      score: BLEU or F1 on the development set, if it is done.
+      seconds_left: the rest of training at that speed; None unless the run is running.
+      score: BLEU or F1 on the development set; None unless the run is done.
     """
 
     row: str
@@ -73,7 +73,8 @@ def read(
       UserError: the folder holds no sweep, or a damaged description.
     """
     description = store.read(workdir)
-    locked, engine_states = _locked_files(), engine_states or {}
+    locked = _locked_files()
+    engine_states = engine_states or {}
     reused = [frames.load(pathlib.Path(folder)) for folder in description.reuse]
     progress = []
     for run in description.runs:
@@ -84,7 +85,8 @@ def read(
             if reused_from and not (folder / "result.json").exists():
                 is_run = reused_from[0]["config_hash"] == run.config_hash
                 line = reused_from[0].loc[is_run].iloc[0]
-                state, values = DONE, _of_result(line.dropna().to_dict(), measure)
+                state = DONE
+                values = _of_result(line.dropna().to_dict(), measure)
             else:
                 state = _state(folder, locked)
                 values = _of_files(folder, state, num_steps, measure)
@@ -93,7 +95,8 @@ def read(
             current = Progress(run.row, run.seed, FAILED, num_steps, reason=str(error))
         if run.config_hash in engine_states and current.state not in (DONE, RUNNING):
             state, _, reason = engine_states[run.config_hash].partition(": ")
-            if (current.state, state) != (FAILED, LOST):  # a failed run leaves the queue
+            # The job of a failed run has left the queue: the run stays failed.
+            if (current.state, state) != (FAILED, LOST):
                 current = dataclasses.replace(current, state=state, reason=reason)
         progress.append(current)
     return progress
@@ -155,13 +158,13 @@ def show(runs: Sequence[Progress], measure_name: str) -> None:
 
 
 def fit(runs: Sequence[Progress], height: int, measure_name: str) -> rich.console.Group:
-    """Returns the progress of runs on a terminal of some height; see `select`."""
+    """Returns the summary of runs, and a table of those that fit on `height` lines."""
     shown = select(runs, height - OTHER_LINES)
     return rich.console.Group(rich.text.Text(summary(runs)), table(shown, measure_name))
 
 
 def select(runs: Sequence[Progress], number: int) -> list[Progress]:
-    """Returns at most a number of runs, leaving out finished ones first, then those that wait."""
+    """Returns at most `number` runs; leaves out finished runs first, then waiting ones."""
     rank = {WAITING: 1, DONE: 2}
     places = sorted(range(len(runs)), key=lambda place: rank.get(runs[place].state, 0))
     return [runs[place] for place in sorted(places[: max(number, 0)])]
@@ -170,11 +173,13 @@ def select(runs: Sequence[Progress], number: int) -> list[Progress]:
 def _locked_files() -> set[tuple[int, int]]:
     """Returns the device and inode of each file that a process of this machine has locked.
 
-    Trying to take a lock would tell as well, but a run that starts at that moment would fail.
+    Locks are read from `LOCKS`. Trying to take a lock would make a run fail that starts at that
+    moment.
     """
     found: set[tuple[int, int]] = set()
     if LOCKS.exists():
-        # 1: FLOCK  ADVISORY  WRITE 32214 fe:00:3746053 0 EOF; with -> for a process that waits
+        # A line is "1: FLOCK  ADVISORY  WRITE 32214 fe:00:3746053 0 EOF". The line of a process
+        # that waits for a lock has "->" before FLOCK and does not match.
         pattern = r"\d+: FLOCK .* ([0-9a-f]+):([0-9a-f]+):(\d+) \S+ \S+"
         for major, minor, inode in re.findall(pattern, LOCKS.read_text(encoding="ascii")):
             found.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
@@ -189,7 +194,9 @@ def _state(folder: pathlib.Path, locked: set[tuple[int, int]]) -> str:
         lock = (folder / ".lock").stat()
     except FileNotFoundError:
         return ended or WAITING
-    return RUNNING if (lock.st_dev, lock.st_ino) in locked else ended or STOPPED
+    if (lock.st_dev, lock.st_ino) in locked:
+        return RUNNING
+    return ended or STOPPED
 
 
 def _of_files(folder: pathlib.Path, state: str, num_steps: int, measure: str) -> dict[str, Any]:
@@ -211,11 +218,12 @@ def _of_result(record: Mapping[Any, Any], measure: str) -> dict[str, Any]:
 
 
 def last_metrics(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the last value of each metric in metrics.jsonl, from its end alone."""
+    """Returns the last value of each metric in the last `TAIL` bytes of metrics.jsonl."""
     path = folder / "metrics.jsonl"
     content = path.read_bytes() if path.exists() else b""
-    # The first line may be cut off by TAIL, and the last one half written.
-    lines = content[-TAIL:].split(b"\n")[len(content) > TAIL : -1]
+    lines = content[-TAIL:].split(b"\n")[:-1]  # the last line may be half written
+    if len(content) > TAIL:
+        lines = lines[1:]  # the first line may be cut off
     found: dict[str, Any] = {}
     for line in reversed(lines):
         if {"loss", "dev_ppl"} <= found.keys():

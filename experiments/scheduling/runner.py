@@ -1,4 +1,4 @@
-"""The command of a table: runs the rows that have no result yet, and reports."""
+"""The command of a table, which runs the rows that have no result yet and writes the report."""
 
 import contextlib
 import dataclasses
@@ -83,7 +83,7 @@ _LAUNCHER = flags.DEFINE_string(
     "Where to run: local, on this machine; slurm, as an array of jobs; skypilot, as managed jobs; "
     "xpk, as workloads on GKE.",
 )
-_SETTINGS = {  # help of the flags that make engine.Settings
+_SETTINGS = {  # help texts of the flags, one for each field of engine.Settings
     "parallel": "Runs at a time, which share this machine's devices; 0: one for each CPU core, or "
     "one if there is an accelerator. With slurm: the most at a time; 0: no limit.",
     "nodes": "With slurm, skypilot and xpk: machines that train each run together.",
@@ -119,7 +119,7 @@ def _as_user_errors() -> Iterator[None]:
 
 @_as_user_errors()
 def main(table: table_lib.Table) -> int:
-    """Runs a table as the flags describe, and reports.
+    """Runs the rows of a table that the flags choose, and writes the report.
 
     Returns:
       The exit code: 1 if a run failed, otherwise 0.
@@ -173,7 +173,7 @@ def _check_launcher(
     base: config_lib.Config,
     chosen: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Raises UserError or EngineError if runs could not be started, before anything is written."""
+    """Raises UserError or EngineError if the launcher could not start the runs."""
     if not launcher.shares_disk:
         configs = [config_lib.replace(base, overrides) for overrides in chosen.values()]
         submissions.check(launcher.settings, configs)
@@ -193,7 +193,7 @@ def _print_status(table: table_lib.Table, workdir: pathlib.Path) -> None:
 def _select(
     table: table_lib.Table, base: config_lib.Config
 ) -> tuple[rows_lib.Rows, dict[str, Mapping[str, Any]], dict[str, int], dict[str, list[Any]]]:
-    """Returns all rows, the chosen rows with their variants, their numbers of seeds, and --tune."""
+    """Returns all rows, the chosen rows and variants, the seeds of each of these, and --tune."""
     if not base.data.source_language:
         raise errors.UserError("a table compares translations: data.source_language is empty")
     rows = {row: dict(overrides) for row, overrides in table.rows(base).items()}
@@ -241,7 +241,7 @@ def _require_table(workdir: pathlib.Path, description: store.Description, table:
 
 
 def _earlier(workdir: pathlib.Path, table: str) -> store.Description | None:
-    """Returns the description of the sweep that the folder holds; None if it is damaged.
+    """Returns the description of the sweep in the folder; None if it is missing or damaged.
 
     Raises:
       UserError: it is a sweep of another table or budget, or a published folder.
@@ -291,10 +291,10 @@ def _describe(
     reuse: Sequence[pathlib.Path],
     earlier: store.Description | None,
 ) -> store.Description:
-    """Returns the description of the sweep, with what earlier starts asked for.
+    """Returns the description of the sweep, merged with that of earlier starts.
 
-    Those are further runs of rows that have not changed, the noise floor where this start does not
-    set it, and folders of --reuse.
+    Of the earlier description, it keeps further runs of rows that have not changed, the noise floor
+    unless this start sets one, and the folders of --reuse. If base has changed, it keeps nothing.
     """
     noise_floor = _NOISE_FLOOR.value
     kept: list[store.Run] = []
@@ -303,7 +303,7 @@ def _describe(
         then = _all_variants(earlier.rows, base, earlier.tune)
         now = _all_variants(rows, base, tune)
         hashes = {(run.row, run.seed): run.config_hash for run in runs}
-        # Rows whose text has changed have other hashes.
+        # If the corpus has changed, so have the hashes of a row's runs.
         changed = {
             run.row
             for run in earlier.runs
@@ -343,7 +343,7 @@ def _require_comparable(
     description: store.Description,
     table: table_lib.Table,
 ) -> None:
-    """Raises UserError if the results of the runs could not stand in one table."""
+    """Raises UserError if the results of the runs could not be compared in one table."""
     records = pd.DataFrame(
         [{"row": one.run.row, "seed": one.run.seed, **one.measured_on} for one in planned]
     )
@@ -354,7 +354,7 @@ def _require_comparable(
 
 
 def _run(table: table_lib.Table, work: planning.Work, launcher: local.Local | engine.Queue) -> int:
-    """Starts the runs that have no result, reports what is finished; returns the exit code."""
+    """Starts the runs that have no result, writes the report, and returns the exit code."""
     done = work.total - len(work.runs)
     failed: list[str] = []
     if not _RETRY_FAILED.value:

@@ -1,8 +1,8 @@
 """Runs of a sweep that are submitted to an engine, which runs them on other machines.
 
-`submissions.json` in the sweep's folder records the job of each run. Machines that share no disk
-with this one write a run's folder into a bucket, as BUCKET/ROW/seedK-HASH, from which everything
-but its checkpoints is copied into the sweep's folder.
+`submissions.json` in the sweep's folder records the job of each run. A machine that does not share
+this disk writes its run to the folder BUCKET/ROW/seedK-HASH of a bucket. Everything in that folder
+except checkpoints, profiles and the lock is copied to the sweep's folder.
 """
 
 import dataclasses
@@ -33,12 +33,12 @@ LAST = ("result.json", "failure.json")  # copied last: their presence means that
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """A run that an engine has as a job.
+    """The job of a run in an engine.
 
     Attributes:
       launcher: the engine's name, as in --launcher.
       where: the engine's options that name a cluster.
-      job: the engine's name of the job.
+      job: the id of the job in the engine.
       folder: the run's folder in a bucket; "" if the engine shares this disk.
     """
 
@@ -49,7 +49,7 @@ class Submission:
 
     @property
     def queue(self) -> engine.Queue:
-        """The engine, to ask for the job's state."""
+        """The engine that has the job."""
         return ENGINES[self.launcher](engine.Settings(launcher_options=shlex.join(self.where)))
 
 
@@ -77,7 +77,7 @@ def read(workdir: pathlib.Path) -> dict[str, Submission]:
 
 
 def write(workdir: pathlib.Path, submitted: Mapping[str, Submission]) -> None:
-    """Records submissions by config_hash."""
+    """Writes submissions, by config_hash, to `submissions.json`."""
     record = {key: dataclasses.asdict(each) for key, each in submitted.items()}
     files.write_json(workdir / NAME, record)
 
@@ -91,14 +91,14 @@ def forget(workdir: pathlib.Path, runs: Sequence[store.Run]) -> None:
 
 
 def bucket_folder(queue: engine.Queue, run: store.Run) -> str:
-    """Returns a run's folder in the engine's bucket; "" if the engine shares this disk."""
+    """Returns the folder of a run in the engine's bucket; "" if the engine shares this disk."""
     if queue.shares_disk:
         return ""
     return f"{queue.settings.bucket.rstrip('/')}/{store.folder_name(run)}"
 
 
 def check(settings: engine.Settings, configs: Iterable[config_lib.Config]) -> None:
-    """Raises UserError if runs on machines with their own disks could not read or write files."""
+    """Raises UserError if machines with other disks could not read inputs or write results."""
     if not settings.bucket.startswith("gs://"):
         raise errors.UserError(
             "this engine's machines write results to a bucket: give --bucket=gs://BUCKET/FOLDER"
@@ -130,7 +130,7 @@ def require_not_running(
     """Raises UserError if another engine still has a job of a run that is about to start.
 
     Raises:
-      EngineError: that engine does not answer.
+      EngineError: the other engine does not answer.
     """
     submitted = read(workdir)
     for planned in runs:
@@ -156,7 +156,7 @@ def require_not_running(
 
 
 def require_weights(work: planning.Work, queue: engine.Queue) -> None:
-    """Raises UserError if a run would start before the weights it starts from are on its disk."""
+    """Raises UserError if weights that a run starts from are not on the engine's disk yet."""
     for planned in work.runs:
         if not planned.source or not planned.needs_weights():
             continue
@@ -179,7 +179,7 @@ def submit(work: planning.Work, queue: engine.Queue, more: Sequence[str]) -> Non
       more: further flags of transformer_jax.train.
 
     Raises:
-      EngineError: the engine refuses or does not answer; then it has none of the runs.
+      EngineError: the engine refuses or does not answer. It then has none of the new runs.
     """
     if more and not queue.shares_disk:
         raise errors.UserError("--wandb needs --launcher=local or slurm")
@@ -217,7 +217,7 @@ def submit(work: planning.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     report = [sys.executable, "-m", "experiments.report", str(work.workdir)]
 
     def record(names: Sequence[str]) -> None:
-        """Records the engine's names of all jobs, or of none if they were taken back."""
+        """Records the ids of all new jobs; `names` is empty if the jobs were cancelled."""
         new = {
             planned.run.config_hash: submission(planned, name)
             for planned, name in zip(ordered, names, strict=False)
@@ -230,7 +230,14 @@ def submit(work: planning.Work, queue: engine.Queue, more: Sequence[str]) -> Non
 
 
 def fetch(run: store.Run, folder: str, workdir: pathlib.Path) -> None:
-    """Copies a run's files, except its checkpoints, from its folder in a bucket.
+    """Copies the files of a run, without checkpoints, from its folder in a bucket.
+
+    Nothing is copied if the run has a result in the sweep's folder already.
+
+    Args:
+      run: the run.
+      folder: its folder in the bucket; "" for none.
+      workdir: the sweep's folder.
 
     Raises:
       UserError: the folder holds a run with another hash.
@@ -256,7 +263,11 @@ def fetch(run: store.Run, folder: str, workdir: pathlib.Path) -> None:
 def fetch_all(
     runs: Sequence[store.Run], workdir: pathlib.Path, launcher: engine.Engine | None = None
 ) -> None:
-    """Copies what runs have written into buckets, where they were submitted or would be."""
+    """Copies the files of runs from buckets; see `fetch`.
+
+    A submitted run is copied from its recorded folder. Any other run is copied from its folder in
+    the bucket of `launcher`.
+    """
     submitted = read(workdir)
     for run in runs:
         if run.config_hash in submitted:
@@ -266,10 +277,12 @@ def fetch_all(
 
 
 def states(description: store.Description, workdir: pathlib.Path) -> dict[str, str]:
-    """Returns what engines say about unfinished runs, by config_hash, and copies what they wrote.
+    """Returns the states of submitted runs in their engines, by config_hash.
 
-    A state may have a reason: "lost: the node is down". A warning is logged if an engine does not
-    answer.
+    Also copies the files that these runs have written to buckets. A run whose job has ended is
+    "lost", also if the run has a result. A run is "failed" if its folder in a bucket holds another
+    run. A reason follows some states, as in "lost: slurm has no job 12_3 any more". If an engine
+    does not answer, a warning is logged and its other runs have no state.
     """
     submitted = read(workdir)
     runs = {run.config_hash: run for run in description.runs if run.config_hash in submitted}
