@@ -18,7 +18,13 @@ def get_config() -> ml_collections.ConfigDict:
 
 
 def to_french(config: ml_collections.ConfigDict, averaged: int, every: int) -> None:
-    """Sets English–French, and averages the last `averaged` checkpoints, one per `every` steps."""
+    """Sets English–French data, and the average of the last checkpoints.
+
+    Args:
+      config: the configuration that is changed.
+      averaged: the number of checkpoints that are averaged.
+      every: the steps between checkpoints.
+    """
     config.data.tfds_name = "wmt14_translate/fr-en"
     config.data.target_language = "fr"
     config.data.vocab_size = 32_000

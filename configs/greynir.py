@@ -4,9 +4,10 @@ python -m experiments.table4 --config=configs/greynir.py --workdir=runs/greynir 
       --config.data.train='PATH/dev_4500.psd[~::9]' --config.data.dev='PATH/dev_4500.psd[::9]' \
       --config.data.test=PATH/test_500.psd
 
-Sized for one CPU core per run. The Transformer alone, on the development trees with seed 0, decided
-the values below: depth, learning rate and dropout by perplexity after up to 2,500 steps, terminals
-by F1. A parser has to learn how many words it has written, which takes thousands of steps here.
+Sized for one CPU core per run. The values below were chosen for the row Transformer alone, on the
+development trees with seed 0: depth, learning rate and dropout by perplexity after up to 2,500
+steps, and terminals by F1. A parser has to learn how many words it has written, which takes
+thousands of steps here.
 """
 
 import ml_collections

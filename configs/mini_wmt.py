@@ -7,8 +7,8 @@ and the news test sets of WMT, of which 2013 is the development set and 2014 the
       --config.data.train=tatoeba/train,multi30k/train,newstest/newstest2008,… \
       --config.data.dev=newstest/newstest2013 --config.data.test=newstest/newstest2014
 
-The number of steps was chosen by base's development perplexity. BLEU compares the rows of
-this table with each other, not with the paper's.
+The number of steps was chosen by base's development perplexity. BLEU can be compared between
+rows of this table, and not with the paper's BLEU.
 """
 
 import ml_collections

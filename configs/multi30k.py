@@ -1,4 +1,4 @@
-"""Table 3 on image captions on a laptop, sized for one CPU core per run.
+"""Table 3 on a laptop, trained on image captions; sized for one CPU core per run.
 
 python -m experiments.table3 --config=configs/multi30k.py --workdir=runs/multi30k --noise_floor=5 \
       --config.data.train=PATH/train --config.data.dev=PATH/val \

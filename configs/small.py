@@ -1,4 +1,4 @@
-"""Table 3 on real sentences on a laptop, sized for two CPU cores and a corpus like Multi30k.
+"""Table 3 on a laptop, trained on real sentences; sized for two CPU cores and Multi30k.
 
 python -m transformer_jax.train --config=configs/small.py --workdir=runs/multi30k \
       --config.data.train=PATH/train --config.data.dev=PATH/val \

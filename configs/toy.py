@@ -4,12 +4,12 @@ python -m transformer_jax.train --config=configs/toy.py --workdir=runs/toy-base
 
 Base reaches 93.3 BLEU (development set, sacreBLEU).
 
-Small models stay on a plateau of the loss until they align words with their translations, and a
-table that is read on the plateau only compares which rows have left it. Sizes, learning rate, steps
-and corpus were chosen by the learning curves of base and of the slowest rows: whether they leave
-the plateau, and how much perplexity still changes in the last quarter; never by the table.
-Words of one token each, some very short pairs and few enough pairs to repeat each about 16 times
-shorten the plateau.
+The loss of small models stays on a plateau until they align words with their translations. If
+training ended there, the table would only show which rows have left the plateau. Sizes, learning
+rate, steps and corpus were therefore chosen by the learning curves of base and of the slowest rows:
+by whether they leave the plateau, and by how much perplexity still changes in the last quarter.
+They were not chosen by scores of the table. Three properties of the corpus shorten the plateau:
+each word is one token, some pairs are very short, and each pair is repeated about 16 times.
 """
 
 import ml_collections

@@ -3,8 +3,8 @@
   python -m experiments.table4 --config=configs/toy_parsing.py --workdir=runs/toy-parsing
 
 A model reads a sentence of the toy corpus and writes its tree. Development and test sentences
-combine words in ways that no training sentence does; unseen compounds (a "summer clock") are the
-hardest, and more training trees and averaged checkpoints help (docs/results/parsing.md). The
+combine words in ways that no training sentence does. Unseen compounds (a "summer clock") are the
+hardest. More training trees and averaged checkpoints raise F1 (docs/results/parsing.md). The
 paper's parser is configs/wsj.py.
 """
 

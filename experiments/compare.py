@@ -4,8 +4,8 @@
   python -m experiments.compare runs/toy runs/toy_flops [--rows=E,big] [--output=FILE.md]
 
 For one sweep, it prints the results of the rows and every field and parameter array in which they
-differ. For several, it prints each row's difference from base in each sweep, the budgets of the
-sweeps, and the agreement of their orders of rows with the first sweep's.
+differ. For several, it prints each row's difference from base in each sweep, the cost of each
+sweep, and the agreement of each sweep with the first in the order of the rows.
 """
 
 import itertools
@@ -30,7 +30,7 @@ from transformer_jax.data import vocabulary
 Shown = tuple[list[tables.Table], list[str]]  # tables, and notes below them
 
 _LAYER = re.compile(r"_(\d+)$")
-# Columns of `comparison.Comparison.rows` that are shown of each sweep.
+# Columns of `comparison.Comparison.rows` that `_scores` shows for each sweep.
 _SHOWN = ["score", "score_sd", "difference", "half_width"]
 
 
@@ -126,17 +126,18 @@ def parameter_shapes(config: config_lib.Config) -> dict[str, tuple[int, ...]]:
 
 
 def differing_shapes(configs: Sequence[config_lib.Config]) -> dict[str, list[str]]:
-    """Returns the shapes of each parameter array in each config, where they differ."""
+    """Returns the parameter arrays whose shapes differ, each with its shape in every config."""
     shapes = [parameter_shapes(config) for config in configs]
-    return _fold_layers({
-        path: [_format_shape(each.get(path)) for each in shapes]
-        for path in dict.fromkeys(itertools.chain(*shapes))
-        if len({each.get(path) for each in shapes}) > 1
-    })  # fmt: skip
+    differing = {}
+    for path in dict.fromkeys(itertools.chain(*shapes)):
+        of_each = [each.get(path) for each in shapes]
+        if any(shape != of_each[0] for shape in of_each):
+            differing[path] = list(map(_format_shape, of_each))
+    return _fold_layers(differing)
 
 
 def differing_fields(configs: Sequence[config_lib.Config]) -> dict[str, list[str]]:
-    """Returns the values of each field in each config, by its dotted name, where they differ."""
+    """Returns the fields that differ, by dotted name, each with its value in every config."""
     sections = [config_lib.to_dict(config) for config in configs]
     differing = {}
     for section, values in sections[0].items():
@@ -150,7 +151,7 @@ def differing_fields(configs: Sequence[config_lib.Config]) -> dict[str, list[str
 def _texts(
     first: str, names: Sequence[str], lines: Mapping[str, Sequence[str]], title: str
 ) -> tables.Table:
-    """Returns a table of texts, a column for each name."""
+    """Returns a table with a line for each entry of `lines` and a column for each of `names`."""
     columns = [tables.Column(first), *(tables.Column(n, str(i)) for i, n in enumerate(names))]
     rows = [
         {first: name, **{str(i): text for i, text in enumerate(texts)}}
@@ -187,7 +188,7 @@ def _require_same_table(first: comparison.Comparison, other: comparison.Comparis
 def _shared(
     first: comparison.Comparison, other: comparison.Comparison, names: Sequence[str]
 ) -> dict[str, str]:
-    """Returns the rows that both compare with the same reference row, and that row's name."""
+    """Returns the reference row of each row for which it is the same in both sweeps."""
     references = [each.rows["reference"] for each in (first, other)]
     return {
         name: references[0][name]
@@ -198,7 +199,7 @@ def _shared(
 
 
 def _scores(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> tables.Table:
-    """Returns the scores and differences of rows in each sweep, and whether their signs agree."""
+    """Returns a table of each row's score and difference in each sweep; see `_sign`."""
     base = sweeps[0].sweep.description.base_row
     rows = list(dict.fromkeys([base, *names]))
     frame = pd.DataFrame({"row": rows, "sign": [_sign(name, sweeps) for name in rows]})
@@ -220,7 +221,7 @@ def _scores(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> ta
 
 
 def _sign(name: str, sweeps: Sequence[comparison.Comparison]) -> str:
-    """Returns whether a row's difference has the same sign in all sweeps that have it."""
+    """Compares the signs of a row's difference in all sweeps: "same", "opposite", or "" for one."""
     having = [each for each in sweeps if name in each.dev.gaps]
     if len(having) < 2:
         return ""
@@ -231,7 +232,7 @@ def _sign(name: str, sweeps: Sequence[comparison.Comparison]) -> str:
 
 
 def _budgets(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> tables.Table:
-    """Returns the cost of the runs of base and some rows in each sweep."""
+    """Returns a table of the cost of base and the named rows in each sweep."""
     lines = []
     for each in sweeps:
         description = each.sweep.description
@@ -290,7 +291,7 @@ def _interval(estimate: ranks.Estimate, form: str) -> str:
 
 
 def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
-    """Returns notes on rows whose interval leaves out seeds, and on runs that are missing."""
+    """Returns notes on rows without a variance over seeds, and on failed or missing runs."""
     single = [
         name
         for name in names
@@ -318,7 +319,7 @@ def _format_shape(shape: tuple[int, ...] | None) -> str:
 
 
 def _fold_layers(shapes: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Joins the arrays of layers that differ alike: encoder_0…5/attention/key/kernel."""
+    """Joins the arrays of layers with equal shapes: encoder_0…5/attention/key/kernel."""
     layers: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
     for path, texts in shapes.items():
         top, slash, rest = path.partition("/")
@@ -332,7 +333,7 @@ def _fold_layers(shapes: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def _format_layers(numbers: list[int]) -> str:
-    """Returns _0…5 for consecutive numbers, _1,4 for others, and nothing for none."""
+    """Returns _0…5 for consecutive numbers, _1,4 for others, and "" for no numbers."""
     if not numbers:
         return ""
     if len(numbers) > 2 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
@@ -341,7 +342,7 @@ def _format_layers(numbers: list[int]) -> str:
 
 
 def main(*workdirs: str) -> None:
-    """Prints the comparison, and writes it where --output says."""
+    """Prints the comparison, and writes it to --output if that is set."""
     jax.config.update("jax_platforms", "cpu")  # only shapes are computed
     folders = [files.local_path(workdir) for workdir in workdirs]
     if len(folders) == 1 and len(_ROWS.value) < 2:

@@ -1,13 +1,15 @@
-"""Why do these not match? The paper's recipe beside those of the toolkits that carry its name.
+"""The recipes of toolkits for their "base" Transformers, compared with the paper's recipe.
 
   python -m experiments.eras --config=configs/base.py --workdir=runs/eras --dry_run
 
-Each row is what one toolkit's "base" changes: where norms stand, dropout, warm-up, learning rate,
-Adam, length penalty. Warm-up and learning rate are in the ratio that the toolkit's have to the
-paper's, so that a shorter base keeps its own. Not reproduced: Marian's clipping (norm 5) and its
-smoothing of parameters, tensor2tensor's label smoothing over the other V - 1 classes, Adam's
-epsilon where it is not the paper's, the toolkits' batch sizes, and the biases that fairseq and
-Marian have in attention's projections.
+Each row has the differences of one toolkit's "base" from the paper: norm placement, dropout,
+warm-up, learning rate, Adam, and length penalty. Base's warm-up and learning rate are multiplied by
+the ratio of the toolkit's to the paper's, so that the rows also suit a shorter base.
+
+The rows do not reproduce: Marian's clipping (norm 5) and its smoothing of parameters,
+tensor2tensor's label smoothing over the other V - 1 classes, values of Adam's epsilon other than
+the paper's, the toolkits' batch sizes, and the biases of fairseq and Marian in the projections of
+attention.
 """
 
 import math
@@ -22,7 +24,7 @@ PAPER_WARMUP = 4000
 
 
 def _scale_for(peak: float, warmup: int) -> float:
-    """Returns the factor on the paper's schedule that peaks at a learning rate at d_model=512."""
+    """Returns the train.learning_rate_scale with which the rate peaks at `peak` for d_model=512."""
     return peak * math.sqrt(paper.BASE_SIZES["model.d_model"] * warmup)
 
 
@@ -33,7 +35,7 @@ _V2: dict[str, Any] = {
     "train.warmup_steps": 8000,
     "train.learning_rate_scale": 2.0,
 }
-# With the paper's numbers, as ROWS of table3.py.
+# Warm-up and learning rate are those for the paper's base; `rows_for` scales them to other bases.
 ROWS: dict[str, dict[str, Any]] = {
     "base": {},  # the paper
     "tensor2tensor v1": {},  # its code's transformer_base_v1: the same run again
@@ -69,6 +71,6 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 TABLE = table.Table("eras", "The toolkits' recipes", rows_for)
 
 if __name__ == "__main__":
-    from experiments.scheduling import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # defines the flags of a command
 
     flags_lib.run(lambda: runner.main(TABLE))

@@ -1,17 +1,17 @@
-"""Objectives and model families after the paper, under one recipe, in one table.
+"""Objectives and model families published after the paper, compared under one recipe.
 
   python -m experiments.families --config=configs/toy.py --workdir=runs/families
   python -m experiments.families --config=configs/multi30k.py --workdir=runs/families_multi30k \
       --claim_seeds=3 --reuse=experiments/published/multi30k --config.data.train=PATH/train …
 
-runs what has no result yet, then prints the table and what papers claim beside what these runs say.
-Rows that those claims compare have at least --claim_seeds runs each.
+Runs the rows that have no result yet, then prints the table, and published claims beside the
+results of these runs. Rows that a claim compares have at least --claim_seeds runs each.
 
-Rows L keep one stack, or share the weights of two: at base's sizes, and a decoder alone also with
-as many layers as both of base's stacks. Rows E are encoder-only models, trained on masked words,
-and models that start from their weights. Rows O train on an objective for the first eighth of
-their steps, then on translation. The last two rows have bytes instead of pieces, and both
-directions in one model.
+Rows L are decoder-only models, with as many layers as one or both of base's stacks, and an
+encoder–decoder whose stacks share their weights. Rows E are encoder-only models, trained on masked
+words, and models that start from their weights. Rows O train on an objective for the first eighth
+of their steps, then on translation. Row "bytes" reads and writes bytes instead of subword pieces.
+Row "two directions" is one model for both translation directions.
 """
 
 import functools
@@ -33,8 +33,9 @@ OBJECTIVES = {
     "O prefix": "prefix",
     "O BERT-style": "bert_style",
 }
-# Encoder-only models. Rows "… pairs" start from their weights, or from random ones, and learn to
-# tell a translation from another sentence of equal length; rows "… translator" learn to translate.
+# Encoder-only models. Row "NAME pairs" starts from the weights of row NAME, and learns to tell a
+# translation from another sentence of equal length; "E nothing pairs" starts from random weights.
+# Row "NAME translator" starts from the weights of row NAME and learns to translate.
 ENCODERS: dict[str, dict[str, Any]] = {
     "E BERT": {"model.architecture": "encoder", "train.objective": "bert"},
     "E RoBERTa": {"model.architecture": "encoder", "train.objective": "roberta"},
@@ -44,14 +45,14 @@ ENCODERS: dict[str, dict[str, Any]] = {
 NOTHING = "E nothing"
 # RoBERTa's batch relative to BERT's; its steps are divided by the same factor.
 ROBERTA_BATCH_FACTOR = 2
-# The batch of masked language models relative to base's: a step then predicts as many words.
+# The batch of masked language models relative to base's, so that a step predicts as many words.
 MASKED_BATCH_FACTOR = round(1 / corruption.SHARE)
-MASKED_RATE_FACTOR = 2  # their learning rate relative to base's, for the larger batch
-# The learning rate of rows "… pairs", with BERT's batch and RoBERTa's steps, relative to base's.
-# With base's batch and rate, three of the five stayed at chance level to their end on the toy, with
-# earlier, harder negatives.
+MASKED_RATE_FACTOR = 2  # the learning rate of masked language models relative to base's
+# The learning rate of rows "NAME pairs" relative to base's; they have BERT's batch and RoBERTa's
+# steps. With base's batch and rate on the toy corpus, three of the five rows stayed at chance level
+# until the end; the negatives were harder at that time.
 MATCHING_RATE_FACTOR = 0.5
-BYTES_A_TOKEN = 5  # at most, of the sentences of English and German corpora, in BPE tokens
+BYTES_A_TOKEN = 5  # the most bytes per BPE token in sentences of English and German corpora
 LENGTHS = (  # in tokens
     "data.source_length",
     "data.target_length",
@@ -59,15 +60,16 @@ LENGTHS = (  # in tokens
     "decode.extra_tokens",
     "log.bucket_tokens",
 )
-OBJECTIVE_STEPS_DIVISOR = 8  # the objective has num_steps divided by it
+OBJECTIVE_STEPS_DIVISOR = 8  # train.objective_steps is train.num_steps divided by it
 VARIED = ("model.architecture", "train.objective", *report.VARIED)
-# An objective leaves a longer plateau behind it, and the longer the higher the rate; the toy's own
-# recipe would end on it. Factors, for all rows.
+# Factors of the recipe of all rows on the toy corpus. After an objective, the loss stays longer on
+# a plateau, the more so the higher the learning rate. With the toy's own recipe, training would end
+# on the plateau.
 TOY = {"train.num_steps": 1.5, "train.warmup_steps": 2}
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns the rows for a base; a base on the toy corpus is changed by TOY in all of them.
+    """Returns the rows for a base. On the toy corpus, TOY changes the recipe of all rows.
 
     Raises:
       UserError: base changes a field that the rows vary, or has a single layer.
@@ -87,7 +89,7 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
-    """Returns rows L: decoders alone, causal or bidirectional over the source; shared stacks."""
+    """Returns rows L: decoder-only models, causal or not over the source, and shared stacks."""
     causal = {"model.architecture": "decoder"}
     prefix = {**causal, "model.source_attention": "full"}
     both = {"model.num_layers": 2 * num_layers}
@@ -101,7 +103,11 @@ def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
 
 
 def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns rows E; a model that reads both sentences has the target length of both."""
+    """Returns rows E.
+
+    All but the translators read both sentences of a pair as one sequence, so that their
+    data.target_length is the sum of base's source and target lengths.
+    """
     train, layers = base.train, base.model.num_layers
     whole = {
         "train.objective_steps": train.num_steps,
@@ -150,8 +156,8 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 def _multilingual(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     """Returns rows of mT5 and ByT5 in small, with base's number of steps.
 
-    A model of bytes has rows and batches longer by the bytes of a token, so that it sees about as
-    many sentences. One of two directions sees half as many of each.
+    The lengths and the batch of the model of bytes are BYTES_A_TOKEN times base's, so that it sees
+    about as many sentences. The model of two directions sees half as many of each direction.
     """
     longer = {field: BYTES_A_TOKEN * config_lib.get(base, field) for field in LENGTHS}
     one, other = base.data.source_language, base.data.target_language
@@ -161,8 +167,8 @@ def _multilingual(base: config_lib.Config) -> dict[str, dict[str, Any]]:
     }
 
 
-# T5's numbers are BLEU on newstest2014, English to German, after training on another corpus first,
-# 2^35 tokens of it: here only their signs can be compared.
+# T5's numbers are BLEU on newstest2014, English to German, after pre-training on 2^35 tokens of
+# another corpus. Only the signs of their differences can be compared with results here.
 T5 = "Raffel et al. 2020"
 CLAIMS = (
     claims.Claim(
@@ -225,7 +231,7 @@ TABLE = table.Table(
 )
 
 if __name__ == "__main__":
-    from experiments.scheduling import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # defines the flags of a command
 
     flags.DEFINE_integer(
         "claim_seeds", 1, "Least runs of each row that a published claim compares.", lower_bound=1

@@ -3,9 +3,9 @@
   python -m experiments.figures --output=docs/images
   python -m experiments.figures --output=docs/images --workdir=runs/toy
 
-The first draws what needs no training: what position kinds do, the masks of a packed row, and the
-learning rate. The second also draws, from a finished sweep of configs/toy.py, learning curves and
-where base attends.
+The first command draws figures that need no training: the position kinds, the masks of a packed
+row, and the learning rate. The second also draws learning curves and base's attention weights, from
+a finished sweep of configs/toy.py.
 """
 
 import functools
@@ -37,19 +37,16 @@ from transformer_jax.models import masks, positions
 from transformer_jax.runs import run_folder
 from transformer_jax.training import step as step_lib
 
-SENTENCE = "Thomas fetches the bear."  # of the toy's training set; the tour follows it
+SENTENCE = "Thomas fetches the bear."  # from the toy's training set; the tour follows it
 SHOWN_POSITIONS = 64
-HEAD = 0  # whose bias is drawn: with ALiBi the one that looks least far
-# Okabe and Ito's, which those who see few colours can tell apart.
+HEAD = 0  # the head whose ALiBi bias is drawn: the one with the steepest slope
+# Okabe and Ito's colours, which people with colour blindness can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 DPI = 110
 
 
 def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
-    """Draws the position kinds without parameters, each by the hook that it overrides.
-
-    Each hook is compiled as a whole: op-by-op dispatch takes longer.
-    """
+    """Draws the position kinds that have no parameters, each by the hook that it overrides."""
     places = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
     nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
     heads = (1, config.num_heads, SHOWN_POSITIONS, config.d_k)
@@ -59,12 +56,13 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
 
     def applied(name: str, hook: str, *arguments: np.ndarray) -> np.ndarray:
         kind = positions.KINDS[name](config)
+        # Compiled as a whole, since op-by-op dispatch takes longer.
         hooked = jax.jit(functools.partial(kind.apply, {}, method=hook))
         return np.asarray(hooked(*arguments))
 
     embedded = applied("sinusoidal", "embed", nothing, places)[0]
     bias = applied("alibi", "bias", same, places[:, None] - places[..., None])[0, HEAD]
-    # Products of the same vector, turned as the query and the key of each two positions are.
+    # Dot products of one vector with itself, rotated to each pair of positions.
     turned = applied("rotary", "rotate", same, places)[0, 0]
     shown = (
         ("sinusoidal: added to embeddings", embedded, of_embedding),
@@ -80,8 +78,13 @@ def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
 
 
 def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:
-    """Returns the masks of the first row without its padding, by the kind of attention."""
-    source, target = jax.tree.map(jnp.asarray, [*map(_first_row, (batch.source, batch.target))])
+    """Returns the attention masks of the first row of a batch, without padding.
+
+    Returns:
+      [queries, keys] for each kind of attention, "encoder", "decoder" and "cross".
+    """
+    rows = [_first_row(batch.source), _first_row(batch.target)]
+    source, target = jax.tree.map(jnp.asarray, rows)
     found = {
         "encoder": masks.same_segment(source.segments, source.segments),
         "decoder": masks.same_segment(target.segments, target.segments)
@@ -92,19 +95,19 @@ def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:
 
 
 def _first_row(side: sequences.Sequences) -> sequences.Sequences:
-    """Returns the first row without its padding."""
+    """Returns the first row of a batch's source or target, without padding."""
     real = int((side.segments[0] > 0).sum())
     return sequences.Sequences(*(array[:1, :real] for array in side))
 
 
 def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.PackedBatches:
-    """Returns the packed rows of a run's training, one to a batch."""
+    """Returns the training batches of a run, each with one packed row."""
     pairs = examples_lib.TranslationExamples(dataset)
     return batching.PackedBatches(pairs, config, batch_rows=1, num_steps=config.train.num_steps)
 
 
 def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: str) -> int:
-    """Returns the index of the row of the first epoch that contains a training sentence."""
+    """Returns the index of the first packed row that contains a training sentence."""
     plan, ids = planned(dataset, config).plan, dataset.tokenizer.encode([sentence])[0]
     for number, row in enumerate(plan.rows(0, plan.epoch_end(0))):
         if any(dataset.source[pair].tolist() == ids for pair in dataset.usable[row].tolist()):
@@ -113,7 +116,10 @@ def row_of(dataset: dataset_lib.Dataset, config: config_lib.Config, sentence: st
 
 
 def of_masks() -> figure_lib.Figure:
-    """Draws the three masks of the toy's row that contains SENTENCE, each pair in a colour."""
+    """Draws the attention masks of the packed row that contains SENTENCE, on the toy corpus.
+
+    Each sentence pair of the row has a colour.
+    """
     config = config_lib.from_mapping(toy_config.get_config().to_dict())
     with tempfile.TemporaryDirectory() as cache:
         dataset = dataset_lib.load(config.data, pathlib.Path(cache))
@@ -129,7 +135,7 @@ def of_masks() -> figure_lib.Figure:
         image = np.where(allowed, colour[:, None], 0)
         panel.imshow(image, cmap=palette, vmin=0, vmax=len(COLOURS))
         panel.set(title=kind, ylabel=f"from: {of_rows}", xlabel=f"to: {of_columns}")
-        words = (  # without the space that most of the toy's begin with
+        words = (  # without the mark of the space that precedes most words
             [piece.replace("\u2581", "") for piece in dataset.tokenizer.pieces(side.tokens[0])]
             for side in (rows, columns)
         )
@@ -138,7 +144,7 @@ def of_masks() -> figure_lib.Figure:
 
 
 def of_learning_rate() -> figure_lib.Figure:
-    """Draws equation 3 of the paper, for the widths that rows of Table 3 have."""
+    """Draws the learning rate, equation 3 of the paper, for the values of d_model in Table 3."""
     config = config_lib.from_mapping(base_config.get_config().to_dict())
     figure = figure_lib.Figure(figsize=(6.4, 3.6), layout="constrained")
     panel = figure.subplots()
@@ -154,7 +160,7 @@ def of_learning_rate() -> figure_lib.Figure:
 
 
 def of_curves(sweep: frames.Sweep) -> figure_lib.Figure:
-    """Draws development perplexity of each row's first seed; base and the worst row stand out."""
+    """Draws development perplexity of each row's first seed; marks base and the worst row."""
     if "dev_ppl" not in sweep.curves:
         raise errors.UserError("there are no learning curves: --config.log.dev_every was 0")
     logged = sweep.curves.dropna(subset=["dev_ppl"])
@@ -182,7 +188,7 @@ def of_curves(sweep: frames.Sweep) -> figure_lib.Figure:
 
 
 def of_attention(workdir: pathlib.Path) -> figure_lib.Figure:
-    """Draws a trained run's cross-attention in the last layer: one head, and the heads' mean."""
+    """Draws the cross-attention of a run's last layer on SENTENCE: one head and the heads' mean."""
     maps = attention_weights.collect(run_folder.load(workdir), SENTENCE)[-1]
     heads = maps.weights[-1]
     surest = int(heads.max(axis=-1).mean(axis=-1).argmax())
@@ -205,7 +211,7 @@ def _label(panel: axes_lib.Axes, rows: Sequence[str], columns: Sequence[str]) ->
 
 
 def main() -> None:
-    """Prints one path a line."""
+    """Draws the figures and prints the path of each."""
     output = files.local_path(_OUTPUT.value)
     base = config_lib.from_mapping(base_config.get_config().to_dict())
     narrow = config_lib.replace(base, {"model.d_model": base.model.d_k})  # few enough to be seen

@@ -1,12 +1,12 @@
-"""Writes the results of a sweep into a folder for a repository, without its text and checkpoints.
+"""Writes the results of a sweep to a folder for a repository, without corpora and checkpoints.
 
   python -m experiments.publish runs/toy --output=experiments/published/toy
 
 The folder has sweep.json, runs.csv, curves.csv, lengths.csv and sentences.npz (counts and
 likelihoods of each sentence, but no text), the table as Markdown and CSV, examples.json with ten
-sentences (none with --noexamples), and PROVENANCE.md, which is for you to complete. It can be
-reported again, and reused by another sweep (--reuse). Publishing into a published folder of the
-same table adds runs to it.
+sentences (none with --noexamples), and PROVENANCE.md, which is for you to complete.
+`experiments.report` reads the folder, and another sweep can reuse its runs (--reuse). Publishing
+into a published folder of the same table adds runs to it.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _DATA_PATHS = [
     for name in config_lib.flatten(config_lib.DEFAULTS)
     if name.startswith("data.") and not config_lib.is_hashed(name)
 ]
-_FOLDERS = re.compile(r"(^|,)\s*/[^,]*/")  # of absolute paths, in a list of paths
+_FOLDERS = re.compile(r"(^|,)\s*/[^,]*/")  # folders of absolute paths separated by commas
 
 
 def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = True) -> None:
@@ -56,7 +56,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
         sweep = merge(published, sweep)
         if with_examples:
             found = _merge_examples(examples.read(output), found)
-    comparison.compare(sweep)  # nothing is written if the runs could not stand in one table
+    comparison.compare(sweep)  # raises UserError, before files are written, if runs do not compare
     frames.write(sweep, output)
     examples.write(found, output)
     store.write(output, sweep.description)
@@ -68,7 +68,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
 
 
 def _publishable(sweep: frames.Sweep) -> store.Description:
-    """Returns the description with the finished runs alone, and without folders of this machine."""
+    """Returns the description with finished runs only, and without absolute paths."""
     done = set(sweep.runs["config_hash"])
     description = sweep.description
     rows = {row: _without_folders(changes) for row, changes in description.rows.items()}
@@ -89,7 +89,7 @@ def _publishable(sweep: frames.Sweep) -> store.Description:
 
 
 def _without_folders(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns overrides in which absolute paths of data are names of files."""
+    """Returns overrides with absolute paths of data replaced by the names of the files."""
     return {
         name: _FOLDERS.sub(r"\1", value) if name in _DATA_PATHS else value
         for name, value in changes.items()
@@ -97,7 +97,7 @@ def _without_folders(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _corpora(sweep: frames.Sweep) -> list[Any]:
-    """Returns the provenance of the corpora that the runs used: files, hashes, numbers of lines."""
+    """Returns the provenance of each corpus that the runs used: files, hashes, line counts."""
     all_corpora: list[Any] = []
     for folder in dict.fromkeys(sweep.folders.values()):
         if store.is_published(folder):
@@ -112,7 +112,7 @@ def _corpora(sweep: frames.Sweep) -> list[Any]:
 
 
 def _file_names(value: Any) -> Any:
-    """Returns provenance with names of files in place of their absolute paths."""
+    """Returns provenance with absolute paths replaced by the names of the files."""
     if isinstance(value, Mapping):
         return {name: _file_names(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -180,7 +180,7 @@ def _merge_examples(old: examples.Examples, new: examples.Examples) -> examples.
 
 
 def _provenance(sweep: frames.Sweep) -> str:
-    """Returns what the results say about their origin, for a person to complete."""
+    """Returns the text of PROVENANCE.md, whose command and date a person adds."""
     runs = sweep.runs
     hours = (runs["wall_seconds"] * runs.get("devices", 1)).sum() / 3600
     lines = [

@@ -1,10 +1,10 @@
-r"""Runs a sweep of your own: rows that a file describes, each compared with the config as it is.
+r"""Runs a sweep whose rows a Python file describes, and compares each row with --config.
 
   python -m experiments.run_sweep --sweep=configs/sweeps/warmup_smoothing.py \
       --config=configs/toy.py --workdir=runs/warmup --seeds=2
 
-A sweep's file has GRID or ZIP, fields and their values, or ROWS, names and what each changes. The
-table has the file's name.
+The file defines GRID or ZIP, which map fields to lists of values, or ROWS, which maps the names of
+rows to overrides; see `experiments.sweep.rows`. The table has the file's name.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ _SWEEP = flags.DEFINE_string(
 
 
 def main() -> int:
-    """Runs the sweep that the flags describe; returns the exit code."""
+    """Runs the sweep of the file in --sweep; returns the exit code."""
     path = pathlib.Path(_SWEEP.value)
     if not re.fullmatch(r"\w+", path.stem):
         raise errors.UserError(

@@ -1,10 +1,10 @@
-"""Table 1 of the paper, measured: what a layer costs as the sequence and the width grow.
+"""Table 1 of the paper, measured: the cost of a layer by sequence length and by width.
 
   python -m experiments.table1 --workdir=runs/table1
   python -m experiments.table1 --workdir=runs/long --lengths=1024,4096,16384 --neighbourhood=128
 
-times one layer of each kind, forward, and fits the exponents of length and width: table1.md
-and table1.png, in one to three minutes on 2 CPU cores.
+Times the forward pass of one layer of each kind, fits the exponents of length and width, and writes
+table1.md and table1.png. This takes one to three minutes on 2 CPU cores.
 """
 
 import dataclasses
@@ -27,7 +27,14 @@ SECONDS_BETWEEN_LINES = 10
 def measure(
     axes: Mapping[str, Sequence[layer_kinds.Sizes]], repeats: int
 ) -> dict[str, report.ByKind]:
-    """Measures every kind of layer at the sizes of each axis; at a size on both axes, once."""
+    """Measures every kind of layer at the sizes of each axis.
+
+    A size that both axes have is measured once.
+
+    Args:
+      axes: the sizes along each axis, "n" and "d".
+      repeats: the number of timed calls of each layer.
+    """
     sizes = list(dict.fromkeys(size for points in axes.values() for size in points))
     cases = [(kind, size) for kind in layer_kinds.KINDS for size in sizes]
     last_line = 0.0

@@ -3,9 +3,9 @@
   python -m experiments.table2 --config=configs/base.py --workdir=runs/table2 --cache_dir=cache
   python -m experiments.table2 --config=configs/base.py --workdir=runs/x --dry_run --device=v5e-8
 
-runs what has no result yet, then prints it beside the paper's whole table. The last 5 checkpoints
-of base and the last 20 of big are averaged; the paper wrote one every ten minutes, which at its
-speeds is every 1,500 and every 600 steps.
+Runs the rows that have no result yet, then prints them beside the paper's table. The last 5
+checkpoints of base and the last 20 of big are averaged. The paper wrote a checkpoint every ten
+minutes, which at its speeds is every 1,500 steps of base and every 600 steps of big.
 """
 
 from typing import Any
@@ -63,6 +63,6 @@ TABLE = table.Table(
 )
 
 if __name__ == "__main__":
-    from experiments.scheduling import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # defines the flags of a command
 
     flags_lib.run(lambda: runner.main(TABLE))

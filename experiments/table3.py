@@ -1,10 +1,10 @@
-"""Table 3 of the paper: what each part of the Transformer buys.
+"""Table 3 of the paper: the effect of each part of the Transformer.
 
   python -m experiments.table3 --config=configs/toy.py --workdir=runs/toy
   python -m experiments.table3 --config=configs/base.py --workdir=runs/base --dry_run
   python -m experiments.table3 --config=configs/toy.py --workdir=runs/toy --rows='base,A*' --seeds=3
 
-runs what has no result yet, then prints the table.
+Runs the rows that have no result yet, then prints the table.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from transformer_jax import config as config_lib
 from transformer_jax import flags as flags_lib
 from transformer_jax import paper
 
-# Differences from the base, in the paper's order and with its numbers.
+# Differences from base, in the paper's order and with the paper's sizes.
 ROWS: dict[str, dict[str, Any]] = {
     "base": {},
     "A h=1": {"model.num_heads": 1, "model.d_k": 512, "model.d_v": 512},
@@ -60,6 +60,6 @@ TABLE = table.Table(
 )
 
 if __name__ == "__main__":
-    from experiments.scheduling import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # defines the flags of a command
 
     flags_lib.run(lambda: runner.main(TABLE))

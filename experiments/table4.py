@@ -1,12 +1,13 @@
-"""Table 4 of the paper: the same Transformer as a parser, beside what it is compared with there.
+"""Table 4 of the paper: the Transformer as a constituency parser.
 
   python -m experiments.table4 --config=configs/toy_parsing.py --workdir=runs/parsing
   python -m experiments.table4 --config=configs/wsj.py --workdir=runs/wsj --dry_run
 
-runs what has no result yet, then prints it beside the paper's whole table. Rows without positions,
-of another depth, and recurrent with and without attention, as Vinyals et al. had it, say what the
-Transformer's parts are worth here. With --parsed=PATHS, trees that a first model wrote for other
-text (transformer_jax.parse), there is a row that also learns from them, for as many steps.
+Runs the rows that have no result yet, then prints them beside the paper's table. Further rows show
+the effect of the Transformer's parts: a model without positions, models of other depths, and
+recurrent models with and without attention (Vinyals et al.). --parsed=PATHS names trees that a
+first model wrote for other text (transformer_jax.parse), and adds a row that also learns from
+them, for as many steps.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ from transformer_jax import flags as flags_lib
 from transformer_jax.data import treebank
 
 _RECURRENT = {"model.architecture": "lstm", "model.position": "none"}
-# Differences from the paper's parser; depths are scaled to a base of another one.
+# Differences from the paper's parser. `rows_for` scales the depths to base's.
 ROWS: dict[str, dict[str, Any]] = {
     "Transformer": {},
     "no positions": {"model.position": "none"},
@@ -65,7 +66,7 @@ TABLE = table.Table(
 )
 
 if __name__ == "__main__":
-    from experiments.scheduling import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # defines the flags of a command
 
     flags.DEFINE_string(
         "parsed", "", "Trees that a model wrote, for the semi-supervised row: paths."

@@ -1,16 +1,16 @@
-"""The variations that followed the paper, on one base, under one recipe, in the form of Table 3.
+"""Variations published after the paper, compared on one base under one recipe, as in Table 3.
 
   python -m experiments.variations --config=configs/toy.py --workdir=runs/more
   python -m experiments.variations --config=configs/toy.py --workdir=runs/more --rows='base,F*'
   python -m experiments.variations --config=configs/multi30k.py --workdir=runs/variations_multi30k \
       --claim_seeds=3 --reuse=experiments/published/multi30k --config.data.train=PATH/train …
 
-runs what has no result yet, then prints the table, what papers claim beside what these runs say,
-and BLEU by length. Rows that those claims compare have at least --claim_seeds runs each.
+Runs the rows that have no result yet, then prints the table, published claims beside the results of
+these runs, and BLEU by length. Rows that a claim compares have at least --claim_seeds runs each.
 
-Grouped-query (Ainslie et al. 2023) and multi-query (Shazeer 2019) attention stand in the encoder,
-in the decoder and between them, and d_ff is not widened in return: they have fewer parameters, as
-the table says.
+Grouped-query (Ainslie et al. 2023) and multi-query (Shazeer 2019) attention replace all attention:
+in the encoder, in the decoder and between them. d_ff is not widened in return, so that these rows
+have fewer parameters; the table states the difference.
 """
 
 import functools
@@ -43,7 +43,7 @@ VARIED = (
     "model.window",
     "data.train_max_tokens",
 )
-MULTIPLE = 8  # SwiGLU's d_ff is rounded to one
+MULTIPLE = 8  # SwiGLU's d_ff is rounded to a multiple of it
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
@@ -157,7 +157,7 @@ TABLE = table.Table(
 )
 
 if __name__ == "__main__":
-    from experiments.scheduling import runner  # whose flags are those of a command alone
+    from experiments.scheduling import runner  # defines the flags of a command
 
     flags.DEFINE_integer(
         "claim_seeds", 2, "Least runs of each row that a published claim compares.", lower_bound=1

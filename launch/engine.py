@@ -90,19 +90,19 @@ class Engine:
     """A way to run jobs."""
 
     name: ClassVar[str]  # value of --launcher
-    takes: ClassVar[frozenset[str]]  # settings the engine uses
+    takes: ClassVar[frozenset[str]]  # names of the settings that the engine uses
     programs: ClassVar[tuple[str, ...]] = ()  # programs it needs on this machine
     remedy: ClassVar[str] = ""  # advice if they are missing
-    location: ClassVar[tuple[str, ...]] = ()  # options that name the place of the queue
-    # Whether its machines share this machine's disk. Others have a copy of the checkout and write
-    # results to a bucket.
+    location: ClassVar[tuple[str, ...]] = ()  # options that name the cluster of the queue
+    # True if the engine's machines share this machine's disk. Otherwise they have a copy of the
+    # checkout and write results to a bucket.
     shares_disk: ClassVar[bool] = False
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def check(self) -> None:
-        """Raises EngineError if the settings or a missing program prevent all jobs."""
+        """Raises EngineError if a setting or a missing program prevents all jobs."""
         for field in dataclasses.fields(Settings):
             is_set = getattr(self.settings, field.name) != field.default
             if is_set and field.name not in self.takes:
@@ -116,7 +116,7 @@ class Engine:
 
     @property
     def where(self) -> list[str]:
-        """Options that name the place of the queue, such as its cluster, in a fixed order."""
+        """The options in --launcher_options that name the cluster of the queue, sorted."""
         values = self.settings.find([[option] for option in self.location])
         return sorted(f"{option}={value}" for option, value in values.items())
 
@@ -149,7 +149,12 @@ class Queue(Engine, abc.ABC):
         """Returns the command that cancels a job."""
 
     def submit_each(self, commands: Mapping[str, Sequence[str]], record: Record) -> None:
-        """Submits jobs as `submit` does, by one command for each id, which the command sets."""
+        """Submits jobs one by one, as `submit` describes.
+
+        Args:
+          commands: the command that submits each job, by the id that the command gives to the job.
+          record: called with the ids; see `submit`.
+        """
         submitted: list[str] = []
         record(list(commands))
         try:
@@ -165,7 +170,11 @@ class Queue(Engine, abc.ABC):
             raise
 
     def cancel(self, jobs: Sequence[str], cause: BaseException) -> None:
-        """Cancels jobs, the last one first, because of an error that the caller raises again."""
+        """Cancels jobs, the last one first, after an error that the caller raises again.
+
+        Raises:
+          EngineError: a job was not cancelled; the message names the remaining commands.
+        """
         failed: list[str] = []
         for job in reversed(jobs):
             try:

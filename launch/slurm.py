@@ -50,7 +50,7 @@ cd {checkout} && exec {command} >> "$log" 2>&1
 
 @final
 class Slurm(engine.Queue):
-    """Tasks of job arrays, with ids as 12_3."""
+    """Tasks of job arrays, with ids such as 12_3."""
 
     name = "slurm"
     takes = frozenset({"parallel", "nodes", "launcher_options", "slurm_script"})
@@ -75,7 +75,7 @@ class Slurm(engine.Queue):
             )
 
     def write_scripts(self, submission: engine.Submission, folder: pathlib.Path) -> None:
-        """Writes a script for each job, 0.sh and so on, and report.sh."""
+        """Writes a script for each job (0.sh, 1.sh, …), and report.sh."""
         checkout = shlex.quote(str(pathlib.Path.cwd()))
         distributed = ["--distributed"] if self.settings.nodes > 1 else []
         for index, job in enumerate(submission.jobs):
@@ -92,7 +92,7 @@ class Slurm(engine.Queue):
         (folder / "report.sh").write_text(report, encoding="utf-8")
 
     def array_command(self, submission: engine.Submission, folder: pathlib.Path) -> list[str]:
-        """Returns the command that submits the array, on hold."""
+        """Returns the command that submits the array, which is held until it is released."""
         limit = f"%{self.settings.parallel}" if self.settings.parallel else ""
         return [
             "sbatch",

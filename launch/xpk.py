@@ -22,8 +22,8 @@ class Xpk(engine.Queue):
 
     def create_command(self, job: engine.Job) -> list[str]:
         """Returns the command that creates the workload of a job."""
-        # --distributed: JAX finds the hosts of its slices, also if there is one. exec: the signal
-        # that announces the loss of a machine reaches the run.
+        # With --distributed, JAX finds the hosts of the slices, and does so for a single slice too.
+        # With exec, the signal that announces the loss of a machine reaches the run.
         run = f"exec {shlex.join([*job.command, '--distributed'])}"
         command = [
             "xpk",

@@ -1,7 +1,7 @@
 """The parts of a report: its tables, notes and data.
 
-`report.build` puts them together. A table with a different form, such as Table 2, has a function
-that returns another `Document`; see `sweep.table.Table`.
+`report.build` joins them in a `Document`. Tables of other forms, such as Table 2, define
+a function that returns their `Document`; see `sweep.table.Table`.
 """
 
 import collections
@@ -37,9 +37,9 @@ class Document:
     """The tables and notes of a report.
 
     Attributes:
-      tables: in the order of the report.
-      notes: a paragraph each.
-      data: the numbers of the first table and others, unrounded, for TABLE.csv.
+      tables: the tables, in the order of the report.
+      notes: the notes, each a paragraph.
+      data: the content of TABLE.csv: unrounded numbers of the first table, and further columns.
       latex: the first table in LaTeX.
     """
 
@@ -95,7 +95,7 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
 
 
 def test_set(compared: comparison.Comparison) -> Section:
-    """Returns the table of the rows that were scored on the test set and are compared with base."""
+    """Returns the table of rows on the test set, without rows whose reference is not base."""
     test, description = compared.test, compared.sweep.description
     if test is None:
         return Section([])
@@ -133,7 +133,7 @@ def _with_detectable(
 
 
 def _explained(compared: comparison.Comparison, row: str, split: str = "dev") -> str | None:
-    """Returns a row's verdict, with the reason where a single seed leaves it undecided."""
+    """Returns a row's verdict; adds the reason if a single seed leaves the row undecided."""
     one_set = compared.dev if split == "dev" else compared.test
     if one_set is None or row not in one_set.verdicts:
         return None
@@ -144,7 +144,7 @@ def _explained(compared: comparison.Comparison, row: str, split: str = "dev") ->
 
 
 def ppl_of(description: store.Description, row: str) -> str:
-    """Returns the tokens that a row's perplexity is computed over; "" for all target tokens."""
+    """Returns the name of the tokens in a row's perplexity; "" for all target tokens."""
     objective = objectives.of(description.config(row))
     if objective is None or not objective.encoder_only:
         return ""
@@ -230,7 +230,7 @@ def _paper_notes(compared: comparison.Comparison) -> list[str]:
 
 
 def seed_variance_note(compared: comparison.Comparison, split: str = "dev") -> str:
-    """Returns the standard deviation over seeds that --noise_floor measures; "" without."""
+    """Returns a note on the standard deviation over seeds; "" without --noise_floor."""
     one_set = compared.dev if split == "dev" else compared.test
     description = compared.sweep.description
     base, runs = description.base_row, len(compared.sweep.of(description.base_row))
@@ -261,14 +261,14 @@ def seed_variance_note(compared: comparison.Comparison, split: str = "dev") -> s
 
 
 def file_names(description: store.Description, split: str) -> str:
-    """Returns the files of a set in brackets, without folders; "" if it has none."""
+    """Returns the names of the files of a set, in brackets; "" if it has no files."""
     parts = getattr(description.base.data, split).split(",")
     names = ", ".join(pathlib.PurePath(part.strip()).name for part in parts if part.strip())
     return f" ({names})" if names else ""
 
 
 def shortfalls(sweep: frames.Sweep) -> list[str]:
-    """Returns a note each on runs that failed, rows that have not run, and missing seeds."""
+    """Returns notes on failed runs, rows that have not run, and missing seeds."""
     description = sweep.description
     names = dict.fromkeys(
         name for row in description.rows for name in (row, *description.variants(row).values())
@@ -290,9 +290,14 @@ def shortfalls(sweep: frames.Sweep) -> list[str]:
 def means_and_deviations(
     sweep: frames.Sweep, rows: Iterable[str], names: Sequence[str]
 ) -> dict[str, list[float]]:
-    """Returns columns of means and standard deviations of values of runs, a line for each row.
+    """Returns columns of means and standard deviations over runs, with a value for each row.
 
-    They are NaN for a row of which some run lacks the value.
+    The values are NaN for a row if one of its runs lacks the number.
+
+    Args:
+      sweep: the results.
+      rows: the rows.
+      names: columns of the runs; the deviations are in columns with the suffix _sd.
     """
     columns: dict[str, list[float]] = {}
     for name in names:

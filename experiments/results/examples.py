@@ -39,7 +39,7 @@ class Examples:
 def collect(sweep: frames.Sweep) -> Examples:
     """Returns sentences at equal distances in the development set, and outputs for them.
 
-    Rows that write no sentences, or were scored on another set than the first row, have none.
+    Rows that write no sentences, or were scored on another set than the first row, have no outputs.
 
     Raises:
       UserError: the files of a run have different numbers of lines.
@@ -83,7 +83,7 @@ def _of_run(folder: pathlib.Path, row: str) -> tuple[Sequence[Sentence], Sequenc
 
 
 def read(folder: pathlib.Path) -> Examples:
-    """Reads the examples of a published folder, if it has any; raises UserError if damaged."""
+    """Reads the examples of a published folder; raises UserError if the file is damaged."""
     path = folder / NAME
     if not path.exists():
         return Examples((), {})
@@ -97,7 +97,7 @@ def read(folder: pathlib.Path) -> Examples:
 
 
 def write(found: Examples, folder: pathlib.Path) -> None:
-    """Writes the examples of a published folder, or removes those it has."""
+    """Writes the examples of a published folder; removes the file if there are no sentences."""
     path = folder / NAME
     if not found.sentences:
         path.unlink(missing_ok=True)

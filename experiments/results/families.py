@@ -11,7 +11,7 @@ from experiments.results import documents, frames, tables
 from experiments.stats import comparison
 from transformer_jax.evaluation import encoder_only as accuracy_lib
 
-VARIED = ("data.vocabulary", "data.directions")  # fields of the rows of `multilingual`
+VARIED = ("data.vocabulary", "data.directions")  # fields that rows in `multilingual` change
 _MULTILINGUAL = (
     "Tokens: per sentence of the development set, end and tags included. PPL is per token, so that "
     "between vocabularies only nats a sentence compare: tokens × ln PPL. Speeds are those of "
@@ -28,7 +28,7 @@ _ENCODER_ONLY = (
 
 
 def multilingual(compared: comparison.Comparison) -> documents.Section:
-    """Returns tokens, speed and BLEU in each direction, of base and the rows that vary them."""
+    """Returns a table of tokens, speed and BLEU by direction, for base and rows that set VARIED."""
     sweep, description = compared.sweep, compared.sweep.description
     varied = [
         row
@@ -69,7 +69,7 @@ def multilingual(compared: comparison.Comparison) -> documents.Section:
 
 
 def encoder_only(compared: comparison.Comparison) -> documents.Section:
-    """Returns perplexity and accuracy of the rows that generate no text."""
+    """Returns a table of perplexity and accuracy, for the rows that generate no text."""
     sweep = compared.sweep
     rows = [
         row
@@ -98,7 +98,7 @@ def encoder_only(compared: comparison.Comparison) -> documents.Section:
 
 
 def _accuracy(sweep: frames.Sweep, row: str) -> dict[str, float]:
-    """Returns the mean accuracy over seeds, which answer the same questions, with its interval."""
+    """Returns the mean accuracy over seeds with its interval, and the number of answers."""
     shares, answers = sweep.values(row, "accuracy"), sweep.values(row, "answers")
     if not shares:
         return dict.fromkeys(("share", "low", "high", "answers"), np.nan)

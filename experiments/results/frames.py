@@ -31,10 +31,11 @@ from transformer_jax.training import metrics
 
 RESTORE = "restore the published folder, or publish the sweep again"
 EVALUATE_AGAIN = "delete the run's result.json and start the sweep again, which evaluates it anew"
-# Names of scores in frames and files, and the measure that computes them from per-sentence counts.
+# The measure that computes each score from per-sentence counts, by the score's name in frames and
+# files.
 MEASURES = {"bleu": measures.MEASURES[bleu.MAIN], "f1": measures.MEASURES[measures.F1]}
 _MEASURE_KEYS = {"bleu": bleu.MAIN_VARIANTS, "f1": (measures.F1,)}
-SPLITS = {"dev": "", "test": "test_"}  # prefixes of columns and files
+SPLITS = {"dev": "", "test": "test_"}  # the prefix of columns and files of each set
 ROUNDING = 1e-6  # greatest difference between a score and the one computed from counts
 
 _BLEU_COLUMNS = {
@@ -129,7 +130,7 @@ class Sweep:
           split: "dev" or "test".
 
         Returns:
-          [sentences, numbers that are summed] for each seed; empty if the runs have no counts.
+          An array [sentences, counts] for each seed; {} if a run has no score of the measure.
 
         Raises:
           UserError: counts are missing or damaged, or do not give the run's score.
@@ -158,9 +159,10 @@ class Sweep:
         return by_seed
 
     def statistics(self, config_hash: str) -> dict[str, np.ndarray]:
-        """Returns the per-sentence statistics of a run by name; each has a line per sentence.
+        """Returns the per-sentence statistics of a run by name.
 
-        The names are bleu, f1, nats and tokens, and the same with test_ before them.
+        The names are bleu, f1, nats and tokens, and for the test set the same with the prefix
+        test_. The first axis of each array is the sentences.
         """
         if config_hash not in self._statistics:
             self._statistics[config_hash] = _read(self.folders[config_hash], config_hash)
@@ -232,7 +234,7 @@ def load(folder: pathlib.Path, visited: Collection[pathlib.Path] = ()) -> Sweep:
 
     Args:
       folder: the folder.
-      visited: folders that reuse this one, directly or not, and are not searched again.
+      visited: folders that reuse this folder, directly or through others; they are not read again.
 
     Raises:
       UserError: the folder holds no sweep, or a file is damaged.
@@ -248,7 +250,8 @@ def load(folder: pathlib.Path, visited: Collection[pathlib.Path] = ()) -> Sweep:
     failures: list[dict[str, Any]] = []
     missing: list[dict[str, Any]] = []
     for run in description.runs:
-        place, keys = store.locate(folder, run), dataclasses.asdict(run)
+        place = store.locate(folder, run)
+        keys = dataclasses.asdict(run)
         if (place / "result.json").exists():
             sources[run.config_hash] = place
             record, lengths = read_result(place)
@@ -287,7 +290,7 @@ def _columns(lines: Sequence[Mapping[str, Any]], first: Sequence[str]) -> list[s
 
 
 def _renamed(frame: pd.DataFrame, run: store.Run) -> list[dict[Any, Any]]:
-    """Returns a run's lines of another sweep's frame, under its row's name in this one."""
+    """Returns a run's lines in another sweep's frame, with the run's row and seed in this sweep."""
     own = frame.loc[frame["config_hash"] == run.config_hash]
     first = own.drop_duplicates([name for name in own.columns if name != "row"])
     return [
@@ -357,8 +360,8 @@ def read_result(folder: files.Path) -> tuple[dict[str, Any], list[dict[str, Any]
 def run_record(result: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the line of `Sweep.runs` for the contents of a result.json.
 
-    Columns of the test set begin with test_, those of a further direction such as de-en with it.
-    A column is missing where the result has no such number.
+    Columns of the test set begin with test_. Columns of a further direction begin with its name, as
+    in de-en_bleu. A column is missing if the result has no such number.
     """
     record: dict[str, Any] = {name: result[name] for name in _COPIED if _known(result.get(name))}
     record |= _scores(result)
@@ -396,7 +399,7 @@ def measured_on(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scores(scored: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of one set: perplexity, BLEU in each variant, F1 and its parts."""
+    """Returns the columns of one set: perplexity, BLEU in each variant, and counts of parses."""
     found = {name: scored[name] for name in ("ppl", "eval_seconds") if name in scored}
     for variant, score in scored.get("bleu", {}).items():
         column = _BLEU_COLUMNS.get(variant, f"bleu_{variant}")

@@ -1,4 +1,4 @@
-"""The text that tables and figures show of a row's settings."""
+"""Texts for a row's settings in tables and figures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,8 +23,8 @@ SYMBOLS = {  # the paper's column heads, in its order
 def changes(description: store.Description, row: str) -> dict[str, Any]:
     """Returns the fields that a row changes in the base row, with their values in the row.
 
-    Fields of the paper's Table 3 come first, in its order. The base row may have a recipe of its
-    own; its changes are those of the configuration.
+    Fields of the paper's Table 3 come first, in its order. For the base row, these are the fields
+    that it changes in the configuration.
     """
     base, overrides = description.base_row, description.overrides(row)
     recipe = {} if row == base else description.rows[base]

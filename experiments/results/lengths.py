@@ -7,7 +7,10 @@ from experiments.stats import comparison
 
 
 def section(compared: comparison.Comparison) -> documents.Section:
-    """Returns mean BLEU by tokens of the source, and beyond the lengths that a row trained on."""
+    """Returns a table of mean BLEU by length of the source, in tokens.
+
+    For rows with data.train_max_tokens, it also has BLEU of sentences longer than any trained on.
+    """
     sweep = compared.sweep
     title = "BLEU by length of the source (sentences)"
     table = by_length(sweep, "tokens", "{bucket} tokens ({sentences})", title)
@@ -33,14 +36,15 @@ def section(compared: comparison.Comparison) -> documents.Section:
 
 
 def by_length(sweep: frames.Sweep, unit: str, head: str, title: str) -> tables.Table | None:
-    """Returns a table of the rows' mean scores by length; None without such scores.
+    """Returns a table of the rows' mean scores by length; None if no row has scores by length.
 
-    Rows with other buckets than the first row, as those with another vocabulary, are left out.
+    Rows whose buckets differ from those of the first row are left out. Rows with another vocabulary
+    are an example.
 
     Args:
       sweep: the results.
       unit: "tokens" or "words".
-      head: the head of a column, with {bucket} and {sentences}.
+      head: the format of a column's head, with the fields {bucket} and {sentences}.
       title: the title.
     """
     lengths = sweep.lengths

@@ -1,4 +1,4 @@
-"""The page of a sweep: one file, which needs no network."""
+"""The HTML page of a sweep: one file, which needs no network."""
 
 import base64
 import hashlib
@@ -18,8 +18,8 @@ _FOLDER = pathlib.Path(__file__).parent
 OURS, PAPER = "#0072b2", "#d55e00"
 # Okabe and Ito's colours, which people with colour blindness can tell apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
-SHOWN_EFFECTS = 3  # learning curves that are visible at first, besides base's
-MOST_POINTS = 200  # of a learning curve
+SHOWN_EFFECTS = 3  # number of learning curves that are visible at first, besides base's
+MOST_POINTS = 200  # the most points of a learning curve
 FENCE = 3  # interquartile ranges beyond which a difference is an outlier (Tukey's outer fence)
 ROW_HEIGHT = 26  # pixels
 
@@ -63,7 +63,7 @@ def render(compared: comparison.Comparison, document: documents.Document) -> str
 
 
 def answer(compared: comparison.Comparison) -> str:
-    """Returns the results of a sweep in a few words."""
+    """Returns a summary of the results of a sweep: a few sentences."""
     rows = compared.rows
     done = rows[rows["seeds"] > 0]
     seeds = sorted({int(number) for number in done["seeds"]}) or [0]
@@ -105,7 +105,7 @@ def _rows(number: int) -> str:
 
 
 def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
-    """Returns each row's difference from base with its interval; None without differences."""
+    """Returns a plot of each row's difference with its interval; None without differences."""
     rows = compared.rows
     rows = rows[rows["difference"].notna()]
     if not len(rows):
@@ -142,7 +142,8 @@ def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
         hoverinfo="text",
     )
     if len(clipped):
-        below, inset = clipped["difference"] < low, 0.015 * (high - low)
+        below = clipped["difference"] < low
+        inset = 0.015 * (high - low)
         figure.add_scatter(
             x=np.where(below, low + inset, high - inset).tolist(),
             y=clipped["place"].tolist(),
@@ -176,9 +177,9 @@ def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
 
 
 def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
-    """Returns the range of an axis that shows all differences with their intervals but outliers.
+    """Returns the range of an axis that shows all differences with their intervals, save outliers.
 
-    A difference whose interval reaches beyond Tukey's outer fence does not count.
+    An outlier is a difference whose interval reaches beyond Tukey's outer fence.
     """
     ends = rows["difference"].abs() + rows["half_width"]
     first, third = np.quantile(ends, [0.25, 0.75])
@@ -191,7 +192,7 @@ def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def _label(line: pd.Series, is_inside: bool) -> str:
-    """Returns a row's name, and its difference if that is beyond the axis."""
+    """Returns the name of a row, followed by its difference if that is beyond the axis."""
     if not is_inside:
         return f"{_plain(line['row'])}: {tables.number(line['difference'], '+.1f')}"
     return _plain(line["row"])
@@ -209,7 +210,7 @@ def _hover(line: pd.Series) -> str:
 
 
 def curves_figure(compared: comparison.Comparison) -> go.Figure | None:
-    """Returns the learning curves; base and the rows with the largest effects are visible."""
+    """Returns a plot of learning curves; those of base and the largest effects are visible."""
     curves = compared.sweep.curves
     metric = next((name for name in ("dev_ppl", "ppl") if name in curves), None)
     if metric is None:
@@ -275,7 +276,7 @@ def _figure(title: str, figure: go.Figure, caption: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns text that Plotly, which knows some HTML, shows as it is."""
+    """Returns text that Plotly, which interprets some HTML, shows unchanged."""
     return html.escape(" ".join(text.split()), quote=False)
 
 

@@ -32,7 +32,7 @@ def build(compared: comparison.Comparison) -> documents.Document:
 
 
 def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
-    """Writes the report of a sweep, and prints its first table and its answer.
+    """Writes the report of a sweep, and prints its first table and its summary.
 
     Args:
       folder: the sweep's folder; a published one gets no report.html.

@@ -10,12 +10,13 @@ from experiments.results import documents, tables
 from experiments.stats import comparison, differences, seed_variance, verdicts
 
 CHOICE = "chosen on the development set, scored on the test set"
-# Verdicts on a row without a paper's difference, which is tested as if it were expected lower.
+# Words for verdicts in a table without a paper, which is judged as if the paper's differences were
+# negative.
 _SIGNS = {verdicts.REPRODUCED: "lower", verdicts.CONTRADICTS: "higher"}
 
 
 def section(compared: comparison.Comparison) -> documents.Section:
-    """Returns a line for each tuned row, and notes on the cost and the grid."""
+    """Returns the table of tuned rows, and notes on the cost and the grid."""
     tuned, description = compared.tuned, compared.sweep.description
     if not tuned:
         return documents.Section([])
@@ -74,7 +75,7 @@ def _same_verdict(first: str | None, second: str | None) -> str | None:
 
 
 def device_hours(runs: pd.DataFrame) -> float:
-    """Returns the device hours of runs; a run that does not name its devices has one."""
+    """Returns the device hours of runs; a run without recorded devices counts as one device."""
     devices = runs["devices"].fillna(1) if "devices" in runs else 1
     return float((runs["wall_seconds"] * devices).sum() / 3600) if len(runs) else 0.0
 
@@ -92,7 +93,7 @@ def _test_scores(compared: comparison.Comparison) -> dict[str, differences.Score
 
 
 def _is_complete(compared: comparison.Comparison, row: str) -> bool:
-    """Returns whether a row and its reference row have run with all values."""
+    """Returns whether a row and its reference row have results for all values."""
     pair = (row, comparison.reference(compared.sweep.description, row))
     tuned = [compared.tuned.get(each) for each in pair]
     return all(each is not None and not each.missing for each in tuned)
@@ -104,7 +105,14 @@ def _judge(
     scores: Mapping[str, differences.Scores],
     variance: seed_variance.SeedVariance | None,
 ) -> dict[str, dict[str, Any]]:
-    """Returns difference, half-width and verdict of each row at a chosen value, for all rows."""
+    """Returns the difference from the reference row, its half-width and the verdict, by row.
+
+    Args:
+      compared: the rows.
+      chosen: the variant to judge of each row; other rows get NaN and no verdict.
+      scores: bootstrap scores of the variants on the test set.
+      variance: the pooled variance over seeds on the test set, if there is one.
+    """
     description = compared.sweep.description
     gaps = {}
     for row in chosen:
@@ -128,7 +136,7 @@ def _judge(
 
 
 def _notes(compared: comparison.Comparison) -> list[str]:
-    """Returns how to read the table, the cost of tuning, and where the grid falls short."""
+    """Returns notes on the columns, the cost of tuning, edges of the grid, and missing runs."""
     description, tuned = compared.sweep.description, compared.tuned
     ((field, values),) = description.tune.items()
     runs = compared.sweep.runs

@@ -1,4 +1,4 @@
-"""The measured Table 1 with fitted exponents: terminal, table1.md and table1.png."""
+"""The report of the measured Table 1, with fitted exponents: table1.md and table1.png."""
 
 import dataclasses
 import io
@@ -14,7 +14,8 @@ from experiments.benchmarks import layer_kinds, measuring
 from experiments.results import tables
 from transformer_jax import files, paper
 
-# Okabe and Ito's colours, which those who see few colours can tell apart, and a mark for each.
+# A colour and a mark for each kind of layer. The colours are Okabe and Ito's, which people with
+# colour blindness can tell apart.
 _LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
 _PANELS = (("Time", "n"), ("Time", "d"), ("Memory", "n"))
 FIELDS = {"n": "length", "d": "width"}
@@ -22,21 +23,21 @@ FIELDS = {"n": "length", "d": "width"}
 
 @dataclasses.dataclass(frozen=True)
 class LayerCost:
-    """One kind of layer at one size, and the seconds a call by round."""
+    """The measured cost of one kind of layer at one size."""
 
     kind: str
     sizes: layer_kinds.Sizes
-    samples: Sequence[float]
+    samples: Sequence[float]  # seconds of one call in each round
     program: measuring.TimedProgram
 
     @property
     def seconds(self) -> float:
-        """Median of the samples."""
+        """The median of the samples, in seconds."""
         return statistics.median(self.samples)
 
     @property
     def memory(self) -> int:
-        """Bytes of the result and of the compiler's temporary arrays."""
+        """The bytes of the result and of the compiler's temporary arrays."""
         return self.program.temporary_bytes + self.program.output_bytes
 
 
@@ -44,7 +45,7 @@ ByKind = Mapping[str, Sequence[LayerCost]]  # by kind of layer, the sizes ascend
 
 
 def write(workdir: pathlib.Path, sweeps: Mapping[str, ByKind], machine: str) -> None:
-    """Writes and prints the table.
+    """Writes table1.md and table1.png, and prints the tables and notes.
 
     Args:
       workdir: the folder of the table.
@@ -75,7 +76,8 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
 
 
 def _larger_half(points: Sequence[LayerCost]) -> Sequence[LayerCost]:
-    """Returns the points that exponents are fitted to: fixed costs dominate the small sizes."""
+    """Returns the points of the larger half of the sizes, to which exponents are fitted."""
+    # At small sizes, fixed costs dominate.
     return points[-max(2, -(-len(points) // 2)) :]
 
 
@@ -84,7 +86,7 @@ def _sizes(points: Sequence[LayerCost], axis: str) -> list[int]:
 
 
 def _costs(axis: str, sweep: ByKind) -> tables.Table:
-    """Returns fitted exponents of one axis, and the cost of its largest size."""
+    """Returns the table of fitted exponents along one axis, and of costs at its largest size."""
     lines = []
     for kind, points in sweep.items():
         half, expected = _larger_half(points), paper.TABLE1[kind]
@@ -122,7 +124,7 @@ def _costs(axis: str, sweep: ByKind) -> tables.Table:
 
 
 def _sequential(sweep: ByKind) -> tables.Table:
-    """Returns the longest chain of dependent instructions at each length."""
+    """Returns the table of the longest chain of dependent instructions at each length."""
     lengths = _sizes(next(iter(sweep.values())), "n")
     lines = []
     for kind, points in sweep.items():
@@ -154,12 +156,14 @@ def _png(sweeps: Mapping[str, ByKind], machine: str) -> bytes:
     figure = matplotlib.figure.Figure(figsize=(15, 5.6), layout="constrained")
     panels = figure.subplots(1, 3)
     for panel, (what, axis) in zip(panels, _PANELS, strict=True):
-        is_time, other = what == "Time", "d" if axis == "n" else "n"
+        is_time = what == "Time"
+        other = "d" if axis == "n" else "n"
         for (kind, points), (colour, mark) in zip(sweeps[axis].items(), _LOOKS, strict=True):
             values = [1e3 * p.seconds if is_time else p.memory / 2**20 for p in points]
             panel.plot(_sizes(points, axis), values, color=colour, marker=mark, label=kind)
             if is_time:
-                power, sizes = paper.TABLE1[kind].powers[axis], _sizes(_larger_half(points), axis)
+                power = paper.TABLE1[kind].powers[axis]
+                sizes = _sizes(_larger_half(points), axis)
                 slope = [values[-1] * (size / sizes[-1]) ** power for size in sizes]
                 panel.plot(sizes, slope, color=colour, linestyle=":")
         points = next(iter(sweeps[axis].values()))

@@ -1,4 +1,4 @@
-"""Table 2 beside the paper's."""
+"""The report of Table 2: our rows beside the paper's."""
 
 import statistics
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ def _runs(compared: comparison.Comparison) -> tables.Table:
 
 
 def _by_formula(run: Mapping[Any, Any]) -> float:
-    """Returns FLOPs by the paper's formula; NaN for a device whose peak rate is not known."""
+    """Returns device seconds × peak FLOPs per second; NaN for a device of unknown rate."""
     data, kind = cost.read_devices(), str(run.get("device_kind", "")).lower()
     names = [device for name, device in data["names"].items() if name.lower() in kind]
     if not names:

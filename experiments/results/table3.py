@@ -39,7 +39,7 @@ def latex(compared: comparison.Comparison) -> str:
 
 
 def _cells(compared: comparison.Comparison, row: str) -> list[str]:
-    """Returns the cells of a row but the first."""
+    """Returns the cells of a row after its name."""
     description, line = compared.sweep.description, compared.rows.loc[row]
     base = {field: config_lib.get(description.base, field) for field in _FIELDS}
     settings = base if row == description.base_row else description.rows[row]

@@ -1,4 +1,4 @@
-"""Table 4 beside the paper's, with further counts of parses."""
+"""The report of Table 4: our rows beside the paper's, with further counts of parses."""
 
 import statistics
 from typing import Any
@@ -25,7 +25,7 @@ _NOTES = (
 
 
 def document(compared: comparison.Comparison) -> documents.Document:
-    """Returns our rows on the development set, by length, and the paper's table with ours."""
+    """Returns tables of the development set, of F1 by length, and of the paper's rows and ours."""
     sweep = compared.sweep
     shown: list[tables.Table] = []
     if len(sweep.runs):
@@ -76,7 +76,7 @@ def _development_set(compared: comparison.Comparison) -> tables.Table:
 
 
 def _paper_table(compared: comparison.Comparison) -> tables.Table:
-    """Returns the paper's whole table, and ours where the test set was scored."""
+    """Returns the paper's table, followed by our rows that have test scores."""
     lines: list[dict[str, Any]] = [
         {"parser": row.name, "training": row.training, "f1": row.f1} for row in paper.TABLE4
     ]
@@ -103,9 +103,10 @@ def _paper_table(compared: comparison.Comparison) -> tables.Table:
 
 
 def _half_width(compared: comparison.Comparison, row: str) -> float:
-    """Returns the half-width of F1's interval, that of the difference from a perfect parser.
+    """Returns the half-width of the 95% interval of a row's F1 on the test set.
 
-    It is NaN for runs without counts or without errors, and for a single sentence.
+    This is the half-width of the difference from a perfect parser. It is NaN for runs without
+    counts or without errors, and for a single sentence.
     """
     counts = compared.sweep.counts(row, "f1", "test")
     if not counts or min(map(len, counts.values())) < 2:

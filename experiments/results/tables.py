@@ -14,9 +14,9 @@ import rich.console
 import rich.markup
 import rich.table
 
-WIDTH = 160  # characters of a line where the output is no terminal
-NARROW = 140  # characters below which a terminal shows the main columns only
-WORD = 16  # characters of a word that a column of text has room for
+WIDTH = 160  # characters of a line if the output is not a terminal
+NARROW = 140  # a terminal with fewer characters per line shows the main columns only
+WORD = 16  # a column of text is wide enough for words of this many characters
 PADDING = 3  # characters between columns
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -76,7 +76,7 @@ class Table:
 
     Attributes:
       frame: a line for each line of the table.
-      columns: the columns to show, the name of the line first.
+      columns: the columns to show; the first one names the lines.
       title: the title; "" for none.
       note: a note below the table; "" for none.
     """
@@ -87,13 +87,13 @@ class Table:
     note: str = ""
 
     def cells(self, columns: Sequence[Column] | None = None) -> list[list[str]]:
-        """Returns the text of each line, by default of all columns."""
+        """Returns the texts of the cells, a list for each line; None for all columns."""
         columns = self.columns if columns is None else columns
         return [[column.cell(line) for column in columns] for _, line in self.frame.iterrows()]
 
 
 def number(value: float, form: str) -> str:
-    """Returns a number with a true minus sign; a number that rounds to 0 has none."""
+    """Returns a formatted number with a true minus sign (−), which 0 after rounding has not."""
     if form.endswith("d"):
         value = int(value)
     elif form[-1] in "efg%":
@@ -127,7 +127,7 @@ def markdown(tables: Sequence[Table], notes: Sequence[str] = ()) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Returns text on one line, without HTML, which Markdown would pass on."""
+    """Returns text on one line, with HTML escaped, which Markdown would pass on."""
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -165,7 +165,7 @@ def html(table: Table) -> str:
 
 
 def _groups(columns: Sequence[Column]) -> Iterator[tuple[str, int]]:
-    """Yields the group of each run of neighbouring columns, and their number."""
+    """Yields each group of neighbouring columns, with its number of columns."""
     start = 0
     for end in range(1, len(columns) + 1):
         if end == len(columns) or columns[end].group != columns[start].group:
@@ -186,7 +186,7 @@ def latex_text(text: str) -> str:
 
 
 def tabular(columns: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Returns a LaTeX tabular; an empty line is a rule."""
+    """Returns a LaTeX tabular; an empty list in `lines` becomes a horizontal rule."""
     written = [" & ".join(line) + r" \\" if line else r"\midrule" for line in [heads, [], *lines]]
     parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *written, r"\bottomrule"]
     return "\n".join([*parts, r"\end{tabular}"]) + "\n"
@@ -204,7 +204,7 @@ def show(
         columns = table.columns
         if width < NARROW and any(column.main for column in columns):
             columns = [column for column in columns if column.main]
-            table = dataclasses.replace(table, note="")  # which may explain further columns
+            table = dataclasses.replace(table, note="")  # it may explain columns left out
         _print(table, columns, console, width)
     for note in notes:
         console.print(note, highlight=False, markup=False, soft_wrap=not console.is_terminal)
@@ -243,6 +243,6 @@ def _print(
     for line in lines:
         grid.add_row(*map(rich.markup.escape, line))
     previous = console.width
-    console.width = max(width, least)  # a terminal wraps a longer line, and nothing is cut
+    console.width = max(width, least)  # a terminal wraps longer lines instead of cutting them
     console.print(grid, crop=False)
     console.width = previous

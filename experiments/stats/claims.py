@@ -17,7 +17,7 @@ from experiments.results import frames
 from experiments.stats import differences, verdicts
 from transformer_jax.evaluation import bleu
 
-MARGIN = 1.0  # BLEU by which a row may be lower and still count as no lower
+MARGIN = 1.0  # BLEU; a row that is lower by less than this counts as no lower
 AGREES = "agrees"
 DISAGREES = "disagrees"
 NOT_RUN = "not run"
@@ -32,7 +32,7 @@ def _bleu(sweep: frames.Sweep, row: str, split: str) -> list[float]:
 
 
 def _beyond_training(sweep: frames.Sweep, row: str, split: str) -> list[float]:
-    """Returns BLEU of the development sentences that are longer than any trained on, by run."""
+    """Returns each run's BLEU on the development sentences longer than any trained on."""
     del split
     lengths = sweep.lengths[sweep.lengths["beyond_training"].astype(bool)]
     scores = dict(zip(lengths["config_hash"], lengths["score"], strict=True))
@@ -40,11 +40,11 @@ def _beyond_training(sweep: frames.Sweep, row: str, split: str) -> list[float]:
 
 
 def _lost_on_long(sweep: frames.Sweep, row: str, split: str) -> list[float]:
-    """Returns the percentage of the shortest sentences' BLEU that is lost on the longest, by run.
+    """Returns the loss of BLEU from the shortest to the longest sentences, in percent, by run.
 
-    It is a percentage because a model that is bad at all lengths has little BLEU to lose. Buckets
-    of fewer than `bleu.FEWEST` development sentences do not count.
+    Buckets of fewer than `bleu.FEWEST` development sentences do not count.
     """
+    # Relative, since a model that is bad at all lengths has little BLEU to lose.
     del split
     lengths = sweep.lengths[~sweep.lengths["beyond_training"].astype(bool)]
     lengths = lengths[(lengths["unit"] == "tokens") & (lengths["sentences"] >= bleu.FEWEST)]
@@ -61,9 +61,9 @@ class Quantity:
     """A number that rows are compared by.
 
     Attributes:
-      of_runs: from a sweep, a row and "dev" or "test" to the number for each run, NaN if it has
-        none.
-      label: the text that follows an inequality of this quantity.
+      of_runs: returns the number of each run of a row, NaN for a run without one. Its arguments
+        are a sweep, a row, and "dev" or "test".
+      label: the text to append to an inequality of this quantity.
     """
 
     of_runs: Callable[[frames.Sweep, str, str], list[float]]
@@ -77,7 +77,14 @@ LOST_ON_LONG = Quantity(_lost_on_long, ", points lost on long")
 
 @dataclasses.dataclass(frozen=True)
 class Inequality:
-    """A quantity is higher in one row than in another; not `strictly`: it is no lower."""
+    """A claim that a quantity is higher in one row than in another.
+
+    Attributes:
+      higher: the row with the higher value.
+      lower: the row with the lower value.
+      of: the quantity.
+      strictly: False if the first row need only be no lower, by `MARGIN`.
+    """
 
     higher: str
     lower: str
@@ -107,8 +114,9 @@ class Result:
       runs: the number of runs of the higher row and of the lower one.
       verdict: AGREES, DISAGREES, UNDECIDED, or the reason why it could not be tested.
       difference: the mean difference; NaN if it could not be tested.
-      half_width: of its 95% interval; NaN for single runs.
-      refutes_claim: whether the inequality disagrees at 95% for all of the claim together.
+      half_width: the half-width of its 95% interval; NaN for single runs.
+      refutes_claim: whether the inequality disagrees at 95% for all inequalities of the claim
+        together (Bonferroni).
     """
 
     inequality: Inequality
@@ -137,7 +145,8 @@ def judge(
     Args:
       claim: the claim.
       sweep: the results.
-      names: the variant that stands for each row, for rows at their best; None for the rows.
+      names: the variant to test in place of each row, such as the best one; None to test the rows
+        themselves.
       split: the set whose BLEU is compared.
 
     Returns:
@@ -162,7 +171,8 @@ def _test(
     split: str,
     tests: int,
 ) -> Result:
-    sides, failed = [], set(sweep.failures["row"])
+    failed = set(sweep.failures["row"])
+    sides = []
     for row in (inequality.higher, inequality.lower):
         name = row if names is None else names.get(row)
         if name is None:  # not tuned, so that its runs have no scores

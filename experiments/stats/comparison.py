@@ -33,7 +33,7 @@ COLUMNS = {
     "paper_score": "the paper's BLEU",
     "paper_difference": "the paper's difference from base",
     "paper_params": "the paper's millions of parameters",
-    # The following also with test_.
+    # Each of the following columns also exists for the test set, with the prefix test_.
     "ppl": "mean perplexity",
     "ppl_sd": "its standard deviation over seeds",
     "score": "mean BLEU or F1",
@@ -42,7 +42,7 @@ COLUMNS = {
     "half_width": "half-width of the difference's 95% interval",
     "freedom": "degrees of freedom of the interval",
     "over_seeds": "whether the interval accounts for other seeds",
-    "significant": "whether the difference is significant; rows with verdicts: all together",
+    "significant": "whether the difference is significant; with verdicts, for all rows together",
     "detectable": "the detectable difference, where the difference is not significant",
     "seed_sd": "the standard deviation over seeds that intervals use, with --noise_floor",
     "seed_sd_freedom": "its degrees of freedom",
@@ -59,7 +59,7 @@ _NAMES = {
     "length_buckets": "buckets of length",
     "word_buckets": "buckets of words",
 }
-# Columns that differ, besides the field itself, where a row changes a field.
+# Columns of `frames.measured_on`, and buckets, that may differ where a row changes a field.
 _VARY_WITH = {
     "data.vocabulary": ("tokenizer_sha256", "length_buckets"),
     "data.directions": ("tokenizer_sha256", "length_buckets"),
@@ -156,10 +156,10 @@ def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Compar
 
 
 def reference(description: store.Description, row: str) -> str:
-    """Returns the row that a row's difference is taken from.
+    """Returns the reference row, from which the difference of a row is taken.
 
-    This is base; for a row that was trained on short sentences only, the row with base's settings
-    that was trained on the same ones.
+    The reference is base, except for a row that sets data.train_max_tokens. Its reference is the
+    row that changes this field alone, to the same value, if there is one.
     """
     field, overrides = "data.train_max_tokens", description.rows[row]
     if field in overrides:
@@ -172,7 +172,7 @@ def reference(description: store.Description, row: str) -> str:
 
 
 def paper_differences(description: store.Description, table: table_lib.Table) -> dict[str, float]:
-    """Returns the paper's differences from base in BLEU, to its one decimal."""
+    """Returns the paper's differences from base in BLEU, rounded to one decimal as in the paper."""
     base, *others = description.rows
     if base not in table.reported:
         return {}
@@ -248,7 +248,7 @@ def _compare_test(
     references: Mapping[str, str],
     paper: Mapping[str, float],
 ) -> OneSet | None:
-    """Compares the rows that are compared with base, on the test set."""
+    """Compares the rows whose reference is base, on the test set; None without base's scores."""
     base = sweep.description.base_row
     counts = {row: sweep.counts(row, table.measure, "test") for row in sweep.description.rows}
     sentences = require_same_sentences(counts, table.measure, "test")
@@ -301,7 +301,7 @@ def _frame(
 def _line_of_set(
     sweep: frames.Sweep, table: table_lib.Table, row: str, split: str, compared: OneSet | None
 ) -> dict[str, Any]:
-    """Returns the columns of a row that belong to one set."""
+    """Returns the columns of a row for one set, "dev" or "test"; see `COLUMNS`."""
     prefix = frames.SPLITS[split]
     gap = compared.gaps.get(row) if compared else None
     verdict = compared.verdicts.get(row) if compared else None
@@ -337,7 +337,10 @@ def _columns_of_gap(gap: differences.Difference | None) -> dict[str, Any]:
 
 
 def _detectable(gap: differences.Difference | None, verdict: verdicts.Verdict | None) -> float:
-    """Returns the difference that would be detected, NaN if one was or seeds are unknown."""
+    """Returns the detectable difference of an undecided row, NaN for other rows.
+
+    It is NaN also if the variance over seeds is unknown.
+    """
     if gap is None or not gap.over_seeds:
         return np.nan
     if verdict is None:
@@ -346,7 +349,7 @@ def _detectable(gap: differences.Difference | None, verdict: verdicts.Verdict | 
 
 
 def mean_and_deviation(name: str, values: list[float]) -> dict[str, float]:
-    """Returns the mean of values and their standard deviation as columns, NaN where undefined."""
+    """Returns columns `name` and `name_sd`: the mean and standard deviation, NaN if undefined."""
     return {
         name: statistics.mean(values) if values else np.nan,
         f"{name}_sd": statistics.stdev(values) if len(values) > 1 else np.nan,
@@ -389,16 +392,16 @@ def require_same_sentences(
 def require_alike(
     records: pd.DataFrame, description: store.Description, table: table_lib.Table
 ) -> None:
-    """Requires that runs can stand in one table.
+    """Requires that the scores of runs can be compared in one table.
 
     Args:
       records: a line for each run: row, seed, the columns of `frames.measured_on`, and, once runs
         have finished, the signatures of BLEU. A missing value is not compared.
       description: the sweep.
-      table: its table; only rows of one corpus are compared.
+      table: its table; only runs of rows of one corpus have to agree.
 
     Raises:
-      UserError: runs of one corpus differ in a column that their rows do not vary.
+      UserError: runs of one corpus differ in a column that no changed field of their rows explains.
     """
     rows_of = {**{row: row for row in description.rows}, **_variants(description)}
     known: dict[tuple[str, str], dict[Hashable, str]] = {}
@@ -407,7 +410,8 @@ def require_alike(
         overrides = description.overrides(row)
         varied = {field.replace("decode.", "decode_") for field in overrides}
         varied |= {name for field in overrides for name in _VARY_WITH.get(field, ())}
-        for column, value in ((str(name), value) for name, value in record.items()):
+        for name, value in record.items():
+            column = str(name)
             is_missing = pd.isna(value) or (column.endswith("_signature") and not value)
             if is_missing or column in ("row", "seed", *varied):
                 continue
@@ -425,7 +429,7 @@ def require_alike(
 
 
 def _measured(sweep: frames.Sweep) -> pd.DataFrame:
-    """Returns the columns of the runs that must be equal in one table."""
+    """Returns the records of the runs for `require_alike`."""
     columns = [
         name
         for name in sweep.runs
@@ -439,7 +443,7 @@ def _measured(sweep: frames.Sweep) -> pd.DataFrame:
         for line in sweep.lengths.to_dict("records"):
             if line["unit"] == unit and not line["beyond_training"]:
                 names.setdefault(line["config_hash"], []).append(line["bucket"])
-        # Rows with equal settings share a run, whose buckets then stand there twice.
+        # Rows with equal settings share a run, whose buckets then appear twice.
         joined = {run: ", ".join(dict.fromkeys(each)) for run, each in names.items()}
         records = records.assign(**{column: sweep.runs["config_hash"].map(joined)})
     return records

@@ -1,16 +1,16 @@
 """The difference of a row's mean score from base's, with its uncertainty over sentences and seeds.
 
-Another test set would have other sentences: this part is the variance of the paired bootstrap
-(Koehn 2004), which draws sentences with replacement, the same for both rows. Another seed would
-give another model: this part is the variance between runs. The variances add, and Student's t with
-Satterthwaite's degrees of freedom (1946) accounts for the small number of seeds. The variance of a
-single run over sentences is in both parts, so that intervals are slightly too wide:
+The variance over sentences is that of the paired bootstrap (Koehn 2004), which draws sentences with
+replacement, the same for both rows. The variance over seeds is the variance between runs. The two
+are added, and Student's t with Satterthwaite's degrees of freedom (1946) accounts for the small
+number of seeds. The variance of a single run over sentences is part of both, so that intervals are
+slightly too wide:
 
   half-width = t(0.975, ν) √V,  V = B + P,  P = s₁²/n₁ + s₂²/n₂,  ν = V² / (Σ part² / freedom)
 
-B is the bootstrap's variance and s the standard deviation over n runs; each side is a part of P.
-Without B this is Welch's test (1947). With a pooled variance s² for both rows, P is the single part
-s² (1/n₁ + 1/n₂); see `seed_variance`.
+B is the bootstrap's variance. s₁ and s₂ are the standard deviations over the n₁ and n₂ runs of the
+two rows. The two terms of P are the parts in ν. Without B this is Welch's test (1947). With a
+pooled variance s² for both rows, P is the single part s² (1/n₁ + 1/n₂); see `seed_variance`.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class Difference:
 
     Attributes:
       mean: the difference of the means over seeds.
-      half_width: of its 95% interval.
+      half_width: the half-width of its 95% interval.
       runs: the number of runs of the row, and of base.
       freedom: the degrees of freedom of the interval.
       over_seeds: whether the interval includes the variance over seeds of both rows.
@@ -62,14 +62,17 @@ class Difference:
         return self.half_width / _quantile(0.975, self.freedom)
 
     def p_value(self, distance: float) -> float:
-        """Returns the two-sided p-value of an estimate at a distance from the hypothesis."""
+        """Returns the two-sided p-value of a hypothesis at a distance from the mean.
+
+        It is 1 for a distance of at most 0.
+        """
         if not self.standard_error:
             return float(distance <= 0)
         scaled = -distance / self.standard_error
         return min(1.0, 2 * float(scipy.special.stdtr(self.freedom, scaled)))
 
     def detectable(self, level: float = LEVEL) -> float:
-        """Returns the smallest true difference that a test at a level detects with `POWER`."""
+        """Returns the smallest true difference that a test at `level` detects with `POWER`."""
         return self.standard_error * _detectable_errors(self.freedom, level)
 
 
@@ -121,12 +124,13 @@ def bootstrap_scores(counts: Mapping[int, Counts], measure: str) -> Scores:
 
 
 def difference(ours: Scores, theirs: Scores, estimates: Estimates | None = None) -> Difference:
-    """Compares a row with base.
+    """Returns the difference of a row's score from base's, with its interval.
 
     Args:
       ours: scores of the row's runs.
       theirs: scores of base's runs on the same samples of the same sentences.
-      estimates: the variance over seeds of each; None to estimate it from these runs.
+      estimates: the variances over seeds of the row and of base; None to estimate them from these
+        runs.
     """
     gaps = ours.mean(0) - theirs.mean(0)
     sides = [side[:, 0].tolist() for side in (ours, theirs)]
@@ -146,7 +150,8 @@ def from_variances(
       mean: the difference.
       over_sentences: its variance over sentences.
       sides: the scores of the row's runs, and of base's.
-      estimates: the variance over seeds of each; None to estimate it from these scores.
+      estimates: the variances over seeds of the row and of base; None to estimate them from these
+        scores.
     """
     ours, theirs = map(len, sides)
     own, base = map(seed_variance.estimate, sides)

@@ -1,8 +1,8 @@
 """Rank correlation of rows: Kendall's tau-b with the paper, and the agreement of two sweeps.
 
 Intervals are those of a bootstrap over sentences, the same for all rows, and over each row's seeds.
-With a pooled variance over seeds, seeds are normal draws with a standard deviation that is itself
-drawn from the uncertainty of its estimate.
+With a pooled variance over seeds, runs are not redrawn. Instead, a normal draw is added to each
+row's mean, and its standard deviation is itself drawn from the uncertainty of the estimate.
 """
 
 import dataclasses
@@ -88,8 +88,7 @@ def agreement(
 ) -> Agreement:
     """Compares the orders of the rows that two sweeps share.
 
-    Resampling adds noise to scores that have some already, so that intervals are biased towards no
-    agreement.
+    The intervals are biased towards no agreement, since resampling adds noise to noisy scores.
 
     Args:
       sides: for each sweep the bootstrap scores of the same rows.
@@ -145,9 +144,11 @@ def _resample(
 def tau_b(
     ours: Float[np.ndarray, "samples pairs"], theirs: Float[np.ndarray, "_ pairs"]
 ) -> Float[np.ndarray, "samples"]:
-    """Returns concordant minus discordant pairs, over the geometric mean of untied pairs.
+    """Returns Kendall's tau-b over given pairs of rows.
 
-    `scipy.stats.kendalltau` takes all pairs, also those that the paper does not separate.
+    tau-b is the number of concordant minus discordant pairs, divided by the geometric mean of the
+    numbers of untied pairs in both orders. `scipy.stats.kendalltau` would take all pairs of rows,
+    also those that the paper does not separate.
 
     Args:
       ours: signs of the differences of pairs of rows.

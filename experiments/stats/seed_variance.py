@@ -45,7 +45,7 @@ class SeedVariance:
     excluded: Mapping[str, Estimate]
 
     def of(self, row: str) -> Estimate:
-        """Returns the estimate for a row; rows that share the pooled one get the same object."""
+        """Returns a row's estimate; rows that share the pooled estimate get the same object."""
         return self.excluded.get(row, self.pooled)
 
     def draw_deviations(
@@ -58,7 +58,7 @@ class SeedVariance:
 
         Args:
           rows: names of rows.
-          random: the generator that is advanced.
+          random: the random generator, whose state advances.
           samples: the number of draws.
 
         Returns:
@@ -86,7 +86,7 @@ def pool(
 
     Args:
       scores: the scores of each row's runs.
-      base: the row that is in the pool in any case.
+      base: the base row, which is never excluded.
       failed: rows with a run that failed to train, which are excluded.
 
     Returns:
@@ -121,7 +121,7 @@ def of_difference(
     samples.
 
     Args:
-      estimates: of the variance of one run, for each side.
+      estimates: the variance of the score of one run, for each side.
       runs: the number of runs on each side.
 
     Returns:

@@ -1,7 +1,7 @@
 """Rows at their best value of a tuned field: chosen on the development set, scored on the test set.
 
-A value chosen on the sentences that it is scored on looks better than it is, the more so the more
-values there are. A sweep with --tune therefore needs a test set (`evaluation.score_test`).
+Scores on the sentences by which a value was chosen overestimate it, the more so the more values
+were tried. A sweep with --tune therefore needs a test set (`evaluation.score_test`).
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ class Tried:
 
     Attributes:
       value: the value.
-      name: of the row's variant with this value; see `store.Description.variants`.
+      name: the name of the row's variant with this value; see `store.Description.variants`.
       dev_score: the mean score on the development set, by which a value is chosen.
       score: the mean score on the test set.
       nats: the mean loss of a token on the development set, ln PPL.
@@ -63,9 +63,9 @@ class Tuned:
 
 
 def tune(sweep: frames.Sweep, measure: str) -> dict[str, Tuned]:
-    """Returns each row with its values of the tuned field.
+    """Returns the values of the tuned field that were tried for each row, by row.
 
-    Rows without scored sentences on both sets are left out.
+    A row without any value that was scored on both sets is left out.
     """
     tuned: dict[str, Tuned] = {}
     failed = set(sweep.failures["row"])
@@ -107,9 +107,9 @@ def _is_at_edge(tuned: Tuned, values: Sequence[Any]) -> bool:
 
 
 def beyond(values: Sequence[float], edge: float) -> float:
-    """Returns the number that continues a grid beyond one of its ends.
+    """Returns the number that continues a grid beyond `edge`, its lowest or highest value.
 
-    The grid continues by ratio where its ratios vary less than its steps, else by step.
+    The last ratio is repeated if the grid's ratios vary less than its steps, else the last step.
     """
     ordered = sorted(values, reverse=edge == min(values))
     pairs = list(itertools.pairwise(ordered))

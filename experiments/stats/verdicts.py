@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from experiments.stats import differences
 
-SMALL = 0.3  # the paper's differences below this are ties, in BLEU
-EQUIVALENCE = 0.5  # an interval inside ± this means that there is no relevant difference, in BLEU
+SMALL = 0.3  # BLEU; differences of the paper below this are ties
+EQUIVALENCE = 0.5  # BLEU; differences inside ± this are not relevant
 REPRODUCED = "reproduced"
 TIE = "tie as in the paper"
 CONTRADICTS = "contradicts"
@@ -27,7 +27,7 @@ class Verdict:
 
     Attributes:
       word: one of `WORDS`.
-      level: the level at which the row was tested for a difference in Holm's last step.
+      level: the level of the tests for a difference in the last step of Holm's procedure.
       is_significant: whether the difference differs from 0, at 95% for all rows together.
     """
 
@@ -69,8 +69,8 @@ def judge(
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Returns p-values corrected for their number (Holm 1979).
 
-    Rejecting the hypotheses below 0.05 rejects a true one in at most 5% of such families, whatever
-    the dependence between them.
+    Rejecting the hypotheses with corrected p-values below 0.05 keeps the family-wise error rate at
+    most 5%, whatever the dependence between the tests.
     """
     corrected, highest = {}, 0.0
     for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):

@@ -1,4 +1,4 @@
-"""The cost of runs before they run: parameters, operations, and the devices to price them on."""
+"""The cost of runs, computed before they start: parameters, FLOPs, and prices of devices."""
 
 import dataclasses
 import functools
@@ -19,12 +19,12 @@ from transformer_jax import errors, models, sequences
 from transformer_jax.data import vocabulary
 from transformer_jax.models import embedding
 
-NOTABLE = 0.02  # relative difference of parameters from base that tables state
+NOTABLE = 0.02  # tables state relative differences of parameters from base above this
 
-# A model is traced with more rows than any other axis has entries: after division by the number of
-# rows, products without a row axis, which do not depend on the batch, count nothing.
+# Number of rows with which a model is traced. It is larger than any other axis, so that products
+# without an axis of rows, which do not depend on the batch, count nothing after the division by it.
 _ROWS = 1_000_003
-# Models are traced for several devices, since a program for one CPU has products of another form.
+# The mesh for which models are traced. A program for a single CPU has products of another form.
 _SEVERAL = jax.sharding.AbstractMesh((2,), ("data",))
 
 
@@ -37,8 +37,8 @@ def training_flops(config: config_lib.Config) -> float:
     """Returns the floating-point operations of matrix products in training, padding included.
 
     A product of (m × k) with (k × n) counts 2 m k n, and the backward pass twice the forward pass.
-    Attention counts whole packed rows and logits every position, also where the objective needs
-    fewer (`losses.sparse_cross_entropy`). A teacher counts one forward pass.
+    Attention is counted over whole packed rows. Logits are counted at every position, even if the
+    objective needs fewer (`losses.sparse_cross_entropy`). A teacher adds one forward pass.
     """
     rows = config.train.batch_tokens // config.data.target_length * config.train.num_steps
     flops = 3.0 * _counted(config).flops
@@ -53,9 +53,9 @@ def read_devices() -> Mapping[str, Any]:
 
 
 def relative_difference(params: int, base_params: int) -> str:
-    """Returns the relative difference of two numbers of parameters, such as −43%.
+    """Returns the relative difference of two numbers of parameters, such as "−43%".
 
-    Empty if it is below `NOTABLE`.
+    The text is empty for a difference of at most `NOTABLE`.
     """
     share = params / base_params - 1
     return f"{share:+.0%}".replace("-", "−") if abs(share) > NOTABLE else ""
@@ -129,9 +129,15 @@ class _Counted(NamedTuple):
 
 
 def _counted(config: config_lib.Config) -> _Counted:
-    """Counts a model by tracing it with one and two layers, if all its layers are alike."""
+    """Returns the counts of a model.
+
+    If all layers are alike, only models with one and two layers are traced. The second layer's
+    share then stands for each further layer.
+    """
     model = config.model
-    alike = model.attention_pattern != "interleaved"
+    depths = [model.num_layers]
+    if model.attention_pattern != "interleaved":
+        depths = list(range(1, min(model.num_layers, 2) + 1))
     one, *more = (
         _traced(
             # Dropout rate and type change no shape: with equal ones more rows share a trace.
@@ -141,11 +147,12 @@ def _counted(config: config_lib.Config) -> _Counted:
             vocabulary.size(config),
             (config.data.source_length, config.data.target_length),
         )
-        for layers in (range(1, min(model.num_layers, 2) + 1) if alike else [model.num_layers])
+        for layers in depths
     )
     if not more:
         return one
-    others, two = model.num_layers - 1, more[0]
+    two = more[0]
+    others = model.num_layers - 1
     return _Counted(
         one.parameters + others * (two.parameters - one.parameters),
         one.flops + others * (two.flops - one.flops),

@@ -54,7 +54,7 @@ def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[
 
 @contextlib.contextmanager
 def _of_file(path: pathlib.Path) -> Iterator[None]:
-    """Raises errors in a sweep's file as UserError that names the file."""
+    """Converts errors in a sweep's file to a UserError that names the file."""
     try:
         yield
     except errors.UserError as error:
@@ -86,9 +86,9 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
 
     Args:
       path: the file, for error messages.
-      described: the globals of the file, with at least one of ROWS, a mapping or list of pairs of
-        names and overrides; GRID and ZIP, arguments of `grid` and `zipped`; and a function
-        rows(base), which returns the same as ROWS.
+      described: the globals of the file. At least one of these has to define rows: ROWS maps names
+        to overrides, or lists such pairs; GRID is the argument of `grid`; ZIP is the argument of
+        `zipped`; rows is a function of base whose result has the form of ROWS.
       base: the configuration that the rows change.
 
     Raises:
@@ -117,7 +117,8 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
 
 
 def _pairs(found: Any) -> list[tuple[Any, dict[Any, Any]]]:
-    """Returns the names and overrides of rows; errors of the user's own code pass through."""
+    """Returns the names and overrides of rows, from a mapping or an iterable of pairs."""
+    # Outside the try statement, so that errors of the user's own generator pass through.
     items = found.items() if isinstance(found, Mapping) else found
     listed = list(items) if isinstance(items, Iterable) else [items]
     try:
@@ -181,8 +182,8 @@ def require_effects(
 ) -> None:
     """Raises UserError if a field set on the command line, or by a row, has no effect.
 
-    Fields that base has from its file are not checked in rows: the configuration of a recurrent row
-    has the Transformer's number of heads too.
+    Fields that base sets in its file are not checked. A recurrent row, for example, inherits the
+    Transformer's number of heads.
     """
     models.require_used(base.model, changed)
     for name, overrides in rows.items():
@@ -217,12 +218,13 @@ def _at_equal_parameters(config: config_lib.Config, base: config_lib.Config) -> 
 
 
 def _at_equal_flops(config: config_lib.Config, base: config_lib.Config) -> int:
-    """Returns the number of steps with which training takes base's operations."""
+    """Returns the number of steps with which training takes as many FLOPs as base's."""
     wanted = cost.training_flops(base)
     return max(round(config.train.num_steps * wanted / cost.training_flops(config)), 1)
 
 
-# For each budget: the field that is adapted, its value for a row, and the amount a config takes.
+# For each budget: the adapted field, a function that returns the field's value for a row, and a
+# function that returns the amount of the budget that a configuration takes.
 _BUDGETS = {
     "parameters": ("model.d_ff", _at_equal_parameters, cost.parameters),
     "flops": ("train.num_steps", _at_equal_flops, cost.training_flops),
@@ -232,7 +234,7 @@ _BUDGETS = {
 def floor_row(
     table: table_lib.Table, rows: Collection[str], chosen: Collection[str], runs: int
 ) -> str:
-    """Returns the row that --noise_floor runs with several seeds: base.
+    """Returns the base row, which --noise_floor runs with several seeds.
 
     Raises:
       UserError: a variance cannot be estimated from that number of runs, base is not chosen, or
@@ -251,7 +253,7 @@ def floor_row(
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
-    """Returns the field and the values of --tune; empty without.
+    """Returns the field and the values of --tune; {} if `text` is empty.
 
     Raises:
       UserError: the field does not change results, a value is impossible, or there is no test set.
@@ -290,9 +292,9 @@ def require_within(
 ) -> None:
     """Raises UserError unless all variants in the tuned field keep the row's budget."""
     *_, taken = _BUDGETS[budget]
-    its = taken(config_lib.replace(base, variants[row]))
+    allowed = taken(config_lib.replace(base, variants[row]))
     for name, overrides in variants.items():
-        if taken(config_lib.replace(base, overrides)) != its:
+        if taken(config_lib.replace(base, overrides)) != allowed:
             raise errors.UserError(
                 f"--tune: {name!r} would not have the {budget} of --match: tune a field without "
                 "effect on them, such as train.learning_rate_scale, or leave --match out"
@@ -305,9 +307,10 @@ def matched(
     base: config_lib.Config,
     budget: str,
 ) -> Rows:
-    """Returns the rows at base's budget, by d_ff for parameters and by steps for FLOPs.
+    """Returns the rows, adapted to base's budget.
 
-    A row that cannot have the budget stays unchanged unless it is chosen.
+    For equal parameters, d_ff is adapted; for equal FLOPs, the number of steps. Rows that are not
+    chosen and cannot have the budget stay unchanged.
 
     Raises:
       UserError: a chosen row cannot have the budget, or sets the adapted field.

@@ -1,4 +1,4 @@
-"""Runs of a sweep on disk.
+"""The folder of a sweep: `sweep.json` and the folders of runs.
 
 A sweep's folder holds `sweep.json`, which lists its rows and runs, and a folder `ROW/seedK-HASH`
 for each run, where HASH is the beginning of the run's `config_hash`. A run is identified by its
@@ -22,7 +22,7 @@ from transformer_jax.runs import run_folder
 
 REMEDY = "start the sweep again, which writes the file anew and repeats no run"
 BUDGETS = ("parameters", "flops")  # values of --match
-RESERVED_TABLES = ("table1",)  # names of tables that are no sweeps
+RESERVED_TABLES = ("table1",)  # names of tables that are not sweeps
 HASH_LENGTH = 8  # digits of a config_hash in the name of a folder
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
 # A letter, digit or _; then any character that neither a path nor a terminal interprets.
@@ -34,7 +34,7 @@ _SWEEP_FILES = re.compile(r"cache|slurm|.*\.(csv|html|json|log|md|npz|sh|yaml)")
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run that a sweep consists of."""
+    """A run of a sweep."""
 
     row: str
     seed: int
@@ -51,8 +51,9 @@ class Description:
       rows: the overrides of each row, base first.
       runs: the runs of the table, finished or not.
       tune: the field of --tune and its values; empty without --tune.
-      match: the budget of --match; "" without.
-      noise_floor: the number of runs of base whose variance is used for all rows; 0 without.
+      match: the budget of --match; "" without --match.
+      noise_floor: the number of runs of base whose variance is used for all rows; 0 without
+        --noise_floor.
       reuse: the folders of --reuse.
       data: the provenance of the corpora, in published folders.
       published: whether the folder is a published one.
@@ -75,7 +76,7 @@ class Description:
         return next(iter(self.rows))
 
     def variants(self, row: str) -> dict[Any, str]:
-        """Returns the names of a row's runs by the value of the tuned field; see `variants`."""
+        """Returns the names of a row and its variants by their value of the tuned field."""
         field = next(iter(self.tune), None)
         if field is None:
             return {}
@@ -106,7 +107,7 @@ def variants(
 ) -> dict[str, Mapping[str, Any]]:
     """Returns the overrides of a row and of its variants with each value of the tuned field.
 
-    The row itself, under its own name, stands for its present value of the field.
+    The row has no further variant with its own value of the field.
     """
     return {row: overrides} | {
         f"{row} {field.split('.')[-1]}={value}": {**overrides, field: value}
@@ -211,7 +212,7 @@ def _without_removed(row: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def slug(row: str) -> str:
-    """Returns the name of a row's folder: the row's, with - for spaces and equals signs.
+    """Returns the name of a row's folder: the row's name with - for spaces and equals signs.
 
     Raises:
       UserError: no folder can have the name.
@@ -248,12 +249,15 @@ def require_folder_names(rows: Collection[str]) -> None:
 
 
 def folder_name(run: Run) -> str:
-    """Returns the path of a new run's folder from the sweep's: ROW/seedK-HASH."""
+    """Returns the path of a new run's folder, ROW/seedK-HASH, relative to the sweep's folder."""
     return f"{slug(run.row)}/seed{run.seed}-{run.config_hash[:HASH_LENGTH]}"
 
 
 def locate(folder: pathlib.Path, run: Run) -> pathlib.Path:
-    """Returns a run's folder in a sweep's: that of any row that has started it, else its own."""
+    """Returns the folder of a run in a sweep's folder.
+
+    If the run has started under another row with equal settings, this is the folder of that row.
+    """
     own = folder / folder_name(run)
     if (own / "run.json").exists():
         return own
@@ -265,6 +269,6 @@ def locate(folder: pathlib.Path, run: Run) -> pathlib.Path:
 
 
 def is_published(folder: pathlib.Path) -> bool:
-    """Returns whether a sweep's folder is a published one, without run folders."""
+    """Returns whether a folder is a published one, which has no run folders."""
     path = folder / "sweep.json"
     return path.exists() and files.read_json(path, {}, REMEDY).get("published", False) is True

@@ -1,4 +1,4 @@
-"""Tables: the rows that a command runs, with everything its report needs to know of them."""
+"""Descriptions of tables: their rows, and the columns and sections of their reports."""
 
 import dataclasses
 import importlib
@@ -20,23 +20,25 @@ Rows = Mapping[str, Mapping[str, Any]]  # the overrides of each row, base first
 class Table:
     """A table.
 
-    A module `experiments/NAME.py` defines it as TABLE; no other file knows its name.
+    The module `experiments/NAME.py` defines it as TABLE, where reports look for it.
 
     Attributes:
-      name: of the module, of the table's files, and in sweep.json.
-      title: of its page.
-      rows: from a base configuration to the overrides of each row, base first.
-      reported: a paper's numbers by row, base included; they add its columns and verdicts.
-      reported_on: the corpus that they were measured on.
-      least_seeds: the least number of runs of a row, whatever --seeds says.
+      name: the name of the module and of the table's files, also in sweep.json.
+      title: the title of the table's page.
+      rows: returns the overrides of each row for a base configuration, base first.
+      reported: a paper's numbers by row, base included; reports then have columns of the paper and
+        verdicts.
+      reported_on: the corpus on which the paper's numbers were measured.
+      least_seeds: returns the least number of runs of a row, also if --seeds is lower.
       needed: rows that claims compare, which a sweep must have.
-      corpus: the corpus of a row, where rows have different ones and are not compared.
+      corpus: returns the name of a row's corpus, if rows have different corpora; such rows are not
+        compared.
       measure: the score that rows are compared by, "bleu" or "f1"; see `of_corpus`.
-      sections: from a `stats.comparison.Comparison` to a `results.documents.Section`, which follows
-        the table of rows.
-      document: from a `stats.comparison.Comparison` to a `results.documents.Document`; None for the
-        table of rows and the sections.
-      latex: from a `stats.comparison.Comparison` to LaTeX; None for the first table of the
+      sections: functions that return a `results.documents.Section` for a
+        `stats.comparison.Comparison`. The sections follow the table of rows.
+      document: returns the `results.documents.Document` of a `stats.comparison.Comparison`; None
+        for a document of the table of rows and the sections.
+      latex: returns the LaTeX of a `stats.comparison.Comparison`; None for the first table of the
         document.
     """
 
@@ -56,17 +58,17 @@ class Table:
 
     @property
     def score(self) -> str:
-        """The name of the score as column heads show it."""
+        """The name of the score in column heads."""
         return self.measure.upper()
 
 
 def of_corpus(name: str, base: config_lib.Config, table: Table | None = None) -> Table:
-    """Returns a table on a base's corpus: rows that parse are compared by F1.
+    """Returns a table with the measure that suits base's corpus, which is F1 for treebanks.
 
     Args:
       name: the name of the table.
       base: the configuration of base.
-      table: the table; None to find the one of the name.
+      table: the table; None to find it by name.
     """
     table = table or find(name)
     is_parsing = base.data.corpus in treebank.CORPORA
@@ -74,11 +76,7 @@ def of_corpus(name: str, base: config_lib.Config, table: Table | None = None) ->
 
 
 def require_sound(table: Table, rows: Rows) -> None:
-    """Requires that reports can find a table, and that its numbers belong to its rows.
-
-    Raises:
-      UserError: they do not.
-    """
+    """Raises UserError if reports could not find a table, or `reported` does not fit its rows."""
     command = sys.modules["__main__"]
     file = pathlib.Path(str(command.__file__)).name
     if getattr(command, "TABLE", None) is table:
@@ -103,7 +101,13 @@ def scaled_rows(
     base: config_lib.Config,
     papers: Mapping[str, int] = paper.BASE_SIZES,
 ) -> dict[str, dict[str, Any]]:
-    """Scales rows with the paper's sizes to a base of any size, by its ratio to the paper's base.
+    """Scales rows with the paper's sizes to a base of another size.
+
+    Args:
+      rows: the overrides of each row, with the paper's sizes.
+      base: the base of the scaled rows.
+      papers: the fields to scale, with their values in the paper's base. A field is multiplied by
+        the ratio of base's value to the paper's.
 
     Raises:
       UserError: a scaled value is not a whole number of at least 1.
@@ -134,7 +138,7 @@ def require_defaults(base: config_lib.Config, fields: Iterable[str]) -> None:
 
 
 def names() -> list[str]:
-    """Returns the modules in experiments/ that define a TABLE, without importing them."""
+    """Returns the names of the modules in experiments/ that define TABLE; imports none."""
     return sorted(
         path.stem
         for folder in sys.modules["experiments"].__path__
@@ -144,9 +148,9 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Table:
-    """Returns the table that a sweep.json names, or a plain one for a user's own sweep.
+    """Returns the table of a module in experiments/, or a plain table for any other name.
 
-    Only modules in `names` are imported, whatever the file contains.
+    Only modules in `names()` are imported, since a sweep.json may contain any name.
     """
     if name in names():
         return importlib.import_module(f"experiments.{name}").TABLE
