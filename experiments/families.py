@@ -154,7 +154,7 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _multilingual(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns rows of mT5 and ByT5 in small, with base's number of steps.
+    """Returns rows "bytes" and "two directions": small versions of ByT5 and mT5.
 
     The lengths and the batch of the model of bytes are BYTES_A_TOKEN times base's, so that it sees
     about as many sentences. The model of two directions sees half as many of each direction.

@@ -25,7 +25,7 @@ class EngineError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command, which exits with 0 when it is finished and with RUN_AGAIN to be started again."""
+    """A command; it exits with 0 when it is finished, or with RUN_AGAIN to be started again."""
 
     name: str  # for people: in progress and error messages
     label: str  # for engines: unique, at most 40 lower-case letters, digits and dashes
@@ -46,7 +46,7 @@ class Submission:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Values of the flags of the same names."""
+    """The values of the flags that have the same names as the attributes."""
 
     parallel: int = 0
     nodes: int = 1
@@ -65,7 +65,7 @@ class Settings:
             raise EngineError(f"--launcher_options={self.launcher_options}: {error}") from error
 
     def find(self, options: Sequence[Sequence[str]]) -> dict[str, str]:
-        """Returns the values of those of `options` that --launcher_options sets.
+        """Returns the values of options that --launcher_options sets.
 
         Args:
           options: the spellings of each option, as ("--time", "-t"). A unique prefix of the first

@@ -30,7 +30,7 @@ class Devices:
 
 @final
 class Local(engine.Engine):
-    """This machine."""
+    """The engine that runs jobs on this machine."""
 
     name = "local"
     takes = frozenset({"parallel"})

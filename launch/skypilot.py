@@ -48,7 +48,7 @@ run: |
 
 @final
 class SkyPilot(engine.Queue):
-    """Managed jobs, with their labels as ids."""
+    """The engine SkyPilot, with managed jobs whose ids are their labels."""
 
     name = "skypilot"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})

@@ -50,7 +50,7 @@ cd {checkout} && exec {command} >> "$log" 2>&1
 
 @final
 class Slurm(engine.Queue):
-    """Tasks of job arrays, with ids such as 12_3."""
+    """The engine Slurm, with tasks of job arrays, whose ids are such as 12_3."""
 
     name = "slurm"
     takes = frozenset({"parallel", "nodes", "launcher_options", "slurm_script"})

@@ -12,7 +12,7 @@ MAX_RESTARTS = 100  # of a workload that exits with 42, or with 127 and above
 
 @final
 class Xpk(engine.Queue):
-    """Workloads, with the labels of jobs as ids."""
+    """The engine xpk, with workloads whose ids are the labels of jobs."""
 
     name = "xpk"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})

@@ -21,10 +21,10 @@ SYMBOLS = {  # the paper's column heads, in its order
 
 
 def changes(description: store.Description, row: str) -> dict[str, Any]:
-    """Returns the fields that a row changes in the base row, with their values in the row.
+    """Returns the fields in which a row differs from the base row, with the row's values.
 
     Fields of the paper's Table 3 come first, in its order. For the base row, these are the fields
-    that it changes in the configuration.
+    in which it differs from the base configuration.
     """
     base, overrides = description.base_row, description.overrides(row)
     recipe = {} if row == base else description.rows[base]

@@ -93,7 +93,7 @@ class Table:
 
 
 def number(value: float, form: str) -> str:
-    """Returns a formatted number with a true minus sign (−), which 0 after rounding has not."""
+    """Returns a formatted number with a true minus sign (−); 0 after rounding has none."""
     if form.endswith("d"):
         value = int(value)
     elif form[-1] in "efg%":
@@ -174,7 +174,7 @@ def _groups(columns: Sequence[Column]) -> Iterator[tuple[str, int]]:
 
 
 def latex(table: Table) -> str:
-    r"""Returns a table in LaTeX, with \usepackage{booktabs}."""
+    """Returns a table in LaTeX, which needs the package booktabs."""
     heads = [latex_text(column.full_head) for column in table.columns]
     lines = [list(map(latex_text, line)) for line in table.cells()]
     return tabular("".join("r" if each.form else "l" for each in table.columns), heads, lines)
@@ -197,7 +197,7 @@ def show(
     notes: Sequence[str] = (),
     console: rich.console.Console | None = None,
 ) -> None:
-    """Prints tables and notes; a terminal of fewer than `NARROW` columns gets the main columns."""
+    """Prints tables and notes; a terminal narrower than `NARROW` shows only the main columns."""
     console = console or rich.console.Console()
     width = console.width if console.is_terminal else max(WIDTH, console.width)
     for table in tables:

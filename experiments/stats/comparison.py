@@ -89,7 +89,7 @@ class OneSet:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The results of a sweep, compared.
+    """The comparison of a sweep's rows with base and with the paper.
 
     Attributes:
       sweep: the results.

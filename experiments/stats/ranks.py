@@ -28,7 +28,7 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Tau:
-    """Kendall's tau-b with the paper, over a number of pairs of rows."""
+    """Kendall's tau-b with the paper, and the number of pairs of rows that it is computed over."""
 
     estimate: Estimate
     num_pairs: int

@@ -63,7 +63,7 @@ class Tuned:
 
 
 def tune(sweep: frames.Sweep, measure: str) -> dict[str, Tuned]:
-    """Returns the values of the tuned field that were tried for each row, by row.
+    """Returns the results of each row with the values of the tuned field.
 
     A row without any value that was scored on both sets is left out.
     """

@@ -82,7 +82,7 @@ def run(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Config) -> Rows:
-    """Returns the rows that a file defines, after the row base, which has no overrides.
+    """Returns the row "base", without overrides, followed by the rows that a file defines.
 
     Args:
       path: the file, for error messages.
