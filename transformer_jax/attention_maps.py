@@ -1,11 +1,12 @@
-"""Draws the attention weights of a trained model for one sentence pair, as the paper's appendix.
+"""Draws the attention weights of a trained model for a sentence pair, as in the paper's appendix.
 
 python -m transformer_jax.attention_maps --workdir=runs/one --source="The dog sleeps."
 
 Writes encoder.png, decoder.png and cross.png, with a heat map for each layer and head, and prints
-their paths. Rows of the decoder are named by the token that is predicted there; its columns begin
-with BOS. A decoder-only model has joint.png instead. A language model takes --target alone. For an
-encoder-only model, encoder.png shows the attention within one sentence or two (--source, --target).
+their paths. In decoder.png and cross.png, a row is labelled with the token that is predicted there;
+the columns of decoder.png begin with BOS. For a decoder-only model, joint.png is written instead.
+For a language model, give --target alone. For an encoder-only model, encoder.png shows the
+attention within a text of one or two sentences (--source, --target).
 """
 
 from absl import flags

@@ -36,19 +36,21 @@ Devices = Annotated[int, fields.Range(1, fields.MOST, besides=(-1, "for the rest
 def field(default: Any, meaning: str, *, is_path: bool = False) -> Any:
     """Returns a dataclass field with a default and a one-line meaning.
 
-    A default must never change: `fingerprint` leaves out fields that have it.
+    The default of an existing field must never change: `fingerprint` leaves out fields that have
+    their defaults.
 
     Args:
-      default: the field's value where a config does not set it.
-      meaning: one line for readers.
-      is_path: the field names files; digests of their contents are hashed in its place.
+      default: the field's value if a config does not set it.
+      meaning: a description of the field in one line.
+      is_path: whether the field names files. `fingerprint` then covers digests of the files'
+        contents instead of the field.
     """
     return dataclasses.field(default=default, metadata={"meaning": meaning, "is_path": is_path})
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """Sizes and kinds of the model, named as in the paper."""
+    """Architecture and sizes of the model, named as in the paper."""
 
     architecture: str = field("transformer", "or decoder, encoder, elmo, rnn, lstm, gru, conv")
     num_layers: Positive = field(6, "N: layers of the encoder, and of the decoder")
@@ -80,18 +82,18 @@ class ModelConfig:
 
     @property
     def key_value_heads(self) -> int:
-        """K: num_kv_heads, or num_heads where that is 0."""
+        """The number of key–value heads: num_kv_heads, or num_heads if num_kv_heads is 0."""
         return self.num_kv_heads or self.num_heads
 
     @property
     def dtype(self) -> jnp.dtype:
-        """The type that activations are computed in."""
+        """The data type of activations."""
         return jnp.dtype(self.compute_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """The schedule, the batch, the seed and what the run starts from."""
+    """Learning-rate schedule, batch, seed, objective and initial weights of a run."""
 
     num_steps: Positive = field(100_000, "optimiser steps")
     warmup_steps: Positive = field(4000, "steps of linear warm-up before inverse square root decay")
@@ -149,7 +151,7 @@ class DecodeConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """Parameters and sets that are evaluated."""
+    """Checkpoints that are averaged, and sets that are scored."""
 
     average_checkpoints: Positive = field(1, "newest checkpoints averaged; Table 2: 5 and 20")
     score_test: bool = field(False, "translate and score the test set too")
@@ -157,7 +159,10 @@ class EvaluationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """Devices along each axis of the mesh; one axis may be -1, all remaining devices."""
+    """Number of devices along each axis of the mesh.
+
+    One axis may be -1, which stands for all remaining devices.
+    """
 
     data: Devices = field(-1, "devices that shard the batch")
     fsdp: Devices = field(1, "devices that shard the batch, parameters and optimiser state")
@@ -206,9 +211,10 @@ PATHS = frozenset(
 
 
 def from_mapping(values: Mapping[str, Any]) -> Config:
-    """Returns the validated configuration of nested mappings (a ConfigDict or parsed JSON).
+    """Returns a validated configuration from nested mappings (a ConfigDict or parsed JSON).
 
-    Missing fields have their defaults. A vocabulary of fixed size sets data.vocab_size.
+    Missing fields take their defaults. If data.vocabulary has a fixed size, data.vocab_size is set
+    to that size.
 
     Raises:
       UserError: a field is unknown, of the wrong type or out of range, or fields conflict.
@@ -221,7 +227,9 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
 
 
 def from_record(values: Mapping[str, Any]) -> Config:
-    """Returns the configuration that a record of this or an earlier version holds.
+    """Returns a configuration from JSON that this or an earlier version has recorded.
+
+    Fields that no longer exist (`REMOVED`) are dropped if they have their defaults.
 
     Raises:
       UserError: as `from_mapping`, or a removed field has another value than its default.
@@ -236,7 +244,10 @@ def from_record(values: Mapping[str, Any]) -> Config:
 
 
 def without_removed(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns recorded values by dotted name without those of removed fields.
+    """Returns `changes` without the fields that no longer exist (`REMOVED`).
+
+    Args:
+      changes: recorded values by dotted field name.
 
     Raises:
       UserError: a removed field has another value than its default.
@@ -251,7 +262,7 @@ def without_removed(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Returns the nested dictionary that `from_mapping` reads."""
+    """Returns a configuration as the nested dictionary that `from_mapping` reads."""
     return dataclasses.asdict(config)
 
 
@@ -271,7 +282,15 @@ def get(config: Config, name: str) -> Any:
 
 
 def replace(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Returns a copy with fields changed, by dotted name; raises UserError as `from_mapping`."""
+    """Returns a validated copy of a configuration with some values replaced.
+
+    Args:
+      config: the configuration.
+      changes: the new values by dotted field name.
+
+    Raises:
+      UserError: as `from_mapping`.
+    """
     values = to_dict(config)
     for name, value in changes.items():
         section, field_name = _section_and_field(name)
@@ -292,7 +311,7 @@ def _section_and_field(name: str) -> tuple[str, str]:
 
 
 def is_hashed(name: str) -> bool:
-    """Returns whether `fingerprint` covers the value of a field, by its dotted name."""
+    """Returns whether `fingerprint` covers the value of the field with this dotted name."""
     return name.partition(".")[0] in _HASHED and name not in PATHS
 
 
@@ -302,12 +321,16 @@ def hashed_fields(config: Config) -> dict[str, Any]:
 
 
 def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
-    """Returns the SHA-256 of everything that determines a run's result: its `config_hash`.
+    """Returns a run's `config_hash`: the SHA-256 of everything that determines its result.
 
-    It covers the fields of model, train, data, decode and evaluation that differ from their
-    defaults, so that a field added later changes no hash; digests in place of fields that name
-    files; and the checkpoint interval where checkpoints are averaged. The JSON is canonical:
-    sorted keys, equal numbers written alike.
+    The hash covers three parts:
+      * the fields of model, train, data, decode and evaluation that differ from their defaults;
+        a field that is added later therefore changes no hash;
+      * `digests`, in place of the fields that name files; that of the test set counts only if
+        evaluation.score_test is set;
+      * checkpoint.every, if checkpoints are averaged.
+
+    These parts are hashed as canonical JSON: keys are sorted, and equal numbers are written alike.
 
     Args:
       config: the run's configuration.
@@ -323,7 +346,8 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     content["digests"] = dict(digests)
     if not config.evaluation.score_test:
         content["digests"].pop("test", None)
-    if config.train.start_from:  # without its digest it is still not the run that starts afresh
+    if config.train.start_from:
+        # Even without a digest, the hash differs from that of a run with random initial weights.
         content["digests"].setdefault("start_from", "")
     if config.evaluation.average_checkpoints > 1:
         content["averaged_every"] = config.checkpoint.every
@@ -332,7 +356,7 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
 
 
 def _require_consistent(config: Config) -> None:
-    """Raises UserError where fields, each in its range, contradict one another."""
+    """Raises UserError if the values of several fields contradict one another."""
     fields.require_known("model.compute_dtype", config.model.compute_dtype, DTYPES)
     rest = [f"mesh.{name}" for name, size in dataclasses.asdict(config.mesh).items() if size == -1]
     if rest[1:]:

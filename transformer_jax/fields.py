@@ -23,7 +23,7 @@ ARTICLES = {int: "a whole number", float: "a number", str: "text", bool: "True o
 @final
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The range of numbers that a field allows."""
+    """The range of numbers that a field may have."""
 
     least: int
     most: int | None = None
@@ -39,7 +39,7 @@ class Range:
             raise errors.UserError(f"{name}={value} should be at least {self.least}{other}")
         if self.most is not None and value > self.most:
             raise errors.UserError(f"{name}={value} should be at most {self.most:,}")
-        kind = np.float32 if isinstance(value, float) else int  # the type that it is used in
+        kind = np.float32 if isinstance(value, float) else int  # the type in which it is used
         if self.below is not None and kind(value) >= self.below:
             limit = f"2^{math.log2(self.below):.0f}" if self.below > 1 else self.below
             limit = f"{limit} as float32" if isinstance(value, float) else limit
@@ -47,10 +47,14 @@ class Range:
 
 
 def build(kind: type[T], values: Any, path: str = "") -> T:
-    """Returns a frozen dataclass, and those within it, from nested mappings.
+    """Returns an instance of a dataclass, and of dataclasses within it, from nested mappings.
 
-    Missing fields have their defaults. The names of fields in messages begin with `path`, which is
-    empty or ends with a dot.
+    Missing fields take their defaults.
+
+    Args:
+      kind: the dataclass.
+      values: the values of its fields, by name.
+      path: the prefix of field names in error messages; it is empty or ends with a dot.
 
     Raises:
       UserError: a field is unknown, of the wrong type or out of range.
@@ -77,7 +81,16 @@ def declared(kind: type) -> dict[str, Any]:
 
 
 def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
-    """Returns the entry of a table of kinds; raises UserError, listing the kinds, without one."""
+    """Returns `table[name]`.
+
+    Args:
+      field: the config field whose value is `name`, for the error message.
+      name: the name to look up.
+      table: entries by name.
+
+    Raises:
+      UserError: the table has no such entry; the message lists its names.
+    """
     require_known(field, name, table)
     return table[name]
 
@@ -89,7 +102,13 @@ def require_known(field: str, name: str, known: Collection[str]) -> None:
 
 
 def unknown(whole: str, name: str, known: Collection[str]) -> errors.UserError:
-    """Returns the error for a field `whole`, as the user wrote it, whose part `name` is unknown."""
+    """Returns the error for a config field that does not exist.
+
+    Args:
+      whole: the field's dotted name, as the user wrote it.
+      name: the part of `whole` that is unknown.
+      known: the names that are possible in its place; the message lists them.
+    """
     printable = whole if whole.isprintable() and len(whole) < 80 else repr(whole[:80])
     return errors.UserError(f"there is no config field {printable}{_closest(name, known)}")
 
@@ -114,7 +133,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
 
 
 def _short(value: Any) -> str:
-    """Returns a value as it is written, shortened, or its type."""
+    """Returns the first 200 characters of a simple value's `repr`, or another value's type."""
     if not isinstance(value, (str, int, float, type(None))):
         return f"a {type(value).__name__}"
     written = repr(value)

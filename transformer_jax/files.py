@@ -1,7 +1,7 @@
 """Paths on this machine and in buckets, atomic writes, and JSON records.
 
-A run's folder lies on this machine or in a bucket of Google Cloud Storage. A `Path` may lie in
-either; a file that is mapped into memory or locked is a `pathlib.Path`, on this machine.
+A run's folder is on this machine or in a bucket of Google Cloud Storage. The type `Path` covers
+both. Files that are memory-mapped or locked must be on this machine, and have a `pathlib.Path`.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ def path(name: str) -> Path:
     """Returns the path of a file or folder on this machine or at gs://BUCKET/NAME.
 
     Raises:
-      UserError: the name is an address of another kind, gcsfs is not installed, or as in
-        `local_path`.
+      UserError: the name is another kind of address, the address has a character of *?[]#, gcsfs is
+        not installed, or a path on this machine is refused by `local_path`.
     """
     if not _ADDRESS.match(name):
         return local_path(name)
@@ -42,15 +42,16 @@ def path(name: str) -> Path:
         )
     if not importlib.util.find_spec("gcsfs"):
         raise errors.UserError(f"{name} needs gcsfs: pip install 'transformer_jax[gcs]'")
-    os.environ.setdefault("EPATH_USE_TF", "false")  # fsspec also where TensorFlow is installed
+    os.environ.setdefault("EPATH_USE_TF", "false")  # use fsspec even if TensorFlow is installed
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # Orbax writes arrays to the bucket without fsspec, whose cached listings would be outdated.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
     return epath.Path(name)
 
 
-_PATTERN = re.compile(r"[*?\[\]{}\\]")  # the last, \, is read as / by TensorStore
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # one slash too: pathlib merges two
+_PATTERN = re.compile(r"[*?\[\]{}\\]")  # TensorStore reads the last, \, as /
+# One slash is enough, because pathlib merges two.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def local_path(name: str) -> pathlib.Path:
@@ -91,19 +92,27 @@ def sha256(path: Path) -> str:
 
 
 def met_in_a_bucket(error: BaseException) -> bool:
-    """Returns whether reading or writing a bucket raised an error.
+    """Returns whether an error was raised while a bucket was read or written.
 
-    Such errors have no common class, so that the modules of the traceback decide.
+    Such errors have no common class. They are recognised by the modules in their tracebacks.
     """
     modules = (frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__))
-    # Not all of google, since protobuf belongs to it too.
+    # Not the whole of `google`, because protobuf is a part of it.
     of_google = [f"google.{name}" for name in ("api_core", "auth", "cloud", "resumable_media")]
     of_buckets = ("gcsfs", *of_google)
     return any(name.startswith(of_buckets) for name in modules)
 
 
 def make_folder(folder: Path, what: str) -> None:
-    """Creates a folder and its parents; `what` names it in the UserError if that fails."""
+    """Creates a folder and its parents.
+
+    Args:
+      folder: the folder.
+      what: what the error message calls it.
+
+    Raises:
+      UserError: the folder cannot be created.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -153,7 +162,7 @@ def read_json(path: Path, required: Mapping[str, type], remedy: str) -> dict[str
     Args:
       path: the file.
       required: keys that the object must have, with the types of their values.
-      remedy: what the user can do about a damaged file, the end of the error message.
+      remedy: the end of the error message, which says what the user can do about a damaged file.
 
     Raises:
       UserError: the file cannot be read, is not JSON, or lacks a required key.
@@ -167,7 +176,15 @@ def read_json(path: Path, required: Mapping[str, type], remedy: str) -> dict[str
 
 
 def parse_json(content: bytes, required: Mapping[str, type]) -> dict[str, Any]:
-    """Returns the JSON object that bytes hold; raises ValueError as `read_json` does."""
+    """Returns the JSON object that bytes hold.
+
+    Args:
+      content: the bytes.
+      required: keys that the object must have, with the types of their values.
+
+    Raises:
+      ValueError: the bytes are not a JSON object, or a required key is missing or has another type.
+    """
     value = json.loads(content, parse_constant=_refuse)
     if not isinstance(value, dict):
         raise ValueError(f"it is {json.dumps(value)[:40]}, not an object")

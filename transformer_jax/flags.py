@@ -1,6 +1,6 @@
 """Command-line entry point: flag definitions and error reporting.
 
-A user mistake is one line on stderr and exit code 2.
+A user's mistake is reported in one line on stderr, with exit code 2.
 """
 
 import itertools
@@ -69,7 +69,7 @@ def standard_input() -> BinaryIO:
 
 
 def define_required(name: str, meaning: str) -> flags.FlagHolder:
-    """Defines a flag of text that a command cannot do without."""
+    """Defines a required flag whose value is a string."""
     _REQUIRED[name] = ""
     return flags.DEFINE_string(name, None, meaning)
 
@@ -101,7 +101,13 @@ def overrides() -> dict[str, object]:
 
 
 def cache_dir(name: str, workdir: files.Path) -> pathlib.Path:
-    """Returns --cache_dir; by default WORKDIR/cache, or ./cache where WORKDIR is in a bucket."""
+    """Returns the folder of --cache_dir.
+
+    Args:
+      name: the flag's value; if it is empty, the folder is WORKDIR/cache, or ./cache if WORKDIR is
+        in a bucket.
+      workdir: the run's folder, WORKDIR.
+    """
     if name:
         return files.local_path(name)
     return workdir / "cache" if isinstance(workdir, pathlib.Path) else pathlib.Path("cache")
@@ -142,7 +148,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def _help() -> str:
-    """Returns the command's description and its flags, those of the command's module first."""
+    """Returns the command's description and its flags by module, its own module first."""
     command = sys.modules["__main__"]
     own = command.__spec__.name if command.__spec__ else "__main__"
     sections = {}
@@ -171,9 +177,10 @@ def _require_utf8(argument: str) -> None:
 
 
 def _require_config(argv: Sequence[str]) -> None:
-    """Raises UserError if the config file fails, or an overridden field does not exist.
+    """Raises UserError if the config file cannot be run, or an overridden field does not exist.
 
-    ml_collections postpones a missing file and wraps other errors into tracebacks.
+    Without this check, ml_collections would report a missing file only when the config is read, and
+    other errors with a traceback.
     """
     for argument, following in itertools.pairwise([*argv, ""]):
         if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
@@ -206,7 +213,7 @@ def _run_config_file(argument: str) -> None:
 def _guarded(
     main: Callable[..., int | None], positional: Sequence[str], arguments: Sequence[str]
 ) -> int | None:
-    """Calls `main` and returns the exit code; known errors are one line on stderr."""
+    """Calls `main` and returns the exit code. Known errors are reported in one line on stderr."""
     repeats = any(name.endswith("...") for name in arguments[-1:])
     if len(positional) > len(arguments) and not repeats:
         return _complain(f"unexpected argument {positional[len(arguments)]!r}: flags begin with --")
@@ -253,7 +260,7 @@ def _complain(message: str, code: int = 2) -> int:
 
 
 def _show_log() -> None:
-    """Sends our log lines to stderr, as "12:34:56 text", and warnings of libraries."""
+    """Prints log lines of this package, as "12:34:56 text", and warnings of libraries to stderr."""
     absl_logging.set_verbosity(absl_logging.WARNING)
     # Orbax and gcsfs log errors, with tracebacks, that they then raise.
     absl_logging.get_absl_handler().addFilter(
@@ -272,10 +279,10 @@ def _show_log() -> None:
 
 
 def _report_unraisable(error: Any) -> None:
-    """Reports an exception that nothing can catch, unless a failed write has caused it.
+    """Prints an unraisable exception, unless a failed write has caused it.
 
-    After a failed write Orbax closes its event loop, and TensorStore's threads fail on it. The
-    write's own error is raised; dozens of tracebacks would hide it.
+    After a failed write Orbax closes its event loop, and then TensorStore's threads fail too. The
+    error of the write is raised; dozens of tracebacks from these threads would hide it.
     """
     if str(error.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(error)

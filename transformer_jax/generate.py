@@ -2,8 +2,8 @@
 
 python -m transformer_jax.generate --workdir=runs/lm --prompt="Ein Hund" --method=nucleus
 
-A language model is a run without source language: --config.data.corpus=text
---config.data.source_language="" trains on the files of the target language alone.
+A language model is a run without a source language. To train one on the text files of the target
+language, give --config.data.corpus=text --config.data.source_language="".
 """
 
 import sys
@@ -41,7 +41,7 @@ _TOKENS = flags.DEFINE_integer("tokens", 100, "Most tokens of a text, EOS includ
 
 
 def main() -> None:
-    """Prints the texts."""
+    """Prints the sampled texts, one per line."""
     settings = sampling.Drawing(_METHOD.value, _TEMPERATURE.value, _TOP_K.value, _TOP_P.value)
     run = run_folder.load(_WORKDIR.value)
     texts = sampling.texts(run, _PROMPT.value, _NUMBER.value, _TOKENS.value, settings, _SEED.value)

@@ -142,8 +142,8 @@ ALTERNATIVES: dict[str, tuple[object, ...]] = {
     "decode.alpha": (0.3,),
     "decode.extra_tokens": (300,),
 }
-# Fields of model, train and decode on which the paper does not depend: how numbers are computed,
-# and num_kv_heads, which `deviations` compares with num_heads.
+# Fields of model, train and decode that are not part of the paper's recipe, such as those that
+# determine how numbers are computed. `deviations` compares num_kv_heads with num_heads instead.
 _UNSPECIFIED = {
     "model.num_kv_heads",
     "model.max_positions",
@@ -159,7 +159,7 @@ _DATA_RECIPE = {"data.directions", "data.vocabulary", "data.train_max_tokens"}
 
 
 def deviations(config: config_lib.Config) -> list[str]:
-    """Returns a line for each field of the recipe in which a run departs from the paper's."""
+    """Returns a line for each field whose value differs from the paper's recipe."""
     lines = []
     for name, papers in config_lib.flatten(config_lib.DEFAULTS).items():
         in_recipe = name.startswith(("model.", "train.", "decode.")) or name in _DATA_RECIPE

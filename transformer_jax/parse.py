@@ -2,9 +2,9 @@
 
   python -m transformer_jax.parse --workdir=runs/one < sentences.txt > parsed.mrg
 
-Words are separated by spaces. Output of the model that is no tree is repaired; standard error has
-the number of repaired trees. Semi-supervised training reads such trees of unlabelled text too:
---config.data.parsed=parsed.mrg.
+Words are separated by spaces. Malformed trees of the model are repaired, and their number is
+printed to standard error. For semi-supervised training, the trees of unlabelled text can be added
+to the training set: --config.data.parsed=parsed.mrg.
 """
 
 import sys

@@ -6,9 +6,9 @@ from jaxtyping import Int
 
 
 class Sequences(NamedTuple):
-    """Rows of tokens that hold one or several sentences each.
+    """Rows of tokens, each of which holds one or several sentences.
 
-    The arrays are NumPy's until they are put on devices.
+    The arrays are NumPy arrays until `sharding.put` transfers them to devices.
     """
 
     tokens: Int[Any, "B T"]  # vocabulary ids; 0 is padding
@@ -17,7 +17,10 @@ class Sequences(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Sentence pairs for teacher forcing: segment k of a source row belongs to target segment k."""
+    """Sentence pairs for teacher forcing.
+
+    Segment k of a source row and segment k of the same target row are a pair.
+    """
 
     source: Sequences  # the source sentences, each with its EOS
     target: Sequences  # the decoder's input: the target shifted right by one, each after its BOS

@@ -70,7 +70,8 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     config = flags_lib.read_config(_CONFIG)
-    if not _ROW.value:  # a sweep has checked its rows, and its flags may serve only some of them
+    # A sweep has already checked its rows, and some of its flags may have no effect in some rows.
+    if not _ROW.value:
         models.require_used(config.model, flags_lib.overrides())
     if place := hosts.place(
         _DISTRIBUTED.value, _COORDINATOR.value, _PROCESSES.value, _PROCESS.value

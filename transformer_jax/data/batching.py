@@ -1,4 +1,4 @@
-"""Batches of arrays from token lists: packed ones for training, padded ones for decoding."""
+"""Batches of arrays from token lists: packed batches for training, padded batches for decoding."""
 
 import bisect
 import dataclasses
@@ -24,7 +24,7 @@ def fill(
     source_length: int,
     target_length: int,
 ) -> sequences.Batch:
-    """Writes examples into rows, segment after segment.
+    """Returns a batch whose rows hold the given examples, one segment for each example.
 
     Args:
       rows: the examples of each row, or pairs of a source and a target without BOS and EOS.
@@ -67,7 +67,7 @@ def _write(
 
 @final
 class PackedBatches:
-    """Packed batches of examples by index, reduced to the rows that this host computes."""
+    """A sequence of packed batches, each of which has only the rows that this host computes."""
 
     def __init__(
         self,
@@ -108,7 +108,10 @@ class PackedBatches:
         )
 
     def fill_rates(self) -> tuple[float, float]:
-        """Returns the shares of source and target positions with tokens, over the first windows."""
+        """Returns the shares of source and of target positions that hold tokens, not padding.
+
+        They are measured over the first MEASURED_WINDOWS windows of packing.
+        """
         rows = self.plan.epoch_end(0, MEASURED_WINDOWS)
         chosen = np.array([each for row in self.plan.rows(0, rows) for each in row], np.int32)
         source, target = (
@@ -120,7 +123,7 @@ class PackedBatches:
 
 @final
 class TrainingBatches:
-    """The input of a run by step: the batches of one part after those of another."""
+    """The sequence of all batches of a run, in which one part follows another."""
 
     def __init__(self, parts: Sequence[PackedBatches]) -> None:
         """Joins the parts, of which at least one has batches."""
@@ -138,11 +141,14 @@ class TrainingBatches:
         return self._parts[number][index - self._starts[number]]
 
     def part(self, index: int) -> PackedBatches:
-        """Returns the part of a batch; for the batch after the last one, the last part."""
+        """Returns the part that contains a batch, given the batch's index.
+
+        The index after that of the last batch belongs to the last part.
+        """
         return self._parts[bisect.bisect_right(self._starts, index) - 1]
 
     def from_step(self, step: int) -> Iterator[sequences.Batch]:
-        """Returns batches step, step + 1, …, which Grain's threads read ahead."""
+        """Returns an iterator over batches step, step + 1, …, which Grain's threads read ahead."""
         batches = grain.MapDataset.source(self).slice(slice(step, None))
         return iter(
             batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=8))
@@ -151,7 +157,7 @@ class TrainingBatches:
 
 @dataclasses.dataclass(frozen=True)
 class PaddedBatch:
-    """Source sentences of similar length, one per row, and their indices in the list of all.
+    """Source sentences of similar length, one per row, and their indices among all sentences.
 
     Rows beyond len(indices) repeat the last sentence, so that all batches have the same number of
     rows. Targets are empty.

@@ -27,7 +27,7 @@ class Pairs(PairSource):
 
     source: list[str]
     target: list[str]
-    trees: list[str] = dataclasses.field(default_factory=list)  # trees that targets linearise
+    trees: list[str] = dataclasses.field(default_factory=list)  # of linearised targets, in brackets
 
     def __len__(self) -> int:
         return len(self.source)

@@ -1,7 +1,8 @@
-"""Operations of objectives on the tokens of a text: pure functions of the tokens and a generator.
+"""Corruption of a text's tokens for training objectives.
 
-A text has at least `SHORTEST` tokens. Masks are True at chosen tokens. The number of chosen tokens
-depends on the text's length alone; their positions are random.
+A text has at least `SHORTEST` tokens. A mask is True at the chosen tokens. The number of chosen
+tokens depends on the text's length alone; their positions are random. All functions are pure,
+except that they advance the random generator.
 """
 
 import numpy as np
@@ -18,21 +19,27 @@ Tokens = Integer[np.ndarray, "_"]
 
 
 def number_chosen(length: int) -> int:
-    """Returns the number of chosen tokens of a text: about SHARE, at least one, never all."""
+    """Returns the number of tokens to choose in a text: about SHARE of them, at least one.
+
+    At least one token is not chosen.
+
+    Args:
+      length: the number of the text's tokens.
+    """
     return min(max(round(length * SHARE), 1), length - 1)
 
 
 def number_of_spans(length: int) -> int:
-    """Returns the number of spans that T5 divides the chosen tokens of a text into."""
+    """Returns the number of spans into which T5 divides the chosen tokens of a text."""
     return max(round(number_chosen(length) / MEAN_SPAN), 1)
 
 
 def random_spans(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
     """Returns a mask of `number_chosen` tokens in `number_of_spans` spans that do not touch.
 
-    All such masks are equally likely. T5's own code draws evenly among those that begin with a kept
-    token and end with a corrupted one; with one span that leaves a single mask, and every text of
-    30 tokens or fewer would lose its end.
+    All such masks are equally likely. T5's code draws only masks that begin with a kept token and
+    end with a chosen one. A text of 30 tokens or fewer has one span, for which a single such mask
+    exists: T5's code would always choose the end of the text.
     """
     chosen, spans = number_chosen(length), number_of_spans(length)
     sizes = _composition(chosen, spans, rng)
@@ -57,9 +64,16 @@ def random_tokens(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"
 
 
 def with_sentinels(text: Text, spans: Bool[np.ndarray, "n"], first: int) -> tuple[Tokens, Tokens]:
-    """Returns a text with a sentinel in place of each span, and the spans after their sentinels.
+    """Replaces the spans of a text by sentinels, as in T5.
 
-    Sentinels are the ids first, first + 1, …; one more ends the spans.
+    Args:
+      text: token ids.
+      spans: True at the tokens of spans.
+      first: the id of the first sentinel; the others follow it.
+
+    Returns:
+      The text with a sentinel in place of each span, and the spans, each after its sentinel, with
+      one more sentinel at the end.
     """
     begins = spans & ~np.concatenate([[False], spans[:-1]])
     kept = np.where(begins, first + np.cumsum(begins) - 1, text)[begins | ~spans]

@@ -22,7 +22,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A development or test set, with ids without BOS and EOS; a test set may be empty."""
+    """A development or test set, as text and as ids without BOS and EOS.
+
+    A test set may be empty.
+    """
 
     source: list[str]
     target: list[str]
@@ -35,7 +38,7 @@ class HeldOut:
 
     @property
     def examples(self) -> list[objectives.Example]:
-        """The pairs as examples."""
+        """The pairs as a list of `objectives.Example`."""
         pairs = zip(self.source_ids, self.target_ids, strict=True)
         return [objectives.Example(source, target) for source, target in pairs]
 
@@ -49,7 +52,7 @@ class TokenPairs(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """Held-out sets of a direction."""
+    """The held-out sets of one direction."""
 
     target_language: str
     dev: HeldOut
@@ -64,7 +67,7 @@ class Dataset:
     source: token_cache.Lists  # training sentences with tags, without BOS and EOS
     target: token_cache.Lists  # their translations
     usable: Int[np.ndarray, "pairs"]  # indices of training pairs that are not empty or too long
-    texts: TokenPairs  # the sentences without tags, once even if both directions contain them
+    texts: TokenPairs  # training pairs without tags, in one direction of each pair of languages
     tag_tokens: int  # tags at each source's start: 0 or 1
     dev: HeldOut  # of the main direction
     test: HeldOut  # of the main direction
@@ -95,11 +98,14 @@ FILES: dict[str, tuple[str, ...]] = {
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
-    """Reads the corpus, trains its tokenizer and encodes its training set, or reads the cache.
+    """Returns the dataset of a configuration.
+
+    The tokenizer and the encoded training set are read from the cache if it holds them; otherwise
+    the tokenizer is trained, the training set is encoded, and both are cached.
 
     Raises:
-      UserError: the corpus, its directions or its tokenizer cannot be had, or no training pair is
-        usable.
+      UserError: fields contradict one another, the corpus cannot be read, the tokenizer cannot be
+        trained, or no training pair is usable.
     """
     read = fields.lookup("data.corpus", config.corpus, CORPORA)
     for field in ("train", "dev", "test", "parsed"):
@@ -208,7 +214,7 @@ def _joined(parts: Sequence[TokenPairs], tags: Sequence[list[int]]) -> TokenPair
 
 
 def longest(dataset: Dataset) -> tuple[int, int]:
-    """Returns the tokens of the longest held-out source, and of the longest target, with EOS."""
+    """Returns the lengths of the longest held-out source and target, in tokens with EOS."""
     held_out = [dataset.dev, dataset.test]
     for direction in dataset.directions.values():
         held_out += [direction.dev, direction.test]

@@ -1,9 +1,9 @@
-"""Translation in several directions with one model: a tag before the source names the target.
+"""Translation in several directions with one model (Johnson et al. 2017).
 
-Tags are ids after the tokenizer's, one for each target language (Johnson et al. 2017). Each
-direction has a separate data config. For text files it contains the path prefixes of its pair of
-languages: PATH/train:en-fr reads PATH/train.en and PATH/train.fr for en-fr and fr-en. A prefix
-without languages belongs to the main direction.
+A tag before the source names the target language. Each target language has a tag, whose id comes
+after the tokenizer's ids. Each direction has a separate data config. For text files, a path prefix
+may name a pair of languages: for both en-fr and fr-en, PATH/train:en-fr stands for PATH/train.en
+and PATH/train.fr. A prefix without languages belongs to the languages of the main direction.
 """
 
 import dataclasses
@@ -22,7 +22,9 @@ def name(config: config_lib.DataConfig) -> str:
 
 
 def of(config: config_lib.DataConfig) -> list[config_lib.DataConfig]:
-    """Returns a config for each direction, the main one first; without data.directions, just one.
+    """Returns a config for each direction, the main direction's first.
+
+    Without data.directions, the list contains `config` alone.
 
     Raises:
       UserError: data.directions is malformed or lacks the main direction, a direction has no

@@ -1,6 +1,6 @@
 """Numbered examples for training and evaluation: translations, and examples of objectives.
 
-The texts of an objective are both sides of the training pairs, and nothing else.
+An objective makes its examples from texts: the sources and targets of the training pairs.
 """
 
 import abc
@@ -18,7 +18,8 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.data import tokenizer as tokenizer_lib
 
 Numbers = Int[np.ndarray, "examples"]
-# The number of the pair whose source a text contains, and of the pair whose target; None: neither.
+# The number of the pair whose source a text contains, and the number of the pair whose target it
+# contains; None if the text has no source or no target.
 Parts = tuple[int | None, int | None]
 
 
@@ -34,7 +35,7 @@ class Examples(abc.ABC):
         """Returns an example by its epoch and number, both counted from 0."""
 
     def lengths(self, epoch: int, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Returns the positions that examples take in a source row and in a target row."""
+        """Returns how many positions each example takes in a source row and in a target row."""
         examples = [self.get(epoch, number) for number in numbers.tolist()]
         lengths = [(len(example.source) + 1, len(example.target) + 1) for example in examples]
         source, target = np.array(lengths, np.int32).reshape(-1, 2).T
@@ -61,7 +62,7 @@ class TranslationExamples(Examples):
 
 
 class SentenceExamples(Examples):
-    """Examples that an objective makes of single sentences, the sources and then the targets."""
+    """Examples that an objective makes from single sentences: all sources, then all targets."""
 
     def __init__(
         self,
@@ -79,10 +80,10 @@ class SentenceExamples(Examples):
           source: token ids of sentences.
           target: token ids of their translations.
           pairs: the numbers of the pairs to take texts from.
-          longest: most tokens of a text; the fewest are `corruption.SHORTEST`.
+          longest: most tokens of a text; shorter texts than `corruption.SHORTEST` are left out.
           objective: the objective.
-          ids: its ids.
-          seed: of its random numbers.
+          ids: the ids that the objective may use.
+          seed: seed of the random numbers.
         """
         self._source, self._target, self._seed = source, target, seed
         self._objective, self._ids = objective, ids
@@ -105,12 +106,12 @@ class SentenceExamples(Examples):
     def get(self, epoch: int, number: int) -> objectives.Example:
         distinct = self._objective.distinct_epochs
         epoch = epoch % distinct if distinct else epoch
-        # The seeds of packing's generators have two or three numbers, so that none equals this one.
+        # Seeds in `packing` consist of two or three numbers, so that none equals this seed.
         rng = np.random.default_rng((self._seed, epoch, number, 1))
         return self._objective.example(self._text(self._chosen[number]), rng, self._ids)
 
     def _text(self, parts: Parts) -> Int[np.ndarray, "n"]:
-        """Returns a source, EOS and a target; or the side that a text consists of."""
+        """Returns the tokens of a text: one sentence, or a source and a target with EOS between."""
         source, target = parts
         sides = []
         if source is not None:
@@ -124,7 +125,7 @@ class SentenceExamples(Examples):
 
 @final
 class PairExamples(SentenceExamples):
-    """Examples of pairs: a source, EOS and its translation."""
+    """Examples that an objective makes from pairs: a source, EOS and its translation."""
 
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Parts]:
         return ((pair, pair) for pair in pairs.tolist())
@@ -132,7 +133,10 @@ class PairExamples(SentenceExamples):
 
 @final
 class CandidateExamples(SentenceExamples):
-    """Examples of candidates: each source with its translation, then with another target."""
+    """Examples that an objective makes from candidates.
+
+    Each source is followed by its translation in one example, and by another target in the next.
+    """
 
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Parts]:
         whole = [p for p in pairs.tolist() if len(self._source[p]) and len(self._target[p])]
@@ -192,7 +196,7 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
 def held_out(
     pairs: dataset_lib.HeldOut, config: config_lib.Config
 ) -> dict[str, list[objectives.Example]]:
-    """Returns the examples that score an encoder-only model, by the names of their objectives.
+    """Returns the examples on which an encoder-only model is scored, by name of their objective.
 
     The objectives are those of `Objective.scored_by`. The examples are the same for all seeds.
     """

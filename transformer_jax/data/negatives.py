@@ -9,20 +9,21 @@ Lists = token_cache.Lists | list[list[int]]
 
 
 def draw(targets: Lists, pairs: Int[np.ndarray, "pairs"], seed: int) -> Int[np.ndarray, "_"]:
-    """Draws, for each pair, another pair whose target is shown as a wrong translation.
+    """Draws a wrong translation for each pair: the target of another pair.
 
-    The distinct targets of a length form a random cycle; the wrong target of a pair is its target's
-    successor in the cycle. If a length has one distinct target, the wrong one is drawn from the
-    nearest length. Where no target repeats and each length has several, every target is right and
-    wrong equally often.
+    The distinct targets of each length are put into a random cycle, and the wrong translation of a
+    pair is the successor of its target. If there is only one distinct target of a length, the wrong
+    translation is drawn from the targets of the nearest length. If no target repeats and each
+    length has several targets, every target is used equally often as a right and as a wrong one.
 
     Args:
       targets: lists of token ids.
-      pairs: the numbers of the pairs' targets among those.
-      seed: determines the draw.
+      pairs: the numbers of the pairs, which are indices of `targets`.
+      seed: seed of the random numbers.
 
     Returns:
-      For each pair the number of another's target; empty if all targets are equal.
+      For each pair, the number of the pair whose target is its wrong translation; an empty array if
+      all targets are equal.
     """
     rng = np.random.default_rng(seed)
     lengths = np.array([len(targets[pair]) for pair in pairs.tolist()])

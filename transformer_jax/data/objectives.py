@@ -1,4 +1,4 @@
-"""Objectives of a run's first steps: tasks that are made from plain texts.
+"""Training objectives for the first steps of a run, whose examples are made from plain texts.
 
 An example is a pure function of the seed, the epoch and the text's number (`examples`). To add an
 objective, write its class and add it to KINDS.
@@ -29,8 +29,9 @@ Texts = Literal["sentence", "pair", "candidate"]
 class Example(NamedTuple):
     """Token ids of a source and a target, and the labels of the target's positions.
 
-    The model reads BOS and the target, and has one label at each of these positions. Labels of None
-    are the target and EOS, as a decoder predicts them. A label of PAD does not count.
+    The model reads BOS and the target, and has one label at each of these positions. If `labels` is
+    None, the labels are the target and EOS, which a decoder predicts. A label of PAD does not
+    count.
     """
 
     source: Tokens  # without EOS
@@ -39,39 +40,52 @@ class Example(NamedTuple):
 
 
 class Ids(NamedTuple):
-    """The ids of a run that has an objective; the tags of directions stand between the two."""
+    """Ids of a run that has an objective.
+
+    The tokenizer's ids are followed by the tags of directions, and then by the objective's ids.
+    """
 
     vocab_size: int  # number of the tokenizer's ids
     first_extra: int  # first id of the objective: the mask, or the first sentinel
 
 
 class Objective(abc.ABC):
-    """A way to turn texts into examples."""
+    """A training objective, which makes examples from texts."""
 
-    # Labels belong to the tokens at their positions, not to the following tokens. Such an objective
-    # trains architectures that are no decoders and see the whole target.
+    # Whether each label is about the token at its position, not the following token. Such an
+    # objective trains architectures that are not decoders and read the whole target.
     encoder_only: ClassVar[bool] = False
-    # Few positions have labels, and the model cannot see the labels there.
+    # Whether few positions have labels, and the model cannot see the labels there.
     masked: ClassVar[bool] = False
 
     texts: Texts = "sentence"
     distinct_epochs: int = 0  # epochs after which examples repeat; 0: they never do
-    # Encoder-only: names of the objectives whose examples of held-out texts score a model; the
-    # perplexity is that of the first.
+    # Encoder-only: names of the objectives on whose held-out examples a model is scored. Its
+    # perplexity is measured on the examples of the first objective.
     scored_by: tuple[str, ...] = ()
 
     def extra_ids(self, longest: int) -> int:
-        """Returns how many ids it adds to the vocabulary for texts of at most `longest` tokens."""
+        """Returns how many ids the objective adds to the vocabulary.
+
+        Args:
+          longest: most tokens of a text.
+        """
         return 0
 
     @abc.abstractmethod
     def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
-        """Returns an example of a text; neither of its sides is longer than the text."""
+        """Returns an example made from a text.
+
+        Its source and its target have at most as many tokens as the text.
+        """
 
 
 @final
 class SpanCorruption(Objective):
-    """T5's objective: the target lists the spans that sentinels replace (Raffel et al. 2020)."""
+    """T5's span corruption (Raffel et al. 2020).
+
+    In the source, sentinels replace spans of the text; the target lists these spans.
+    """
 
     def extra_ids(self, longest: int) -> int:
         return corruption.number_of_spans(longest) + 1
@@ -84,7 +98,10 @@ class SpanCorruption(Objective):
 
 @final
 class Prefix(Objective):
-    """A prefix language model (ibid., section 3.2.3): the target continues the source."""
+    """The objective of a prefix language model (Raffel et al. 2020, section 3.2.3).
+
+    The source is the beginning of the text; the target is its continuation.
+    """
 
     def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
         split = int(rng.integers(1, len(text)))
@@ -93,7 +110,10 @@ class Prefix(Objective):
 
 @final
 class BertStyle(Objective):
-    """BERT's masks in an encoder–decoder (ibid., section 3.3.1): the target is the whole text."""
+    """BERT's masking for an encoder–decoder (Raffel et al. 2020, section 3.3.1).
+
+    In the source, some tokens are masked or replaced; the target is the whole text.
+    """
 
     def extra_ids(self, longest: int) -> int:
         return 1
@@ -121,7 +141,7 @@ class EncoderObjective(Objective):
 class MaskedTokens(EncoderObjective):
     """A masked language model (Devlin et al. 2019, section 3.1).
 
-    Of the chosen tokens 80% are masked and 10% replaced by random ones.
+    Of the chosen tokens, 80% are masked, 10% are replaced by random tokens and 10% are kept.
     """
 
     masked = True
@@ -153,9 +173,9 @@ class AllTokens(EncoderObjective):
 
 @final
 class PairClassification(EncoderObjective):
-    """Classification of pairs alone: is the second sentence a translation of the first?
+    """Pair classification: is the second sentence a translation of the first?
 
-    `examples` sets the label, which is predicted at the position of BOS.
+    No tokens are masked. The label is predicted at the position of BOS; `examples` sets it.
     """
 
     masked = True
@@ -167,9 +187,9 @@ class PairClassification(EncoderObjective):
 
 
 def pair_labels(ids: Ids) -> tuple[int, int]:
-    """Returns the labels of pair classification: a translation, and another sentence.
+    """Returns the two labels of pair classification, for a translation and for another sentence.
 
-    They follow the id of the mask.
+    They are the two ids after that of the mask.
     """
     return ids.first_extra + 1, ids.first_extra + 2
 
@@ -199,15 +219,16 @@ def of(config: config_lib.Config) -> Objective | None:
 
 
 def ids_of(config: config_lib.Config) -> Ids:
-    """Returns the ids that a run has for its objective."""
+    """Returns the `Ids` of a run with this config."""
     vocab_size = config.data.vocab_size
     return Ids(vocab_size, vocab_size + len(directions.tags(config.data)))
 
 
 def longest_text(config: config_lib.Config) -> int:
-    """Returns the most tokens of a text that fit into a row beside its BOS or EOS.
+    """Returns the number of tokens of the longest text that fits into a row with BOS or EOS.
 
-    The texts of encoder-only objectives stand in target rows alone.
+    The text must fit into a source row and a target row; with an encoder-only objective, into a
+    target row alone.
     """
     objective, data = of(config), config.data
     if objective is not None and objective.encoder_only:

@@ -35,13 +35,14 @@ def find(corpus: corpus_lib.Corpus, cache_dir: pathlib.Path) -> Counts:
 
 
 def count(corpus: corpus_lib.Corpus) -> Counts:
-    """Counts the held-out sentences and pairs that also occur in the training set.
+    """Counts the held-out sources and pairs that also occur in the training set.
 
-    A sentence is the source or, where that is blank, the target.
+    If the source of a pair is empty, its target is counted as the source.
 
     Returns:
-      For the sets "dev" and "test", where they have pairs: `of`, the number of pairs; `sources`,
-      those whose source occurs in the training set; `pairs`, those that occur there as a whole.
+      For each of the sets "dev" and "test" that has pairs: `of`, the number of its pairs;
+      `sources`, the number of pairs whose source occurs in the training set; and `pairs`, the
+      number of pairs that occur in the training set.
     """
     held_out = {
         name: list(pairs.read())

@@ -2,9 +2,10 @@
 
 An epoch is a seeded shuffle of the pairs, cut into windows. Within a window, pairs are packed by
 best fit, longest target first, and the rows are shuffled. The rows of all windows of all epochs
-form one sequence, and batch b is rows b R to (b + 1) R of it. The state of the input is therefore
-the step number, on any number of hosts. The first rows of earlier windows are saved in checkpoints,
-because computing them again takes minutes for millions of pairs.
+form one sequence, of which batch 0 has the first R rows, batch 1 the next R rows, and so on. The
+position in the input is therefore given by the step number, on any number of hosts. Checkpoints
+also store the index of each window's first row, because packing the earlier windows again would
+take minutes for millions of pairs.
 """
 
 import bisect
@@ -62,7 +63,7 @@ def pack(
 
 @final
 class Plan:
-    """The packed rows of all batches, by index."""
+    """The infinite sequence of packed rows, from which batches are read."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Plan:
         self._lock = threading.Lock()  # Grain reads batches from several threads
 
     def rows(self, start: int, stop: int) -> list[list[int]]:
-        """Returns rows start to stop of the infinite sequence, each a list of pairs."""
+        """Returns rows start to stop - 1 of the sequence, each a list of indices of pairs."""
         with self._lock:
             self._pack_until(lambda: self._starts[-1] >= stop)
             window = bisect.bisect_right(self._starts, start) - 1
@@ -107,7 +108,12 @@ class Plan:
             return rows
 
     def epoch_end(self, epoch: int, most_windows: int | None = None) -> int:
-        """Returns the row after the last one of an epoch (0, 1, …), or of its first windows."""
+        """Returns the index of the row after the last row of an epoch.
+
+        Args:
+          epoch: the epoch, from 0.
+          most_windows: if given, the epoch is taken to end after this number of its windows.
+        """
         windows = min(most_windows or self._windows_per_epoch, self._windows_per_epoch)
         last = epoch * self._windows_per_epoch + windows
         with self._lock:
@@ -115,18 +121,18 @@ class Plan:
             return self._starts[last]
 
     def epoch_of(self, row: int) -> int:
-        """Returns the epoch of a row that `rows` has returned."""
+        """Returns the epoch of a row that `rows` has returned, given the row's index."""
         with self._lock:
             return (bisect.bisect_right(self._starts, row) - 1) // self._windows_per_epoch
 
     @property
     def starts(self) -> list[int]:
-        """The first row of each window packed so far."""
+        """The index of the first row of each window packed so far, and of the next window."""
         with self._lock:
             return list(self._starts)
 
     def remember(self, starts: Sequence[int]) -> None:
-        """Restores the `starts` of another plan with the same arguments."""
+        """Takes over the `starts` of another plan that had the same arguments."""
         with self._lock:
             self._starts = max(self._starts, list(starts), key=len)
 
@@ -144,7 +150,7 @@ class Plan:
         epoch, part = divmod(window, self._windows_per_epoch)
         pairs = self._shuffled(epoch)[part * self._window : (part + 1) * self._window]
         rows = pack(*self._lengths(epoch, pairs), *self._capacities)
-        # Not part itself, because NumPy ignores zeros at the end of a seed: part 0 would have the
-        # shuffle's stream.
+        # part + 1, because NumPy ignores zeros at the end of a seed: the seed of part 0 would be
+        # that of the shuffle.
         order = np.random.default_rng((self._seed, epoch, part + 1)).permutation(len(rows))
         return [pairs[rows[row]].tolist() for row in order]

@@ -43,17 +43,20 @@ class Files(corpus_lib.PairSource):
         return sum(target.lines for _, target in self._pairs)
 
     def read(self, start: int = 0, every: int = 1) -> Iterator[tuple[str, str]]:
-        parts = (
-            zip(lines(source.path), lines(target.path), strict=True)
-            if source
-            else (("", line) for line in lines(target.path))
-            for source, target in self._pairs
-        )
+        parts = (_read_pairs(source, target) for source, target in self._pairs)
         return itertools.islice(itertools.chain.from_iterable(parts), start, None, every)
 
 
+def _read_pairs(source: _File | None, target: _File) -> Iterator[tuple[str, str]]:
+    if source is None:
+        return (("", line) for line in lines(target.path))
+    return zip(lines(source.path), lines(target.path), strict=True)
+
+
 def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
-    """Opens a corpus by the path prefixes of its sets, separated by commas.
+    """Opens a corpus of text files.
+
+    data.train, data.dev and data.test are path prefixes, separated by commas.
 
     Raises:
       UserError: a prefix or the target language is missing; a file is missing, unreadable, empty or
@@ -73,7 +76,8 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
         pairs: list[tuple[_File | None, _File]] = []
         for prefix in filter(None, map(str.strip, getattr(config, name).split(","))):
             side_files = [_find(prefix, end) for end in ends]
-            source, target = side_files[0] if len(side_files) == 2 else None, side_files[-1]
+            source = side_files[0] if len(side_files) == 2 else None
+            target = side_files[-1]
             if source and source.lines != target.lines:
                 raise errors.UserError(
                     f"{source.path} has {source.lines:,} lines, but {target.path} has "

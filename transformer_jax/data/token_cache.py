@@ -100,13 +100,23 @@ def encoded(
 
 
 def _kinds(tokenizer: tokenizer_lib.Tokenizer) -> dict[str, np.dtype]:
-    """Returns the types of the arrays of `TokenLists`, each of which has a file."""
+    """Returns the type of each array of `TokenLists`, by the array's name."""
     ids = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
     return {"ids": np.dtype(ids), "ends": np.dtype(np.int64), "lengths": np.dtype(np.int32)}
 
 
 def _read(folder: pathlib.Path, side: str, kinds: Mapping[str, np.dtype], lists: int) -> TokenLists:
-    """Reads a side; raises UserError if a file is missing or has a wrong length."""
+    """Reads the sources or the targets from a cache.
+
+    Args:
+      folder: the cache.
+      side: "source" or "target".
+      kinds: the types of the arrays, by name.
+      lists: the number of sentences.
+
+    Raises:
+      UserError: a file is missing or has a wrong length.
+    """
 
     def array(name: str, length: int) -> np.ndarray:
         kind, path = kinds[name], folder / f"{side}-{name}.bin"
@@ -139,7 +149,11 @@ def _alone(path: pathlib.Path) -> Iterator[None]:
 def _write(
     pairs: corpus_lib.PairSource, tokenizer: tokenizer_lib.Tokenizer, folder: pathlib.Path
 ) -> None:
-    """Encodes chunk by chunk; `written.json` holds the numbers of pairs and ids written so far."""
+    """Encodes pairs chunk by chunk into the files of a folder.
+
+    `written.json` holds the numbers of pairs and ids written so far, from which a stopped process
+    resumes.
+    """
     folder.mkdir(exist_ok=True)
     record = folder / "written.json"
     written = {"pairs": 0, **dict.fromkeys(SIDES, 0)}
@@ -171,7 +185,8 @@ def _write(
                     outputs[side, name].flush()
                     os.fsync(outputs[side, name].fileno())
                 written[side] = int(ends[-1])
-            written["pairs"] = done = written["pairs"] + len(chunk)
+            done = written["pairs"] + len(chunk)
+            written["pairs"] = done
             files.write_json(record, written)
             if time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
                 last_line = time.monotonic()

@@ -11,12 +11,9 @@ Annotations that parsers do not predict are removed as usual: traces and other e
 (-NONE-), constituents without words, function tags and indices (NP-SBJ-1, NP=2), the unlabelled
 bracket or TOP around a whole tree, and the backslash before / * ( ) and \ in a word. In trees of
 GreynirCorpus, META, lemma and exp_… brackets are removed too; terminals are shortened to their word
-class (no_et_nf_kvk to no), and a terminal of several words becomes one terminal for each word. The
-corpus also has phrases without words, such as (S-MAIN ). Elsewhere a bracket without a word is an
-error, and so is a bracket within a word that is not written \( or \).
-
-nltk.Tree.fromstring reads one tree at a time, reports no line of an error, and removes nothing;
-code around it would be longer than this reader.
+class (no_et_nf_kvk to no), a terminal of several words becomes one terminal for each word, and
+phrases without words, such as (S-MAIN ), are removed. In other treebanks a bracket without a word
+is an error. A bracket within a word must be written \( or \).
 """
 
 import collections
@@ -58,10 +55,12 @@ class _Open:
     may_be_empty: bool = False  # a phrase of GreynirCorpus
 
 
+# nltk.Tree.fromstring reads one tree at a time, reports no line of an error, and removes nothing;
+# code around it would be longer than this reader.
 def parse(
     lines: Iterable[str], name: str, empty: collections.Counter[str] | None = None
 ) -> Iterator[trees.Tree]:
-    """Yields the trees of lines.
+    """Yields the trees in lines of text.
 
     Args:
       lines: text in Penn brackets.
@@ -119,7 +118,17 @@ def _is_annotation(label: str) -> bool:
 
 
 def _tree(bracket: _Open, name: str, number: int, empty: collections.Counter[str]) -> trees.Tree:
-    """Returns the tree of a bracket that is closed in a line; `trees.ABSENT` without words."""
+    """Returns the tree of a closed bracket, or `trees.ABSENT` if the bracket has no words.
+
+    Args:
+      bracket: the bracket.
+      name: the source of the lines, for error messages.
+      number: the number of the line that closes the bracket, for error messages.
+      empty: counts the labels of removed empty nodes.
+
+    Raises:
+      UserError: the bracket is malformed.
+    """
     label, words, children = bracket.label or "", bracket.words, bracket.children
     if words and children:
         raise errors.UserError(
@@ -249,7 +258,8 @@ def _parts(part: str) -> tuple[str, slice, bool]:
             f"{part}: a slice of trees is [a:b], [a:b:step] with a step of at least 1, or [~a:b], "
             "which takes all except these"
         )
-    return match[1], slice(*(int(end) if end else None for end in ends.groups())), bool(match[2])
+    start, stop, step = (int(end) if end else None for end in ends.groups())
+    return match[1], slice(start, stop, step), bool(match[2])
 
 
 def _files(pattern: str, field: str) -> list[pathlib.Path]:

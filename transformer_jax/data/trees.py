@@ -55,13 +55,18 @@ ABSENT = Tree((), (), ())
 
 
 def leaf(tag: str, words: str) -> Tree:
-    """Returns a tree without brackets of words, separated by spaces, with one part of speech."""
+    """Returns a tree of words that have the same part of speech, without a constituent.
+
+    Args:
+      tag: the part of speech.
+      words: the words, separated by spaces.
+    """
     parts = tuple(words.split())
     return Tree(parts, (tag,) * len(parts), ())
 
 
 def join(label: str, *children: Tree) -> Tree:
-    """Returns a constituent of the children that have words."""
+    """Returns a constituent of some children, of which those without words are left out."""
     together = beside(children)
     whole = Bracket(label, 0, len(together.words))
     return Tree(together.words, together.tags, (whole, *together.brackets))
@@ -95,7 +100,12 @@ def bracketed(tree: Tree) -> str:
 
 
 def linearised(tree: Tree, terminals: str) -> str:
-    """Returns a tree as models write it; `terminals` is a key of `TERMINALS`."""
+    """Returns a tree as the sequence of symbols that models write, separated by spaces.
+
+    Args:
+      tree: the tree.
+      terminals: a key of `TERMINALS`.
+    """
     symbol_of = TERMINALS[terminals]
     parts = []
     for opening, index, closing in _steps(tree):
@@ -106,7 +116,7 @@ def linearised(tree: Tree, terminals: str) -> str:
 
 
 def _steps(tree: Tree) -> Iterator[tuple[list[str], int, list[str]]]:
-    """Yields, for each word, the labels that open before it, its index, and those that close."""
+    """Yields, for each word, the labels that open before it, its index, and those closed after."""
     is_open: list[Bracket] = []
     following = 0
     for index in range(len(tree.words)):
@@ -122,7 +132,7 @@ def _steps(tree: Tree) -> Iterator[tuple[list[str], int, list[str]]]:
 
 
 def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
-    r"""Returns the tree of a sentence that a model has written, and whether it was well formed.
+    r"""Returns the tree that a model has written for a sentence, repaired if it is malformed.
 
     A malformed tree is repaired, so that every sentence can be scored. As in Vinyals et al.,
     unmatched brackets are matched at the beginning or end of the sentence. Further rules are ours:
@@ -133,6 +143,9 @@ def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
     Args:
       text: the linearised tree.
       words: the words of the sentence.
+
+    Returns:
+      The tree, and whether it was well formed.
     """
     parts = re.findall(r"[()]?[^\s()\\]+|[()]", text)
     is_well_formed = parts == text.split() and not {"(", ")"} & set(parts)
@@ -165,12 +178,14 @@ def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
     tags += [ANY_TAG] * (len(words) - len(tags))
     inner = tuple(bracket for bracket in kept if bracket.label != ROOT)
     tree = Tree(tuple(words), tuple(tags[: len(words)]), inner)
-    is_well_formed &= len(kept) - len(inner) == (not tree.has_root)
+    number_of_roots = len(kept) - len(inner)
+    expected_roots = 0 if tree.has_root else 1
+    is_well_formed &= number_of_roots == expected_roots
     return (tree if tree.has_root else join(ROOT, tree)), is_well_formed
 
 
 def symbols(trees: Iterable[Tree], terminals: str) -> list[str]:
-    """Returns all symbols of linearised trees with these labels."""
+    """Returns all symbols that linearised trees with the labels of these trees may contain."""
     symbol_of = TERMINALS[terminals]
     names: set[str] = set()
     for tree in trees:

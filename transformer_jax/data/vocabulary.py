@@ -1,6 +1,7 @@
-"""Number of ids of a run: the tokenizer's, then tags of directions, then those of its objective.
+"""The size of a run's vocabulary.
 
-Translations contain the tokenizer's ids alone, and their perplexity is over these.
+It consists of the tokenizer's ids, the tags of directions and the ids of the run's objective, in
+this order. Translations contain the tokenizer's ids alone, and perplexity is computed over these.
 """
 
 from transformer_jax import config as config_lib

@@ -185,7 +185,10 @@ def _held_out(split: Split) -> corpus_lib.Pairs:
 
 
 def _digests(builder: tfds.core.DatasetBuilder, cache_dir: pathlib.Path) -> dict[str, str]:
-    """Returns the SHA-256 of each split's files, cached by their sizes and dates."""
+    """Returns the SHA-256 of each split's files, from the cache if no file has changed.
+
+    A file counts as unchanged if its size and its time of modification are the same.
+    """
     paths = {
         name: [pathlib.Path(os.fspath(path)) for path in builder.info.splits[split].filepaths]
         for name, split in SPLITS.items()
