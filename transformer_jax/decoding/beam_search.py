@@ -51,7 +51,10 @@ class Translations(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """Open hypotheses, best first, and the best finished one, of each sentence."""
+    """The state of the search: each sentence's open hypotheses and its best finished one.
+
+    Open hypotheses are sorted by score, best first.
+    """
 
     step: Int[Array, ""]  # number of tokens of each open hypothesis
     limits: Int[Array, "B"]  # most tokens of a hypothesis, EOS included
@@ -64,11 +67,12 @@ class _Beam(NamedTuple):
 
 @final
 class BeamSearch:
-    """Beam search as a function of the model's parameters and of source sentences, one per row.
+    """A function that translates source sentences, one per row, with a model's parameters.
 
-    It runs a few steps at a time, after which decided sentences may be dropped, and compiles once
-    for each shape of the source. A translation has at most config.extra_tokens more tokens than its
-    source.
+    The search runs a few steps at a time. A sentence is decided when no open hypothesis can become
+    better than its best finished one; rows of decided sentences may be dropped between steps. The
+    programs are compiled for each shape of the source. A translation has at most
+    config.extra_tokens more tokens than its source.
     """
 
     def __init__(
@@ -86,7 +90,8 @@ class BeamSearch:
           model: the model.
           config: sizes and the length penalty.
           mesh: devices that sentences are sharded over; every process gets all translations.
-          one_core: whether a search uses one core of a CPU, for searches in parallel, or all.
+          one_core: whether a search uses one core of a CPU, so that several can run in parallel,
+            instead of all cores.
           vocab_size: translations consist of ids below it; None: of all the model's ids.
 
         Raises:
@@ -99,8 +104,9 @@ class BeamSearch:
         # With a beam of one, the single best continuation is greedy search.
         self._continuations = 2 * config.beam_size if config.beam_size > 1 else 1
         # All programs return beams with the same sharding, so that none is compiled twice.
-        rows: Any = mesh and sharding.batch_sharding(mesh)
-        everywhere: Any = mesh and sharding.replicated(mesh)  # every host reads all sentences
+        rows: Any = sharding.batch_sharding(mesh) if mesh else None
+        # Replicated, because every host reads all sentences.
+        everywhere: Any = sharding.replicated(mesh) if mesh else None
         beam = _Beam(everywhere, rows, rows, rows, rows, rows, rows)
         options = {"xla_cpu_multi_thread_eigen": False} if one_core else None
         compiled = functools.partial(jax.jit, compiler_options=options)
@@ -139,7 +145,10 @@ class BeamSearch:
         return translations
 
     def _room(self, source: sequences.Sequences) -> int:
-        """Returns the first size of the caches, a multiple of STEPS_AT_A_TIME or the largest."""
+        """Returns the number of positions for which the caches have room at the start.
+
+        It is a multiple of STEPS_AT_A_TIME, or the length of the longest possible translation.
+        """
         length = source.tokens.shape[1]
         room = -(-(length + HEADROOM) // STEPS_AT_A_TIME) * STEPS_AT_A_TIME
         return min(room, length + self._config.extra_tokens)
@@ -174,7 +183,11 @@ class BeamSearch:
     def _several_steps(
         self, params: Any, beam: _Beam
     ) -> tuple[_Beam, Bool[Array, "B"], Translations]:
-        """Returns the beam after some steps, which sentences are undecided, and the best so far."""
+        """Runs up to STEPS_AT_A_TIME steps.
+
+        Returns:
+          The beam, a mask of the undecided sentences, and the best translations so far.
+        """
         end = beam.step + STEPS_AT_A_TIME
         beam = jax.lax.while_loop(
             lambda beam: (beam.step < end) & jnp.any(self._searching(beam)),
@@ -231,11 +244,15 @@ class BeamSearch:
 def _continuations(
     scores: Float[Array, "B W"], logits: Float[Array, "B W V"], number: int
 ) -> tuple[Float[Array, "B M"], Int[Array, "B M"], Int[Array, "B M"]]:
-    """Returns the scores, hypotheses and tokens of each sentence's best continuations.
+    """Returns the scores, parent hypotheses and last tokens of each sentence's best continuations.
 
-    They are among the best continuations of each hypothesis, which are found by logits alone.
+    Args:
+      scores: log-probabilities of the hypotheses.
+      logits: logits of the next token of each hypothesis.
+      number: the number M of continuations of each sentence.
     """
     logits = logits.astype(jnp.float32)
+    # They are among the best continuations of each hypothesis, which logits alone determine.
     each = min(number, logits.shape[-1])
     best, tokens = _greatest(logits, each)
     normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
@@ -271,7 +288,7 @@ def _greatest(
 
 
 def _rows(beam: _Beam, rows: Int[Array, "B"]) -> _Beam:
-    """Returns the beam of some of the sentences."""
+    """Returns the beam of the sentences in some rows."""
     of_sentences = beam._replace(step=None)
     return jax.tree.map(lambda x: x[rows], of_sentences)._replace(step=beam.step)
 

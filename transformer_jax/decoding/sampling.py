@@ -68,7 +68,7 @@ def continuations(
     key: PRNGKeyArray,
     vocab_size: int | None = None,
 ) -> Int[Array, "B L"]:
-    """Returns random continuations of a prompt, given an empty source.
+    """Returns random texts that begin with a prompt; the model's source is empty.
 
     Args:
       model: the model.

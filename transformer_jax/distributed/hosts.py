@@ -1,10 +1,11 @@
-"""The processes of one run, which jax.distributed connects, and the ends of their lives.
+"""Coordination of the processes of one run, which jax.distributed connects.
 
-One process drives the devices of one host; the first process logs and writes for all. If a process
-does not start or dies, the other processes end within a time limit: with exit code 2 if it did not
-start, with 42 if it died. Checkpoints stay, and starting all processes again resumes the run. The
-error names a process that died; if one did not start, each other process names its own host. When
-the first process dies, JAX ends the other processes with its own message (exit code 134).
+Each process drives the devices of one host; the first process also logs and writes for all.
+
+If a process does not start, the other processes end within a time limit with exit code 2, and each
+names its own host. If a process dies, the other processes end within a time limit with exit code
+42, and name the dead process. If the first process dies, JAX ends the other processes with its own
+message (exit code 134). Checkpoints stay, and starting all processes again resumes the run.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RUN_AGAIN = 42  # exit code of a process that was stopped from outside; the same command resumes
-WATCH_SECONDS = 2  # between two looks for dead processes
-LEAVE_SECONDS = 20  # that processes wait for each other when they end
+WATCH_SECONDS = 2  # between two checks for dead processes
+LEAVE_SECONDS = 20  # for which processes wait for each other when they end
 LONGEST_WAIT = 7 * 24 * 3600  # seconds for a living process, which may be preparing a large corpus
 MESSAGE_BYTES = 1024  # messages are padded to a multiple, so that few shapes are compiled
 
@@ -43,7 +44,9 @@ LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 
 @dataclasses.dataclass(frozen=True)
 class ProcessPlace:
-    """A process's place among those of its run; where JAX detects it, all fields are None.
+    """The place of a process among the processes of its run.
+
+    All fields are None if JAX's cluster detection finds the place.
 
     Attributes:
       coordinator: host and port of the first process, "10.0.0.1:1234".
@@ -59,10 +62,17 @@ class ProcessPlace:
 def place(
     distributed_run: bool, coordinator: str, processes: int, process: int
 ) -> ProcessPlace | None:
-    """Returns the place that the command line gives this process; None if it is the only one.
+    """Returns the place of this process according to the command line.
 
-    With distributed_run JAX's cluster detection finds it (Cloud TPU, GKE, Slurm, Open MPI). The
-    other arguments are those of `ProcessPlace`; "" and -1 where they are not set.
+    Args:
+      distributed_run: whether JAX's cluster detection finds the place (Cloud TPU, GKE, Slurm, Open
+        MPI).
+      coordinator: host and port of the first process; "" if not set.
+      processes: the number of processes; -1 if not set.
+      process: this process's number, from 0; -1 if not set.
+
+    Returns:
+      The place, or None if the run has a single process.
 
     Raises:
       UserError: the arguments are incomplete, or contradict each other or the launcher.
@@ -100,7 +110,8 @@ def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> N
 
     Args:
       where: this process's place.
-      start_timeout: seconds within which all processes must start, and again find their devices.
+      start_timeout: seconds within which all processes must start; afterwards they have the same
+        time to find their devices.
       silence_timeout: seconds without a heartbeat after which a process counts as dead.
 
     Raises:
@@ -109,7 +120,7 @@ def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> N
     global _peers
     if where.coordinator and where.process == 0:
         _require_free_port(where.coordinator)
-    # Without it JAX aborts this process when another dies, and does not always name that one.
+    # Otherwise JAX aborts this process when another dies, and does not always name the dead one.
     jax.config.update("jax_enable_recoverability", True)
     start_timeout = max(start_timeout, 1)
     with _at_most(start_timeout, 2):
@@ -118,9 +129,10 @@ def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> N
                 where.coordinator,
                 where.processes,
                 where.process,
-                local_device_ids=[],  # all; where JAX detects Slurm, None is one for each process
-                initialization_timeout=int(start_timeout)
-                + 60,  # JAX then aborts with a stack trace
+                # All devices of the host; None would mean one for each process under Slurm.
+                local_device_ids=[],
+                # `_at_most` ends this process earlier; JAX would abort with a stack trace.
+                initialization_timeout=int(start_timeout) + 60,
                 heartbeat_timeout_seconds=max(int(silence_timeout), 1),
             )
         except (ValueError, RuntimeError) as error:
@@ -177,7 +189,10 @@ def _print_error(message: str) -> None:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Runs the body in all processes, which end together so that none takes another for dead."""
+    """Runs the body in every process, and disconnects once all processes have finished it.
+
+    A process that ended earlier would count as dead.
+    """
     try:
         yield
     except (errors.UserError, errors.RunError):
@@ -199,10 +214,14 @@ def is_first() -> bool:
 
 
 def from_first(compute: Callable[[], T]) -> T:
-    """Returns in every process the value that the first one computes, which JSON can represent.
+    """Computes a value in the first process, and returns it in every process.
+
+    Args:
+      compute: returns the value, which JSON can represent.
 
     Raises:
-      UserError: the first process raised it; likewise RunError.
+      UserError: `compute` raised it in the first process.
+      RunError: likewise.
     """
     if _peers is None:
         return compute()
@@ -221,10 +240,14 @@ def from_first(compute: Callable[[], T]) -> T:
 
 
 def first_alone(compute: Callable[[], T]) -> T:
-    """Returns what this process computes, the first process before the others.
+    """Computes a value in every process, first in the first process and then in the others.
+
+    Returns:
+      The value that this process has computed.
 
     Raises:
-      UserError: the first process raised it; likewise RunError.
+      UserError: `compute` raised it in this or the first process.
+      RunError: likewise.
     """
     values: list[T] = []
     from_first(lambda: values.append(compute()))
@@ -236,7 +259,10 @@ def first_alone(compute: Callable[[], T]) -> T:
 
 
 def await_peer_failure(error: Exception) -> None:
-    """Waits until a dead process, which may have caused an error, is found and ends this one."""
+    """Waits, after an error that a dead process may have caused, until its death is detected.
+
+    If a process has died, this process ends during the wait. Otherwise the function returns.
+    """
     if _peers and not isinstance(error, errors.RunError | errors.UserError):
         time.sleep(_peers.detection_seconds)
 
@@ -269,7 +295,11 @@ class _Peers:
             raise
 
     def leave(self, seconds: int) -> None:
-        """Disconnects when all processes want to, within some seconds."""
+        """Disconnects once all processes have called this method.
+
+        Args:
+          seconds: time limit for the other processes' calls.
+        """
         self._wait_at("done", seconds)
         self._leaving.set()
         self._wait_at("leave", LEAVE_SECONDS)
@@ -282,7 +312,7 @@ class _Peers:
         self._barrier(key=f"transformer_jax/{barrier}", timeout_ms=seconds * 1000)
 
     def _dead(self) -> set[int]:
-        """Returns the numbers of dead processes, after waiting for the living to ask as well."""
+        """Returns the numbers of dead processes, once all living processes have called it."""
         try:
             with multihost_utils.live_devices(jax.devices()) as living:
                 pass
@@ -291,7 +321,7 @@ class _Peers:
         return set(range(len(self._names))) - {each.process_index for each in living}
 
     def _watch(self) -> None:
-        """Ends this process when another has died."""
+        """Ends this process when another process has died; runs in a thread."""
         while not self._leaving.wait(WATCH_SECONDS):
             try:
                 dead = self._dead()

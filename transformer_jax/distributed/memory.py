@@ -1,4 +1,4 @@
-"""Memory of compiled programs and of devices, and settings that reduce a CPU's."""
+"""Memory of compiled programs and of devices, and settings for the memory of CPU programs."""
 
 import ctypes
 import os
@@ -11,9 +11,9 @@ _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # from malloc.h
 
 
 def of_program(program: jax.stages.Compiled) -> int | None:
-    """Returns the bytes of arguments, results and temporaries on each device.
+    """Returns the bytes of a program's arguments, results and temporaries on each device.
 
-    None where the device's compiler does not report them.
+    Returns None if the device's compiler does not report them.
     """
     analysis = program.memory_analysis()
     if analysis is None:
@@ -29,8 +29,8 @@ def of_program(program: jax.stages.Compiled) -> int | None:
 def of_device(mesh: jax.sharding.Mesh) -> int | None:
     """Returns the bytes that each device of a mesh may use.
 
-    CPU devices divide the memory of the machine, or of the container. None where an accelerator
-    does not report its limit.
+    CPU devices share the memory of the machine, or of the container, equally. Returns None if an
+    accelerator does not report its limit.
     """
     device = mesh.local_devices[0]
     stats = device.memory_stats() or {}

@@ -1,9 +1,9 @@
 """Preemption by SIGTERM, which Cloud TPU, Slurm and Kubernetes send before they stop a machine.
 
 During training, the run saves a checkpoint of the last step; at any other time there is nothing to
-save. Either way it ends with exit code 42, and the same command resumes it. If several processes
-train together, JAX notifies all of them, and they check for it during training only: at other times
-the signal has no effect, and nothing is lost when the machine stops.
+save. In both cases the run ends with exit code 42, and the same command resumes it. If several
+processes train together, JAX notifies all of them, and they check for the signal during training
+only. At other times the signal has no effect, and nothing is lost when the machine stops.
 """
 
 import contextlib
@@ -33,7 +33,10 @@ _checks = itertools.count(1)
 
 
 def watch() -> None:
-    """Starts to handle SIGTERM; if several processes train together, JAX handles it."""
+    """Starts to handle SIGTERM, in a run of a single process.
+
+    If several processes train together, JAX handles the signal instead.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     # Python runs signal handlers after a compilation has ended, but writes to the pipe at once.
@@ -53,10 +56,12 @@ def watch() -> None:
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """Lets the body handle SIGTERM by calling `reached` after every step.
+    """Keeps SIGTERM from ending the process while the body runs.
+
+    The body calls `reached` after every step, to know whether the signal has come.
 
     Raises:
-      PreemptedError: SIGTERM came after the last call.
+      PreemptedError: the signal came after the last call of `reached`.
     """
     _training.set()
     try:
@@ -73,6 +78,7 @@ def reached() -> bool:
     All processes must call it equally often, and get the same result.
     """
     if jax.distributed.is_initialized():
-        # A signal before the first check stops at number 1, which a resumed run's step never is.
+        # Checks are counted, not steps: a signal before the first check makes JAX stop at number 1,
+        # and a resumed run has no step 1.
         return multihost_utils.reached_preemption_sync_point(next(_checks))
     return _received.is_set()

@@ -14,8 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from transformer_jax import config as config_lib
 from transformer_jax import errors, sequences
 
-# From logical axes of parameters and activations, which models name, to the mesh axes that shard
-# them.
+# Pairs of a logical axis, as models name the axes of parameters and activations, and the mesh axes
+# that shard it.
 RULES = (
     ("vocab", "tensor"),
     ("heads", "tensor"),
@@ -26,7 +26,9 @@ RULES = (
 
 
 def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ...]:
-    """Returns the devices along data, fsdp and tensor; -1 stands for the remaining devices.
+    """Returns the number of devices along data, fsdp and tensor.
+
+    A size of -1 in the config stands for the remaining devices.
 
     Raises:
       UserError: the sizes' product is not the number of devices.
@@ -44,7 +46,7 @@ def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ..
 def make_mesh(
     config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-    """Returns a mesh with the axes data, fsdp and tensor of devices, by default all.
+    """Returns a mesh of devices (by default all devices) with the axes data, fsdp and tensor.
 
     Raises:
       UserError: the config's sizes do not suit the number of devices.
@@ -70,7 +72,7 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 @contextlib.contextmanager
 def activation_rules(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    """Shards the activations of models that are traced in the body, by RULES."""
+    """Makes models that are traced in the body shard their activations as RULES specifies."""
     if mesh is None or mesh.size == 1:
         yield
     else:
@@ -84,7 +86,11 @@ def batch_shards(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
 
 
 def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
-    """Returns the sharding of each array of a tree of shapes, boxed with Linen's logical axes.
+    """Returns the sharding of each array of a tree.
+
+    Args:
+      boxed: the tree of the arrays' shapes, boxed with Linen's logical axes.
+      mesh: the mesh.
 
     Raises:
       UserError: an axis cannot be sharded evenly.
@@ -108,7 +114,7 @@ def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh | jax.sharding.Ab
     """Returns the number of rows of the global batch, train.batch_tokens / data.target_length.
 
     Raises:
-      UserError: it is 0, or cannot be divided by devices and accumulation steps.
+      UserError: the number is 0, or cannot be divided evenly among devices and accumulation steps.
     """
     train, length = config.train, config.data.target_length
     rows = train.batch_tokens // length

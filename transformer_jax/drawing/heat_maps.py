@@ -1,4 +1,4 @@
-"""Figures of attention weights, whose heat maps are in a row per layer and a column per head."""
+"""Figures of attention weights: a grid of heat maps with a row per layer and a column per head."""
 
 import io
 import math
@@ -11,17 +11,17 @@ from matplotlib import font_manager, textpath
 
 from transformer_jax.evaluation import attention_weights
 
-# Sizes are inches, those of fonts points of 1/72 inch.
+# Lengths are in inches, sizes of fonts in points of 1/72 inch.
 PITCH = 0.16  # from one token to the next
 FONT, FAMILY = 7.5, "DejaVu Sans"  # Matplotlib includes it
 HEADER, MARGIN, TITLE = 0.7, 0.3, 0.3  # above all maps; around each; above a map's labels
-SMALLEST_WIDTH = 7.8  # the caption's
+SMALLEST_WIDTH = 7.8  # width of the caption
 # Dots per inch, reduced where the image would grow too large (a side has at most 2¹⁶).
 DPI, MOST_DOTS, LONGEST_SIDE = 120, 60e6, 60_000
 
 
 def png(maps: attention_weights.Maps) -> bytes:
-    """Returns a PNG file's content: maps of all layers and heads, with tokens at both axes."""
+    """Returns a PNG image of the maps of all layers and heads, with tokens along both axes."""
     content = io.BytesIO()
     with warnings.catch_warnings():
         # Matplotlib draws a box for a character that the font lacks.

@@ -47,8 +47,9 @@ CAPTIONS = {
 class Maps:
     """Attention weights of one kind in all layers; each row of weights sums to 1.
 
-    A decoder's row is named by the token that is predicted there: row t of its self-attention reads
-    columns 0 to t. The columns begin with BOS, so that column t is the token before row t.
+    A row of a decoder is named by the token that is predicted there. The columns of a decoder's
+    self-attention begin with BOS, so that column t is the token before that of row t; row t reads
+    columns 0 to t.
     """
 
     # "encoder" and "decoder": self-attention; "cross": attention of the decoder to the encoder;
@@ -121,7 +122,14 @@ def collect(
 def _sides(
     translator: translator_lib.Translator, source: str | None, target: str | None, to: str
 ) -> tuple[list[int], str]:
-    """Returns the source's ids and the target, of which a language model has the target alone."""
+    """Returns the ids of the source, and the text of the target.
+
+    A language model has no source, so that its ids are empty. A target of None is replaced by the
+    model's translation.
+
+    Raises:
+      UserError: a sentence is missing, empty or too long, or does not suit the model.
+    """
     if not translator.config.data.source_language:
         if source is not None or target is None or to:
             raise errors.UserError("this model reads no source: give --target alone")

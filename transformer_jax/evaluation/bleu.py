@@ -71,9 +71,10 @@ def main_variant(language: str) -> str:
 
 
 def bounds(source_lengths: Sequence[int], width: int) -> list[int]:
-    """Returns the upper bounds of all buckets of lengths but the last.
+    """Returns the upper bounds of all buckets of source lengths, except that of the last bucket.
 
-    Each bucket spans `width` tokens; the last one contains at least `FEWEST` sentences.
+    Each bucket except the last spans `width` tokens. The last bucket has at least `FEWEST`
+    sentences.
     """
     ends = range(width, max(source_lengths), width)
     return [end for end in ends if sum(length > end for length in source_lengths) >= FEWEST]
@@ -129,8 +130,8 @@ def counts(
 ) -> Int[np.ndarray, "sentences 10"]:
     """Returns the counts of each sentence that corpus BLEU sums, for tests of significance.
 
-    They are the numbers of words of the hypothesis and of the reference; for n = 1 to 4 the n-grams
-    that both have in common; and for n = 1 to 4 the n-grams of the hypothesis.
+    The ten counts are: the words of the hypothesis; the words of the reference; for n = 1 to 4, the
+    n-grams that both have in common; and for n = 1 to 4, the n-grams of the hypothesis.
     """
     metric = _metric(variant)
     if _is_as_paper(variant):

@@ -101,10 +101,11 @@ def _classifier(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], tuple[Bool[np.ndarray, "examples"], evaluators.Likelihoods]]:
-    """Returns a function from parameters to which pairs are classified right, and likelihoods.
+    """Returns a function that classifies pairs, given a model's parameters.
 
-    A model chooses the likelier of the two labels of `objectives.pair_labels`; the likelihoods are
-    over these labels alone.
+    The function returns a mask of the pairs that are classified right, and the likelihoods of the
+    right labels. The model chooses the likelier of the two labels of `objectives.pair_labels`;
+    probabilities are over these two labels alone.
     """
     ids = np.array(objectives.pair_labels(objectives.ids_of(config)))
     batches = evaluators.packed(examples, config.data, mesh)

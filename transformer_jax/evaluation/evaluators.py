@@ -91,8 +91,8 @@ def likelihoods(
 ) -> Callable[[Any], Likelihoods]:
     """Returns a function from parameters to the likelihoods of examples' labels.
 
-    Labels of all examples and EOS count, without smoothing. Probabilities are over the tokenizer's
-    ids alone. The function raises RunError if the model has diverged.
+    All labels count, EOS included. They are not smoothed, and probabilities are over the
+    tokenizer's ids alone. The function raises RunError if the model has diverged.
     """
     batches = packed(examples, config, mesh)
     shard_rows = len(batches[0].batch.labels) // sharding.batch_shards(mesh)
@@ -102,7 +102,10 @@ def likelihoods(
     def of_positions(
         params: Any, batch: sequences.Batch
     ) -> tuple[Float[Array, "B T"], Int[Array, "B T"]]:
-        """Returns the labels' negative log-likelihoods and segments, 0 where there is none."""
+        """Returns the negative log-likelihood and the segment of each label.
+
+        Both are 0 at positions without a label.
+        """
         with sharding.activation_rules(mesh):
             outputs, labels, segments = models.predictions(model, params, batch)
             words = embedding.of(params)[: config.vocab_size]  # without the objective's extra ids
@@ -140,8 +143,8 @@ def held_out(
 ) -> dict[str, tuple[dataset_lib.HeldOut, str]]:
     """Returns the sets that a run is scored on, with their target languages, by name.
 
-    The names are "dev" and, if test sets are scored, "test"; of further directions, for example,
-    "de-en" and "de-en_test".
+    The sets of the main direction are named "dev" and, if test sets are scored, "test". Those of a
+    further direction are named, for example, "de-en" and "de-en_test".
     """
     main = dataset_lib.Direction(config.data.target_language, dataset.dev, dataset.test)
     sets = {}
@@ -153,7 +156,7 @@ def held_out(
 
 
 class Measured(NamedTuple):
-    """Results of a model on a set, before scoring."""
+    """Likelihoods and translations of a set, which `score` scores."""
 
     likelihoods: Likelihoods
     hypotheses: list[str]  # translations
@@ -165,7 +168,10 @@ def measure(
     translator: translator_lib.Translator,
     likelihoods_of: Callable[[Any], Likelihoods],
 ) -> Measured:
-    """Measures a model on a set. Processes divide the work, and each returns all results."""
+    """Computes the likelihoods and translations of a set with a model.
+
+    The processes of a run share the work, and each of them returns all results.
+    """
     started = time.monotonic()
     measured = likelihoods_of(translator.params)
     hypotheses = translator.translate_ids(
@@ -185,8 +191,8 @@ def score(
     begin with the set's name unless it is "dev".
 
     Returns:
-      `ppl`, `eval_seconds` and, if there are sources, `bleu` by variant and, of trees, the
-      `parses` of `score_parses`.
+      `ppl` and `eval_seconds`; if there are sources, `bleu` by variant; and if the targets are
+      trees, `parses` as `score_parses` returns it.
     """
     ppl = measured.likelihoods.perplexity
     file_prefix = prefix(name)

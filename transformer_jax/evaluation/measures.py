@@ -17,7 +17,7 @@ class Measure:
 
     name: str  # heading in tables
     file: str  # file of a run's folder that holds the counts of each sentence, by metric
-    width: int  # counts of a sentence
+    width: int  # number of counts of a sentence
     of_reference: slice  # the counts that depend on the reference alone
     from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of summed counts
 

@@ -109,7 +109,8 @@ def from_counts(counts: Int[np.ndarray, "6"]) -> float:
 
 def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
     """Returns the scores of EVALB's summary; `tagging` is None if no word has the right tag."""
-    matched, gold, test, crossing, words, tags = summed = counts.sum(0)
+    summed = counts.sum(axis=0)
+    matched, gold, test, crossing, words, tags = summed
     right = (counts[:, 0] == counts[:, 1]) & (counts[:, 0] == counts[:, 2])
     return {
         "f1": from_counts(summed),
