@@ -47,8 +47,8 @@ KINDS: dict[str, Collection[str]] = {
     "recurrent_attention": recurrent_attention.ATTENTIONS,
     "source_attention": decoder.SOURCE_ATTENTIONS,
 }
-# The values that fields have where an architecture does not use them. Sizes may have any value, so
-# that a row of a table can change the architecture alone.
+# The values that fields must have if the architecture does not use them. Sizes are not included:
+# they may have any value, so that a row of a table can change the architecture alone.
 UNUSED: dict[str, Any] = {
     name: getattr(config_lib.DEFAULTS.model, name)
     for name, kind in fields.declared(config_lib.ModelConfig).items()
@@ -62,8 +62,8 @@ def build(
     """Returns the model that a configuration describes.
 
     Args:
-      config: its kinds and sizes.
-      vocab_size: V.
+      config: kinds and sizes of the model.
+      vocab_size: V, the number of rows of the embedding.
       platform: "cpu", "gpu" or "tpu"; None: the one that JAX finds here.
 
     Raises:
@@ -101,7 +101,8 @@ def build(
 def require_used(config: config_lib.ModelConfig, names: Iterable[str]) -> None:
     """Raises UserError if the architecture does not use one of the fields that a user has set.
 
-    `build` checks the value of every other field, but not of sizes: a configuration has them all.
+    `build` refuses unused fields other than sizes by their values. It cannot refuse sizes, because
+    a configuration has a value for every size.
 
     Args:
       config: the configuration after the fields were set.
@@ -139,7 +140,15 @@ def outputs(
     rates: dropout.Rates = dropout.NONE,
     key: PRNGKeyArray | None = None,
 ) -> Any:
-    """Returns a model's output at every target position, B T D; dropout needs a key."""
+    """Returns a model's output at every target position, of shape B T D.
+
+    Args:
+      model: the model.
+      params: its parameters.
+      batch: the rows that the model reads.
+      rates: dropout rates.
+      key: key of dropout; None: no dropout.
+    """
     rngs = None if key is None else {"dropout": key}
     return model.apply(params, batch.source, batch.target, rates, rngs=rngs)
 

@@ -61,7 +61,7 @@ class Cache(NamedTuple):
         )
 
     def lengthened(self, slots: int) -> "Cache":
-        """Returns the cache with room for this number of keys and values."""
+        """Returns the cache with room for `slots` keys and values, of which the new ones are 0."""
         none, more = (0, 0), (0, slots - self.keys.shape[3])
         return Cache(
             jnp.pad(self.keys, (none, none, none, more)),
@@ -133,7 +133,7 @@ def _masked(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None,
 ) -> Float[Array, "B H T S"]:
-    """Returns logits by head and query, with the bias, and the lowest number where masked."""
+    """Returns the logits, reshaped and with the bias added; float32's minimum where masked."""
     batch, _, _, keys = logits.shape
     logits = logits.reshape(batch, heads, -1, keys)
     if bias is not None:
@@ -149,7 +149,10 @@ def _attend(sharded: bool, heads: int, *arguments: Any) -> Float[Array, "B K N d
 def _attend_forward(
     sharded: bool, heads: int, queries: Any, keys: Any, values: Any, mask: Any, bias: Any
 ) -> tuple[Float[Array, "B K N d_v"], Any]:
-    """Returns E V / Z with Z = sum of E, E = exp(S - max S), S = Q Kᵀ + bias."""
+    """Returns E V / Z, and the arrays that `_attend_backward` needs.
+
+    S = Q Kᵀ + bias, E = exp(S - max S), and Z is the sum of E over the keys.
+    """
     shape = (*queries.shape[:3], keys.shape[2])
     logits = products.multiply("BKNC,BKSC->BKNS", queries, keys, sharded)
     logits = _masked(logits, heads, mask, bias)
@@ -188,7 +191,10 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 @final
 class Projection(nn.Module):
-    """One matrix for all heads, Glorot-uniform by its (inputs × outputs) shape, without bias."""
+    """A product with one matrix for all heads, without bias.
+
+    The matrix is initialised as Glorot-uniform of the shape (inputs, outputs).
+    """
 
     spec: str  # "BTI,IHC->BHTC" splits heads, "BHTC,HCO->BTO" joins them
     shape: tuple[int, int]  # of the parameter
@@ -226,7 +232,7 @@ class MultiHeadAttention(nn.Module):
         return Projection("BTI,IHC->BHTC", *shapes, ("embed", "heads"), dtype)
 
     def keys_values(self, x: Float[Array, "B S D"], positions: Int[Array, "#B S"]) -> KeysValues:
-        """Returns the keys and values of x, for any number of queries."""
+        """Returns the keys, with their positions applied, and the values of x."""
         return KeysValues(self.own_position.rotate(self.key(x), positions), self.value(x))
 
     def __call__(
@@ -236,7 +242,14 @@ class MultiHeadAttention(nn.Module):
         read: Attended,
         rate: dropout.Rate = None,
     ) -> Float[Array, "B T D"]:
-        """Attends from each position of x, as the mask allows, with dropout of weights."""
+        """Returns the output of attention at each position of x.
+
+        Args:
+          x: the features that queries are computed from.
+          positions: the positions of the queries.
+          read: the keys and values, their positions and the mask.
+          rate: dropout rate of the attention weights.
+        """
         keys_values, mask, key_positions = read
         queries = self.own_position.rotate(self.query(x), positions)
         offset = key_positions[:, None, :] - positions[:, :, None]

@@ -25,13 +25,16 @@ _SCALE = math.sqrt(0.5)
 
 @final
 class GatedConvolution(nn.Module):
-    """v ⊙ sigmoid(g), [v; g] = W [x_first; …; x_last] + b over kernel_size positions of x."""
+    """A gated convolution over kernel_size positions of x.
+
+    It returns v ⊙ sigmoid(g), where [v; g] = W [x_first; …; x_last] + b.
+    """
 
     config: config_lib.ModelConfig
 
     @nn.compact
     def __call__(self, taps: Float[Array, "*B taps"]) -> Float[Array, "*B D"]:
-        """Convolves, given the inputs of the kernel at each position, side by side."""
+        """Returns the output at each position, given the concatenated inputs of its kernel."""
         both = products.Dense(2 * self.config.d_model, name="kernel", dtype=self.config.dtype)(taps)
         value, gate = jnp.split(both, 2, axis=-1)
         return value * nn.sigmoid(gate)
@@ -39,9 +42,10 @@ class GatedConvolution(nn.Module):
 
 @final
 class StepAttention(nn.Module):
-    """One decoder layer's attention: h + W' Σ softmax((W h + b + g) · keys) values, scaled.
+    """Attention of one decoder layer to the encoder (section 3.3 of Gehring et al.).
 
-    g is the embedding of the input token (section 3.3 of Gehring et al.).
+    It returns h + W' Σ softmax((W h + b + g) · keys) values, where h is the layer's convolution
+    and g is the embedding of the input token. Sums and the result of attention are scaled.
     """
 
     config: config_lib.ModelConfig
@@ -108,7 +112,7 @@ class Convolutional(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> interface.FixedSizeState:
-        """Returns empty caches: each layer's last kernel_size - 1 inputs, side by side."""
+        """Returns a state with empty caches, for the last kernel_size - 1 inputs of each layer."""
         config = self.config
         shape = (source.tokens.shape[0], width, (config.kernel_size - 1) * config.d_model)
         caches = [jnp.zeros(shape, config.dtype)] * config.num_layers
@@ -137,7 +141,10 @@ class Convolutional(interface.Decoder):
 def _taps(
     x: Float[Array, "B T D"], segments: Int[Array, "B T"], offsets: range
 ) -> Float[Array, "B T taps"]:
-    """Returns x at some offsets from each position, side by side; 0 outside its sentence."""
+    """Returns, for each position, the concatenation of x at all offsets from it.
+
+    Elements from outside the position's sentence are 0.
+    """
     length = x.shape[1]
     index = jnp.arange(length)
     seen = []

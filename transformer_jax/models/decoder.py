@@ -108,9 +108,10 @@ class DecoderOnly(interface.Decoder):
         return logits, state._replace(caches=tuple(caches))
 
     def _order(self, positions: Int[Array, "B S"]) -> Int[Array, "B S"]:
-        """Returns the source positions' order: each attends to those of the same or lower order.
+        """Returns the order of each source position, for the causal mask.
 
-        The order of the target is its positions, which continue those of the source.
+        A position attends to positions of the same or a lower order. The order of a target position
+        is the position itself, which continues those of the source.
         """
         return positions if self.causal else jnp.zeros_like(positions)
 

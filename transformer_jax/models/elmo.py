@@ -57,7 +57,10 @@ class Elmo(interface.Architecture):
     def _directions(
         self, target: sequences.Sequences, rates: dropout.Rates
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B T D"]]:
-        """Returns the outputs forwards and backwards; at position 0 both are the text's."""
+        """Returns the outputs of the forward model and of the backward model.
+
+        At position 0, both outputs are the representation of the whole text.
+        """
         starts = target.positions == 0
         ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
         x = embedding.embed(self.embedding, target.tokens, self.config.dtype)

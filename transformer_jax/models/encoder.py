@@ -1,4 +1,4 @@
-"""An encoder alone, as BERT and RoBERTa are: attention is bidirectional within a text.
+"""An encoder-only model, such as BERT or RoBERTa: attention is bidirectional within a text.
 
 It reads the target row and no source. The output at a position predicts the token there, masked or
 not; the output at a text's start (BOS, for BERT's [CLS]) predicts a property of the text as a

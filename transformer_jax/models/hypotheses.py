@@ -9,11 +9,12 @@ from transformer_jax.models import attention, masks
 
 
 class Hypotheses(NamedTuple):
-    """An `interface.DecodingState` whose caches are never moved.
+    """A decoding state that selects hypotheses without moving their keys and values.
 
-    The keys and values of hypothesis w at position l are in slot ancestors[w, l] of that position,
-    so that selecting hypotheses changes `ancestors` alone. A cache may begin with keys and values
-    that all hypotheses share; its last L W slots belong to hypotheses.
+    Each position has W slots. The keys and values of hypothesis w of sentence b at position l are
+    in slot ancestors[b, w, l] of that position, so that selecting hypotheses changes `ancestors`
+    alone. A cache may begin with keys and values that all hypotheses share; its last L W slots
+    belong to hypotheses.
     """
 
     caches: tuple[attention.Cache, ...]  # one per layer; the W slots of a position are adjacent
@@ -37,14 +38,16 @@ class Hypotheses(NamedTuple):
 
     @property
     def slots(self) -> Int[Array, "1 slots"]:
-        """Returns the position of each slot."""
+        """The position of each slot."""
         _, width, length = self.ancestors.shape
         return jnp.repeat(jnp.arange(length), width)[None]
 
     def at(self, index: Int[Array, ""]) -> tuple["Hypotheses", Bool[Array, "B 1 W slots"]]:
-        """Returns the state with each hypothesis in its own slot of a position, and a mask.
+        """Prepares the decoding of a position, at which hypothesis w uses slot w.
 
-        The mask is true at the slots of each hypothesis and its ancestors, up to that position.
+        Returns:
+          The state with the slots of this position, and the mask of each hypothesis. The mask is
+          true at the slots of the hypothesis and of its ancestors, up to this position.
         """
         batch, width, length = self.ancestors.shape
         hypotheses = jnp.arange(width)

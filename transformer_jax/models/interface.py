@@ -101,7 +101,10 @@ class Architecture(nn.Module, abc.ABC):
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError if the fields that it uses do not suit it; their kinds are known."""
+        """Raises UserError if the values of its fields do not suit the architecture.
+
+        `models.build` has already checked that the kinds are known.
+        """
 
     @abc.abstractmethod
     def __call__(
@@ -112,9 +115,10 @@ class Architecture(nn.Module, abc.ABC):
     ) -> Float[Array, "B T D"]:
         """Returns the output at each target position, under teacher forcing.
 
-        Source and target are packed alike. A `Decoder` predicts the following token, its target
-        being shifted right by one; any other architecture may see the whole target and predicts
-        masked tokens in place. Rates of dropout need a "dropout" key in the `rngs` of `apply`.
+        Segment k of a source row belongs to segment k of the target row. The target of a `Decoder`
+        is shifted right by one, and the output at a position predicts the following token. Any
+        other architecture may read the whole target, and its output at a position predicts the
+        token at that position. Rates of dropout need a "dropout" key in the `rngs` of `apply`.
         """
 
     def predict(self, batch: sequences.Batch, rates: dropout.Rates = dropout.NONE) -> Predictions:

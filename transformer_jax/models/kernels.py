@@ -1,6 +1,7 @@
-"""The program that computes attention: plain products, or a fused kernel that stores no weights.
+"""The choice between two programs for attention: plain products, or a fused kernel.
 
-The choice depends on the device, types and shapes, which are known before anything runs.
+The fused kernel stores no attention weights. The choice depends on the device, types and shapes,
+which are known before anything runs.
 """
 
 import dataclasses
@@ -36,9 +37,9 @@ def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
 
 
 def describe(config: config_lib.Config, model: type[interface.Architecture]) -> str:
-    """Returns the choice for each attention of a run, for its log.
+    """Returns a line for a run's log that names the program of each kind of attention.
 
-    An encoder–decoder has three of them; a decoder or encoder alone has one.
+    An encoder–decoder has three kinds of attention; a decoder or an encoder alone has one.
     """
     source, target = config.data.source_length, config.data.target_length
     sizes = on(config.model, jax.default_backend())
@@ -62,8 +63,9 @@ def fused(
 ) -> Float[Array, "B H T d_v"]:
     """Computes `attention.attend` in one kernel of `jax.nn.dot_product_attention`.
 
-    The kernel needs d_k = d_v. Columns of zeros are added to the narrower; they change neither the
-    products of queries and keys nor the other columns of values.
+    The kernel needs d_k = d_v, both a multiple of MULTIPLE. Queries, keys and values are therefore
+    padded with columns of zeros. The zeros change neither the products of queries and keys nor the
+    other columns of the result.
     """
     d_k, d_v = queries.shape[-1], values.shape[-1]
     width = _width(d_k, d_v)

@@ -54,7 +54,7 @@ def shard_batch(x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
 class Residual(nn.Module):
     """Residual connection and normalisation of a sub-layer f: after(x + dropout(f(before(x)))).
 
-    The hooks of this base class are identities.
+    `before` and `after` are hooks that subclasses override; in this base class they return x.
     """
 
     config: config_lib.ModelConfig
@@ -128,7 +128,7 @@ class FeedForward(nn.Module):
 
 @final
 class Relu(FeedForward):
-    """Equation 2 of the paper: FFN(x) = max(0, x W1 + b1) W2 + b2."""
+    """The paper's network (equation 2): FFN(x) = max(0, x W1 + b1) W2 + b2."""
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
         return nn.relu(self.widened(x))
@@ -136,7 +136,10 @@ class Relu(FeedForward):
 
 @final
 class Gelu(FeedForward):
-    """GELU(z) = z Φ(z) in place of max(0, z), Φ the normal distribution (Hendrycks & Gimpel)."""
+    """The network with GELU in place of max(0, z) (Hendrycks & Gimpel).
+
+    GELU(z) = z Φ(z), where Φ is the distribution function of the standard normal distribution.
+    """
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
         return nn.gelu(self.widened(x), approximate=False)
@@ -144,9 +147,10 @@ class Gelu(FeedForward):
 
 @final
 class SwiGlu(FeedForward):
-    """Shazeer 2020, with biases: (swish(x W + b) ⊙ (x V + c)) W2 + b2, swish(z) = z sigmoid(z).
+    """SwiGLU with biases (Shazeer 2020): (swish(x W + b) ⊙ (x V + c)) W2 + b2.
 
-    It has three matrices: with two thirds of the d_ff it has the parameters of another kind.
+    swish(z) = z sigmoid(z). The network has three matrices, the other kinds have two. For as many
+    parameters as another kind, it needs two thirds of that kind's d_ff.
     """
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
@@ -158,9 +162,9 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swig
 
 @final
 class Layer(nn.Module):
-    """Self-attention, attention to the encoder's output, feed-forward (section 3.1).
+    """A layer of self-attention, cross-attention and feed-forward network (section 3.1).
 
-    Layers of an encoder or of a decoder alone have no cross-attention: their cross_position is
+    Layers of an encoder or of a decoder alone have no cross-attention: their `cross_position` is
     None, or they are called without a source.
     """
 
@@ -242,7 +246,16 @@ class Layer(nn.Module):
         source: attention.Attended | None,
         rates: dropout.Rates,
     ) -> Float[Array, "B T D"]:
-        """Applies all sub-layers, given the input y of self-attention and what it reads."""
+        """Applies all sub-layers.
+
+        Args:
+          x: the layer's input.
+          y: the input of self-attention, which is `before(x)` of its residual connection.
+          positions: the positions of x.
+          own: the keys and values that self-attention reads.
+          source: the keys and values that cross-attention reads; None: no cross-attention.
+          rates: dropout rates.
+        """
         y = self.self_attention(y, positions, own, rates.attention)
         x = self.self_attention_residual.add(x, y, rates.residual)
         if source is not None:

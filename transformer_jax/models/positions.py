@@ -6,9 +6,9 @@ nothing. All layers of a stack share one module, and so its parameters, unless a
 `in_each_layer`; the embeddings of both stacks share one module.
 
 To add a kind, write its class and its line in `KINDS`. Declare its parameters in a method under
-`nn.compact`, not in `setup`: then they exist only if a hook is called. Numbers of each query by
-bucket of offsets go through `products.pick` and `collect`. A size that rows of a table vary is a
-field of the config; any other size is a class constant.
+`nn.compact`, not in `setup`: then they exist only if a hook is called. To read or to sum an array
+by bucket of offsets, use `products.pick` and `products.collect`. A size that rows of a table vary
+is a field of the config; any other size is a class constant.
 """
 
 import math
@@ -36,19 +36,22 @@ class Position(nn.Module):
     def embed(
         self, x: Float[Array, "B T D"], positions: Int[Array, "#B #T"]
     ) -> Float[Array, "B T D"]:
-        """Returns changed embeddings, which are scaled and before dropout."""
+        """Returns the embeddings x, changed by their positions.
+
+        They are scaled by sqrt(d_model) already; dropout follows.
+        """
         return x
 
     def rotate(
         self, x: Float[Array, "B _ T C"], positions: Int[Array, "#B T"]
     ) -> Float[Array, "B _ T C"]:
-        """Returns changed queries or keys of a self-attention."""
+        """Returns queries or keys x of a self-attention, changed by their positions."""
         return x
 
     def bias(
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"] | None:
-        """Returns what is added to a self-attention's logits, in float32; None adds nothing.
+        """Returns an array to add to a self-attention's logits, in float32, or None.
 
         Args:
           queries: after `rotate`, in the config's dtype, not divided by sqrt(d_k).
@@ -59,7 +62,7 @@ class Position(nn.Module):
     def relate_values(
         self, weights: Float[Array, "B H T S"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "B H T d_v"] | None:
-        """Returns what is added to a self-attention's weighted values; None adds nothing.
+        """Returns an array to add to a self-attention's weighted values, or None.
 
         Args:
           weights: in float32; the result is in the config's dtype.
@@ -86,7 +89,10 @@ class NoPosition(Position):
 
 @final
 class Sinusoidal(Position):
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(same) (section 3.5)."""
+    """The paper's sinusoidal encodings (section 3.5).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(pos / 10000^(2i / d_model))
+    """
 
     even: ClassVar[tuple[str, ...]] = ("d_model",)
 

@@ -79,7 +79,7 @@ def collect(
 ) -> Float[Array, "B H T U"]:
     """Returns, for each query and bucket, the sum over its keys in x: the transpose of `pick`.
 
-    It is summed in float32; the result has the type of x.
+    The sum is computed in float32; the result has the type of x.
     """
     like = jnp.zeros((*x.shape[:-1], number), x.dtype)
     (sums,) = jax.vjp(lambda y: pick(y, buckets), like)[1](x.astype(jnp.float32))
@@ -107,8 +107,14 @@ def _backward(
     return da, multiply(f"{of_a},{of_y}->{of_b}", a, dy, sharded, b.dtype)
 
 
+def _forward(
+    spec: str, a: Array, b: Array, sharded: bool, dtype: Any
+) -> tuple[Array, tuple[Array, Array]]:
+    return _einsum(spec, a, b, sharded, dtype), (a, b)
+
+
 _einsum = jax.custom_vjp(multiply, nondiff_argnums=(0, 3, 4))
-_einsum.defvjp(lambda spec, a, b, *how: (_einsum(spec, a, b, *how), (a, b)), _backward)
+_einsum.defvjp(_forward, _backward)
 
 
 def _plain(spec: str, dtype: Any, a: Array, b: Array) -> Float[Array, "..."]:
@@ -146,7 +152,10 @@ def _row_major_layout(x: Array) -> Array:
 
 @final
 class Dense(nn.Module):
-    """x W + b, with Linen's parameter names; computed in dtype, with parameters in float32."""
+    """A dense layer, x W + b, with the parameter names of Linen's.
+
+    Parameters are float32; the result is computed in `dtype`.
+    """
 
     features: int  # O
     use_bias: bool = True

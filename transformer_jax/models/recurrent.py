@@ -5,8 +5,9 @@ residual connections from the second layer on (in Wu et al. 2016, from the third
 sharing, dropout between layers, data, decoding and the recipe are the Transformer's; gradients are
 therefore not clipped, though they usually were in such models.
 
-Rows hold several sentences: the encoder's state is reset at each sentence's start (backwards: end),
-and the decoder starts each sentence from the encoder's states at both ends of that sentence.
+Rows hold several sentences. The encoder's forward state is reset at the start of each sentence, and
+its backward state at the end. The decoder starts each sentence from the encoder's states at both
+ends of that sentence.
 """
 
 from typing import Any, ClassVar, final

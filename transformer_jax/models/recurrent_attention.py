@@ -25,13 +25,13 @@ class Attention(nn.Module):
     def before(
         self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
-        """Returns features to append to the first layer's input: D, or none."""
+        """Returns D features to append to the first layer's input, or an array without features."""
         return state[..., :0]
 
     def after(
         self, output: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
-        """Returns the attentional output that replaces the last layer's."""
+        """Returns the output that replaces the last layer's output."""
         return output
 
     def _matrix(self, name: str, features: int) -> products.Dense:
@@ -40,9 +40,10 @@ class Attention(nn.Module):
 
 @final
 class DotAttention(Attention):
-    """Luong et al. 2015: c = Σ softmax(h · m) m over the encoder's outputs m; tanh(W [c; h]).
+    """Dot-product attention of Luong et al. 2015.
 
-    The output is not an input of the next step.
+    With the decoder's output h and the encoder's outputs m, c = Σ softmax(h · m) m, and the result
+    is tanh(W [c; h]). The result is not an input of the next step.
     """
 
     def setup(self) -> None:
@@ -60,9 +61,11 @@ class DotAttention(Attention):
 
 @final
 class AdditiveAttention(Attention):
-    """Bahdanau et al. 2015: c = Σ softmax(vᵀ tanh(W s + U m)) m, s the state before the step.
+    """Additive attention of Bahdanau et al. 2015.
 
-    c is appended to the first layer's input; the logits depend on it through the layers only.
+    With the decoder's state s before the step and the encoder's outputs m,
+    c = Σ softmax(vᵀ tanh(W s + U m)) m. c is appended to the first layer's input; the logits depend
+    on c through the layers only.
     """
 
     def setup(self) -> None:

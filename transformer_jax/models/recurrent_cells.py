@@ -42,7 +42,7 @@ class RecurrentCell(nn.Module):
 
 @final
 class Tanh(RecurrentCell):
-    """Elman 1990: h' = tanh(W x + U h + b)."""
+    """The cell of Elman 1990: h' = tanh(W x + U h + b)."""
 
     def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
         return (jnp.tanh(projected + self.from_state(state[0])),)
@@ -50,9 +50,10 @@ class Tanh(RecurrentCell):
 
 @final
 class Lstm(RecurrentCell):
-    """Hochreiter & Schmidhuber 1997, with a forget gate f: c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c').
+    """The LSTM of Hochreiter & Schmidhuber 1997, with a forget gate f.
 
-    The forget gate's bias is 1 more than its parameter (Jozefowicz et al. 2015).
+    c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c'). The forget gate's bias is 1 more than its parameter
+    (Jozefowicz et al. 2015).
     """
 
     gates: ClassVar[int] = 4
@@ -67,7 +68,10 @@ class Lstm(RecurrentCell):
 
 @final
 class Gru(RecurrentCell):
-    """Cho et al. 2014: h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), the reset gate after U."""
+    """The GRU of Cho et al. 2014, with the reset gate r applied after the product with U.
+
+    h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b)
+    """
 
     gates: ClassVar[int] = 3
 
@@ -110,7 +114,7 @@ def at_ends(
     Args:
       both: states of the cells that read forwards and backwards, side by side.
       first: the first position of the sentence, where the backwards state has read all of it.
-      last: the last position, where the forwards state has.
+      last: the last position of the sentence, where the forwards state has read all of it.
     """
     half = both.shape[-1] // 2
     forwards = jnp.take_along_axis(both[..., :half], last[..., None], axis=1)

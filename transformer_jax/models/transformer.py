@@ -30,7 +30,7 @@ class Transformer(interface.Decoder):
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
         self.position = positions_lib.KINDS[config.position](config)
-        # Kinds that act on attention have parameters for each stack; this one never embeds.
+        # Each stack has its own positions in attention; the hook `embed` of these is not called.
         own_position = positions_lib.KINDS[config.position](config, causal=True)
         self.decoder_position = self.position if config.share_stacks else own_position
         cross_position = positions_lib.NoPosition(config)
@@ -42,7 +42,7 @@ class Transformer(interface.Decoder):
         own_encoder = layers.make_stack(config, self.position, "attention")
         # A decoder layer without a source is an encoder layer.
         self.encoder = self.decoder if config.share_stacks else own_encoder
-        # The names in checkpoints.
+        # The last arguments are the norms' names in checkpoints.
         self.encoder_final_norm = layers.make_final_norm(config, "encoder_end")
         self.decoder_final_norm = layers.make_final_norm(config, "decoder_end")
 
@@ -79,7 +79,7 @@ class Transformer(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> hypotheses.Hypotheses:
-        """Returns the source's keys and values, and empty caches."""
+        """Returns a state with the source's keys and values, and with empty caches."""
         sources = self._sources(self.encode(source), source.positions)
         config, batch = self.config, source.tokens.shape[0]
         heads, slots = config.key_value_heads, max_length * width
