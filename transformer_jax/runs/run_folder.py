@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _ALL_DEVICES = config_lib.MeshConfig(data=-1, fsdp=1, tensor=1)
 _MOST_DIFFERENCES = 3  # shown when a folder holds another run
-# What every result.json has, whatever the model and its corpus.
+# Keys that every result.json has, with the types of their values.
 _RESULT = {
     "params": int,
     "ppl": float,
@@ -42,7 +42,7 @@ _RESULT = {
 
 
 def read_config(workdir: files.Path) -> config_lib.Config:
-    """Returns a run's configuration; raises UserError if config.json is damaged or unknown."""
+    """Returns a run's configuration; raises UserError if config.json is damaged or not valid."""
     path = workdir / "config.json"
     values = files.read_json(path, {}, "restore it, or train in another --workdir")
     try:
@@ -267,8 +267,8 @@ def load(workdir: str | files.Path) -> translator_lib.Translator:
 def load_model(workdir: str | files.Path) -> Trained:
     """Returns a trained run of any architecture.
 
-    It reads config.json, tokenizer.model and the newest checkpoint, or averages the newest
-    evaluation.average_checkpoints, and executes no code from the folder.
+    The parameters are the mean of the newest evaluation.average_checkpoints checkpoints. No code
+    from the folder is executed.
 
     Raises:
       UserError: the folder holds no run, a run without checkpoints, or a damaged run.

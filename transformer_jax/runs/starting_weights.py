@@ -27,7 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 def are_read(config: config_lib.Config, workdir: files.Path) -> bool:
-    """Returns whether a run reads the weights of another: to start, or always as a student."""
+    """Returns whether a run reads the weights of the run in train.start_from when it is started.
+
+    A new run reads them as its initial weights. A run with a teacher also reads them, as the
+    teacher's, whenever it is resumed.
+    """
     if not config.train.start_from:
         return False
     return config.train.teacher_layers > 0 or not run_folder.has_checkpoints(workdir)
@@ -43,8 +47,8 @@ def start(
     Args:
       state: the randomly initialised state.
       config: the new run's configuration.
-      read_source: returns number of layers and parameters of the run in train.start_from, as
-        `read` does.
+      read_source: returns the number of layers and the parameters of the run in train.start_from,
+        as `read` does.
 
     Raises:
       UserError: that run cannot be read or has other sizes.
@@ -123,9 +127,10 @@ def read(
     mesh: jax.sharding.Mesh,
     tokenizer: tokenizer_lib.Tokenizer,
 ) -> tuple[int, Any]:
-    """Returns number of layers and parameters of the run that train.start_from names.
+    """Returns the number of layers and the parameters of the run that train.start_from names.
 
-    Its embedding lacks the rows of ids that mean something else in this run.
+    If the ids after the tokenizer's mean something else in this run, their rows are removed from
+    the embedding.
 
     Raises:
       UserError: as `source`.
@@ -136,13 +141,19 @@ def read(
 
 
 def take(target_params: Any, source_params: Any, stride: int) -> Any:
-    """Returns a model's parameters with a source model's wherever names agree.
+    """Returns a model's parameters, replaced by a source model's where both have the same name.
 
-    Layer i is the source's layer stride × i, as DistilBERT takes every second layer of its
-    teacher (Sanh et al. 2019). Of embeddings the rows that both have are copied.
+    Layer i takes the parameters of the source's layer stride × i. (DistilBERT takes every second
+    layer of its teacher, Sanh et al. 2019.) Of an embedding, the rows that both models have are
+    copied.
+
+    Args:
+      target_params: the model's parameters.
+      source_params: the source model's parameters.
+      stride: the distance between the source's layers that are taken.
 
     Raises:
-      UserError: arrays of one name differ in shape, or no name is in both.
+      UserError: arrays of one name differ in shape, or no name is in both models.
     """
     target_arrays, source_arrays = _flatten(target_params), _flatten(source_params)
     origins = _origins(target_arrays, source_arrays, stride)
@@ -187,7 +198,7 @@ def _shapes(model: Any) -> Any:
 
 
 def _shared_words(params: Any, config: config_lib.Config, source_config: config_lib.Config) -> Any:
-    """Returns parameters without embeddings of ids that mean something else in this run."""
+    """Returns the source's parameters without embeddings of ids with another meaning here."""
     if _further_ids(config) == _further_ids(source_config):
         return params
     words = params["params"]["embedding"][: config.data.vocab_size]
@@ -195,7 +206,7 @@ def _shared_words(params: Any, config: config_lib.Config, source_config: config_
 
 
 def _further_ids(config: config_lib.Config) -> tuple[dict[str, int], str]:
-    """Returns the meaning of a run's ids after the tokenizer's: tags, and those of an objective."""
+    """Returns what a run's ids after the tokenizer's mean: its tags, and its objective's name."""
     objective = objectives.of(config)
     # All encoder-only objectives have the same ids.
     is_encoder_only = objective is not None and objective.encoder_only
@@ -209,7 +220,7 @@ def _flatten(params: Any) -> dict[str, Any]:
 def _origins(
     target_params: dict[str, Any], source_params: dict[str, Any], stride: int
 ) -> dict[str, str]:
-    """Maps each parameter's name to that of the source model's parameter it is copied from.
+    """Returns the name of the source model's parameter for each parameter that is copied, by name.
 
     Raises:
       UserError: arrays of one name differ in shape, or no name is in both models.

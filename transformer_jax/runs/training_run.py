@@ -227,7 +227,10 @@ def _scores(
     workdir: files.Path,
     dev_likelihoods: Callable[[Any], evaluators.Likelihoods],
 ) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each held-out set by its name; other processes may return nothing."""
+    """Returns the scores of each held-out set, by the set's name.
+
+    Processes other than the first may return an empty dictionary.
+    """
     sets = evaluators.held_out(dataset, config)
     likelihoods = {
         name: _likelihoods(model, pairs, config, mesh)
@@ -289,8 +292,8 @@ def measured_on(config: config_lib.Config, dataset: dataset_lib.Dataset) -> dict
 def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:
     """Raises UserError if a configuration cannot run, before anything is written or compiled.
 
-    Kinds must be known, sizes suit kinds, mesh and corpus, and learned positions reach the end of
-    the longest sentence that is read or written.
+    Kinds must be known. Sizes must suit the kinds, the mesh and the corpus. Learned positions must
+    cover the longest sentence that is read or written.
     """
     model = models.build(config.model, vocabulary.size(config))
     _check_objective(config, model, dataset)

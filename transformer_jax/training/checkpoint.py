@@ -35,9 +35,11 @@ class Checkpoints:
     """The checkpoints of one run, each in a folder named after its step.
 
     The state's `step` is also the position in the input; a run needs nothing else to resume.
-    A manifest is written last, and checked before a checkpoint is read. Regular checkpoints are
-    those of every config.checkpoint.every steps and of the last step. One that was written in
-    between, because the run was stopped, is removed once the next is complete.
+    The manifest of a checkpoint is written last. Before a checkpoint is read, its files are
+    compared with its manifest.
+
+    Regular checkpoints are written every config.checkpoint.every steps and after the last step. A
+    stopped run writes one in between, which is removed once the next checkpoint is complete.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Checkpoints:
         self._verified: set[int] = set()  # steps of checkpoints that match their manifests
 
     def recover(self) -> None:
-        """Renames unreadable checkpoints, with a warning, so that the run resumes before them.
+        """Renames unreadable checkpoints, so that the run resumes from an earlier one.
 
         The newest checkpoint and all that are to be averaged are verified. If one is damaged, all
         newer ones are renamed too, and the run writes them again.
@@ -79,8 +81,7 @@ class Checkpoints:
             if (half_written or half_removed) and not manifest.exists(folder):
                 epath.Path(folder).rmtree()
         while True:
-            faults = ((step, self._fault(step)) for step in self._in_use())
-            step, fault = next(((step, fault) for step, fault in faults if fault), (None, ""))
+            step, fault = self._first_fault()
             if step is None:
                 return
             _log.warning("the checkpoint of step %d cannot be read: %s", step, fault)
@@ -198,10 +199,10 @@ class Checkpoints:
         )
 
     def averaged(self, shapes: step_lib.TrainState) -> Any:
-        """Returns the mean of the parameters of the last checkpoints (section 6.1 of the paper).
+        """Returns the mean parameters of several checkpoints (section 6.1 of the paper).
 
-        They are the last config.evaluation.average_checkpoints regular ones, or the newest of all
-        if that number is 1.
+        These are the last config.evaluation.average_checkpoints regular checkpoints. If that number
+        is 1, the parameters are those of the newest checkpoint, regular or not.
 
         Raises:
           UserError: checkpoints are missing, or as in `restore`.
@@ -221,9 +222,9 @@ class Checkpoints:
         return jax.tree.map(lambda leaf: leaf / last, total)
 
     def close(self) -> None:
-        """Ends the writing threads once they are done.
+        """Waits until the threads that write have finished, and ends them.
 
-        Unlike `wait` it does not synchronise with other processes, which may have failed.
+        Unlike `wait`, it does not wait for other processes, which may have failed.
         """
         self._pool.shutdown()
         self._orbax.close()
@@ -255,6 +256,13 @@ class Checkpoints:
         if not fault:
             self._verified.add(step)
         return fault
+
+    def _first_fault(self) -> tuple[int | None, str]:
+        """Returns the step and fault of the oldest damaged checkpoint in use, or None and ""."""
+        for step in self._in_use():
+            if fault := self._fault(step):
+                return step, fault
+        return None, ""
 
     def _demand_verified(self, step: int) -> None:
         if fault := self._fault(step):

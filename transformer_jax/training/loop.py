@@ -1,4 +1,4 @@
-"""The training loop, from the newest checkpoint or from the start to the last step."""
+"""The training loop, which starts a run or resumes it from its newest checkpoint."""
 
 import contextlib
 import functools
@@ -61,7 +61,7 @@ def train(
       dev_perplexity: the perplexity on the development set as a function of the parameters.
       tracker: receives the metrics, in the first process.
       profile: whether the first process traces a few steps.
-      start: initialises the state of a new run, given a randomly drawn one.
+      start: returns the initial state of a new run, given one with random parameters.
       teacher: the parameters of `step.teacher_model`.
 
     Returns:
@@ -97,7 +97,8 @@ def train(
                 state, measured = advance(state, batch, hyper, key)
                 trace(step, state)
                 tally.add(step, measured)
-                if (values := _due(step, config, tally, state, dev_perplexity, started)) and log:
+                values = _due(step, config, tally, state, dev_perplexity, started)
+                if log and values:
                     log.write(step, values)
                 stop = preemption.reached()
                 if step % config.checkpoint.every == 0 or step == num_steps or stop:
@@ -146,7 +147,10 @@ def _start_or_resume(
     batches: batching.TrainingBatches,
     start: Callable[[step_lib.TrainState], step_lib.TrainState],
 ) -> tuple[step_lib.TrainState, float]:
-    """Returns the newest or a new state, and the wall seconds of earlier starts."""
+    """Returns the state to start from, and the wall seconds of earlier starts.
+
+    The state is that of the newest checkpoint; without checkpoints, it is a new one.
+    """
     step = checkpoints.latest_step()
     source, target = batches.part(step or 0).fill_rates()
     _log.info(f"packing fills {source:.1%} of source and {target:.1%} of target positions")
@@ -167,7 +171,11 @@ def _due(
     dev_perplexity: Callable[[Any], float],
     started: float,
 ) -> dict[str, float]:
-    """Returns the metrics that are due after a step: means, development perplexity, or none."""
+    """Returns the metrics to log after a step.
+
+    They include means every log.every steps, and the development perplexity every log.dev_every
+    steps. The dictionary is empty if neither is due.
+    """
     values: dict[str, float] = {}
     if step % config.log.every == 0 or step == config.train.num_steps:
         values = tally.means()
@@ -187,7 +195,10 @@ def _due(
 def _opened_log(
     workdir: files.Path, step: int, config: config_lib.Config, tracker: tracking.Tracker | None
 ) -> contextlib.AbstractContextManager[metrics.MetricsLog | None]:
-    """Returns the metrics log of a run at a step, in the first process, and None in the others."""
+    """Returns a context manager that opens the metrics log of a run at a step.
+
+    It yields the log in the first process, and None in the others.
+    """
     if not hosts.is_first():
         return contextlib.nullcontext()
     return contextlib.closing(metrics.MetricsLog(workdir, step, config, tracker))
@@ -195,7 +206,7 @@ def _opened_log(
 
 @final
 class _Tally:
-    """The steps since the last line of metrics, and the seconds that they took."""
+    """Metrics of the steps since the last logged line, and the time that these steps took."""
 
     def __init__(self, config: config_lib.Config, step: int) -> None:
         self._config, self._saved = config, step
@@ -211,10 +222,13 @@ class _Tally:
 
     @contextlib.contextmanager
     def paused(self, saving: int | None = None) -> Iterator[None]:
-        """Excludes the time of a block, which begins once all steps are known to be finite.
+        """Excludes the time of the body from the speed, after waiting for all steps to end.
 
         Args:
-          saving: the step of the checkpoint that the block writes, if any.
+          saving: the step of the checkpoint that the body writes, if any.
+
+        Raises:
+          DivergedError: a step's loss or gradient was not finite; the body is not run.
         """
         self._fetch()
         start = time.monotonic()
@@ -223,7 +237,7 @@ class _Tally:
         self._saved = saving or self._saved
 
     def means(self) -> dict[str, float]:
-        """Returns the means over all tokens since the last call, and the speed.
+        """Returns the metrics to log: means over all tokens since the last call, and the speed.
 
         Raises:
           DivergedError: a step's loss or gradient was not finite.
@@ -248,7 +262,13 @@ class _Tally:
         }
 
     def _fetch(self) -> Any:
-        """Returns `step.Metrics` of arrays with an element for each step; None without steps."""
+        """Waits for all steps, and returns their metrics as one `step.Metrics` of arrays.
+
+        Each array has an element for each step. Without steps the result is None.
+
+        Raises:
+          DivergedError: a step's loss or gradient was not finite.
+        """
         fetched = jax.device_get([measured for _, measured in self._steps])
         for (step, _), one in zip(self._steps, fetched, strict=True):
             if not np.isfinite(one.smoothed_loss + one.gradient_norm):
@@ -273,7 +293,8 @@ def _traced(
     Yields:
       A function to call after each step.
     """
-    folder, wanted = workdir / "profile", wanted and hosts.is_first()
+    folder = workdir / "profile"
+    wanted = wanted and hosts.is_first()
     begin = first + SKIPPED_STEPS
     end = min(begin + TRACED_STEPS, num_steps)
     if wanted and end <= begin:
@@ -294,7 +315,7 @@ def _traced(
 def make_batches(
     dataset: dataset_lib.Dataset, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> batching.TrainingBatches:
-    """Returns a run's batches: those of its objective, then translations.
+    """Returns a run's batches: those of its objective, then those of translation.
 
     Raises:
       UserError: the batch cannot be sharded over the mesh, or the objective has no examples.

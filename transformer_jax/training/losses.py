@@ -20,8 +20,8 @@ from transformer_jax.models import products
 # busy and are small beside its memory.
 CHUNK_BYTES = {"cpu": 8 * 2**20}
 LARGE_CHUNK_BYTES = 2**30
-# `sparse_cross_entropy` computes at most one in this many positions of a row at a time. Devices sum
-# the embedding's gradient once each time, so that accelerators should mostly need one time.
+# A chunk of `sparse_cross_entropy` has at most one in this many positions of a row. Devices sum the
+# embedding's gradient once for each chunk, so that accelerators should mostly need one chunk.
 SPARSITY = {"cpu": 16}
 ACCELERATOR_SPARSITY = 4
 # Distillation, as in DistilBERT's code.
@@ -39,7 +39,7 @@ class Losses(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of a batch's positions."""
+    """Counts of the positions of a batch."""
 
     tokens: Float[Array, ""]  # positions with a label
     positions: Int[Array, ""]  # all positions but padding
@@ -66,7 +66,10 @@ def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
 
 
 def columns(rows: int, length: int, vocab_size: int, platform: str) -> int:
-    """Returns the positions per row of a chunk of `sparse_cross_entropy`; arguments as `chunks`."""
+    """Returns how many positions of each row a chunk of `sparse_cross_entropy` has.
+
+    Arguments are those of `chunks`.
+    """
     limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
     most = -(-length // SPARSITY.get(platform, ACCELERATOR_SPARSITY))
     return max(1, min(most, limit // (4 * rows * vocab_size)))
@@ -111,7 +114,7 @@ def sparse_cross_entropy(
     smoothing: Float[Array, ""] | float,
     columns: int,
 ) -> Losses:
-    """Returns `cross_entropy` in less time where few positions of each row have a label.
+    """Computes `cross_entropy` in less time if few positions of each row have a label.
 
     Labelled positions are moved to the front of their rows. Logits are computed for `columns`
     positions of all rows at a time, until the row with the most labels is done.
@@ -156,7 +159,8 @@ def negative_log_likelihoods(
 ) -> Float[Array, "B T"]:
     """Returns -log p of each label in nats, and 0 at positions without a label.
 
-    Arguments are those of `cross_entropy`. The gradient is not efficient.
+    Arguments are those of `cross_entropy`. The function is not meant for training: its gradient is
+    not efficient.
     """
     matrix = embedding.astype(outputs.dtype)
     sharded = products.is_sharded()
@@ -184,10 +188,11 @@ def distillation(
     segments: Int[Array, "B T"],
     counts: Counts,
 ) -> Losses:
-    """Returns the loss of a student of a larger model (Hinton et al. 2015; Sanh et al. 2019).
+    """Returns the loss of a model that is distilled from a teacher.
 
-    HARD hard + SOFT T² KL(teacher ‖ student, both at temperature T) + COSINE (1 - cos(outputs)).
-    The last two terms are means over all positions but padding, scaled by the number of labels.
+    The loss (Hinton et al. 2015; Sanh et al. 2019) is
+      HARD hard + SOFT T² KL(teacher ‖ student, both at temperature T) + COSINE (1 - cos(outputs)).
+    The last two terms are means over all positions but padding, multiplied by the number of labels.
 
     Args:
       hard: the student's cross-entropy.
@@ -245,9 +250,10 @@ def _in_chunks(
     real: Any,
     eps: Any,
 ) -> tuple[Losses, Any]:
-    """Returns the sums and, if `differentiate`, the loss's gradients for outputs and embedding.
+    """Returns the losses and, if `differentiate`, the gradients of the smoothed loss.
 
-    The embedding's gradient has the shape D V. If `skips`, chunks without labels are not computed.
+    The gradients are those of the outputs (B T D) and of the embedding, transposed (D V). If
+    `skips`, chunks without labels are not computed.
     """
     matrix = embedding.astype(outputs.dtype)
 
@@ -287,7 +293,10 @@ _cross_entropy.defvjp(functools.partial(_in_chunks, True), _backward)
 def _of_rows(
     sharded: bool, differentiate: bool, matrix: Any, rows: tuple[Any, Any, Any], eps: Any
 ) -> tuple[Losses, Any]:
-    """Returns the sums over some rows, and the gradient of the smoothed loss for their logits."""
+    """Returns the losses of some rows, and the gradient of the smoothed loss for their logits.
+
+    The gradient is None unless `differentiate`.
+    """
     outputs, labels, real = rows
     logits = products.multiply("BTD,VD->BTV", outputs, matrix, sharded)
     highest = logits.max(axis=-1, keepdims=True)

@@ -26,7 +26,7 @@ def fault(folder: files.Path) -> str:
     """Returns the reason why a checkpoint is damaged, or "" if it matches its manifest.
 
     Raises:
-      Exception: the checkpoint is in a bucket, and the bucket does not answer.
+      Exception: the checkpoint is in a bucket, and reading the bucket failed.
     """
     try:
         expected = files.parse_json((folder / NAME).read_bytes(), {"sha256": dict})["sha256"]

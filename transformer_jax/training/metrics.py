@@ -56,7 +56,7 @@ class MetricsLog:
             self._events.forget_after(step)
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """Adds a record."""
+        """Writes the metrics of a step."""
         self._file.write(json.dumps({"step": step, **values}) + "\n")
         self._file.flush()
         self._events.write(step, values)
@@ -77,7 +77,7 @@ class MetricsLog:
 def read(workdir: files.Path) -> list[dict[str, Any]]:
     """Returns the records of `metrics.jsonl`, in the order of their steps.
 
-    A last line without its end, as a kill leaves it, is ignored.
+    An incomplete last line, which a killed process may leave, is ignored.
 
     Raises:
       UserError: a complete line is damaged.
@@ -107,7 +107,7 @@ def tokens_per_second(workdir: files.Path) -> float | None:
 
 
 def log_progress(step: int, num_steps: int, values: dict[str, float], objective: str = "") -> None:
-    """Logs a line with step, objective, loss, speed and the time left at that speed."""
+    """Logs a line with the step, the objective, the loss, the speed and the time left."""
     left = (num_steps - step) * values["seconds_per_step"]
     part = objective and f" ({objective})"
     _log.info(

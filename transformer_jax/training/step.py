@@ -18,8 +18,9 @@ from transformer_jax.distributed import sharding
 from transformer_jax.models import dropout, embedding, interface
 from transformer_jax.training import losses
 
-# By kind of device. On a v5e, operations may use 32 of its 128 MiB of on-chip memory, not 16: with
-# larger tiles, the base model's step takes 6% fewer cycles by the compiler's estimate.
+# Options of the compiler by kind of device. On a v5e, operations may use 32 of its 128 MiB of
+# on-chip memory, not 16: with larger tiles, the base model's step takes 6% fewer cycles by the
+# compiler's estimate.
 COMPILER_OPTIONS = {"TPU v5 lite": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
 
 
@@ -32,7 +33,10 @@ class TrainState(NamedTuple):
 
 
 class Hyperparameters(NamedTuple):
-    """Arguments of the compiled step besides state and batch, so that rows of Table 3 share it."""
+    """Hyperparameters that the compiled step takes as arguments.
+
+    Rows of Table 3 that differ in these alone share one program.
+    """
 
     rates: dropout.Rates
     label_smoothing: Float[Array, ""]
@@ -72,7 +76,10 @@ def optimizer(config: config_lib.TrainConfig, d_model: int) -> optax.GradientTra
 
 
 def teacher_model(config: config_lib.Config) -> interface.Architecture | None:
-    """Returns the model that a run is distilled from, which differs in its number of layers."""
+    """Returns the model that a run is distilled from, or None without train.teacher_layers.
+
+    It differs from the run's model in its number of layers alone.
+    """
     layers = config.train.teacher_layers
     if not layers:
         return None
@@ -152,7 +159,7 @@ def _cross_entropy(
 def _loss(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> Callable[..., losses.Losses]:
-    """Returns the loss of a config: cross-entropy or, with a teacher, distillation.
+    """Returns the loss function of a config: cross-entropy or, with a teacher, distillation.
 
     Returns:
       A function of the parameters, a batch or a part of it, the hyperparameters, the counts of the
@@ -199,7 +206,10 @@ def _loss(
 def _gradient(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> Callable[..., tuple[Any, losses.Losses]]:
-    """Returns the gradient of `_loss`, with the loss; arguments are those of the loss."""
+    """Returns a function that computes the gradient of the loss function of `_loss`, and the loss.
+
+    The function has the same arguments as the loss function.
+    """
     loss, parts = _loss(model, config, mesh), config.train.accumulation_steps
 
     def summed_loss(params: Any, *rest: Any) -> tuple[Float[Array, ""], losses.Losses]:
@@ -235,7 +245,9 @@ def _gradient(
 def make_step(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> jax.stages.Wrapped:
-    """Returns one optimiser step, which is compiled at its first call and donates its state.
+    """Returns the function of one optimiser step, which donates its state.
+
+    It is compiled at its first call and returns the next state and the metrics of the step.
 
     The loss is the mean over all labels of the global batch, whatever the number of devices and of
     accumulation steps.

@@ -20,7 +20,13 @@ class Events:
     """
 
     def __init__(self, folder: pathlib.Path, name: str, config: config_lib.Config) -> None:
-        """Creates the file, whose name ends with `name`, as several may begin in one second."""
+        """Creates the file.
+
+        Args:
+          folder: the folder of the file.
+          name: the end of the file's name, which distinguishes files of the same second.
+          config: the run's config.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         # Not tensorboardX's SummaryWriter: its thread dies when the disk is full, and closing it
         # then waits forever.
@@ -38,7 +44,7 @@ class Events:
         self._file.write_event(proto.Event(step=step + 1, session_log=start))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds values by tag."""
+        """Adds the values of a step, by tag."""
         for name, value in values.items():
             self._add(step, _library().summary.scalar(name, value))
         self._file.flush()

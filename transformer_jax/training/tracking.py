@@ -39,7 +39,7 @@ def require_package(project: str) -> None:
 
 @final
 class Tracker:
-    """A run in Weights & Biases, which is resumed when the training is."""
+    """A run in Weights & Biases, which is resumed when the training is resumed."""
 
     def __init__(
         self,
