@@ -113,7 +113,7 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Corpus, tokenizer and row lengths."""
+    """Corpus, directions, tokenizer and row lengths of a run."""
 
     corpus: str = field("tfds", "tfds: WMT; text, trees: your files; toy, toy_parsing: a grammar")
     train: str = field("", "training set: path prefixes (text) or paths (trees)", is_path=True)
@@ -140,7 +140,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
-    """Beam search."""
+    """Settings of beam search."""
 
     beam_size: Positive = field(4, "hypotheses kept for each sentence")
     alpha: NotNegative = field(0.6, "exponent of the length penalty")
@@ -179,7 +179,7 @@ class CheckpointConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LogConfig:
-    """Intervals of measurements."""
+    """Intervals of measurements, and the width of the length buckets for BLEU."""
 
     every: Positive = field(100, "steps between lines of metrics.jsonl")
     dev_every: Natural = field(5000, "steps between development perplexities; 0: never")
@@ -267,7 +267,7 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 
 def flatten(config: Config) -> dict[str, Any]:
-    """Returns all values by dotted field name."""
+    """Returns all values of a configuration by dotted field name."""
     return {
         f"{section}.{name}": value
         for section, values in to_dict(config).items()

@@ -96,7 +96,7 @@ def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
 
 
 def require_known(field: str, name: str, known: Collection[str]) -> None:
-    """Raises UserError, listing the known names, unless `name` is one of them."""
+    """Raises UserError, which lists the known names, unless `name` is one of them."""
     if name not in known:
         raise errors.UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
 

@@ -1,4 +1,4 @@
-"""The paper's numbers: its tables and the further values of its recipe."""
+"""The paper's numbers: its tables, and the values of config fields in its experiments."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,7 +8,10 @@ from transformer_jax import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class Reported:
-    """A row of a table such as Table 3: beam search, no checkpoint averaging."""
+    """Results of a row of Table 3 or a similar table.
+
+    In the paper they come from beam search, without checkpoint averaging.
+    """
 
     ppl: float  # per wordpiece
     bleu: float  # tokenised

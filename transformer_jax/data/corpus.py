@@ -39,7 +39,7 @@ class Pairs(PairSource):
 @final
 @dataclasses.dataclass(frozen=True)
 class JoinedPairs(PairSource):
-    """The pairs of several sources, one source after another."""
+    """The pairs of several `PairSource`s, one after another."""
 
     parts: Sequence[PairSource]
 
@@ -56,7 +56,7 @@ SETS = ("train", "dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The sets of a corpus."""
+    """The training, development and test sets of a corpus, with their digests."""
 
     train: PairSource  # a side of a pair may be empty
     dev: Pairs
@@ -81,7 +81,7 @@ def in_memory(
     terminals: str = "",
     symbols: Sequence[str] = (),
 ) -> Corpus:
-    """Returns a corpus of sets in memory.
+    """Returns a corpus whose sets are in memory.
 
     Args:
       sets: pairs of "train", "dev" and "test".

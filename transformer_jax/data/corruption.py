@@ -51,7 +51,7 @@ def random_spans(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]
 
 
 def _composition(number: int, parts: int, rng: np.random.Generator) -> Int[np.ndarray, "parts"]:
-    """Returns positive integers that sum to a number; all such tuples are equally likely."""
+    """Returns `parts` positive integers whose sum is `number`; all choices are equally likely."""
     cuts = np.sort(rng.choice(number - 1, parts - 1, replace=False)) + 1
     return np.diff(np.concatenate([[0], cuts, [number]]))
 

@@ -74,7 +74,7 @@ class SentenceExamples(Examples):
         ids: objectives.Ids,
         seed: int,
     ) -> None:
-        """Chooses the texts.
+        """Chooses the texts that have a suitable length.
 
         Args:
           source: token ids of sentences.
@@ -163,7 +163,7 @@ EXAMPLES: dict[objectives.Texts, type[SentenceExamples]] = {
 
 
 def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Examples:
-    """Returns the examples that the config's objective makes of the training texts.
+    """Returns the examples that the config's objective makes from the training texts.
 
     Raises:
       UserError: no text of `corruption.SHORTEST` tokens or more fits into a row, or all targets are

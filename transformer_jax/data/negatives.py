@@ -1,4 +1,4 @@
-"""Wrong translations for pair classification: other targets of equal length."""
+"""Wrong translations for pair classification: other targets, of equal length if possible."""
 
 import numpy as np
 from jaxtyping import Int

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class _File:
-    """A file of one side of a set."""
+    """A file with the source sentences or the target sentences of a set."""
 
     path: pathlib.Path
     sha256: str  # of the file itself, compressed or not

@@ -31,7 +31,7 @@ SIDES = ("source", "target")
 
 
 class Lists(abc.ABC):
-    """Many lists of ids, by index."""
+    """A sequence of lists of ids."""
 
     lengths: Int[np.ndarray, "lists"]
 

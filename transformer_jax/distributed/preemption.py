@@ -22,7 +22,7 @@ from transformer_jax.distributed import hosts
 
 
 class PreemptedError(errors.RunError):
-    """SIGTERM stopped the run, after it saved a checkpoint."""
+    """The error that ends a run which SIGTERM has stopped; its checkpoint is written."""
 
 
 _STOPPED = "stopped by SIGTERM; the same command resumes the run"

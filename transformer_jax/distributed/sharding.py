@@ -86,7 +86,7 @@ def batch_shards(mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
 
 
 def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
-    """Returns the sharding of each array of a tree.
+    """Returns the sharding of each array of a tree, such as a model's parameters.
 
     Args:
       boxed: the tree of the arrays' shapes, boxed with Linen's logical axes.

@@ -220,7 +220,13 @@ def _encode(
 
 
 def _require_positions(config: config_lib.ModelConfig, what: str, tokens: int) -> None:
-    """Raises UserError unless learned positions cover the tokens and one more."""
+    """Raises UserError if learned positions do not cover the tokens and BOS or EOS.
+
+    Args:
+      config: the model's config.
+      what: the subject and verb of the error message, such as "pair has".
+      tokens: the number of tokens, without BOS and EOS.
+    """
     if positions.KINDS[config.position].bounded and tokens >= config.max_positions:
         raise errors.UserError(
             f"the {what} {tokens} tokens, but this model's learned positions "

@@ -156,7 +156,7 @@ def from_counts(
 
 
 def of_sentence(counts: Int[np.ndarray, "10"]) -> float:
-    """Returns the smoothed BLEU of a sentence in the main variant, as sacreBLEU's `sentence_bleu`.
+    """Returns the smoothed BLEU of a sentence, which equals that of sacreBLEU's `sentence_bleu`.
 
     N-grams longer than the sentence are ignored (`effective_order`).
     """
@@ -173,7 +173,7 @@ def _is_as_paper(variant: str) -> bool:
 
 
 def prepare_as_paper(sentences: Sequence[str], language: str) -> list[str]:
-    """Returns sentences tokenised as for the paper's variant, tokens separated by single spaces.
+    """Returns sentences tokenised for the paper's variant, with single spaces between tokens.
 
     The language determines the rules for abbreviations, quotes and compounds.
     """

@@ -90,7 +90,7 @@ def score(
 
 
 def accuracy(right: int, answers: int) -> dict[str, float]:
-    """Returns the share of right answers, its 95% interval (Wilson's) and their number."""
+    """Returns the share of right answers, its 95% Wilson interval and the number of answers."""
     low, high = stats.binomtest(right, answers).proportion_ci(0.95, "wilson")
     return {"share": right / answers, "low": low, "high": high, "answers": answers}
 

@@ -49,7 +49,7 @@ class Likelihoods(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """exp(mean negative log-likelihood per token)."""
+        """The perplexity, exp(mean negative log-likelihood per token)."""
         return math.exp(self.nats.sum() / self.tokens.sum())
 
     def write(self, folder: files.Path, name: str) -> None:
@@ -279,7 +279,7 @@ def by_length(
 
 
 def lengths(dataset: dataset_lib.Dataset, tokens_per_second: float | None) -> dict[str, Any]:
-    """Returns mean lengths of sentences, and the speed of training in sentences.
+    """Returns mean lengths of sentences, and the speed of training in sentences per second.
 
     Args:
       dataset: the run's dataset.

@@ -1,4 +1,4 @@
-"""Metrics that runs are compared by: functions of counts that are summed over sentences."""
+"""Metrics by which runs are compared: functions of counts that are summed over sentences."""
 
 import dataclasses
 import functools

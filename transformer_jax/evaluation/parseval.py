@@ -30,10 +30,10 @@ SAME = {"PRT": "ADVP"}  # EQ_LABEL: a label and its equal
 
 
 def virtual_root(golds: Sequence[trees.Tree]) -> str | None:
-    """Returns the label of a virtual root, such as (ROOT (S …)); None if the trees have none.
+    """Returns the label of the trees' virtual root, such as ROOT in (ROOT (S …)), or None.
 
-    It is the label of each tree's top bracket, around a single constituent or word, and of no other
-    bracket.
+    A virtual root is a top bracket around a single constituent or word. All trees have one with the
+    same label, and no other bracket has this label.
     """
     label = golds[0].brackets[0].label if golds and golds[0].brackets else None
     for tree in golds:

@@ -70,7 +70,7 @@ class Cache(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """The keys and values that attention reads, and its mask."""
+    """The keys and values that attention reads, their positions and the mask."""
 
     keys_values: KeysValues | Cache
     mask: Bool[Array, "#B #1 #T S"]  # true where a query may attend
@@ -83,7 +83,7 @@ def attention_weights(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None,
 ) -> Float[Array, "B H T S"]:
-    """Returns softmax(Q Kᵀ / sqrt(d_k) + bias) over the keys that the mask allows, in float32.
+    """Returns softmax(Q Kᵀ / sqrt(d_k) + bias) in float32; keys that the mask forbids have 0.
 
     Query head h reads key–value head h // G. Every query must be allowed at least one key.
     """
@@ -111,8 +111,8 @@ def attend(
 ) -> Float[Array, "B H T d_v"]:
     """Computes `weighted_values` of `attention_weights` in fewer passes over the T × S weights.
 
-    The result, not each weight, is divided by the sum of exponentials, and the gradient is defined
-    likewise (as in FlashAttention, Dao et al. 2022, section 3.1).
+    The sum of exponentials divides the result instead of each weight. The gradient is defined in
+    the same way (as in FlashAttention, Dao et al. 2022, section 3.1).
     """
     batch, heads, length, _ = queries.shape
     grouped = _grouped(queries, keys_values.keys.shape[1])

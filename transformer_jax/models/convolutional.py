@@ -1,4 +1,4 @@
-"""A convolutional sequence-to-sequence model with gates, as ConvS2S (Gehring et al. 2017).
+"""A gated convolutional sequence-to-sequence model after ConvS2S (Gehring et al. 2017).
 
 Each layer is a convolution over kernel_size positions with the output v ⊙ sigmoid(g), added to its
 input; each decoder layer also attends to the encoder. As in the paper, sums are multiplied by

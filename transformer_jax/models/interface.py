@@ -27,7 +27,7 @@ COMMON = frozenset({"architecture", "num_layers", "d_model", "dropout_rate", "co
 
 @runtime_checkable
 class DecodingState(Protocol):
-    """The state that decoding one position needs: earlier positions and the source.
+    """The state that decoding one position needs from earlier positions and from the source.
 
     It is a pytree of arrays whose first axis is the batch.
     """
@@ -49,7 +49,7 @@ class Source(NamedTuple):
     mask: Bool[Array, "B #T S"]  # true where a target position may attend
 
     def weights(self, scores: Float[Array, "B T S"]) -> Float[Array, "B T S"]:
-        """Returns the softmax over the positions that the mask allows, in float32."""
+        """Returns the softmax of scores over the positions that the mask allows, in float32."""
         scores = scores.astype(jnp.float32)
         return jax.nn.softmax(jnp.where(self.mask, scores, jnp.finfo(jnp.float32).min))
 

@@ -69,7 +69,7 @@ class Residual(nn.Module):
         return x
 
     def after(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Returns the result, given the sum."""
+        """Returns the result of the connection, given the sum of input and output."""
         return x
 
     def add(
@@ -81,7 +81,7 @@ class Residual(nn.Module):
 
 @final
 class PostNorm(Residual):
-    """norm(x + dropout(f(x))), as in the paper."""
+    """The paper's post-norm residual connection: norm(x + dropout(f(x)))."""
 
     ends_with_norm: ClassVar[bool] = False
 
@@ -91,7 +91,10 @@ class PostNorm(Residual):
 
 @final
 class PreNorm(Residual):
-    """x + dropout(f(norm(x))), with a norm after the last layer (Xiong et al. 2020)."""
+    """The pre-norm residual connection (Xiong et al. 2020): x + dropout(f(norm(x))).
+
+    Another norm follows the last layer of a stack.
+    """
 
     ends_with_norm: ClassVar[bool] = True
 
@@ -194,7 +197,7 @@ class Layer(nn.Module):
         rates: dropout.Rates,
         source: attention.Attended | None = None,
     ) -> Float[Array, "B T D"]:
-        """Applies the layer to a whole row (in the decoder by teacher forcing)."""
+        """Applies the layer to all positions of a row, with teacher forcing in a decoder."""
         y = self.self_attention_residual.before(x)
         own = attention.Attended(self.self_attention.keys_values(y, positions), mask, positions)
         return self._whole(x, y, positions, own, source, rates)

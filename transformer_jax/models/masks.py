@@ -44,7 +44,7 @@ def ends(same: Bool[Array, "B T S"]) -> tuple[Int[Array, "B T"], Int[Array, "B T
 
 
 def interleaved(config: config_lib.ModelConfig, layer: int) -> int:
-    """Returns the config's window, and 0 for every global_every-th layer.
+    """Returns the window of a layer: 0 (none) for every global_every-th layer, else the config's.
 
     Raises:
       UserError: no layer would have a window, or all would.

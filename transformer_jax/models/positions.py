@@ -120,7 +120,10 @@ class Learned(Position):
 
 @final
 class Rotary(Position):
-    """RoPE: rotates each pair of features by pos / 10000^(2i/d_k) (Su et al. 2021, equation 34)."""
+    """Rotary positions, RoPE (Su et al. 2021, equation 34).
+
+    Pair i of the features of queries and keys is rotated by pos / 10000^(2i / d_k).
+    """
 
     even: ClassVar[tuple[str, ...]] = ("d_k",)
 
@@ -226,10 +229,11 @@ class Relative(Position):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Returns 2^(-8/h), 2^(-16/h), …, 2^-8 for h a power of two.
+    """Returns ALiBi's slope for each head.
 
-    Another h has the slopes of the next smaller power of two, followed by every other slope of
-    twice that power, as in the authors' code.
+    If the number h of heads is a power of two, the slopes are 2^(-8/h), 2^(-16/h), …, 2^-8. For
+    another h, they are the slopes of the next smaller power of two, followed by every other slope
+    of twice that power, as in the authors' code.
     """
     power = 2 ** int(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]

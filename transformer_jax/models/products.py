@@ -77,7 +77,9 @@ def pick(x: Float[Array, "B H T U"], buckets: Int[Array, "#B T S"]) -> Float[Arr
 def collect(
     x: Float[Array, "B H T S"], buckets: Int[Array, "#B T S"], number: int
 ) -> Float[Array, "B H T U"]:
-    """Returns, for each query and bucket, the sum over its keys in x: the transpose of `pick`.
+    """Returns, for each query and bucket, the sum of x over the keys in that bucket.
+
+    It is the transpose of `pick`.
 
     The sum is computed in float32; the result has the type of x.
     """
@@ -152,7 +154,7 @@ def _row_major_layout(x: Array) -> Array:
 
 @final
 class Dense(nn.Module):
-    """A dense layer, x W + b, with the parameter names of Linen's.
+    """A dense layer, x W + b, whose parameters have the same names as those of `nn.Dense`.
 
     Parameters are float32; the result is computed in `dtype`.
     """

@@ -146,7 +146,10 @@ class Recurrent(interface.Decoder):
     def _starts(
         self, states: list[recurrent_cells.State], first: Int[Array, "B T"], last: Int[Array, "B T"]
     ) -> list[recurrent_cells.State]:
-        """Returns the decoder's initial states, tanh(W [forwards; backwards] + b) of each part."""
+        """Returns the decoder's initial states, tanh(W [forwards; backwards] + b).
+
+        W and b are separate for each layer and each part of its state.
+        """
         return [
             tuple(
                 jnp.tanh(bridge(recurrent_cells.at_ends(part, first, last)))

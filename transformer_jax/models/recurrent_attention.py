@@ -19,7 +19,7 @@ class Attention(nn.Module):
     config: config_lib.ModelConfig
 
     def keys(self, encoded: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """Returns the keys, which are computed once."""
+        """Returns the keys, which are computed once for each source."""
         return encoded
 
     def before(

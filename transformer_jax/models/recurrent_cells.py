@@ -109,7 +109,7 @@ def run(
 def at_ends(
     both: Float[Array, "B S D"], first: Int[Array, "B T"], last: Int[Array, "B T"]
 ) -> Float[Array, "B T D"]:
-    """Returns the states that have read a whole sentence.
+    """Returns, for each of T positions, the states that have read the whole sentence.
 
     Args:
       both: states of the cells that read forwards and backwards, side by side.

@@ -68,7 +68,7 @@ class Transformer(interface.Decoder):
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
     ) -> Float[Array, "B S D"]:
-        """Returns the encoder's output."""
+        """Returns the encoder's output at each source position."""
         same = masks.same_segment(source.segments, source.segments)
         patterns = masks.by_layer(self.config, source.positions, source.positions)
         x = self._embed(source.tokens, source.positions, rates)

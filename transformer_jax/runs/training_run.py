@@ -212,7 +212,10 @@ def _likelihoods(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], evaluators.Likelihoods]:
-    """Returns a function from parameters to the likelihoods of targets, or of masked words."""
+    """Returns a function from parameters to the likelihoods of a held-out set's labels.
+
+    The labels are the targets or, for an encoder-only model, those of its objective.
+    """
     if isinstance(model, interface.Decoder):
         return evaluators.likelihoods(model, pairs.examples, config.data, mesh)
     return encoder_only.likelihoods(model, pairs, config, mesh)

@@ -67,7 +67,7 @@ class MetricsLog:
                 files.write(self._workdir / name, (self._here / name).read_bytes())
 
     def close(self) -> None:
-        """Writes everything out."""
+        """Closes the files of the log."""
         self._file.close()
         self._events.close()
         if self._temporary:

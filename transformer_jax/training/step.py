@@ -124,7 +124,7 @@ def state_shapes(
 def init_state(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> TrainState:
-    """Returns the state before the first step, drawn from train.seed."""
+    """Returns the state before the first step, with random parameters drawn from train.seed."""
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, config, mesh))
     init = jax.jit(lambda key: nn.unbox(_boxed_state(model, config, key)), out_shardings=shardings)
     return init(jax.random.key(config.train.seed))
@@ -133,7 +133,7 @@ def init_state(
 def _cross_entropy(
     config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> Callable[[interface.Predictions, Any, Float[Array, ""]], losses.Losses]:
-    """Returns the cross-entropy of predictions as a function of the embedding and the smoothing."""
+    """Returns a function from predictions, the embedding and the smoothing to the cross-entropy."""
     rows = sharding.rows_of(config, mesh) // sharding.batch_shards(mesh)
     rows //= config.train.accumulation_steps
     vocab_size, platform = vocabulary.size(config), mesh.devices.flat[0].platform
