@@ -30,7 +30,8 @@ class Transformer(interface.Decoder):
         config = self.config
         self.embedding = embedding.make(self, config, self.vocab_size)
         self.position = positions_lib.KINDS[config.position](config)
-        # Each stack has its own positions in attention; the hook `embed` of these is not called.
+        # Kinds that act on attention have separate parameters in each stack. The `embed` hook of
+        # this module is never called.
         own_position = positions_lib.KINDS[config.position](config, causal=True)
         self.decoder_position = self.position if config.share_stacks else own_position
         cross_position = positions_lib.NoPosition(config)
