@@ -68,7 +68,7 @@ def main() -> None:
         raise errors.UserError("--profile writes to a --workdir of this machine only")
     tracking.require_package(_WANDB.value)
     jax.config.update("jax_compilation_cache_dir", str((cache_dir / "xla").absolute()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     config = flags_lib.read_config(_CONFIG)
     # A sweep has already checked its rows, and some of its flags may have no effect in some rows.
     if not _ROW.value:

@@ -23,7 +23,7 @@ from transformer_jax.models import interface
 STEPS_AT_A_TIME = 4  # steps between two checks of which sentences are decided
 # Once at most one row in SHRINK is undecided, decided rows are dropped, down to FEWEST_ROWS rows:
 # each number of rows is compiled separately.
-SHRINK, FEWEST_ROWS = 4, 8
+SHRINK, FEWEST_ROWS = 4, 16
 # Positions of the caches beyond the source's length, until a translation needs more. Each step
 # reads the whole cache; each size is compiled separately.
 HEADROOM = 8

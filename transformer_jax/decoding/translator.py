@@ -17,7 +17,7 @@ from transformer_jax.distributed import memory, sharding
 from transformer_jax.models import interface, positions
 
 LONG = 1024  # tokens; longer sentences are translated one by one, if they fit into memory
-ROW_MULTIPLE = 16  # source lengths are rounded up to a multiple, so that few shapes are compiled
+ROW_MULTIPLE = 32  # source lengths are rounded up to a multiple, so that few shapes are compiled
 FEWEST_ROWS = 16  # least sentences of a parallel search: with fewer, matrix products are slow
 # Names of the parameters that models cast to their dtype; they use all others in float32.
 CAST = ("kernel", "embedding")

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -131,6 +132,22 @@ def init(model: interface.Architecture, key: PRNGKeyArray) -> Any:
     """Returns a model's initial parameters, boxed with their logical axes."""
     example = sequences.Sequences(*[jnp.zeros((1, 1), jnp.int32)] * 3)
     return model.init(key, example, example)
+
+
+def draw(model: interface.Architecture, key: PRNGKeyArray) -> Any:
+    """Returns the parameters of `init` as arrays on the default device.
+
+    A program is compiled for each initialiser and shape. A single program for all parameters takes
+    several times as long to compile, and longer with each layer.
+    """
+    params: list[Any] = []
+
+    def trace(example: sequences.Sequences) -> None:
+        with jax.ensure_compile_time_eval():  # evaluates all that does not depend on the example
+            params.append(model.init(key, example, example))
+
+    jax.eval_shape(trace, sequences.Sequences(*[jax.ShapeDtypeStruct((1, 1), jnp.int32)] * 3))
+    return nn.unbox(params[0])
 
 
 def outputs(

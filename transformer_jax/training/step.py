@@ -124,10 +124,13 @@ def state_shapes(
 def init_state(
     model: interface.Architecture, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> TrainState:
-    """Returns the state before the first step, with random parameters drawn from train.seed."""
+    """Returns the state before the first step, drawn from train.seed."""
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state_shapes(model, config, mesh))
-    init = jax.jit(lambda key: nn.unbox(_boxed_state(model, config, key)), out_shardings=shardings)
-    return init(jax.random.key(config.train.seed))
+    params = models.draw(model, jax.random.key(config.train.seed))
+    params = jax.device_put(params, shardings.params)
+    init_moments = optimizer(config.train, config.model.d_model).init
+    moments = jax.jit(init_moments, out_shardings=shardings.opt_state)(params)
+    return TrainState(jax.device_put(jnp.zeros((), jnp.int32), shardings.step), params, moments)
 
 
 def _cross_entropy(
@@ -262,6 +265,7 @@ def make_step(
         counts = losses.count(batch.labels, batch.target.segments)
         step_key = jax.random.fold_in(key, state.step)
         gradients, sums = gradient(state.params, batch, hyper, counts, step_key)
+        gradient_norm = optax.tree.norm(gradients) / sums.tokens
         gradients = jax.tree.map(lambda g: g / sums.tokens, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -269,7 +273,7 @@ def make_step(
             smoothed_loss=sums.smoothed / sums.tokens,
             true_loss=sums.true / sums.tokens,
             tokens=sums.tokens,
-            gradient_norm=optax.tree.norm(gradients),
+            gradient_norm=gradient_norm,
         )
         return TrainState(state.step + 1, params, opt_state), metrics
 
