@@ -1,13 +1,14 @@
-"""Speed of training and decoding, beside PyTorch and CTranslate2 on the same work.
+"""Speed of training compared with PyTorch, and of decoding compared with CTranslate2.
 
   python -m experiments.benchmark --workdir=runs/bench --train=PATH/train --dev=PATH/val
   python -m experiments.benchmark --workdir=runs/bench --run=runs/mine …    # decoding too
-  make bench          # on the embedded corpus; installs the peers first
+  make bench          # on the embedded corpus; installs PyTorch and CTranslate2 first
 
-Each row runs in a separate process, on one device. Rows of a workload take turns, so that a
-temporary slowdown of the machine affects all alike. Batches have 1,024 target positions (small:
-4,096), and the paper's 24,576 on an accelerator. Prints tables, and writes them to benchmark.md
-and one JSON object a row to benchmark.jsonl.
+Each row of the tables is measured in a separate process, on one device. The rows of a workload are
+timed in turn, so that a temporary slowdown of the machine affects all of them alike. On a CPU a
+batch has 1,024 target positions (4,096 for the workload `small`); on an accelerator it has the
+paper's 24,576. The command prints tables, writes them to benchmark.md, and writes one JSON object
+per row to benchmark.jsonl.
 """
 
 import contextlib
@@ -35,35 +36,41 @@ from transformer_jax import flags as flags_lib
 
 _log = logging.getLogger("transformer_jax.benchmark")
 
-SENTENCES = 256  # that are translated
-TORCH, CTRANSLATE2 = PEERS = ("torch, padded, float32", "CTranslate2, one worker on all cores")
+SENTENCES = 256  # number of sentences on which decoding is timed
+# The rows that the other rows of training and of decoding are compared with.
+TORCH = "torch, padded, float32"
+CTRANSLATE2 = "CTranslate2, one worker on all cores"
+PEERS = (TORCH, CTRANSLATE2)
 
-Record = dict[str, Any]  # what is kept of a row, as benchmark.jsonl has it
+Record = dict[str, Any]  # the measurements of a row: a line of benchmark.jsonl
 
 
 @dataclasses.dataclass(frozen=True)
 class TimedRow:
-    """A row of the benchmark."""
+    """A row of the benchmark: code to time, and the amount of work in one step of it."""
 
     name: str
-    contender: str  # as `worker.Worker` takes it
-    options: Mapping[str, Any]
-    work: Mapping[str, float]  # of a step: flops, tokens, sentences
+    contender: str  # module and class in `experiments.benchmarks`, such as "ours:Training"
+    options: Mapping[str, Any]  # arguments of the class
+    work: Mapping[str, float]  # the numbers of "flops", "tokens" or "sentences" in a step
     dtype: str = "float32"
-    needs: str = "jax"  # a package that may be missing
+    needs: str = "jax"  # the package that the row needs; the row is left out without it
 
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """The device that the rows run on."""
+    """The device that the benchmark runs on."""
 
-    platform: str  # cpu, gpu or tpu
-    kind: str
-    machine: str  # as `measuring.describe_machine` has it
+    platform: str  # "cpu", "gpu" or "tpu"
+    kind: str  # JAX's name of the device, such as "NVIDIA H100 80GB HBM3"
+    machine: str  # the text of `measuring.describe_machine`
 
     @property
     def peak_flops(self) -> float | None:
-        """FLOP/s of dense bfloat16 products by the maker's data sheet; None if not known."""
+        """The peak rate of dense bfloat16 products in FLOP/s, from the maker's data sheet.
+
+        None for a device that devices.json does not list.
+        """
         data = cost.read_devices()
         for name, device in data["names"].items():
             if name.lower() in self.kind.lower():
@@ -72,7 +79,7 @@ class Device:
 
 
 def find_device() -> Device:
-    """Returns the first device of this process."""
+    """Returns a description of JAX's first device."""
     device = jax.devices()[0]
     return Device(device.platform, device.device_kind, measuring.describe_machine())
 
@@ -80,7 +87,13 @@ def find_device() -> Device:
 def training_rows(
     workload: workloads.Workload, batches: Mapping[str, pathlib.Path], platform: str
 ) -> list[TimedRow]:
-    """Returns the rows of a workload, whose batches of each kind lie in a file."""
+    """Returns the rows that time training on a workload, and matrix products for comparison.
+
+    Args:
+      workload: the workload.
+      batches: the files of "padded" and "packed" batches; see `workloads.write`.
+      platform: "cpu", "gpu" or "tpu".
+    """
 
     def product(dtype: str) -> TimedRow:
         work = {"flops": ours.product_flops(platform)}
@@ -103,7 +116,13 @@ def training_rows(
 
 
 def decoding_rows(run: str, sentences: pathlib.Path, number: int) -> list[TimedRow]:
-    """Returns the rows that translate the sentences of a file with a trained run."""
+    """Returns the rows that time the translation of sentences with a trained run.
+
+    Args:
+      run: the folder of the run.
+      sentences: a file with one sentence per line.
+      number: the number of sentences in the file.
+    """
     options = {"run": run, "sentences": str(sentences)}
     work = {"sentences": number}
     rows = [TimedRow("ours", "ours:Translation", options, work)]
@@ -121,7 +140,16 @@ def decoding_rows(run: str, sentences: pathlib.Path, number: int) -> list[TimedR
 
 
 def measure(workload: str, rows: Sequence[TimedRow], repeats: int, device: Device) -> list[Record]:
-    """Times the rows of a workload in turn, those whose package is installed."""
+    """Times the rows of a workload, and returns a record of each.
+
+    Rows whose package is not installed are left out.
+
+    Args:
+      workload: the name of the workload.
+      rows: the rows.
+      repeats: the number of rounds. In each round, every row is timed once.
+      device: the device of this machine.
+    """
     with contextlib.ExitStack() as stack:
         started = []
         for row in rows:
@@ -156,37 +184,66 @@ def measure(workload: str, rows: Sequence[TimedRow], repeats: int, device: Devic
 
 
 def compare(records: Sequence[Record], peak_flops: float | None = None) -> None:
-    """Adds medians, rates, shares and ratios to the records of rows that took turns.
+    """Adds comparisons to the records of one workload's rows, which were timed in the same rounds.
 
-    A training's share of the rate of a matrix product of its type; in bfloat16 also its share of
-    the device's peak. Ratios of rates by round, as (median, least, most), to the peer's, the row
-    with one of the names in `PEERS`.
+    The peer is the row that PyTorch or CTranslate2 runs; see `PEERS`. A record gets those of the
+    following keys that apply to its row:
+
+      median_seconds: the median duration of a step.
+      flops_per_second, tokens_per_second, sentences_per_second: rates at the median.
+      share_of_peak: the rate of FLOPs divided by `peak_flops`, for bfloat16.
+      share_of_product: the rate of FLOPs divided by the rate of a matrix product of equal type.
+      tokens_ratio, sentences_ratio: the rate divided by the peer's; see `ratios`.
+      same_translations: the share of sentences with the same translation as the peer's.
+
+    Args:
+      records: the records, which are changed.
+      peak_flops: the peak rate of the device, if it is known.
     """
+    _add_rates(records)
+    _add_shares(records, peak_flops)
+    peer = next((one for one in records if one["row"] in PEERS), None)
+    if peer is not None:
+        _add_ratios([one for one in records if one is not peer], peer)
+
+
+def _add_rates(records: Sequence[Record]) -> None:
     for one in records:
         one["median_seconds"] = statistics.median(one["seconds"])
         for measure in ("flops", "tokens", "sentences"):
             if measure in one:
                 one[f"{measure}_per_second"] = one[measure] / one["median_seconds"]
+
+
+def _add_shares(records: Sequence[Record], peak_flops: float | None) -> None:
+    products = {one["dtype"]: one for one in records if "flops" in one and "tokens" not in one}
+    for one in records:
         if peak_flops and "flops" in one and one["dtype"] == "bfloat16":
             one["share_of_peak"] = one["flops_per_second"] / peak_flops
-    products = {one["dtype"]: one for one in records if "flops" in one and "tokens" not in one}
-    peer = next((one for one in records if one["row"] in PEERS), None)
-    for one in records:
         if "tokens" in one and one["dtype"] in products:
             product = products[one["dtype"]]
             one["share_of_product"] = one["flops_per_second"] / product["flops_per_second"]
-        if peer is None or one is peer:
-            continue
+
+
+def _add_ratios(records: Sequence[Record], peer: Record) -> None:
+    for one in records:
         for measure in ("tokens", "sentences"):
             if measure in one and measure in peer:
                 one[f"{measure}_ratio"] = ratios(one, peer, measure)
         if one.get("translations") and peer.get("translations"):
-            pairs = zip(one["translations"], peer["translations"], strict=True)
-            one["same_translations"] = statistics.mean(ours == theirs for ours, theirs in pairs)
+            pairs = list(zip(one["translations"], peer["translations"], strict=True))
+            equal = sum(mine == theirs for mine, theirs in pairs)
+            one["same_translations"] = equal / len(pairs)
 
 
 def ratios(one: Record, other: Record, measure: str) -> tuple[float, float, float]:
-    """Returns the median, least and most of a row's rate over another's in the same round."""
+    """Returns the ratio of two rows' rates: its median, minimum and maximum over the rounds.
+
+    Args:
+      one: the record of the row in the numerator.
+      other: the record of the row in the denominator.
+      measure: the key of the work in a step, "tokens" or "sentences".
+    """
     found = [
         (one[measure] / seconds) / (other[measure] / others)
         for seconds, others in zip(one["seconds"], other["seconds"], strict=True)
@@ -255,18 +312,21 @@ def write(workdir: pathlib.Path, records: Sequence[Record]) -> None:
         "maker states for dense bfloat16 products, where it is known. Decoding: beam 4, score / "
         "length^0.6, the same trained weights."
     )
-    shown = []
-    for columns, is_decoding in ((TRAINING, False), (DECODING, True)):
-        chosen = [one for one in records if ("sentences" in one) == is_decoding]
-        if chosen:
-            shown.append(_table(chosen, columns))
+    decoding = [one for one in records if "sentences" in one]
+    training = [one for one in records if "sentences" not in one]
+    shown = [
+        _table(chosen, columns)
+        for chosen, columns in ((training, TRAINING), (decoding, DECODING))
+        if chosen
+    ]
     files.write(workdir / "benchmark.md", tables.markdown(shown, [note]).encode())
     tables.show(shown, [note])
 
 
 def main() -> None:
     """Times each workload and writes the tables."""
-    jax.config.update("jax_platforms", "cpu")  # this process only waits; others take the device
+    # This process only waits. The processes of the rows use the accelerator.
+    jax.config.update("jax_platforms", "cpu")
     workdir = files.local_path(_WORKDIR.value)
     chosen = {
         name: fields.lookup("--workloads", name, workloads.WORKLOADS) for name in _WORKLOADS.value
@@ -285,7 +345,7 @@ def main() -> None:
         batches = workloads.write(workdir / f"batches-{name}", dataset, workload)
         rows = training_rows(workload, batches, device.platform)
         records += measure(name, rows, _REPEATS.value, device)
-        write(workdir, records)  # kept, whatever comes of the rest
+        write(workdir, records)  # so that these results are kept if a later workload fails
     if _RUN.value:
         sentences = [line for line in dataset.dev.source if line.strip()][:SENTENCES]
         path = workdir / "sentences.txt"

@@ -1,4 +1,4 @@
-"""CTranslate2 with the weights of a run of this package, in float32."""
+"""Translation by CTranslate2 in float32, with the weights of a run of this package."""
 
 import importlib
 import os
@@ -12,11 +12,17 @@ import numpy as np
 from experiments.benchmarks import ours, worker
 from transformer_jax.models import positions
 
-ctranslate2: Any = importlib.import_module("ctranslate2")  # which types are checked without
+ctranslate2: Any = importlib.import_module("ctranslate2")  # may be absent when types are checked
 
 
 class Translation(worker.Contender):
-    """Beam search by some workers side by side, which share out the machine's cores."""
+    """Beam search by CTranslate2. Its parallel workers divide the cores of the machine.
+
+    Args:
+      workers: the number of workers.
+      run: the folder of a trained run.
+      sentences: a file with one sentence per line.
+    """
 
     def __init__(self, workers: int, run: str, sentences: str) -> None:
         trained, sources = ours.load(run, sentences)
@@ -48,7 +54,10 @@ class Translation(worker.Contender):
 
 
 def _specification(model: Any, params: Any, words: list[str]) -> Any:
-    """Returns the parameters under CTranslate2's names, matrices transposed to (out, in)."""
+    """Returns CTranslate2's specification of the model.
+
+    CTranslate2 stores matrices as (out, in), whereas Flax stores kernels as (in, out).
+    """
     specs = ctranslate2.specs
     spec = specs.TransformerSpec.from_config(
         (model.num_layers, model.num_layers),
@@ -80,7 +89,14 @@ def _specification(model: Any, params: Any, words: list[str]) -> Any:
 
 
 def _attention(spec: Any, layer: Any, name: str, *joined: str) -> None:
-    """Its first matrices each join some of ours; its last is that of the output."""
+    """Sets the projections and the norm of one attention layer.
+
+    Args:
+      spec: CTranslate2's layer, which is changed.
+      layer: the parameters of a layer of the encoder or decoder.
+      name: the name of the attention in `layer`.
+      *joined: the projections, such as "key value", that CTranslate2 joins in one matrix.
+    """
     for linear, parts in zip(spec.linear, (*joined, "output"), strict=True):
         kernels = [layer[name][part]["kernel"] for part in parts.split()]
         _linear(linear, np.concatenate(kernels, axis=1))

@@ -1,10 +1,10 @@
-"""Programs as XLA writes them: computations of instructions, one to a line.
+"""A parser for the text of compiled XLA programs (HLO).
 
-An instruction is, for instance,
+A program is a set of computations. A computation is a list of instructions, one per line, such as
 
   %all-reduce.1 = f32[512,8]{1,0} all-reduce(%dot.2), replica_groups=[4,2]<=[8], to_apply=%add
 
-whose shape is the result on one device.
+Here all-reduce is the opcode, and f32[512,8] is the shape of the result on one device.
 """
 
 import dataclasses
@@ -23,22 +23,22 @@ _INDEX = re.compile(r"index=(\d+)")
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation."""
+    """One line of a computation, as in the example of this module."""
 
-    name: str
-    shape: str
-    opcode: str
-    arguments: str
-    attributes: str
+    name: str  # all-reduce.1
+    shape: str  # f32[512,8]{1,0}
+    opcode: str  # all-reduce
+    arguments: str  # %dot.2
+    attributes: str  # the text after the arguments
 
     @property
     def operands(self) -> list[str]:
-        """Names of the instructions whose results it takes."""
+        """The names of the instructions whose results are this instruction's arguments."""
         return _NAME.findall(self.arguments)
 
     @property
     def called(self) -> list[str]:
-        """Names of the computations that it calls."""
+        """The names of the computations that this instruction calls, such as a loop's body."""
         return _NAME.findall(" ".join(_CALLED.findall(self.attributes)))
 
     @property
@@ -50,16 +50,17 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A whole program."""
+    """A program."""
 
-    entry: str  # the name of the computation that is run
-    computations: Mapping[str, Sequence[Instruction]]  # operands before what uses them
+    entry: str  # the name of the computation at which the program starts
+    # Computations by name. An instruction follows the instructions whose results it takes.
+    computations: Mapping[str, Sequence[Instruction]]
 
     def turns(self, loop: Instruction) -> int:
         """Returns the trip count of a while loop.
 
-        TPU programs do not record it; it is derived from the counter's limit and increment, which
-        is above 1 after unrolling.
+        If the program does not record the trip count, as on TPUs, it is derived from the limit and
+        the increment of the loop's counter. The increment of an unrolled loop is above 1.
 
         Raises:
           ValueError: the trip count is neither recorded nor derivable.

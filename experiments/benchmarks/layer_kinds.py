@@ -1,8 +1,9 @@
-"""One layer of each kind that Table 1 of the paper compares, as it counts them.
+"""One layer of each kind in Table 1 of the paper, limited to the operations that the table counts.
 
-The dimension key is that of `transformer_jax.models.attention`; T is the paper's length n, D its
-width d. Attention has one head of d_k = d_v = d, and its queries, keys and values are given: the
-paper's n² d leaves out the four d × d projections, with which it would be n² d + n d².
+Axes have the letters of `transformer_jax.models.attention`; T is the paper's length n, and D is the
+paper's width d. Attention has one head with d_k = d_v = d, and takes queries, keys and values as
+inputs. The paper's n² d does not count the four d × d projections; with them the cost is
+n² d + n d².
 """
 
 import dataclasses
@@ -20,13 +21,13 @@ Inputs = Float[jax.Array, "B T D"]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes of a layer and its input, in Table 1's letters."""
+    """Sizes of a layer and its input; the letters in the comments are those of Table 1."""
 
     batch: int  # sequences
-    length: int  # n, positions in each
-    width: int  # d, numbers at each position
-    kernel: int  # k, positions that a convolution reads for each that it writes
-    neighbourhood: int  # r, positions that restricted attention sees to each side
+    length: int  # n, positions of a sequence
+    width: int  # d, features of a position
+    kernel: int  # k, input positions of a convolution for one output position
+    neighbourhood: int  # r, positions on each side that restricted attention sees
 
     @property
     def input(self) -> tuple[int, ...]:
@@ -45,9 +46,9 @@ def self_attention(queries: Inputs, keys: Inputs, values: Inputs) -> Inputs:
 
 
 def recurrent(x: Inputs, inner: Float[jax.Array, "D D"], outer: Float[jax.Array, "D D"]) -> Inputs:
-    """Returns h_t = tanh(x_t W + h_{t-1} U), h_0 = 0 (Elman 1990).
+    """Returns h_t = tanh(x_t W + h_{t-1} U) with h_0 = 0 (Elman 1990), for W = inner, U = outer.
 
-    The products with W need no earlier state: they are computed at once, outside the loop.
+    The products x_t W of all positions are computed together, before the loop over positions.
     """
 
     def step(state: jax.Array, projected: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -60,7 +61,7 @@ def recurrent(x: Inputs, inner: Float[jax.Array, "D D"], outer: Float[jax.Array,
 
 
 def convolutional(x: Inputs, kernel: Float[jax.Array, "k D D"]) -> Inputs:
-    """Returns y_t = Σ_i x_{t + i - (k - 1) // 2} W_i over i < k, zeros beyond the ends."""
+    """Returns y_t = Σ_i x_{t + i - (k - 1) // 2} W_i over 0 ≤ i < k; x is 0 beyond its ends."""
     numbers = ("NWC", "WIO", "NWC")
     return jax.lax.conv_general_dilated(x, kernel, (1,), "SAME", dimension_numbers=numbers)
 
@@ -70,8 +71,8 @@ def restricted_self_attention(
 ) -> Inputs:
     """Computes self-attention to at most r = `neighbourhood` positions on each side, in O(r n d).
 
-    The sequence is cut into blocks of r positions. The keys that a query may see lie in its block
-    and the two adjacent ones, so that each block of queries is compared with three blocks of keys.
+    The sequence is cut into blocks of r positions. Each block of queries is compared with the keys
+    of three blocks: the same block, the one before and the one after.
     """
     _, length, width = queries.shape
     block = min(neighbourhood, length)
@@ -99,7 +100,8 @@ def _attend(queries: Inputs, keys: Inputs, values: Inputs, mask: jax.Array) -> I
     return attention.attend(queries[:, None], keys_values, mask)[:, 0]
 
 
-# From sizes to a layer's function and the shapes of the arrays it takes.
+# For each kind of layer, a function of the sizes. It returns the function of the layer, and the
+# shapes of that function's arguments.
 KINDS: dict[str, Callable[[Sizes], tuple[Callable[..., jax.Array], list[tuple[int, ...]]]]] = {
     "self-attention": lambda sizes: (self_attention, [sizes.input] * 3),
     "recurrent": lambda sizes: (recurrent, [sizes.input, sizes.matrix, sizes.matrix]),

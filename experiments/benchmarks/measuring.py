@@ -1,4 +1,4 @@
-"""Measurements of a compiled program: time, memory, operations and sequential operations."""
+"""Measurements of compiled programs: time, memory, operations and sequential operations."""
 
 import dataclasses
 import datetime
@@ -18,9 +18,10 @@ from experiments.benchmarks import hlo
 from experiments.sweep import cost
 from transformer_jax import errors
 
-BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # a processor's flags, the last of Arm's
-SECONDS_A_SAMPLE = 0.002  # a shorter call is repeated within a sample, as the clock needs it
-# They name, group, repeat or lay out anew values that are there already.
+# CPU flags of bfloat16 instructions: two of x86 processors, and one of Arm processors.
+BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}
+SECONDS_A_SAMPLE = 0.002  # least duration of a sample; shorter calls are repeated within a sample
+# Opcodes that compute nothing: they name, group, repeat or rearrange existing values.
 _FREE = set(
     "parameter constant iota tuple get-tuple-element after-all bitcast reshape transpose copy "
     "broadcast slice pad concatenate reverse".split()
@@ -31,18 +32,23 @@ _FREE = set(
 class TimedProgram:
     """A compiled program with random arguments."""
 
-    run: Callable[[], object]  # one call, until its result is there
-    flops: int  # of its matrix products
-    temporary_bytes: int  # what it holds at most besides its arguments and its result
-    output_bytes: int  # its result
-    sequential_operations: int  # its longest chain of dependent instructions
+    run: Callable[[], object]  # runs the program and waits for its result
+    flops: int  # floating-point operations of the matrix products
+    temporary_bytes: int  # most memory at a time, without arguments and result
+    output_bytes: int  # memory of the result
+    sequential_operations: int  # length of the longest chain of dependent instructions
 
 
 def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]]) -> TimedProgram:
-    """Compiles a function for normal arguments of variance 1 / (last dimension).
+    """Compiles a function for random arguments.
+
+    Args:
+      function: a function of arrays.
+      shapes: the shapes of its arguments. Arguments are drawn from a normal distribution with
+        variance 1 / shape[-1].
 
     Raises:
-      RunError: the device's compiler exposes neither the program nor its memory.
+      RunError: the compiler does not report the text or the memory of the program.
     """
     rng = np.random.default_rng(0)
     arguments = [
@@ -64,12 +70,15 @@ def prepare(function: Callable[..., jax.Array], shapes: Sequence[tuple[int, ...]
 
 
 def longest_chain(text: str) -> int:
-    """Returns the length of the longest chain of dependent instructions.
+    """Returns the length of the longest chain of dependent instructions in a program.
 
-    Each instruction counts one, whatever its arrays' sizes. Fusions and calls count as the
-    instructions that they hold, a conditional as its longest branch, and a while loop as its body
-    times its trip count. Instructions that only name, group, repeat or move values count nothing:
-    their number is the compiler's choice.
+    An instruction counts as 1, whatever the sizes of its arrays. A fusion or call counts as the
+    longest chain inside it, a conditional as its longest branch, and a while loop as the chain of
+    its body times the trip count. Instructions that only name, group, repeat or move values count
+    as 0, since their number depends on the compiler.
+
+    Args:
+      text: the text of the program; see `hlo.read`.
 
     Raises:
       ValueError: there is no entry computation, or a loop's trip count is unknown.
@@ -77,7 +86,10 @@ def longest_chain(text: str) -> int:
     module = hlo.read(text)
 
     def longest(computation: str, starts: Sequence[int]) -> int:
-        """Returns the longest chain of a computation whose arguments end chains of `starts`."""
+        """Returns the longest chain that ends in a computation.
+
+        `starts` has the length of the chain before each argument; an empty one stands for zeros.
+        """
         ends: dict[str, int] = {}
         for one in module.computations[computation]:
             if one.opcode == "parameter":
@@ -104,9 +116,12 @@ def longest_chain(text: str) -> int:
 
 
 def sampler(program: Callable[[], object]) -> Callable[[], float]:
-    """Returns a function that times calls of a program, which two calls have warmed.
+    """Returns a function that times a program, and returns the seconds of one call.
 
-    A sample is in seconds a call; a call lasts until its result is there.
+    The program is first called twice, so that compilation is not timed.
+
+    Args:
+      program: runs the program and waits for its result.
     """
     program()
     calls = max(1, math.ceil(SECONDS_A_SAMPLE / timeit.timeit(program, number=1)))
@@ -116,10 +131,14 @@ def sampler(program: Callable[[], object]) -> Callable[[], float]:
 def interleave(
     samplers: Sequence[Callable[[], float]], repeats: int, on_round: Callable[[int], None]
 ) -> list[list[float]]:
-    """Returns the samples of each sampler, taken in turns: one sample of each a round.
+    """Calls each sampler once in every round, and returns the samples of each sampler.
 
-    A temporary slowdown of the machine so affects all alike. `on_round` is called with the number
-    of rounds done.
+    A temporary slowdown of the machine thus affects all samplers alike.
+
+    Args:
+      samplers: functions that return a measurement.
+      repeats: the number of rounds.
+      on_round: called after each round with the number of rounds done.
     """
     rounds = []
     for done in range(1, repeats + 1):
@@ -129,7 +148,7 @@ def interleave(
 
 
 def describe_machine() -> str:
-    """Returns device, JAX version and date, which are kept with each measurement."""
+    """Returns a text with the device, the version of JAX and the date."""
     device = jax.devices()[0]
     kind = device.device_kind
     if device.platform == "cpu":
@@ -139,18 +158,22 @@ def describe_machine() -> str:
 
 
 def processor_flags() -> set[str]:
-    """Returns the words of Linux's /proc/cpuinfo, CPU flags among them; empty elsewhere."""
+    """Returns the words of Linux's /proc/cpuinfo, which include the CPU's flags.
+
+    The set is empty on other systems.
+    """
     about = pathlib.Path("/proc/cpuinfo")
     return set(about.read_text(encoding="utf-8").split()) if about.exists() else set()
 
 
 def peak_resident_bytes() -> int:
-    """Returns the most memory that this process has had so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
+    """Returns the peak memory of this process so far, in bytes."""
+    # In KiB on Linux, and in bytes on macOS.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def peak_device_bytes() -> int | None:
-    """Returns the most memory that arrays have taken on the accelerator so far; None on a CPU."""
+    """Returns the peak memory of the accelerator so far, in bytes; None on a CPU."""
     stats = jax.devices()[0].memory_stats()
     return stats["peak_bytes_in_use"] if stats else None

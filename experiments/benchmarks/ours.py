@@ -1,4 +1,4 @@
-"""Training, decoding and a matrix product of this package, as rows of the benchmark."""
+"""Code of this package that the benchmark times: training, decoding and a matrix product."""
 
 import itertools
 import os
@@ -16,12 +16,17 @@ from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder
 from transformer_jax.training import step as step_lib
 
-PRODUCT_SIZES = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
-BATCH = 32  # sentences translated together
+PRODUCT_SIZES = {"cpu": 2048, "gpu": 8192, "tpu": 8192}  # rows and columns of the square matrices
+BATCH = 32  # sentences translated together on one core
 
 
 class Training(worker.Contender):
-    """Steps of a config over the batches of a file, in turn."""
+    """Training steps on the batches of a file, which are used in turn.
+
+    Args:
+      config: the configuration, as nested dictionaries.
+      batches: the file; see `workloads.write`.
+    """
 
     def __init__(self, config: Mapping[str, Any], batches: str) -> None:
         found, mesh = config_lib.from_mapping(config), workloads.one_device()
@@ -39,7 +44,11 @@ class Training(worker.Contender):
 
 
 class MatrixProduct(worker.Contender):
-    """A product of two square matrices: the best case of the device's compiler."""
+    """A product of two square matrices, whose rate is the most that training could reach.
+
+    Args:
+      dtype: the type of the matrices, such as "bfloat16".
+    """
 
     def __init__(self, dtype: str) -> None:
         size = PRODUCT_SIZES[jax.default_backend()]
@@ -47,17 +56,22 @@ class MatrixProduct(worker.Contender):
         self._product = jax.jit(lambda a: a @ a)
 
     def step(self) -> Any:
-        """Starts a product."""
+        """Starts a product of the matrix with itself."""
         return self._product(self._matrix)
 
 
 def product_flops(platform: str) -> int:
-    """Returns the operations of the product on a "cpu", "gpu" or "tpu"."""
+    """Returns the FLOPs of one step of `MatrixProduct` on a "cpu", "gpu" or "tpu"."""
     return 2 * PRODUCT_SIZES[platform] ** 3
 
 
 class Translation(worker.Contender):
-    """Beam search of a trained run, with CTranslate2's length penalty, length^0.6."""
+    """Beam search of this package, with the length penalty of CTranslate2, length^0.6.
+
+    Args:
+      run: the folder of a trained run.
+      sentences: a file with one sentence per line.
+    """
 
     def __init__(self, run: str, sentences: str) -> None:
         trained, self._sources = load(run, sentences)
@@ -85,7 +99,11 @@ class Translation(worker.Contender):
 
 
 def load(run: str, sentences: str) -> tuple[translator.Translator, list[list[int]]]:
-    """Returns a trained run and the tokens of a file's sentences, one a line.
+    """Returns the translator of a trained run, and the tokens of each sentence of a file.
+
+    Args:
+      run: the folder of the run.
+      sentences: a file with one sentence per line.
 
     Raises:
       UserError: the folder holds no run that translates.

@@ -1,9 +1,9 @@
-"""`torch.nn.Transformer` on the same padded batches: the paper's model, smoothing and Adam.
+"""Training of `torch.nn.Transformer` with the paper's model, label smoothing and Adam.
 
-Dropout is applied where the paper has it: by default the module would also drop attention
-weights and features inside the feed-forward, and normalise the stacks' outputs once more, which
-costs time. It keeps biases in its attention projections, and runs as it is, not compiled. On a GPU
-its float32 products may take the short way (TF32), as JAX's do.
+Two defaults of the module, which cost time, are switched off. These are the dropout of attention
+weights and inside the feed-forward, and the layer norms after the last encoder and decoder layers.
+The biases of the attention projections, which the paper's model does not have, are kept. The module
+is not compiled. On a GPU, float32 products may use TF32, as they do in JAX.
 """
 
 import importlib
@@ -15,11 +15,11 @@ from typing import Any
 from experiments.benchmarks import measuring, worker, workloads
 from transformer_jax import config as config_lib
 
-torch: Any = importlib.import_module("torch")  # which types are checked without
+torch: Any = importlib.import_module("torch")  # may be absent when types are checked
 
 
 class _Model(torch.nn.Module):
-    """Embeddings, shared with the output, and sinusoidal positions around the module."""
+    """`torch.nn.Transformer` with sinusoidal positions, and one matrix for inputs and logits."""
 
     def __init__(self, config: config_lib.Config) -> None:
         super().__init__()
@@ -61,7 +61,14 @@ class _Model(torch.nn.Module):
 
 
 class Training(worker.Contender):
-    """Steps over the padded batches of a file, in bfloat16 by automatic mixed precision."""
+    """Training steps on the padded batches of a file, which are used in turn.
+
+    With `model.compute_dtype` "bfloat16", PyTorch's automatic mixed precision is used.
+
+    Args:
+      config: the configuration, as nested dictionaries.
+      batches: the file; see `workloads.write`.
+    """
 
     def __init__(self, config: Mapping[str, Any], batches: str) -> None:
         self._is_on_gpu = torch.cuda.is_available()
@@ -104,7 +111,7 @@ class Training(worker.Contender):
             torch.cuda.synchronize()
 
     def peak_bytes(self) -> int:
-        """Returns the most memory in use so far: the GPU's, or else the process's."""
+        """Returns the peak memory so far in bytes: of the GPU, or of the process without one."""
         if self._is_on_gpu:
             return torch.cuda.max_memory_allocated()
         return measuring.peak_resident_bytes()

@@ -1,4 +1,4 @@
-"""A contender of the benchmark, and the separate process in which it runs."""
+"""The base class of the code that the benchmark times, and the process that runs such code."""
 
 import abc
 import contextlib
@@ -16,58 +16,60 @@ from experiments.benchmarks import measuring
 from transformer_jax import errors
 from transformer_jax.distributed import memory
 
-SECONDS_A_SAMPLE, FEWEST_STEPS = 4.0, 2
+SECONDS_A_SAMPLE = 4.0  # approximate duration of a sample
+FEWEST_STEPS = 2  # least steps of a sample
 
 
 class Contender(abc.ABC):
-    """Work that is timed step by step.
+    """Base class of the code that the benchmark times.
 
     Attributes:
-      translations: the last step's, as token lists without end tokens, if the contender translates.
+      translations: the translations of the last step, each a list of tokens without the end token;
+        None if the class does not translate.
     """
 
     translations: Sequence[Sequence[int]] | None = None
 
     @abc.abstractmethod
     def step(self) -> Any:
-        """Runs one step; its result need not be there yet."""
+        """Starts one step, and returns a result for `wait`."""
 
     def wait(self, result: Any) -> None:
-        """Waits for a step's result."""
+        """Waits until a result of `step` has been computed."""
         jax.block_until_ready(result)
 
     def peak_bytes(self) -> int:
-        """Returns the most memory in use so far: the accelerator's, or else the process's."""
+        """Returns the peak memory so far in bytes: of the accelerator, or on a CPU the process."""
         return measuring.peak_device_bytes() or measuring.peak_resident_bytes()
 
     def run(self, steps: int) -> None:
-        """Runs some steps and waits for the last one's result."""
+        """Runs a number of steps, and waits for the result of the last one."""
         result = None
-        for _ in range(steps):  # earlier results are dropped: many fit into no memory
+        for _ in range(steps):  # keeps one result only, since many do not fit into memory
             result = self.step()
         self.wait(result)
 
 
 @final
 class Worker:
-    """A contender's process, as the benchmark sees it.
+    """A process that runs a `Contender` and is controlled from the process of the benchmark.
 
     Attributes:
-      translations: the first step's, if the contender translates.
-      first_step_seconds: from the start of the process to the end of the first step.
-      peak_bytes: the most memory in use so far.
+      translations: the translations of the first step; None if the contender does not translate.
+      first_step_seconds: the seconds from the start of the process to the end of the first step.
+      peak_bytes: the peak memory so far.
     """
 
     def __init__(self, contender: str, options: Mapping[str, Any]) -> None:
-        """Starts the process, runs the first step and chooses how many steps make a sample.
+        """Starts the process, runs the first step and chooses the number of steps of a sample.
 
         Args:
           contender: module and class in `experiments.benchmarks`, such as "ours:Training".
-          options: its arguments.
+          options: the arguments of the class.
 
         Raises:
-          UserError: the contender refuses an option.
-          RunError: the process fails; its traceback is on stderr.
+          UserError: an option has an impossible value.
+          RunError: the process failed and has printed a traceback to stderr.
         """
         self._name, self.peak_bytes = contender, 0
         start = time.perf_counter()
@@ -87,8 +89,8 @@ class Worker:
         self._steps = max(FEWEST_STEPS, round(SECONDS_A_SAMPLE / once))
 
     def sample(self) -> float:
-        """Returns the seconds that a step takes, over some seconds of steps."""
-        self._run(1)  # not timed: what the system took from the idle process comes back
+        """Returns the mean seconds of a step, over about SECONDS_A_SAMPLE seconds."""
+        self._run(1)  # not timed: an idle process first has to get its memory and cores back
         return self._run(self._steps) / self._steps
 
     def close(self) -> None:
@@ -113,8 +115,12 @@ class Worker:
 
 
 def _serve(pipe: connection.Connection, contender: str, options: Mapping[str, Any]) -> None:
-    """Answers each number of steps with their seconds and the most memory in use, or an error."""
-    os.dup2(2, 1)  # what libraries print goes to stderr; standard output is for tables alone
+    """Runs a contender in the process of a `Worker`.
+
+    Sends the translations of the first step. Then receives numbers of steps, runs each number, and
+    sends the seconds and the peak memory. On an error, sends the exception and ends.
+    """
+    os.dup2(2, 1)  # libraries print to stderr instead of stdout, which is for the tables
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     memory.keep_freed_memory()
     memory.one_step_at_a_time()
@@ -124,7 +130,7 @@ def _serve(pipe: connection.Connection, contender: str, options: Mapping[str, An
         made: Contender = kind(**options)
         made.run(1)
         pipe.send(made.translations)
-        with contextlib.suppress(EOFError):  # where the benchmark has ended
+        with contextlib.suppress(EOFError):  # raised if the benchmark has ended
             while steps := pipe.recv():
                 start = time.perf_counter()
                 made.run(steps)

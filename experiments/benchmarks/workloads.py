@@ -1,4 +1,4 @@
-"""The workloads that the benchmark times, and the files of batches that all rows read."""
+"""The workloads of the benchmark, and the files with the batches on which all rows are timed."""
 
 import dataclasses
 import pathlib
@@ -18,28 +18,35 @@ from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.training import loop
 
-VOCABULARY = 8000
-# Positions of a row: one sentence stands in a padded row, several in a packed one.
+VOCABULARY = 8000  # tokens
+# Positions of a row of a batch. A padded row has one sentence pair, a packed row has several.
 LENGTHS = {"padded": 32, "packed": 64}
 PADDED_LENGTH = LENGTHS["padded"]
-BATCHES = 4  # different ones, read in turn
-ACCELERATORS_SENTENCES = 768  # with which a batch has the paper's 24,576 target positions
+BATCHES = 4  # different batches of each kind, used in turn
+# Sentence pairs of a padded batch on accelerators: 768 × 32 are the paper's 24,576 positions.
+ACCELERATORS_SENTENCES = 768
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """A model, and how many sentences a padded batch has; a packed one has as many positions."""
+    """A model and a size of batches. Padded and packed batches have equally many positions."""
 
-    model: types.ModuleType
-    sentences: int
+    model: types.ModuleType  # a module of `configs`
+    sentences: int  # sentence pairs of a padded batch
+    # Overrides of the model's config.
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def on_accelerator(self) -> "Workload":
-        """Returns the workload with the paper's batch."""
+        """Returns the workload with batches of the paper's size, 24,576 target positions."""
         return dataclasses.replace(self, sentences=ACCELERATORS_SENTENCES)
 
     def config(self, kind: str = "packed", dtype: str = "float32") -> config_lib.Config:
-        """Returns the config of training on "padded" or "packed" batches."""
+        """Returns the config of training.
+
+        Args:
+          kind: the kind of batches, "padded" or "packed".
+          dtype: the value of model.compute_dtype.
+        """
         config = config_lib.from_mapping(self.model.get_config().to_dict())
         return config_lib.replace(config, {
             **self.changes,
@@ -53,7 +60,7 @@ class Workload:
 
 WORKLOADS = {
     "toy": Workload(toy, 32),
-    # Heads that PyTorch can have too: their widths add up to d_model.
+    # PyTorch requires h · d_k = d_model.
     "small": Workload(small, 128, {"model.num_heads": 4, "model.d_k": 64, "model.d_v": 64}),
     "base": Workload(base, 32),
     "big": Workload(big, 32),
@@ -61,10 +68,12 @@ WORKLOADS = {
 
 
 def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
-    """Returns the corpus that batches are drawn from, with the pairs that fit into a padded row.
+    """Returns the corpus that batches are drawn from, without pairs too long for a padded row.
 
-    It is that of two path prefixes, or the embedded one, which has fewer words, where these are
-    empty. Once encoded it is kept in `cache_dir`.
+    Args:
+      train: path prefix of the training text; "" for the embedded corpus.
+      dev: path prefix of the development text; "" for the embedded corpus.
+      cache_dir: the folder in which the encoded corpus is cached.
 
     Raises:
       UserError: one prefix is given without the other.
@@ -79,7 +88,7 @@ def load(train: str, dev: str, cache_dir: str) -> dataset_lib.Dataset:
 
 
 def fitting(dataset: dataset_lib.Dataset) -> dataset_lib.Dataset:
-    """Returns a corpus without the pairs that do not fit into a padded row."""
+    """Returns a corpus without the sentence pairs that are too long for a padded row."""
     longest = np.maximum(dataset.source.lengths, dataset.target.lengths)[dataset.usable]
     return dataclasses.replace(dataset, usable=dataset.usable[longest < PADDED_LENGTH])
 
@@ -87,12 +96,17 @@ def fitting(dataset: dataset_lib.Dataset) -> dataset_lib.Dataset:
 def write(
     prefix: pathlib.Path, dataset: dataset_lib.Dataset, workload: Workload
 ) -> dict[str, pathlib.Path]:
-    """Writes `BATCHES` batches of each kind, and returns the files by kind.
+    """Writes `BATCHES` padded and `BATCHES` packed batches, and returns the file of each kind.
 
-    Padded batches hold one pair to a row, in random order; packed ones several of the same pairs.
+    A row of a padded batch has one sentence pair. A row of a packed batch has several.
+
+    Args:
+      prefix: the beginning of the files' paths.
+      dataset: the corpus.
+      workload: the workload.
 
     Raises:
-      UserError: the corpus has too few of them.
+      UserError: the corpus has too few sentence pairs.
     """
     needed, number = BATCHES * workload.sentences, len(dataset.usable)
     if number < needed:
@@ -112,18 +126,18 @@ def write(
     paths = {}
     for kind, each in batches.items():
         paths[kind] = prefix.with_name(f"{prefix.name}-{kind}.npy")
-        # The arrays of a batch have one shape, and so have batches of a kind.
+        # One array holds all: the arrays of all batches of a kind have the same shape.
         np.save(paths[kind], np.array([jax.tree.leaves(batch) for batch in each]))
     return paths
 
 
 def one_device() -> jax.sharding.Mesh:
-    """Returns a mesh of the first device."""
+    """Returns a mesh with JAX's first device only."""
     return sharding.make_mesh(config_lib.MeshConfig(1, 1, 1), jax.devices()[:1])
 
 
 def read(path: str | pathlib.Path) -> list[sequences.Batch]:
-    """Returns the batches of a file."""
+    """Reads the batches of a file that `write` has written."""
     return [
         sequences.Batch(sequences.Sequences(*each[:3]), sequences.Sequences(*each[3:6]), each[6])
         for each in np.load(path)
@@ -131,10 +145,11 @@ def read(path: str | pathlib.Path) -> list[sequences.Batch]:
 
 
 def work(config: config_lib.Config, batches: Sequence[sequences.Batch]) -> dict[str, float]:
-    """Returns the work of a training step.
+    """Returns the amount of work of a training step.
 
-    That is operations of matrix products, padding included, and the target's real tokens, end
-    tokens included, on average.
+    Returns:
+      "flops": the FLOPs of matrix products, padding included. "tokens": the mean number of target
+      tokens of a batch, with end tokens and without padding.
     """
     return {
         "flops": cost.training_flops(config) / config.train.num_steps,
