@@ -1,7 +1,7 @@
 """The paper's base model and recipe (Vaswani et al. 2017, Table 3, first row).
 
-`transformer_jax/config.py` lists all fields with their meanings; the paper's values are their
-defaults. Any field can be set on the command line: --config.model.d_k=16.
+`transformer_jax/config.py` lists all fields with their meanings. Their defaults are the paper's
+values. Any field can be set on the command line: --config.model.d_k=16.
 
   python -m transformer_jax.prepare --config=configs/base.py --cache_dir=cache
   python -m transformer_jax.train --config=configs/base.py --workdir=runs/base --cache_dir=cache

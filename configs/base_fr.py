@@ -11,19 +11,19 @@ from configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the paper's base configuration for English–French."""
+    """Returns the configuration of the paper's base model for English–French."""
     config = base.get_config()
     to_french(config, averaged=5, every=1500)
     return config
 
 
 def to_french(config: ml_collections.ConfigDict, averaged: int, every: int) -> None:
-    """Sets English–French data, and the average of the last checkpoints.
+    """Changes a configuration to English–French data and to the evaluation of averaged checkpoints.
 
     Args:
-      config: the configuration that is changed.
-      averaged: the number of checkpoints that are averaged.
-      every: the steps between checkpoints.
+      config: the configuration, which is changed.
+      averaged: the number of checkpoints to average, the last ones of the run.
+      every: the number of steps between checkpoints.
     """
     config.data.tfds_name = "wmt14_translate/fr-en"
     config.data.target_language = "fr"

@@ -1,4 +1,4 @@
-"""The paper's big model (Table 3, last row): base with other sizes, dropout and steps.
+"""The paper's big model (Table 3, last row): the base model with other sizes, dropout and steps.
 
   python -m transformer_jax.train --config=configs/big.py --workdir=runs/big
 
@@ -11,7 +11,7 @@ from configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the paper's big configuration."""
+    """Returns the configuration of the paper's big model."""
     config = base.get_config()
     config.model.d_model = 1024
     config.model.d_ff = 4096

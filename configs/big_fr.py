@@ -11,7 +11,7 @@ from configs import base_fr, big
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the paper's big configuration for English–French."""
+    """Returns the configuration of the paper's big model for English–French."""
     config = big.get_config()
     base_fr.to_french(config, averaged=20, every=600)
     config.model.dropout_rate = 0.1

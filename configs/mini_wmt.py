@@ -1,14 +1,15 @@
-"""Table 3 on real sentences, for one large GPU: the paper's base at half its width.
+"""Table 3 on real sentences, for one large GPU: the paper's base model with half its d_model.
 
-The corpus is your own text, by path prefixes: short sentences (Tatoeba), image captions (Multi30k)
-and the news test sets of WMT, of which 2013 is the development set and 2014 the test set:
+The corpus, mini-WMT, joins short sentences (Tatoeba), image captions (Multi30k) and the news test
+sets of WMT up to 2012. The development set is newstest2013, and the test set is newstest2014. The
+files are given by path prefixes:
 
   python -m experiments.table3 --config=configs/mini_wmt.py --workdir=runs/mini \
       --config.data.train=tatoeba/train,multi30k/train,newstest/newstest2008,… \
       --config.data.dev=newstest/newstest2013 --config.data.test=newstest/newstest2014
 
-The number of steps was chosen by base's development perplexity. BLEU can be compared between
-rows of this table, and not with the paper's BLEU.
+The number of steps was chosen by the development perplexity of the row base. BLEU can be compared
+between rows of this table, but not with the paper's BLEU.
 """
 
 import ml_collections
@@ -17,7 +18,7 @@ from configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the half-width base of mini-WMT."""
+    """Returns the config of the base model with half the paper's width (d_model=256), on mini-WMT."""
     config = base.get_config()
     config.model.d_model = 256
     config.model.d_ff = 1024

@@ -1,11 +1,11 @@
-"""Table 3 on a laptop, trained on image captions; sized for one CPU core per run.
+"""Table 3 on image captions (Multi30k), small enough to train each run on one CPU core.
 
 python -m experiments.table3 --config=configs/multi30k.py --workdir=runs/multi30k --noise_floor=5 \
       --config.data.train=PATH/train --config.data.dev=PATH/val \
       --config.data.test=PATH/test_2016_flickr,PATH/test_2017_flickr,PATH/test_2017_mscoco
 
-Steps and learning rate were chosen by base's development perplexity alone. On a CPU without
-bfloat16 in hardware, add --config.model.compute_dtype=float32.
+The number of steps and the learning rate were chosen by the development perplexity of the row base.
+On a CPU without bfloat16 instructions, add --config.model.compute_dtype=float32.
 """
 
 import ml_collections
@@ -14,7 +14,7 @@ from configs import small
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the base of Table 3 at half the width of configs/small.py."""
+    """Returns the config of the row base, with half the d_model of configs/small.py."""
     config = small.get_config()
     config.model.d_model = 128
     config.model.d_ff = 512

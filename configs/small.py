@@ -1,4 +1,4 @@
-"""Table 3 on a laptop, trained on real sentences; sized for two CPU cores and Multi30k.
+"""A small model for real sentences such as Multi30k, for training on a laptop with two CPU cores.
 
 python -m transformer_jax.train --config=configs/small.py --workdir=runs/multi30k \
       --config.data.train=PATH/train --config.data.dev=PATH/val \
@@ -11,7 +11,7 @@ from configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the base of Table 3 at half the paper's width and depth."""
+    """Returns the config of the base model with half the paper's d_model and half its layers."""
     config = base.get_config()
     config.model.num_layers = 3
     config.model.d_model = 256

@@ -2,10 +2,10 @@
 
   python -m experiments.table4 --config=configs/toy_parsing.py --workdir=runs/toy-parsing
 
-A model reads a sentence of the toy corpus and writes its tree. Development and test sentences
-combine words in ways that no training sentence does. Unseen compounds (a "summer clock") are the
-hardest. More training trees and averaged checkpoints raise F1 (docs/results/parsing.md). The
-paper's parser is configs/wsj.py.
+The model reads a sentence of the toy corpus and writes the sentence's tree. Development and test
+sentences have combinations of words that no training sentence has. Unseen compounds, such as
+"summer clock", are the hardest. More training trees and the averaging of checkpoints raise F1
+(docs/results/parsing.md). The paper's parser is configs/wsj.py.
 """
 
 import ml_collections
@@ -14,7 +14,7 @@ from configs import toy
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the toy base of Table 4."""
+    """Returns the config of the row Transformer of Table 4, for the trees of the embedded grammar."""
     config = toy.get_config()
     config.model.num_layers = 2
 

@@ -1,4 +1,4 @@
-"""Base classes of the engines that run jobs: this machine, or a queue that accepts them."""
+"""Base classes of engines, which run jobs on this machine or submit them to a queue of machines."""
 
 import abc
 import argparse
@@ -14,39 +14,56 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NoReturn
 
 RUN_AGAIN = 42  # exit code of a job that was stopped from outside and saved its state
-PYTHON = ".venv/bin/python"  # on a machine with a copy of the checkout; see `environment`
-TIME_LIMIT = 600  # seconds for a command of an engine
+PYTHON = ".venv/bin/python"  # the interpreter that `environment` installs in a copy of the checkout
+TIME_LIMIT = 600  # seconds; a command of an engine that takes longer has failed
 Record = Callable[[Sequence[str]], None]  # called with job ids; see `Queue.submit`
 
 
 class EngineError(Exception):
-    """A failed or refused request to an engine; its message is one line with the remedy."""
+    """Raised if an engine refuses a request or fails. The message is one line with the remedy."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command; it exits with 0 when it is finished, or with RUN_AGAIN to be started again."""
+    """A command for an engine to run.
 
-    name: str  # for people: in progress and error messages
-    label: str  # for engines: unique, at most 40 lower-case letters, digits and dashes
-    command: Sequence[str]  # run in the checkout
-    log: pathlib.Path  # collects the output, in the job's folder, if the engine shares this disk
-    after: str = ""  # name of a job that has to end before this one starts
+    The command exits with 0 when it is finished, or with RUN_AGAIN to be started again.
+
+    Attributes:
+      name: the name in messages, such as "A h=1, seed 0".
+      label: the name in the engine: unique, at most 40 lower-case letters, digits and dashes.
+      command: the command, which is run in the checkout.
+      log: the file to which the output is written, if the engine's machines share this disk.
+      after: the name of a job that has to end before this job starts; "" for none.
+    """
+
+    name: str
+    label: str
+    command: Sequence[str]
+    log: pathlib.Path
+    after: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """Jobs that are submitted together."""
+    """Jobs that are submitted together.
 
-    name: str  # lower-case letters, digits and dashes
-    jobs: Sequence[Job]  # in the order in which they should start
-    folder: pathlib.Path  # where the engine's input files are written
-    report: Sequence[str]  # command to run when all jobs have ended, if the engine supports that
+    Attributes:
+      name: the name of the jobs together: lower-case letters, digits and dashes.
+      jobs: the jobs, in the order in which they should start.
+      folder: the folder to which scripts and other files for the engine are written.
+      report: a command to run when all jobs have ended. Engines other than Slurm ignore it.
+    """
+
+    name: str
+    jobs: Sequence[Job]
+    folder: pathlib.Path
+    report: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The values of the flags that have the same names as the attributes."""
+    """The settings of an engine: for each attribute, the value of the flag with the same name."""
 
     parallel: int = 0
     nodes: int = 1
@@ -58,21 +75,22 @@ class Settings:
 
     @property
     def options(self) -> list[str]:
-        """The arguments in --launcher_options, split by shell rules."""
+        """The value of --launcher_options, split into arguments as a shell splits a command."""
         try:
             return shlex.split(self.launcher_options)
         except ValueError as error:
             raise EngineError(f"--launcher_options={self.launcher_options}: {error}") from error
 
     def find(self, options: Sequence[Sequence[str]]) -> dict[str, str]:
-        """Returns the values of options that --launcher_options sets.
+        """Returns the values of those of the given options that --launcher_options contains.
 
         Args:
-          options: the spellings of each option, as ("--time", "-t"). A unique prefix of the first
-            is recognized too.
+          options: the spellings of each option, such as ("--time", "-t"). A unique prefix of the
+            first spelling, such as --ti, is recognized too.
 
         Returns:
-          Values by the first spelling; "" for an option without a value.
+          The value of each option found, by the option's first spelling. The value is "" if none
+          was given.
         """
         parser = _OptionParser(add_help=False)
         for spellings in options:
@@ -87,22 +105,23 @@ class _OptionParser(argparse.ArgumentParser):
 
 
 class Engine:
-    """A way to run jobs."""
+    """Base class of the ways to run jobs: on this machine, or in the queue of a cluster."""
 
     name: ClassVar[str]  # value of --launcher
     takes: ClassVar[frozenset[str]]  # names of the settings that the engine uses
-    programs: ClassVar[tuple[str, ...]] = ()  # programs it needs on this machine
-    remedy: ClassVar[str] = ""  # advice if they are missing
-    location: ClassVar[tuple[str, ...]] = ()  # options that name the cluster of the queue
-    # True if the engine's machines share this machine's disk. Otherwise they have a copy of the
-    # checkout and write results to a bucket.
+    programs: ClassVar[tuple[str, ...]] = ()  # programs that have to be installed on this machine
+    remedy: ClassVar[str] = ""  # advice for installing missing programs
+    # Options in --launcher_options that name the cluster, such as --zone.
+    location: ClassVar[tuple[str, ...]] = ()
+    # True if the machines that run the jobs share this machine's disk. Otherwise each of them has a
+    # copy of the checkout and writes results to a bucket.
     shares_disk: ClassVar[bool] = False
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     def check(self) -> None:
-        """Raises EngineError if a setting or a missing program prevents all jobs."""
+        """Raises EngineError if a wrong setting or a missing program prevents all jobs."""
         for field in dataclasses.fields(Settings):
             is_set = getattr(self.settings, field.name) != field.default
             if is_set and field.name not in self.takes:
@@ -116,7 +135,7 @@ class Engine:
 
     @property
     def where(self) -> list[str]:
-        """The options in --launcher_options that name the cluster of the queue, sorted."""
+        """The options in --launcher_options that name the cluster, such as --zone=Z, sorted."""
         values = self.settings.find([[option] for option in self.location])
         return sorted(f"{option}={value}" for option, value in values.items())
 
@@ -126,7 +145,13 @@ class Queue(Engine, abc.ABC):
 
     @abc.abstractmethod
     def states(self, jobs: Sequence[str]) -> dict[str, str]:
-        """Returns the states of those jobs that have not ended.
+        """Returns the states of jobs by id; a job that has ended has no state.
+
+        Args:
+          jobs: ids of jobs.
+
+        Returns:
+          A state for each job that has not ended, such as "running" or "queued".
 
         Raises:
           EngineError: the engine does not answer.
@@ -134,26 +159,32 @@ class Queue(Engine, abc.ABC):
 
     @abc.abstractmethod
     def submit(self, submission: Submission, record: Record) -> str:
-        """Submits all jobs or none; returns a message for the user.
+        """Submits all jobs, or none if the engine refuses one of them.
 
-        `record` is called with the ids of all jobs before the first can start, and with none if the
-        jobs were cancelled.
+        Args:
+          submission: the jobs.
+          record: called with the ids of all jobs before the first job can start. If the jobs are
+            cancelled, it is called again, with an empty list.
+
+        Returns:
+          A message for the user.
 
         Raises:
-          EngineError: the engine refused a job. Submitted jobs are cancelled, as they are on an
-            interruption; if that fails, the message names the remaining commands.
+          EngineError: the engine refused a job. The jobs submitted before it have been cancelled.
+            If a job could not be cancelled, the message has the command that cancels it. An
+            interruption (KeyboardInterrupt) cancels submitted jobs too.
         """
 
     @abc.abstractmethod
     def cancel_command(self, job: str) -> list[str]:
-        """Returns the command that cancels a job."""
+        """Returns the command that cancels the job with an id."""
 
     def submit_each(self, commands: Mapping[str, Sequence[str]], record: Record) -> None:
-        """Submits jobs one by one, as `submit` describes.
+        """Implements `submit` for engines that have one command per job.
 
         Args:
-          commands: the command that submits each job, by the id that the command gives to the job.
-          record: called with the ids; see `submit`.
+          commands: the command that submits each job, by the id that the job will have.
+          record: see `submit`.
         """
         submitted: list[str] = []
         record(list(commands))
@@ -170,10 +201,14 @@ class Queue(Engine, abc.ABC):
             raise
 
     def cancel(self, jobs: Sequence[str], cause: BaseException) -> None:
-        """Cancels jobs, the last one first, after an error that the caller raises again.
+        """Cancels submitted jobs after an error, the last job first.
+
+        Args:
+          jobs: ids of the jobs.
+          cause: the error, which the caller raises again.
 
         Raises:
-          EngineError: a job was not cancelled; the message names the remaining commands.
+          EngineError: a job could not be cancelled. The message has the command that cancels it.
         """
         failed: list[str] = []
         for job in reversed(jobs):
@@ -190,16 +225,19 @@ class Queue(Engine, abc.ABC):
 
 
 def label(text: str, kind: str) -> str:
-    """Returns text as lower-case letters, digits and dashes that start with a letter.
+    """Converts a text to a name of lower-case letters, digits and dashes that starts with a letter.
 
-    "A h=1" becomes "a-h-1"; "1" of the kind "row" becomes "row-1".
+    For example, "A h=1" becomes "a-h-1". A text that does not start with a letter gets `kind` as
+    prefix: with the kind "row", "1" becomes "row-1".
     """
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return name if name[:1].isalpha() else f"{kind}-{name}".strip("-")
 
 
 def environment(extra: str) -> str:
-    """Returns a shell command that installs PYTHON and the locked packages in a checkout.
+    """Returns a shell command that installs Python and this package in a copy of the checkout.
+
+    The versions of packages are those of requirements.lock. The interpreter is PYTHON.
 
     Args:
       extra: the extra of setup.py for the devices, "tpu" or "cuda".
@@ -212,14 +250,17 @@ def environment(extra: str) -> str:
 
 
 def ask(command: Sequence[str], what: str = "") -> str:
-    """Returns the output of an engine's command.
+    """Runs a command of an engine, such as squeue, and returns its output.
+
+    The command gets no standard input, so that it cannot wait for an answer of the user.
 
     Args:
-      command: the command; it has no standard input, so that no program waits for an answer.
-      what: description for error messages; the words before the command's first option if empty.
+      command: the command.
+      what: the beginning of error messages; "" for the words before the command's first option.
 
     Raises:
-      EngineError: the command failed, with its error output in one line, or did not end in time.
+      EngineError: the command failed, or took more than TIME_LIMIT seconds. The message has the
+        command's error output in one line.
     """
     what = what or " ".join(itertools.takewhile(lambda word: word[:1] != "-", command))
     try:

@@ -1,4 +1,7 @@
-"""This machine: several jobs at a time, each in a process with a share of cores and devices."""
+"""The engine that runs jobs on this machine, several at a time.
+
+Each job runs in a process that sees a share of this machine's cores and accelerators.
+"""
 
 import contextlib
 import dataclasses
@@ -13,24 +16,30 @@ from typing import final
 
 from launch import engine
 
-SECONDS_TO_SAVE = 120  # from SIGTERM to SIGKILL
+SECONDS_TO_SAVE = 120  # from SIGTERM to SIGKILL, so that a run can save its state
 SECONDS_BETWEEN_POLLS = 0.5
-# TPU_CHIPS_PER_PROCESS_BOUNDS by the number of chips of a process.
+# The value of the variable TPU_CHIPS_PER_PROCESS_BOUNDS, by the number of chips of a process.
 TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1", 8: "2,4,1"}
 GPU_MEMORY = 0.8  # fraction of a GPU's memory that is reserved by all jobs on it together
 
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """Shares of this machine's devices, one for each of the jobs that run at a time."""
+    """This machine's devices, divided into as many shares as jobs run at the same time.
 
-    for_each: int  # devices of a job
-    environments: Sequence[Mapping[str, str]]  # variables that restrict a process to its share
+    Attributes:
+      for_each: the number of devices in a share.
+      environments: for each share, the environment variables with which a process sees the devices
+        of this share only.
+    """
+
+    for_each: int
+    environments: Sequence[Mapping[str, str]]
 
 
 @final
 class Local(engine.Engine):
-    """The engine that runs jobs on this machine."""
+    """Runs jobs on this machine."""
 
     name = "local"
     takes = frozenset({"parallel"})
@@ -38,10 +47,11 @@ class Local(engine.Engine):
 
     @functools.cached_property
     def devices(self) -> Devices:
-        """The devices that JAX finds, shared among --parallel jobs.
+        """The devices of this machine, divided among --parallel jobs.
 
         Raises:
-          EngineError: JAX finds no devices, or they cannot be shared among that number of jobs.
+          EngineError: JAX finds no devices, or the devices cannot be divided among that number of
+            jobs.
         """
         # In another process, since this one must not claim the devices.
         code = "import jax; print(jax.default_backend(), len(jax.devices()))"
@@ -54,17 +64,18 @@ class Local(engine.Engine):
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
     """Divides devices among jobs that run at the same time.
 
-    All jobs use all devices of the CPU. A TPU chip belongs to one job. A GPU may have several jobs,
-    if all GPUs have the same number.
+    On a CPU every job uses all devices. Several jobs may share a GPU if every GPU gets the same
+    number of jobs. A TPU chip is used by one job only.
 
     Args:
-      kind: the backend as JAX names it, "cpu", "gpu" or "tpu".
-      count: number of devices.
-      parallel: number of jobs; 0 for one on an accelerator, or one per available CPU core.
-      visible: names of the GPUs to use, as in CUDA_VISIBLE_DEVICES.
+      kind: the name of JAX's backend, "cpu", "gpu" or "tpu".
+      count: the number of devices.
+      parallel: the number of jobs. 0 stands for one job on an accelerator, and for one job per
+        available core on a CPU.
+      visible: the value of CUDA_VISIBLE_DEVICES; "" if the variable is not set.
 
     Raises:
-      EngineError: the devices cannot be divided by that number of jobs.
+      EngineError: the devices cannot be divided among that number of jobs.
     """
     if kind == "cpu":
         return Devices(count, [{}] * (parallel or len(_cores())))
@@ -106,7 +117,7 @@ def _gpu_memory(jobs_per_gpu: int) -> dict[str, str]:
         return {}
     return {
         "XLA_CLIENT_MEM_FRACTION": f"{GPU_MEMORY / jobs_per_gpu:.3f}",
-        # The old name of the variable, which JAX refuses beside the new one, may be set here.
+        # The variable's old name, which may be set. JAX does not accept both names.
         "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
     }
 
@@ -117,17 +128,22 @@ def run(
     on_end: Callable[[engine.Job, int | None], None],
     on_tick: Callable[[Sequence[engine.Job]], None],
 ) -> None:
-    """Runs jobs in order, as many at a time as there are shares of devices.
+    """Runs jobs in order. As many jobs run at a time as there are shares of devices.
 
-    A job with `after` waits until that job has ended, and is not started if it failed; a job that
-    exits with RUN_AGAIN is started again. On an interruption, SIGTERM or SIGHUP the running jobs
-    are stopped before this function raises KeyboardInterrupt.
+    A job whose attribute `after` names another job waits until that other job has ended. If the
+    other job failed, the waiting job is not started. A job that exits with RUN_AGAIN is started
+    again.
 
     Args:
       jobs: the jobs.
-      devices: shares of the devices.
-      on_end: called with each job that has ended and its exit code, or None if it was not started.
+      devices: the shares of the devices.
+      on_end: called with each job that has ended and the job's exit code. The code is None for a
+        job that was not started.
       on_tick: called twice a second with the running jobs.
+
+    Raises:
+      KeyboardInterrupt: the process was interrupted or received SIGTERM or SIGHUP. The running jobs
+        have been stopped.
     """
     waiting = list(jobs)
     failed: set[str] = set()
@@ -166,7 +182,10 @@ def run(
 
 @contextlib.contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
-    """Raises KeyboardInterrupt on SIGTERM and SIGHUP, unless they are ignored, as under nohup."""
+    """Makes SIGTERM and SIGHUP raise KeyboardInterrupt inside a `with` block.
+
+    A signal that the process ignores, as it ignores SIGHUP under nohup, stays ignored.
+    """
     signals = [signal.SIGTERM, signal.SIGHUP]
     handlers = {each: signal.getsignal(each) for each in signals}
     for each, handler in handlers.items():
@@ -193,7 +212,8 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     cores = _cores()
-    # A new process inherits the cores of this one. Jobs share cores if there are fewer than jobs.
+    # A new process inherits the cores of this process, which are therefore restricted until it has
+    # started. Jobs share cores if there are fewer cores than jobs.
     _set_cores(cores[slot % len(cores) :: len(devices.environments)])
     try:
         with job.log.open("ab") as log:

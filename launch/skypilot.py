@@ -1,7 +1,7 @@
-"""SkyPilot: managed jobs on Cloud TPU slices and GPU clouds.
+"""The engine that runs jobs as SkyPilot managed jobs, on Cloud TPU slices and GPU clouds.
 
-One task file describes the sweep; the variable RUN selects the run of each job. SkyPilot finds
-machines, uses spot instances and restarts jobs.
+All jobs of a sweep have the same task file. In each job, the environment variable RUN has the
+number of the run. SkyPilot finds machines, uses spot instances and restarts jobs.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import final
 
 from launch import engine
 
-NO_JOBS = "No in-progress managed jobs"
+NO_JOBS = "No in-progress managed jobs"  # in the error message of `sky jobs queue`
 _TASK = """\
 # The sweep {name}: sky jobs launch --env RUN=0 {file} starts its first run.
 name: {name}
@@ -48,7 +48,7 @@ run: |
 
 @final
 class SkyPilot(engine.Queue):
-    """The engine SkyPilot, with managed jobs whose ids are their labels."""
+    """Runs jobs as SkyPilot managed jobs. A job's id is its label."""
 
     name = "skypilot"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
@@ -59,10 +59,14 @@ class SkyPilot(engine.Queue):
     )
 
     def task(self, submission: engine.Submission, path: pathlib.Path) -> str:
-        """Returns the text of the task file at `path`.
+        """Returns the text of SkyPilot's task file for a submission.
+
+        Args:
+          submission: the jobs.
+          path: the path of the task file, whose name a comment in the file repeats.
 
         Raises:
-          EngineError: a command has characters that a block of YAML cannot hold.
+          EngineError: a command has a line break or another control character.
         """
         for job in submission.jobs:
             if any(not argument.isprintable() for argument in job.command):
@@ -109,7 +113,7 @@ class SkyPilot(engine.Queue):
         try:
             output = engine.ask(command)
         except engine.EngineError as error:
-            if NO_JOBS in str(error):  # the controller was never started, or stopped when idle
+            if NO_JOBS in str(error):  # also if SkyPilot's controller does not run
                 return {}
             raise
         try:

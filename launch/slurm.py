@@ -1,7 +1,7 @@
-"""Slurm: runs as a job array, and the report as a job that waits for the array.
+"""The engine that runs jobs as a Slurm job array, followed by a job that writes the report.
 
-The scripts of the runs and of the report are written to WORKDIR/slurm/1 (2, 3, … for later
-submissions), beside their output. `slurm.sh` runs one task of the array.
+The scripts of the runs and of the report, and their outputs, are in WORKDIR/slurm/1 for the first
+submission, WORKDIR/slurm/2 for the second, and so on. `slurm.sh` runs one task of the array.
 """
 
 import pathlib
@@ -26,7 +26,7 @@ RESERVED_OPTIONS = (
     ("--wait", "-W"),
     ("--wrap",),
 )
-# Options that apply to the report too. It needs neither devices nor several nodes.
+# Options of the runs that the job of the report gets too. It needs no devices and one node only.
 REPORT_OPTIONS = (("--account", "-A"), ("--partition", "-p"), ("--qos", "-q"), ("--time", "-t"))
 
 # `slurm.sh` calls the script without arguments to run it, and with "died CODE" to note a failure
@@ -50,7 +50,7 @@ cd {checkout} && exec {command} >> "$log" 2>&1
 
 @final
 class Slurm(engine.Queue):
-    """The engine Slurm, with tasks of job arrays, whose ids are such as 12_3."""
+    """Runs jobs as the tasks of a Slurm job array. The id of task 3 of array 12 is 12_3."""
 
     name = "slurm"
     takes = frozenset({"parallel", "nodes", "launcher_options", "slurm_script"})
@@ -75,7 +75,7 @@ class Slurm(engine.Queue):
             )
 
     def write_scripts(self, submission: engine.Submission, folder: pathlib.Path) -> None:
-        """Writes a script for each job (0.sh, 1.sh, …), and report.sh."""
+        """Writes a script for each job (0.sh, 1.sh, …), and report.sh, to `folder`."""
         checkout = shlex.quote(str(pathlib.Path.cwd()))
         distributed = ["--distributed"] if self.settings.nodes > 1 else []
         for index, job in enumerate(submission.jobs):
@@ -92,7 +92,10 @@ class Slurm(engine.Queue):
         (folder / "report.sh").write_text(report, encoding="utf-8")
 
     def array_command(self, submission: engine.Submission, folder: pathlib.Path) -> list[str]:
-        """Returns the command that submits the array, which is held until it is released."""
+        """Returns the command that submits the job array.
+
+        Slurm holds the array until it is released, so that its id can be recorded first.
+        """
         limit = f"%{self.settings.parallel}" if self.settings.parallel else ""
         return [
             "sbatch",
@@ -110,7 +113,13 @@ class Slurm(engine.Queue):
     def report_command(
         self, submission: engine.Submission, folder: pathlib.Path, array: str
     ) -> list[str]:
-        """Returns the command that submits the report, to run after an array."""
+        """Returns the command that submits the job of the report.
+
+        Args:
+          submission: the jobs.
+          folder: the folder of report.sh.
+          array: the id of the job array; the report is written when the array has ended.
+        """
         options = self.settings.find(REPORT_OPTIONS)
         return [
             "sbatch",
@@ -165,5 +174,5 @@ class Slurm(engine.Queue):
 
 
 def _job_id(output: str) -> str:
-    """Parses the output of `sbatch --parsable`: "ID" or "ID;CLUSTER"."""
+    """Returns the id in the output of `sbatch --parsable`, which is "ID" or "ID;CLUSTER"."""
     return output.strip().split(";")[0]

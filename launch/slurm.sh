@@ -1,9 +1,9 @@
 #!/bin/bash
 # Runs one task of the job array that --launcher=slurm submits. $1 is the folder of the scripts of the
-# runs. To change it, change a copy and name that with --slurm_script.
+# runs. To use another script, change a copy of this file and give its path with --slurm_script.
 #SBATCH --requeue
 #SBATCH --open-mode=append
-# Two minutes before the time limit the run is told to save; it resumes in the next allocation.
+# Two minutes before the time limit, Slurm sends SIGTERM. The run saves its state and resumes later.
 #SBATCH --signal=TERM@120
 
 run=$1/$SLURM_ARRAY_TASK_ID.sh
@@ -11,8 +11,8 @@ export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK  # srun does not inherit --cpus-p
 [ -n "$SRUN_CPUS_PER_TASK" ] || unset SRUN_CPUS_PER_TASK
 trap : TERM  # on preemption Slurm signals this script too, but the run has to save first
 
-# If one process of a run dies, the others exit within a minute with an error that names it; srun
-# waits for them, but not forever.
+# If one process of a run dies, the others exit within a minute, with an error that names the dead
+# process. srun waits three minutes for them.
 srun --ntasks-per-node=1 --wait=180 --kill-on-bad-exit=0 /bin/bash "$run"
 code=$?
 

@@ -1,4 +1,7 @@
-"""xpk: a workload on a GKE cluster for each run, which the cluster restarts."""
+"""The engine that runs each job as an xpk workload on a cluster of GKE.
+
+The cluster restarts a workload whose machines were lost.
+"""
 
 import pathlib
 import shlex
@@ -7,12 +10,12 @@ from typing import final
 
 from launch import engine
 
-MAX_RESTARTS = 100  # of a workload that exits with 42, or with 127 and above
+MAX_RESTARTS = 100  # of a workload; exit codes of 42, and of 127 and above, cause a restart
 
 
 @final
 class Xpk(engine.Queue):
-    """The engine xpk, with workloads whose ids are the labels of jobs."""
+    """Runs jobs as xpk workloads. A job's id is its label, which is the name of the workload."""
 
     name = "xpk"
     takes = frozenset({"nodes", "launcher_options", "bucket", "accelerator", "spot"})
@@ -22,8 +25,8 @@ class Xpk(engine.Queue):
 
     def create_command(self, job: engine.Job) -> list[str]:
         """Returns the command that creates the workload of a job."""
-        # With --distributed, JAX finds the hosts of the slices, and does so for a single slice too.
-        # With exec, the signal that announces the loss of a machine reaches the run.
+        # With --distributed, JAX finds the hosts of all slices, also of a single slice.
+        # With exec, the run receives the signal that announces the loss of a machine.
         run = f"exec {shlex.join([*job.command, '--distributed'])}"
         command = [
             "xpk",
@@ -51,7 +54,7 @@ class Xpk(engine.Queue):
         return f"created {len(commands)} workloads, as in {path}"
 
     def states(self, jobs: Sequence[str]) -> dict[str, str]:
-        # A workload without a condition appears under EVERYTHING alone. It counts as queued, since
+        # A workload without a condition is listed under EVERYTHING only. It counts as queued, since
         # creating a workload of the same name would delete it.
         listed: dict[str, set[str]] = {}
         for status in ("EVERYTHING", "RUNNING", "FINISHED"):
