@@ -6,8 +6,8 @@ python -m experiments.table4 --config=configs/greynir.py --workdir=runs/greynir 
 
 The model is small enough to train on one CPU core. The values below were chosen with the row
 Transformer only, on the development trees and with seed 0. Depth, learning rate and dropout were
-chosen by perplexity after up to 2,500 steps, and data.tree_terminals by F1. Training takes thousands
-of steps, since the parser has to learn to count the words of the sentence.
+chosen by perplexity after up to 2,500 steps, and data.tree_terminals by F1. Training takes
+thousands of steps, since the parser has to learn to count the words of the sentence.
 """
 
 import ml_collections

@@ -1,8 +1,8 @@
 """Table 3 on real sentences, for one large GPU: the paper's base model with half its d_model.
 
-The corpus, mini-WMT, joins short sentences (Tatoeba), image captions (Multi30k) and the news test
-sets of WMT up to 2012. The development set is newstest2013, and the test set is newstest2014. The
-files are given by path prefixes:
+The training text of mini-WMT joins short sentences (Tatoeba), image captions (Multi30k) and older
+news test sets of WMT. The development set is newstest2013, and the test set is newstest2014. You
+give the files by path prefixes:
 
   python -m experiments.table3 --config=configs/mini_wmt.py --workdir=runs/mini \
       --config.data.train=tatoeba/train,multi30k/train,newstest/newstest2008,… \
@@ -18,7 +18,7 @@ from configs import base
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the config of the base model with half the paper's width (d_model=256), on mini-WMT."""
+    """Returns the config of the base model with half the paper's d_model, on mini-WMT."""
     config = base.get_config()
     config.model.d_model = 256
     config.model.d_ff = 1024

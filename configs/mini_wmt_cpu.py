@@ -10,7 +10,7 @@ from configs import mini_wmt
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the config of the base model with 1/4 of the paper's width (d_model=128), on mini-WMT."""
+    """Returns the config of the base model with a quarter of the paper's d_model, on mini-WMT."""
     config = mini_wmt.get_config()
     config.model.num_layers = 3
     config.model.d_model = 128

@@ -10,7 +10,10 @@ from configs import mini_wmt
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the config of the paper's base model (d_model=512), trained on mini-WMT for 3,000 steps."""
+    """Returns the config of a model with the width of the paper's base model, on mini-WMT.
+
+    The model has d_model=512, and is trained for 3,000 steps.
+    """
     config = mini_wmt.get_config()
     config.model.d_model = 512
     config.model.d_ff = 2048

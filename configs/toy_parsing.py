@@ -14,7 +14,7 @@ from configs import toy
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Returns the config of the row Transformer of Table 4, for the trees of the embedded grammar."""
+    """Returns the config of the row Transformer of Table 4, for trees of the embedded grammar."""
     config = toy.get_config()
     config.model.num_layers = 2
 

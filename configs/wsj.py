@@ -6,7 +6,7 @@
 
 The treebank is licensed and is not downloaded: give the paths of your own copy. The model has 4
 layers, d_model 1024, and heads of size d_model / h. The vocabulary has 16K tokens for training on
-WSJ only. It has 32K tokens for semi-supervised training, which adds trees that another parser wrote.
+WSJ only. It has 32K tokens for semi-supervised training, which adds trees of another parser.
 The paper reports 91.3 F1 for training on WSJ only and 92.7 F1 for semi-supervised training. It does
 not report the number of steps.
 """

@@ -3,7 +3,7 @@
 # runs. To use another script, change a copy of this file and give its path with --slurm_script.
 #SBATCH --requeue
 #SBATCH --open-mode=append
-# Two minutes before the time limit, Slurm sends SIGTERM. The run saves its state and resumes later.
+# Two minutes before the time limit, Slurm sends SIGTERM. The run saves its state, to resume later.
 #SBATCH --signal=TERM@120
 
 run=$1/$SLURM_ARRAY_TASK_ID.sh
