@@ -1,4 +1,4 @@
-"""The rows of a table and their cost, which --dry_run prints."""
+"""The output of --dry_run: the rows of a table, and the cost of running them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,8 @@ def print_rows(base: config_lib.Config, rows: Rows, reported: Mapping[str, paper
     Args:
       base: the configuration that the rows change.
       rows: the overrides of each row.
-      reported: the paper's numbers by row, whose parameters are a further column; may be empty.
+      reported: the paper's numbers by row. If there are any, the table has a column with the
+        paper's numbers of parameters.
     """
     base_params = cost.parameters(base)
     lines = []
@@ -58,8 +59,8 @@ def print_prices(
 ) -> None:
     """Prints the training hours and the price of one run of each row, and of all runs.
 
-    Hours are training FLOPs divided by the peak rate of the devices times the utilisation in
-    devices.json.
+    hours = training FLOPs / (peak FLOPs per hour of the devices × utilisation), where devices.json
+    has the peak rates, the utilisation and the prices.
 
     Args:
       base: the configuration that the rows change.

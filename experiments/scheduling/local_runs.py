@@ -1,4 +1,4 @@
-"""Runs of a sweep on this machine, several at a time, with their progress on the terminal."""
+"""Runs the runs of a sweep on this machine, and shows their progress on the terminal."""
 
 import contextlib
 import logging
@@ -19,7 +19,7 @@ from transformer_jax.training import metrics
 
 _log = logging.getLogger("transformer_jax.sweep")
 
-REFUSED = 2  # exit code of a run that a user's mistake makes impossible
+REFUSED = 2  # exit code of a run that cannot start because of a mistake of the user
 LOG_SECONDS = 20  # between lines of progress if the output is not a terminal
 REFRESH_SECONDS = 2  # between updates of the table of progress on a terminal
 
@@ -27,11 +27,12 @@ REFRESH_SECONDS = 2  # between updates of the table of progress on a terminal
 def separate_failed(
     runs: Sequence[planning.PlannedRun],
 ) -> tuple[list[planning.PlannedRun], list[str]]:
-    """Separates the runs to start from runs that failed at an earlier start.
+    """Separates the runs to start from runs that failed when the sweep was started before.
+
+    Runs that start from the weights of a failed run are separated too.
 
     Returns:
-      The runs to start, and a message for each of the other runs. Those have failed, or start from
-      the weights of a run that failed.
+      The runs to start, and a message for each run that is not to be started.
     """
     failed: dict[str, str] = {}
     kept = []
@@ -64,8 +65,8 @@ def run(
       A message for each run that failed.
     """
     runs = {planned.name: planned for planned in work.runs}
-    # The contents of failure.json before this start: a process that dies at once does not change
-    # the file.
+    # The contents of failure.json before this start. A process that dies at once does not change
+    # failure.json, so that it still describes the earlier failure.
     earlier = {name: _failure_of(planned) for name, planned in runs.items()}
     failed: list[str] = []
     finished = work.total - len(work.runs)
@@ -122,10 +123,16 @@ def _failure_of(planned: planning.PlannedRun) -> bytes | None:
 def _failure(
     planned: planning.PlannedRun, job: engine.Job, code: int | None, earlier: bytes | None
 ) -> str:
-    """Returns the reason for a run's failure; writes failure.json if the process did not.
+    """Returns the reason for a run's failure, and writes failure.json if the run has not done so.
 
-    failure.json is not written for a run that was not started or was refused, since another process
-    may be training in its folder.
+    failure.json is not written if the run was not started or exited with the code REFUSED, since
+    another process may be training in the folder.
+
+    Args:
+      planned: the run.
+      job: the job of the run.
+      code: the exit code of the job; None if the job was not started.
+      earlier: the contents of failure.json before the job was started.
     """
     if code is None:
         return f"not started, since {job.after}, whose weights it starts from, failed"
@@ -140,7 +147,7 @@ def _failure(
 
 
 def last_error(log: pathlib.Path) -> str:
-    """Returns the last error message in a run's log, or else its last line."""
+    """Returns the last error message in a run's log, or the last line if there is no message."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = text.strip().splitlines()
     messages = [line for line in lines if line.startswith("error: ")]
@@ -152,7 +159,7 @@ def _print_so_far(
 ) -> None:
     try:
         report.print_so_far(frames.load(workdir), table, console)
-    except errors.UserError as error:  # the report will end with it; the other runs continue
+    except errors.UserError as error:  # the other runs continue; `report.write` raises it later
         _log.warning("%s", error)
 
 
@@ -167,7 +174,7 @@ def _describe_result(planned: planning.PlannedRun, table: table_lib.Table) -> st
 def _describe_progress(planned: planning.PlannedRun) -> str:
     try:
         last = progress.last_metrics(planned.folder)
-    except errors.UserError as error:  # the run will end with it; the others continue
+    except errors.UserError as error:  # the run itself will raise it; the other runs continue
         return str(error)
     if "loss" not in last:
         return "starting"

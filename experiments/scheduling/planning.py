@@ -24,15 +24,16 @@ from transformer_jax.runs import starting_weights, training_run
 
 @dataclasses.dataclass(frozen=True)
 class PlannedRun:
-    """A run of the sweep.
+    """A run of a sweep, which need not have started.
 
     Attributes:
-      run: its row, seed and config_hash.
-      config: its configuration; train.start_from is the name of a row.
-      overrides: the fields that its command line sets.
-      folder: its folder, which exists once the run has started.
-      measured_on: the columns of `frames.measured_on` that its result will have.
-      source: the run whose weights it starts from, if any.
+      run: the row, the seed and the config_hash.
+      config: the configuration, in which train.start_from is the name of a row.
+      overrides: the fields that the command line of the run sets.
+      folder: the folder of the run, which exists once the run has started.
+      measured_on: the corpus and the decoding with which the run is scored; see
+        `frames.measured_on`.
+      source: the run with whose weights this run starts; None for random weights.
     """
 
     run: store.Run
@@ -60,11 +61,14 @@ class PlannedRun:
 
     @property
     def depth(self) -> int:
-        """The number of runs in the chain of sources: 0 for a run that starts from no weights."""
+        """The number of runs that have to finish before this run, each starting from the previous.
+
+        0 for a run that starts from random weights.
+        """
         return self.source.depth + 1 if self.source else 0
 
     def needs_weights(self) -> bool:
-        """Returns whether the run will read the weights of its source."""
+        """Returns True if the run will read the weights of `source` when it starts or resumes."""
         return self.source is not None and starting_weights.are_read(self.config, self.folder)
 
 
@@ -78,7 +82,7 @@ class Work:
       total: the number of runs of the sweep, finished ones included.
       workdir: the sweep's folder.
       cache_dir: the folder of tokenizers, encoded corpora and compiled programs.
-      weights: the folder of each run that others start from, by config_hash.
+      weights: the folder of each run whose weights other runs start from, by config_hash.
     """
 
     table: str
@@ -91,10 +95,11 @@ class Work:
     def in_order(self) -> list[PlannedRun]:
         """Returns the runs in the order in which they should start.
 
-        Runs are sorted by seed, then by `depth`, so that a run follows the run whose weights it
-        starts from. The runs of the first row are next, and then the others by descending FLOPs.
+        Runs are sorted by seed. Runs of one seed are sorted by `depth`, so that a run follows the
+        run whose weights it starts from. At the same depth, the run of the first row is followed
+        by the other runs, by descending FLOPs.
         """
-        # Long runs start early, so that none is left alone at the end.
+        # Long runs start early, so that the last run to end is not a long one.
         first_row = self.runs[0].run.row
 
         def key(planned: PlannedRun) -> tuple[int, int, bool, float]:
@@ -110,7 +115,7 @@ class Work:
 
         Args:
           planned: the run.
-          python: the interpreter on the machine that will run it.
+          python: the path of the interpreter on the machine that runs the job.
           workdir: the run's folder on that machine.
           cache_dir: the folder of tokenizers and encoded corpora on that machine.
           *more: further flags of transformer_jax.train.
@@ -135,7 +140,7 @@ class Work:
         return engine.Job(planned.name, planned.label, command, planned.folder / "log.txt", after)
 
     def local_jobs(self, *more: str) -> list[engine.Job]:
-        """Returns the jobs of all runs, in order, for machines that share this disk."""
+        """Returns the jobs of all runs, in the order of `in_order`, for machines with this disk."""
         return [
             self.job(planned, sys.executable, planned.folder, self.cache_dir, *more)
             for planned in self.in_order()
@@ -143,7 +148,7 @@ class Work:
 
 
 def config_file() -> str:
-    """Returns the file that --config names."""
+    """Returns the path of the file that --config names."""
     return config_flags.get_config_filename(flags.FLAGS["config"])
 
 
@@ -155,15 +160,15 @@ def plan(
     workdir: pathlib.Path,
     cache_dir: pathlib.Path,
 ) -> list[PlannedRun]:
-    """Returns the runs of the chosen rows, and the runs whose weights these start from.
+    """Returns the runs of the chosen rows, and the runs whose weights they start from.
 
-    The corpora are encoded first, since the hashes of the runs include the digests of the corpora.
-    Rows with equal settings have the same hash.
+    This encodes the corpora, since the config_hash of a run depends on the content of the corpus.
+    Rows with equal settings have the same config_hash and share one folder.
 
     Args:
       base: the configuration that the rows change.
       rows: the overrides of all rows of the table, which train.start_from may name.
-      chosen: the overrides of the rows to run, and of their variants in the tuned field.
+      chosen: the overrides of the rows to run, and of their variants for --tune.
       seeds: the number of runs of each chosen row.
       workdir: the sweep's folder.
       cache_dir: the folder of tokenizers and encoded corpora.
@@ -193,13 +198,25 @@ def plan(
 
 
 def source_row(row: str, rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config) -> str:
-    """Returns the row that a row's train.start_from names; "" if the field is empty.
+    """Returns the row with whose weights a row starts; "" if it starts with random weights.
+
+    Args:
+      row: the row.
+      rows: the overrides of all rows. In a sweep, train.start_from is the name of a row.
+      base: the configuration that the rows change.
 
     Raises:
-      UserError: there is no such row, or a row would start from its own weights.
+      UserError: train.start_from names no row, or a row would start from its own weights. All rows
+        in the chain of sources are checked.
     """
+
+    def start_from(name: str) -> str:
+        return config_lib.replace(base, rows[name]).train.start_from
+
+    first = start_from(row)
     visited = [row]
-    while source := config_lib.replace(base, rows[visited[-1]]).train.start_from:
+    source = first
+    while source:
         if source not in rows:
             raise errors.UserError(
                 f"row {visited[-1]!r}: train.start_from={source!r} is no row of this table; in a "
@@ -211,7 +228,8 @@ def source_row(row: str, rows: Mapping[str, Mapping[str, Any]], base: config_lib
                 f"{' → '.join([*visited, source])}); remove train.start_from from one of them"
             )
         visited.append(source)
-    return visited[1] if len(visited) > 1 else ""
+        source = start_from(source)
+    return first
 
 
 def _plan_run(
@@ -237,12 +255,12 @@ def _plan_run(
         digests["start_from"] = source.run.config_hash
     run = store.Run(row, seed, config_lib.fingerprint(config, digests))
     return PlannedRun(
-        run,
-        config,
-        {**flags_lib.overrides(), **own},
-        store.locate(workdir, run),
-        frames.measured_on(training_run.measured_on(config, dataset)),
-        source,
+        run=run,
+        config=config,
+        overrides={**flags_lib.overrides(), **own},
+        folder=store.locate(workdir, run),
+        measured_on=frames.measured_on(training_run.measured_on(config, dataset)),
+        source=source,
     )
 
 
@@ -256,14 +274,15 @@ def unfinished(
 ) -> tuple[list[PlannedRun], dict[str, pathlib.Path]]:
     """Returns the runs to start, and the folders of the weights that they start from.
 
-    These are the chosen runs that have a result neither in the sweep's folder nor in `reuse`. A run
-    that has a result in `reuse` is started as well if another run needs its weights and no folder
-    has its checkpoints. Published folders have no checkpoints.
+    A run of a chosen row is started if it has a result neither in the sweep's folder nor in a
+    folder of `reuse`. If a run to start needs the weights of another run, and no folder has the
+    checkpoints of that other run, both are started. Published folders have results without
+    checkpoints.
 
     Args:
-      planned: all runs of the sweep, and the runs whose weights these start from.
-      chosen: the rows to be run.
-      reuse: further folders to look for finished runs.
+      planned: the runs of the sweep, and the runs whose weights they start from; see `plan`.
+      chosen: the rows to run.
+      reuse: further folders in which finished runs are looked up.
 
     Returns:
       The runs, and the folders of weights by config_hash.

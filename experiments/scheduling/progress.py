@@ -1,4 +1,7 @@
-"""The state of each run of a sweep, from the files on disk and from the engine's queue."""
+"""The progress of a sweep's runs, which --status and the live display on the terminal show.
+
+It is read from the files of the runs, and for submitted runs from the queue of the engine.
+"""
 
 import collections
 import dataclasses
@@ -32,17 +35,19 @@ class Progress:
     """The progress of a run.
 
     Attributes:
-      row: its row.
-      seed: its seed.
-      state: done, failed, running (a process of this machine holds its lock), stopped (started,
-        and not running here), waiting, or a state that an engine reports.
-      num_steps: steps of the whole training.
-      reason: the reason of a failed or lost run, in one line.
-      step: the last logged step, or 0.
-      loss: the mean loss at that step, in nats per token.
+      row: the row.
+      seed: the seed.
+      state: "done", "failed", "running", "stopped", "waiting", or a state that an engine reports. A
+        run is running if a process of this machine holds the lock of its folder. A run is stopped
+        if it has started but is not running on this machine.
+      num_steps: the number of training steps in all.
+      reason: the reason why a run failed or was lost, in one line; otherwise "".
+      step: the last logged step; 0 if none was logged.
+      loss: the mean loss at the last logged step, in nats per token.
       dev_ppl: the last perplexity on the development set.
-      tokens_per_second: target tokens per second at that step.
-      seconds_left: the rest of training at that speed; None unless the run is running.
+      tokens_per_second: the target tokens per second at the last logged step.
+      seconds_left: the seconds until the end of training, at the speed of the last logged step;
+        None unless the run is running.
       score: BLEU or F1 on the development set; None unless the run is done.
     """
 
@@ -103,7 +108,7 @@ def read(
 
 
 def summary(runs: Sequence[Progress]) -> str:
-    """Returns the number of runs in each state, such as "2 runs: 1 done, 1 running, …"."""
+    """Returns a text with the number of runs in each state, such as "2 runs: 1 done, 1 running"."""
     numbers = collections.Counter(run.state for run in runs)
     order = [DONE, RUNNING, FAILED, WAITING]
     order += sorted(numbers.keys() - set(order))
@@ -112,7 +117,7 @@ def summary(runs: Sequence[Progress]) -> str:
 
 
 def table(runs: Sequence[Progress], measure_name: str) -> rich.table.Table:
-    """Returns a table of runs for the terminal."""
+    """Returns a table of the progress of runs for the terminal; `measure_name` is BLEU or F1."""
     shown = rich.table.Table(box=rich.box.SIMPLE, pad_edge=False)
     for head in (
         "row",
@@ -149,7 +154,7 @@ def _format(value: float | None, form: str) -> str:
 
 
 def show(runs: Sequence[Progress], measure_name: str) -> None:
-    """Prints the progress of runs."""
+    """Prints a table of the progress of runs, and the number of runs in each state."""
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=160)
@@ -158,13 +163,13 @@ def show(runs: Sequence[Progress], measure_name: str) -> None:
 
 
 def fit(runs: Sequence[Progress], height: int, measure_name: str) -> rich.console.Group:
-    """Returns the summary of runs, and a table of those that fit on `height` lines."""
+    """Returns the summary of all runs, and a table with as many runs as fit on `height` lines."""
     shown = select(runs, height - OTHER_LINES)
     return rich.console.Group(rich.text.Text(summary(runs)), table(shown, measure_name))
 
 
 def select(runs: Sequence[Progress], number: int) -> list[Progress]:
-    """Returns at most `number` runs; leaves out finished runs first, then waiting ones."""
+    """Returns at most `number` runs. Done runs are left out first, and then waiting runs."""
     rank = {WAITING: 1, DONE: 2}
     places = sorted(range(len(runs)), key=lambda place: rank.get(runs[place].state, 0))
     return [runs[place] for place in sorted(places[: max(number, 0)])]
@@ -173,9 +178,10 @@ def select(runs: Sequence[Progress], number: int) -> list[Progress]:
 def _locked_files() -> set[tuple[int, int]]:
     """Returns the device and inode of each file that a process of this machine has locked.
 
-    Locks are read from `LOCKS`. Trying to take a lock would make a run fail that starts at that
-    moment.
+    Locks are read from `LOCKS`, which other systems than Linux do not have.
     """
+    # Trying to take a lock would show whether it is held, but a run that starts at the same moment
+    # would then fail.
     found: set[tuple[int, int]] = set()
     if LOCKS.exists():
         # A line is "1: FLOCK  ADVISORY  WRITE 32214 fe:00:3746053 0 EOF". The line of a process

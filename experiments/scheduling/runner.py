@@ -1,4 +1,4 @@
-"""The command of a table, which runs the rows that have no result yet and writes the report."""
+"""The command that all tables share: it runs the rows without results, and writes the report."""
 
 import contextlib
 import dataclasses
@@ -193,7 +193,12 @@ def _print_status(table: table_lib.Table, workdir: pathlib.Path) -> None:
 def _select(
     table: table_lib.Table, base: config_lib.Config
 ) -> tuple[rows_lib.Rows, dict[str, Mapping[str, Any]], dict[str, int], dict[str, list[Any]]]:
-    """Returns all rows, the chosen rows and variants, the seeds of each of these, and --tune."""
+    """Returns the rows that the flags select.
+
+    Returns:
+      The overrides of all rows of the table. The overrides of the rows to run and of their variants
+      for --tune. The number of runs of each of these. The field of --tune with its values.
+    """
     if not base.data.source_language:
         raise errors.UserError("a table compares translations: data.source_language is empty")
     rows = {row: dict(overrides) for row, overrides in table.rows(base).items()}
@@ -241,10 +246,14 @@ def _require_table(workdir: pathlib.Path, description: store.Description, table:
 
 
 def _earlier(workdir: pathlib.Path, table: str) -> store.Description | None:
-    """Returns the description of the sweep in the folder; None if it is missing or damaged.
+    """Reads the description that an earlier start of the sweep has written to its folder.
+
+    Returns:
+      The description; None if the folder has none, or if it is damaged.
 
     Raises:
-      UserError: it is a sweep of another table or budget, or a published folder.
+      UserError: the folder has a sweep of another table or with another value of --match, or is a
+        published folder.
     """
     if not (workdir / "sweep.json").exists():
         return None
@@ -291,10 +300,19 @@ def _describe(
     reuse: Sequence[pathlib.Path],
     earlier: store.Description | None,
 ) -> store.Description:
-    """Returns the description of the sweep, merged with that of earlier starts.
+    """Returns the description of the sweep, which keeps parts of the earlier description.
 
-    Of the earlier description, it keeps further runs of rows that have not changed, the noise floor
-    unless this start sets one, and the folders of --reuse. If base has changed, it keeps nothing.
+    If base has not changed, these parts are the runs of unchanged rows, the folders of --reuse, and
+    the value of --noise_floor unless the command line has that flag.
+
+    Args:
+      table: the table.
+      base: the configuration that the rows change.
+      rows: the overrides of all rows of the table.
+      tune: the field of --tune with its values.
+      runs: the runs that the flags select.
+      reuse: the folders of --reuse.
+      earlier: the description that an earlier start has written; None at the first start.
     """
     noise_floor = _NOISE_FLOOR.value
     kept: list[store.Run] = []
@@ -343,7 +361,7 @@ def _require_comparable(
     description: store.Description,
     table: table_lib.Table,
 ) -> None:
-    """Raises UserError if the results of the runs could not be compared in one table."""
+    """Raises UserError if the results of the planned runs would not be comparable in one table."""
     records = pd.DataFrame(
         [{"row": one.run.row, "seed": one.run.seed, **one.measured_on} for one in planned]
     )

@@ -1,8 +1,8 @@
-"""Runs of a sweep that are submitted to an engine, which runs them on other machines.
+"""Submits the runs of a sweep to an engine, such as Slurm, that runs them on other machines.
 
-`submissions.json` in the sweep's folder records the job of each run. A machine that does not share
-this disk writes its run to the folder BUCKET/ROW/seedK-HASH of a bucket. Everything in that folder
-except checkpoints, profiles and the lock is copied to the sweep's folder.
+The file `submissions.json` in the sweep's folder records the job of each run. A machine that does
+not share this disk writes a run to the folder BUCKET/ROW/seedK-HASH of a bucket. The files of that
+folder, except checkpoints, profiles and the lock, are then copied to the sweep's folder.
 """
 
 import dataclasses
@@ -28,7 +28,8 @@ ENGINES: dict[str, type[engine.Queue]] = {
 NAME = "submissions.json"
 REMEDY = "delete it once no engine has jobs of this sweep; finished runs are found without it"
 NOT_COPIED = ("checkpoints/", "profile/", ".lock")
-LAST = ("result.json", "failure.json")  # copied last: their presence means that the rest is there
+# Files that are copied last: if a run has one of these, all other files have been copied.
+LAST = ("result.json", "failure.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +37,10 @@ class Submission:
     """The job of a run in an engine.
 
     Attributes:
-      launcher: the engine's name, as in --launcher.
-      where: the engine's options that name a cluster.
-      job: the id of the job in the engine.
-      folder: the run's folder in a bucket; "" if the engine shares this disk.
+      launcher: the name of the engine, a value of --launcher.
+      where: the options that name the cluster; see `engine.Engine.where`.
+      job: the id of the job.
+      folder: the folder of the run in a bucket; "" if the engine's machines share this disk.
     """
 
     launcher: str
@@ -49,12 +50,16 @@ class Submission:
 
     @property
     def queue(self) -> engine.Queue:
-        """The engine that has the job."""
+        """The engine to which the job was submitted."""
         return ENGINES[self.launcher](engine.Settings(launcher_options=shlex.join(self.where)))
 
 
 def read(workdir: pathlib.Path) -> dict[str, Submission]:
-    """Returns the recorded submissions by config_hash; raises UserError if the file is damaged."""
+    """Reads the submissions of a sweep, by config_hash, from `submissions.json`.
+
+    Raises:
+      UserError: the file is damaged.
+    """
     path = workdir / NAME
     if not path.exists():
         return {}
@@ -77,13 +82,13 @@ def read(workdir: pathlib.Path) -> dict[str, Submission]:
 
 
 def write(workdir: pathlib.Path, submitted: Mapping[str, Submission]) -> None:
-    """Writes submissions, by config_hash, to `submissions.json`."""
+    """Writes the submissions of a sweep, by config_hash, to `submissions.json`."""
     record = {key: dataclasses.asdict(each) for key, each in submitted.items()}
     files.write_json(workdir / NAME, record)
 
 
 def forget(workdir: pathlib.Path, runs: Sequence[store.Run]) -> None:
-    """Removes the records of runs that start on this machine."""
+    """Removes runs from `submissions.json`, since they are about to start on this machine."""
     submitted = read(workdir)
     hashes = {run.config_hash for run in runs}
     if hashes & submitted.keys():
@@ -91,14 +96,25 @@ def forget(workdir: pathlib.Path, runs: Sequence[store.Run]) -> None:
 
 
 def bucket_folder(queue: engine.Queue, run: store.Run) -> str:
-    """Returns the folder of a run in the engine's bucket; "" if the engine shares this disk."""
+    """Returns the folder of a run in the bucket of --bucket.
+
+    Returns "" if the engine's machines share this disk and need no bucket.
+    """
     if queue.shares_disk:
         return ""
     return f"{queue.settings.bucket.rstrip('/')}/{store.folder_name(run)}"
 
 
 def check(settings: engine.Settings, configs: Iterable[config_lib.Config]) -> None:
-    """Raises UserError if machines with other disks could not read inputs or write results."""
+    """Raises UserError if a run cannot work on machines that do not share this disk.
+
+    Such a run needs a gs:// bucket for results, an accelerator, and input files at relative paths
+    inside the working directory.
+
+    Args:
+      settings: the settings of the engine.
+      configs: the configurations of the runs.
+    """
     if not settings.bucket.startswith("gs://"):
         raise errors.UserError(
             "this engine's machines write results to a bucket: give --bucket=gs://BUCKET/FOLDER"
@@ -127,9 +143,15 @@ def check(settings: engine.Settings, configs: Iterable[config_lib.Config]) -> No
 def require_not_running(
     runs: Sequence[planning.PlannedRun], workdir: pathlib.Path, launcher: engine.Engine
 ) -> None:
-    """Raises UserError if another engine still has a job of a run that is about to start.
+    """Checks that no other engine still has a job of a run that is about to start.
+
+    Args:
+      runs: the runs that are about to start.
+      workdir: the sweep's folder.
+      launcher: the engine that will start them.
 
     Raises:
+      UserError: another engine, or another cluster of the same engine, has a job of a run.
       EngineError: the other engine does not answer.
     """
     submitted = read(workdir)
@@ -156,7 +178,7 @@ def require_not_running(
 
 
 def require_weights(work: planning.Work, queue: engine.Queue) -> None:
-    """Raises UserError if weights that a run starts from are not on the engine's disk yet."""
+    """Raises UserError if a run starts from weights that the engine's machines cannot read yet."""
     for planned in work.runs:
         if not planned.source or not planned.needs_weights():
             continue
@@ -171,7 +193,7 @@ def require_weights(work: planning.Work, queue: engine.Queue) -> None:
 
 
 def submit(work: planning.Work, queue: engine.Queue, more: Sequence[str]) -> None:
-    """Submits the runs that the engine does not have yet, and a report that waits for them.
+    """Submits the runs that are not in the engine's queue yet, followed by a job for the report.
 
     Args:
       work: the runs.
@@ -179,23 +201,26 @@ def submit(work: planning.Work, queue: engine.Queue, more: Sequence[str]) -> Non
       more: further flags of transformer_jax.train.
 
     Raises:
-      EngineError: the engine refuses or does not answer. It then has none of the new runs.
+      UserError: `more` has flags, or a run needs weights, that the engine's machines cannot use.
+      EngineError: the engine refuses a job or does not answer. None of the new jobs is submitted.
     """
     if more and not queue.shares_disk:
         raise errors.UserError("--wandb needs --launcher=local or slurm")
     require_weights(work, queue)
     submitted = read(work.workdir)
 
-    def submission(planned: planning.PlannedRun, job: str) -> Submission:
+    def submission_of(planned: planning.PlannedRun, job: str) -> Submission:
         return Submission(queue.name, queue.where, job, bucket_folder(queue, planned.run))
 
-    # If submissions.json was deleted, jobs are found by their labels, which some engines keep.
-    jobs = {
-        planned.run.config_hash: submitted.get(
-            planned.run.config_hash, submission(planned, planned.label)
-        )
-        for planned in work.runs
-    }
+    jobs: dict[str, Submission] = {}
+    for planned in work.runs:
+        config_hash = planned.run.config_hash
+        if config_hash in submitted:
+            jobs[config_hash] = submitted[config_hash]
+        else:
+            # If submissions.json was deleted, the engine may still have a job, whose id is its
+            # label in some engines.
+            jobs[config_hash] = submission_of(planned, planned.label)
     states = queue.states([each.job for each in jobs.values()])
     queued = {key: each for key, each in jobs.items() if each.job in states}
     if queued:
@@ -217,10 +242,13 @@ def submit(work: planning.Work, queue: engine.Queue, more: Sequence[str]) -> Non
     report = [sys.executable, "-m", "experiments.report", str(work.workdir)]
 
     def record(names: Sequence[str]) -> None:
-        """Records the ids of all new jobs; `names` is empty if the jobs were cancelled."""
+        """Writes the ids of all new jobs to submissions.json; no ids if the jobs were cancelled."""
+        if not names:
+            write(work.workdir, submitted)
+            return
         new = {
-            planned.run.config_hash: submission(planned, name)
-            for planned, name in zip(ordered, names, strict=False)
+            planned.run.config_hash: submission_of(planned, name)
+            for planned, name in zip(ordered, names, strict=True)
         }
         write(work.workdir, {**submitted, **new})
 
@@ -230,17 +258,17 @@ def submit(work: planning.Work, queue: engine.Queue, more: Sequence[str]) -> Non
 
 
 def fetch(run: store.Run, folder: str, workdir: pathlib.Path) -> None:
-    """Copies the files of a run, without checkpoints, from its folder in a bucket.
+    """Copies the files of a run, without checkpoints, from a bucket to the sweep's folder.
 
-    Nothing is copied if the run has a result in the sweep's folder already.
+    Nothing is copied if the sweep's folder already has the result of the run.
 
     Args:
       run: the run.
-      folder: its folder in the bucket; "" for none.
+      folder: the folder of the run in the bucket; "" if there is none.
       workdir: the sweep's folder.
 
     Raises:
-      UserError: the folder holds a run with another hash.
+      UserError: `folder` has a run with another config_hash.
     """
     local = workdir / store.folder_name(run)
     if not folder or (local / "result.json").exists():
@@ -256,17 +284,19 @@ def fetch(run: store.Run, folder: str, workdir: pathlib.Path) -> None:
             )
     if "failure.json" not in names:  # the run has started again
         (local / "failure.json").unlink(missing_ok=True)
-    for name in sorted(names, key=lambda name: name in LAST):
+    first = [name for name in names if name not in LAST]
+    last = [name for name in names if name in LAST]
+    for name in [*first, *last]:
         files.write(local / name, (remote / name).read_bytes())
 
 
 def fetch_all(
     runs: Sequence[store.Run], workdir: pathlib.Path, launcher: engine.Engine | None = None
 ) -> None:
-    """Copies the files of runs from buckets; see `fetch`.
+    """Copies the files of several runs from buckets; see `fetch`.
 
-    A submitted run is copied from its recorded folder. Any other run is copied from its folder in
-    the bucket of `launcher`.
+    A run in submissions.json is copied from the folder that this file records. Any other run is
+    copied from the bucket that the settings of `launcher` name.
     """
     submitted = read(workdir)
     for run in runs:
@@ -277,12 +307,19 @@ def fetch_all(
 
 
 def states(description: store.Description, workdir: pathlib.Path) -> dict[str, str]:
-    """Returns the states of submitted runs in their engines, by config_hash.
+    """Returns the state of each submitted run, as its engine reports it.
 
-    Also copies the files that these runs have written to buckets. A run whose job has ended is
-    "lost", also if the run has a result. A run is "failed" if its folder in a bucket holds another
-    run. A reason follows some states, as in "lost: slurm has no job 12_3 any more". If an engine
-    does not answer, a warning is logged and its other runs have no state.
+    This also copies the files that these runs have written to buckets.
+
+    Args:
+      description: the description of the sweep.
+      workdir: the sweep's folder.
+
+    Returns:
+      States by config_hash, such as "running" or "lost: slurm has no job 12_3 any more". A run
+      whose job has ended is "lost", even if the run has a result. A run is "failed" if its folder
+      in the bucket has another run. If an engine does not answer, a warning is logged, and the runs
+      of this engine have no state unless they are "failed".
     """
     submitted = read(workdir)
     runs = {run.config_hash: run for run in description.runs if run.config_hash in submitted}

@@ -1,4 +1,4 @@
-"""The cost of runs, computed before they start: parameters, FLOPs, and prices of devices."""
+"""The cost of a run, computed before the run starts: parameters, FLOPs, and prices of devices."""
 
 import dataclasses
 import functools
@@ -19,12 +19,12 @@ from transformer_jax import errors, models, sequences
 from transformer_jax.data import vocabulary
 from transformer_jax.models import embedding
 
-NOTABLE = 0.02  # tables state relative differences of parameters from base above this
+NOTABLE = 0.02  # tables show a row's difference in parameters from base if it is above 2%
 
-# Number of rows with which a model is traced. It is larger than any other axis, so that products
-# without an axis of rows, which do not depend on the batch, count nothing after the division by it.
+# Number of rows of the batch with which a model is traced. FLOPs are divided by this number and
+# rounded down. It is larger than any other axis, so that a product without the batch axis counts 0.
 _ROWS = 1_000_003
-# The mesh for which models are traced. A program for a single CPU has products of another form.
+# The mesh for which models are traced. A program for a single CPU has other matrix products.
 _SEVERAL = jax.sharding.AbstractMesh((2,), ("data",))
 
 
@@ -36,7 +36,7 @@ def parameters(config: config_lib.Config) -> int:
 def training_flops(config: config_lib.Config) -> float:
     """Returns the floating-point operations of matrix products in training, padding included.
 
-    A product of (m × k) with (k × n) counts 2 m k n, and the backward pass twice the forward pass.
+    A product of (m × k) with (k × n) counts 2 m k n, and the backward pass as two forward passes.
     Attention is counted over whole packed rows. Logits are counted at every position, even if the
     objective needs fewer (`losses.sparse_cross_entropy`). A teacher adds one forward pass.
     """
@@ -53,9 +53,9 @@ def read_devices() -> Mapping[str, Any]:
 
 
 def relative_difference(params: int, base_params: int) -> str:
-    """Returns the relative difference of two numbers of parameters, such as "−43%".
+    """Returns the relative difference of two numbers of parameters as a text, such as "−43%".
 
-    The text is empty for a difference of at most `NOTABLE`.
+    The text is "" if the difference is at most `NOTABLE`.
     """
     share = params / base_params - 1
     return f"{share:+.0%}".replace("-", "−") if abs(share) > NOTABLE else ""
@@ -71,15 +71,15 @@ class Chips:
     dollars: float  # for one chip and hour
 
     def dollars_for(self, hours: float) -> float:
-        """Returns the price of all chips for some hours."""
+        """Returns the price of all chips for a number of hours, in dollars."""
         return hours * self.chips * self.dollars
 
 
 def parse_device(name: str) -> Chips:
-    """Returns the chips that --device names: a kind of devices.json and a number, such as v5e-8.
+    """Parses the value of --device: a kind of chip and a number, such as v5e-8.
 
     Raises:
-      UserError: the name has another form, or the kind is unknown.
+      UserError: the value has another form, or devices.json does not list the kind.
     """
     known = read_devices()["devices"]
     match = re.fullmatch(r"(.+)-(\d+)", name)
@@ -92,13 +92,12 @@ def parse_device(name: str) -> Chips:
 
 
 def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
-    """Returns the floating-point operations of matrix products and convolutions.
+    """Returns the floating-point operations of matrix products and convolutions in a jaxpr.
 
-    They are counted before compilation, when the length of each scan is known: the compiler's own
-    cost analysis counts the body of a loop once.
+    The body of a scan counts as many times as it runs. XLA's cost analysis would count it once.
 
     Raises:
-      ValueError: there is a loop other than a scan, whose length is unknown.
+      ValueError: the jaxpr has a while loop, whose length is unknown.
     """
     total = 0
     for equation in jaxpr.eqns:
@@ -122,17 +121,17 @@ def matrix_flops(jaxpr: jax.extend.core.Jaxpr) -> int:
 
 
 class _Counted(NamedTuple):
-    """Parameters of a model, and operations of its forward pass."""
+    """The size of a model, and the FLOPs of its forward pass."""
 
     parameters: int
-    flops: int  # of one packed row
+    flops: int  # of the forward pass of one packed row
 
 
 def _counted(config: config_lib.Config) -> _Counted:
-    """Returns the counts of a model.
+    """Returns the parameters and FLOPs of a model.
 
-    If all layers are alike, only models with one and two layers are traced. The second layer's
-    share then stands for each further layer.
+    If all layers are alike, models with one layer and with two layers are traced. Their difference
+    is the parameters and FLOPs of each further layer.
     """
     model = config.model
     depths = [model.num_layers]

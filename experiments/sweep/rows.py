@@ -1,4 +1,4 @@
-"""Rows of a sweep: from a user's file, by name, at equal budgets, and with a tuned field."""
+"""The rows of a sweep: how files define them, and the flags --rows, --match and --tune."""
 
 import ast
 import collections
@@ -21,13 +21,17 @@ BASE = "base"
 
 
 def grid(fields: Mapping[str, Sequence[Any]]) -> Rows:
-    """Returns a row for each combination of values, such as "warmup_steps=100 d_k=16"."""
+    """Returns a row for each combination of the fields' values.
+
+    For example, {"train.warmup_steps": [100, 200], "model.d_k": [16]} gives the rows
+    "warmup_steps=100 d_k=16" and "warmup_steps=200 d_k=16".
+    """
     _require_lists(fields)
     return _named(fields, itertools.product(*fields.values()))
 
 
 def zipped(fields: Mapping[str, Sequence[Any]]) -> Rows:
-    """Returns a row for the first values of all fields, one for the second values, and so on."""
+    """Returns a row with the first value of each field, a row with the second values, and so on."""
     _require_lists(fields)
     if len({len(values) for values in fields.values()}) > 1:
         counted = ", ".join(f"{name} has {len(values)}" for name, values in fields.items())
@@ -54,7 +58,7 @@ def _named(fields: Mapping[str, Sequence[Any]], combinations: Iterable[Sequence[
 
 @contextlib.contextmanager
 def _of_file(path: pathlib.Path) -> Iterator[None]:
-    """Converts errors in a sweep's file to a UserError that names the file."""
+    """Converts any error inside a `with` block to a UserError that names the sweep's file."""
     try:
         yield
     except errors.UserError as error:
@@ -86,9 +90,10 @@ def read(path: pathlib.Path, described: Mapping[str, Any], base: config_lib.Conf
 
     Args:
       path: the file, for error messages.
-      described: the globals of the file. At least one of these has to define rows: ROWS maps names
-        to overrides, or lists such pairs; GRID is the argument of `grid`; ZIP is the argument of
-        `zipped`; rows is a function of base whose result has the form of ROWS.
+      described: the globals of the file; see `run`. At least one of the following globals has to
+        define rows. ROWS maps the names of rows to overrides, or is a list of pairs of a name and
+        overrides. GRID is the argument of `grid`. ZIP is the argument of `zipped`. rows is a
+        function of base that returns what ROWS could be.
       base: the configuration that the rows change.
 
     Raises:
@@ -156,12 +161,15 @@ def _require_names_once(names: Sequence[str]) -> None:
 
 
 def select(rows: Iterable[str], patterns: str) -> list[str]:
-    """Returns the rows that comma-separated names and shell patterns select, in the rows' order.
+    """Returns the rows that --rows selects, in the order of the table.
 
-    A part that is a row's name selects this row alone.
+    Args:
+      rows: the names of all rows.
+      patterns: names and shell patterns, separated by commas, such as "base,A*". A name selects
+        the row of this name only, even if it could be read as a pattern.
 
     Raises:
-      UserError: a part selects no row.
+      UserError: a name or pattern selects no row.
     """
     names = list(rows)
     if patterns in names:  # a name may contain a comma
@@ -180,10 +188,15 @@ def select(rows: Iterable[str], patterns: str) -> list[str]:
 def require_effects(
     base: config_lib.Config, changed: Collection[str], rows: Mapping[str, Any]
 ) -> None:
-    """Raises UserError if a field set on the command line, or by a row, has no effect.
+    """Raises UserError if a row or the command line sets a field that has no effect.
 
-    Fields that base sets in its file are not checked. A recurrent row, for example, inherits the
-    Transformer's number of heads.
+    Fields that the file of --config sets are not checked. A recurrent row, for example, has the
+    Transformer's model.num_heads, which has no effect.
+
+    Args:
+      base: the configuration that the rows change.
+      changed: the fields that the command line sets.
+      rows: the overrides of each row.
     """
     models.require_used(base.model, changed)
     for name, overrides in rows.items():
@@ -196,7 +209,7 @@ def require_effects(
 
 
 def _at_equal_parameters(config: config_lib.Config, base: config_lib.Config) -> int:
-    """Returns the d_ff with which the number of parameters is closest to base's."""
+    """Returns the d_ff with which a row's number of parameters is closest to that of base."""
     d_ff = config.model.d_ff
 
     def parameters(d_ff: int) -> int:
@@ -218,13 +231,13 @@ def _at_equal_parameters(config: config_lib.Config, base: config_lib.Config) -> 
 
 
 def _at_equal_flops(config: config_lib.Config, base: config_lib.Config) -> int:
-    """Returns the number of steps with which training takes as many FLOPs as base's."""
+    """Returns the number of steps with which a row's training FLOPs are closest to base's."""
     wanted = cost.training_flops(base)
     return max(round(config.train.num_steps * wanted / cost.training_flops(config)), 1)
 
 
-# For each budget: the adapted field, a function that returns the field's value for a row, and a
-# function that returns the amount of the budget that a configuration takes.
+# For each value of --match: the field that is adapted, a function that returns the value of this
+# field for a row, and a function that returns the amount that is held equal.
 _BUDGETS = {
     "parameters": ("model.d_ff", _at_equal_parameters, cost.parameters),
     "flops": ("train.num_steps", _at_equal_flops, cost.training_flops),
@@ -236,9 +249,14 @@ def floor_row(
 ) -> str:
     """Returns the base row, which --noise_floor runs with several seeds.
 
+    Args:
+      table: the table.
+      rows: all rows of the table, base first.
+      chosen: the rows that --rows selects.
+      runs: the value of --noise_floor.
+
     Raises:
-      UserError: a variance cannot be estimated from that number of runs, base is not chosen, or
-        the table compares no row with base.
+      UserError: `runs` is 1, base is not chosen, or the table compares no row with base.
     """
     base_row = next(iter(rows))
     if runs == 1:
@@ -253,10 +271,13 @@ def floor_row(
 
 
 def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
-    """Returns the field and the values of --tune; {} if `text` is empty.
+    """Parses the value of --tune, such as "train.learning_rate_scale:0.5,1,2".
+
+    Returns:
+      The field with its values; {} if `text` is "".
 
     Raises:
-      UserError: the field does not change results, a value is impossible, or there is no test set.
+      UserError: the field cannot be tuned, a value is impossible, or base has no test set.
     """
     if not text:
         return {}
@@ -290,7 +311,14 @@ def parse_tune(text: str, base: config_lib.Config) -> dict[str, list[Any]]:
 def require_within(
     base: config_lib.Config, row: str, variants: Mapping[str, Mapping[str, Any]], budget: str
 ) -> None:
-    """Raises UserError unless all variants in the tuned field keep the row's budget."""
+    """Raises UserError if --tune changes an amount that --match holds equal.
+
+    Args:
+      base: the configuration that the rows change.
+      row: the row.
+      variants: the overrides of the row and of its variants for --tune.
+      budget: the value of --match: "parameters", or "flops" for training FLOPs.
+    """
     *_, taken = _BUDGETS[budget]
     allowed = taken(config_lib.replace(base, variants[row]))
     for name, overrides in variants.items():
@@ -307,13 +335,19 @@ def matched(
     base: config_lib.Config,
     budget: str,
 ) -> Rows:
-    """Returns the rows, adapted to base's budget.
+    """Returns the rows with the number of parameters, or with the training FLOPs, of base.
 
-    For equal parameters, d_ff is adapted; for equal FLOPs, the number of steps. Rows that are not
-    chosen and cannot have the budget stay unchanged.
+    This implements --match. For equal parameters, model.d_ff is adapted. For equal training FLOPs,
+    train.num_steps is adapted. A row that is not chosen and cannot be adapted stays unchanged.
+
+    Args:
+      rows: the overrides of all rows, base first.
+      chosen: the rows that --rows selects.
+      base: the configuration that the rows change.
+      budget: the value of --match, "parameters" or "flops".
 
     Raises:
-      UserError: a chosen row cannot have the budget, or sets the adapted field.
+      UserError: a chosen row cannot be adapted, or sets the adapted field itself.
     """
     field, fit, _ = _BUDGETS[budget]
     base = config_lib.replace(base, next(iter(rows.values())))  # base's row may have overrides

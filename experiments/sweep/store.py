@@ -1,12 +1,13 @@
 """The folder of a sweep: `sweep.json` and the folders of runs.
 
-A sweep's folder holds `sweep.json`, which lists its rows and runs, and a folder `ROW/seedK-HASH`
-for each run, where HASH is the beginning of the run's `config_hash`. A run is identified by its
-hash, whatever its row: rows with equal settings share one run, and a changed configuration gets
-new folders beside the old ones.
+A sweep's folder has the file `sweep.json`, which lists rows and runs, and a folder `ROW/seedK-HASH`
+for each run. HASH is the beginning of the run's `config_hash`, which identifies the run. Rows with
+equal settings have the same hash and share one run. If the configuration of a row is changed, its
+runs get new folders, and the old folders stay.
 
-`--reuse` names further folders to look for finished runs, which are only read: other sweeps, or
-published folders, which hold `runs.csv` instead of run folders.
+`--reuse` names further folders in which finished runs are looked up. These are folders of other
+sweeps, or published folders, which have `runs.csv` instead of folders of runs. Nothing is written
+to folders of `--reuse`.
 """
 
 import dataclasses
@@ -25,16 +26,16 @@ BUDGETS = ("parameters", "flops")  # values of --match
 RESERVED_TABLES = ("table1",)  # names of tables that are not sweeps
 HASH_LENGTH = 8  # digits of a config_hash in the name of a folder
 LONGEST_NAME = 200  # bytes of a row's folder; file systems allow 255
-# A letter, digit or _; then any character that neither a path nor a terminal interprets.
+# A letter, a digit or _, followed by characters that are special in neither paths nor terminals.
 _PLAIN = re.compile(r"\w[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
 _PATTERN = re.compile(r"[*?\[\]#{}]")  # characters of patterns in Orbax and in buckets
-# Other files and folders of a sweep's folder.
+# Names of files and folders in a sweep's folder that are no folders of rows.
 _SWEEP_FILES = re.compile(r"cache|slurm|.*\.(csv|html|json|log|md|npz|sh|yaml)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run of a sweep."""
+    """A run of a sweep: its row, its seed, and the hash of its configuration and corpus."""
 
     row: str
     seed: int
@@ -51,12 +52,12 @@ class Description:
       rows: the overrides of each row, base first.
       runs: the runs of the table, finished or not.
       tune: the field of --tune and its values; empty without --tune.
-      match: the budget of --match; "" without --match.
+      match: the value of --match, "parameters" or "flops"; "" without --match.
       noise_floor: the number of runs of base whose variance is used for all rows; 0 without
         --noise_floor.
       reuse: the folders of --reuse.
-      data: the provenance of the corpora, in published folders.
-      published: whether the folder is a published one.
+      data: the files, hashes and line counts of the corpora, in a published folder.
+      published: True for a published folder.
     """
 
     table: str
@@ -72,11 +73,14 @@ class Description:
 
     @property
     def base_row(self) -> str:
-        """The row that the others are compared with."""
+        """The name of the first row, with which the other rows are compared."""
         return next(iter(self.rows))
 
     def variants(self, row: str) -> dict[Any, str]:
-        """Returns the names of a row and its variants by their value of the tuned field."""
+        """Returns the names of a row and of its variants for --tune, by value of the tuned field.
+
+        The result is {} without --tune.
+        """
         field = next(iter(self.tune), None)
         if field is None:
             return {}
@@ -84,11 +88,15 @@ class Description:
         return {config_lib.get(self.config(name), field): name for name in named}
 
     def names(self, row: str) -> list[str]:
-        """Returns the name of a row, followed by those of its variants in the tuned field."""
+        """Returns the name of a row, followed by the names of its variants for --tune."""
         return list(variants(row, self.rows[row], self.base, self.tune))
 
     def overrides(self, name: str) -> Mapping[str, Any]:
-        """Returns the overrides of a row, or of one of its variants in the tuned field."""
+        """Returns the overrides of a row, or of a variant of a row for --tune.
+
+        Raises:
+          KeyError: no row or variant has the name.
+        """
         if name in self.rows:
             return self.rows[name]
         for row, changes in self.rows.items():
@@ -98,27 +106,38 @@ class Description:
         raise KeyError(name)
 
     def config(self, name: str) -> config_lib.Config:
-        """Returns the configuration of a row or variant, with base's seed."""
+        """Returns the configuration of a row, or of a variant of a row for --tune.
+
+        Its train.seed is that of `base`.
+        """
         return config_lib.replace(self.base, self.overrides(name))
 
 
 def variants(
     row: str, overrides: Mapping[str, Any], base: config_lib.Config, tune: Mapping[str, Any]
 ) -> dict[str, Mapping[str, Any]]:
-    """Returns the overrides of a row and of its variants with each value of the tuned field.
+    """Returns the overrides of a row and of its variants for --tune, by name.
 
-    The row has no further variant with its own value of the field.
+    There is one variant for each value of the tuned field, except the value that the row already
+    has. The variant of row "E" with train.learning_rate_scale=2 is named "E learning_rate_scale=2".
+
+    Args:
+      row: the row.
+      overrides: the overrides of the row.
+      base: the configuration that the rows change.
+      tune: the field of --tune with its values; empty without --tune.
     """
-    return {row: overrides} | {
-        f"{row} {field.split('.')[-1]}={value}": {**overrides, field: value}
-        for field, values in tune.items()
-        for value in values
-        if value != overrides.get(field, config_lib.get(base, field))
-    }
+    named: dict[str, Mapping[str, Any]] = {row: overrides}
+    for field, values in tune.items():
+        own = overrides.get(field, config_lib.get(base, field))
+        for value in values:
+            if value != own:
+                named[f"{row} {field.split('.')[-1]}={value}"] = {**overrides, field: value}
+    return named
 
 
 def write(folder: pathlib.Path, description: Description) -> None:
-    """Writes `sweep.json`."""
+    """Writes the description of a sweep to `sweep.json` in its folder."""
     record = {
         **dataclasses.asdict(description),
         "base": config_lib.to_dict(description.base),
@@ -128,7 +147,7 @@ def write(folder: pathlib.Path, description: Description) -> None:
 
 
 def read(folder: pathlib.Path) -> Description:
-    """Reads `sweep.json`.
+    """Reads the description of a sweep from `sweep.json` in its folder.
 
     Raises:
       UserError: the folder holds no sweep, or its description is damaged.
@@ -157,7 +176,11 @@ def read(folder: pathlib.Path) -> Description:
 
 
 def parse(record: Mapping[str, Any]) -> Description:
-    """Returns the description that `sweep.json` holds; raises UserError if it is inconsistent."""
+    """Converts the contents of `sweep.json` to a description.
+
+    Raises:
+      UserError: a value is impossible, such as a run of a row that the file does not list.
+    """
     table = record["table"]
     if not re.fullmatch(r"\w+", table) or table in RESERVED_TABLES:
         raise errors.UserError(f"no table can be called {table[:80]!r}")
@@ -212,10 +235,10 @@ def _without_removed(row: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def slug(row: str) -> str:
-    """Returns the name of a row's folder: the row's name with - for spaces and equals signs.
+    """Returns the name of a row's folder: the row's name, with "-" in place of spaces and "=".
 
     Raises:
-      UserError: no folder can have the name.
+      UserError: the row's name has characters that the name of a folder cannot have.
     """
     name = row.replace(" ", "-").replace("=", "-")
     if not _PLAIN.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
@@ -233,7 +256,10 @@ def slug(row: str) -> str:
 
 
 def require_folder_names(rows: Collection[str]) -> None:
-    """Raises UserError unless rows can have distinct folders on any file system."""
+    """Raises UserError if a row cannot have a folder, or if two rows would have the same folder.
+
+    Folders are compared as on file systems that ignore case and Unicode normalization.
+    """
     owners: dict[str, str] = {}
     for row in rows:
         folder = unicodedata.normalize("NFC", slug(row)).casefold()
@@ -254,9 +280,10 @@ def folder_name(run: Run) -> str:
 
 
 def locate(folder: pathlib.Path, run: Run) -> pathlib.Path:
-    """Returns the folder of a run in a sweep's folder.
+    """Returns the path of a run's folder inside a sweep's folder.
 
-    If the run has started under another row with equal settings, this is the folder of that row.
+    If a run with the same config_hash has already started as a run of another row, this is the
+    folder of that run.
     """
     own = folder / folder_name(run)
     if (own / "run.json").exists():
@@ -269,6 +296,6 @@ def locate(folder: pathlib.Path, run: Run) -> pathlib.Path:
 
 
 def is_published(folder: pathlib.Path) -> bool:
-    """Returns whether a folder is a published one, which has no run folders."""
+    """Returns True for a published folder, which has `runs.csv` instead of folders of runs."""
     path = folder / "sweep.json"
     return path.exists() and files.read_json(path, {}, REMEDY).get("published", False) is True

@@ -1,4 +1,4 @@
-"""Descriptions of tables: their rows, and the columns and sections of their reports."""
+"""Descriptions of tables such as Table 3: their rows, and the contents of their reports."""
 
 import dataclasses
 import importlib
@@ -18,28 +18,30 @@ Rows = Mapping[str, Mapping[str, Any]]  # the overrides of each row, base first
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table.
+    """The description of a table of experiments.
 
-    The module `experiments/NAME.py` defines it as TABLE, where reports look for it.
+    The module experiments/NAME.py defines the table NAME as the global TABLE.
 
     Attributes:
-      name: the name of the module and of the table's files, also in sweep.json.
-      title: the title of the table's page.
-      rows: returns the overrides of each row for a base configuration, base first.
-      reported: a paper's numbers by row, base included; reports then have columns of the paper and
-        verdicts.
+      name: the name of the module, which is also the name of the report's files, as in table3.md.
+      title: the title of report.html.
+      rows: a function that takes a base configuration and returns the overrides of each row, base
+        first.
+      reported: the numbers of a paper, by row; empty for none. If there are any, base is among
+        them, and reports have columns of the paper and verdicts.
       reported_on: the corpus on which the paper's numbers were measured.
-      least_seeds: returns the least number of runs of a row, also if --seeds is lower.
+      least_seeds: a function that returns the least number of runs of a row. If --seeds is lower,
+        this number is used.
       needed: rows that claims compare, which a sweep must have.
-      corpus: returns the name of a row's corpus, if rows have different corpora; such rows are not
-        compared.
-      measure: the score that rows are compared by, "bleu" or "f1"; see `of_corpus`.
-      sections: functions that return a `results.documents.Section` for a
-        `stats.comparison.Comparison`. The sections follow the table of rows.
-      document: returns the `results.documents.Document` of a `stats.comparison.Comparison`; None
-        for a document of the table of rows and the sections.
-      latex: returns the LaTeX of a `stats.comparison.Comparison`; None for the first table of the
-        document.
+      corpus: a function that returns the name of a row's corpus. If the names of two rows differ,
+        no rows of the table are compared.
+      measure: the score by which rows are compared, "bleu" or "f1"; see `of_corpus`.
+      sections: functions that take a `stats.comparison.Comparison` and return a
+        `results.documents.Section`. The sections follow the table of rows in the report.
+      document: a function that takes a `stats.comparison.Comparison` and returns a
+        `results.documents.Document`; None for a document with the table of rows and the sections.
+      latex: a function that takes a `stats.comparison.Comparison` and returns LaTeX; None for the
+        first table of the document.
     """
 
     name: str
@@ -58,12 +60,14 @@ class Table:
 
     @property
     def score(self) -> str:
-        """The name of the score in column heads."""
+        """The name of the score at the top of columns, "BLEU" or "F1"."""
         return self.measure.upper()
 
 
 def of_corpus(name: str, base: config_lib.Config, table: Table | None = None) -> Table:
-    """Returns a table with the measure that suits base's corpus, which is F1 for treebanks.
+    """Returns a table whose `measure` suits base's corpus: "f1" for a treebank.
+
+    For other corpora, the table keeps its `measure`.
 
     Args:
       name: the name of the table.
@@ -76,7 +80,12 @@ def of_corpus(name: str, base: config_lib.Config, table: Table | None = None) ->
 
 
 def require_sound(table: Table, rows: Rows) -> None:
-    """Raises UserError if reports could not find a table, or `reported` does not fit its rows."""
+    """Checks a table before its rows run.
+
+    Raises:
+      UserError: reports would not find the module of the table, or `reported` has a row that the
+        table does not have.
+    """
     command = sys.modules["__main__"]
     file = pathlib.Path(str(command.__file__)).name
     if getattr(command, "TABLE", None) is table:
@@ -101,13 +110,17 @@ def scaled_rows(
     base: config_lib.Config,
     papers: Mapping[str, int] = paper.BASE_SIZES,
 ) -> dict[str, dict[str, Any]]:
-    """Scales rows with the paper's sizes to a base of another size.
+    """Scales the sizes in rows from the paper's base model to another base.
+
+    For example, d_ff=1024, where the paper's base model has 2048, becomes 512 if base has 1024.
 
     Args:
       rows: the overrides of each row, with the paper's sizes.
-      base: the base of the scaled rows.
-      papers: the fields to scale, with their values in the paper's base. A field is multiplied by
-        the ratio of base's value to the paper's.
+      base: the configuration that the scaled rows change.
+      papers: the fields to scale, with their values in the paper's base model.
+
+    Returns:
+      The rows, with each of these fields multiplied by base's value / the paper's value.
 
     Raises:
       UserError: a scaled value is not a whole number of at least 1.
@@ -128,7 +141,7 @@ def scaled_rows(
 
 
 def require_defaults(base: config_lib.Config, fields: Iterable[str]) -> None:
-    """Raises UserError unless the base has the default, the paper's value, in each field."""
+    """Raises UserError if a field has another value in base than the default."""
     for field in fields:
         value, default = config_lib.get(base, field), config_lib.get(config_lib.DEFAULTS, field)
         if value != default:
@@ -138,7 +151,7 @@ def require_defaults(base: config_lib.Config, fields: Iterable[str]) -> None:
 
 
 def names() -> list[str]:
-    """Returns the names of the modules in experiments/ that define TABLE; imports none."""
+    """Returns the names of the modules in experiments/ that define TABLE. None is imported."""
     return sorted(
         path.stem
         for folder in sys.modules["experiments"].__path__
@@ -148,10 +161,12 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Table:
-    """Returns the table of a module in experiments/, or a plain table for any other name.
+    """Returns the table that experiments/NAME.py defines.
 
-    Only modules in `names()` are imported, since a sweep.json may contain any name.
+    If there is no such module, it returns a table without paper and sections, such as that of a
+    file of --sweep.
     """
+    # Only modules in `names()` are imported, since a sweep.json may contain any name.
     if name in names():
         return importlib.import_module(f"experiments.{name}").TABLE
     return Table(name, name, rows=lambda base: {})
