@@ -1,9 +1,11 @@
-"""Published claims, each a list of inequalities between rows, tested on the runs of a sweep.
+"""Tests of published claims on the runs of a sweep.
 
-Differences are Welch's over seeds; the sentences are the same in all runs and are not resampled. An
-inequality agrees if its 95% interval lies above its bound, and disagrees if it lies below. A claim
-agrees if all of its inequalities do. It disagrees if one disagrees at 95% for all inequalities of
-the claim together (Bonferroni).
+A claim is a list of inequalities between rows, such as "base > F none". Differences are tested with
+Welch's t-test on the scores of the seeds. The sentences are the same in all runs, so they are not
+resampled. An inequality agrees if the 95% interval of the difference lies above the inequality's
+bound, and disagrees if the interval lies below the bound. The bound is 0, or -`MARGIN` for ≥.
+A claim agrees if all its inequalities agree. It disagrees if an inequality disagrees at the 95%
+level after a Bonferroni correction for the number of its inequalities.
 """
 
 import dataclasses
@@ -17,7 +19,7 @@ from experiments.results import frames
 from experiments.stats import differences, verdicts
 from transformer_jax.evaluation import bleu
 
-MARGIN = 1.0  # BLEU; a row that is lower by less than this counts as no lower
+MARGIN = 1.0  # BLEU; for an inequality with ≥, a row may be lower by less than this
 AGREES = "agrees"
 DISAGREES = "disagrees"
 NOT_RUN = "not run"
@@ -32,7 +34,7 @@ def _bleu(sweep: frames.Sweep, row: str, split: str) -> list[float]:
 
 
 def _beyond_training(sweep: frames.Sweep, row: str, split: str) -> list[float]:
-    """Returns each run's BLEU on the development sentences longer than any trained on."""
+    """Returns each run's BLEU on development sentences longer than all training sentences."""
     del split
     lengths = sweep.lengths[sweep.lengths["beyond_training"].astype(bool)]
     scores = dict(zip(lengths["config_hash"], lengths["score"], strict=True))
@@ -40,11 +42,11 @@ def _beyond_training(sweep: frames.Sweep, row: str, split: str) -> list[float]:
 
 
 def _lost_on_long(sweep: frames.Sweep, row: str, split: str) -> list[float]:
-    """Returns the loss of BLEU from the shortest to the longest sentences, in percent, by run.
+    """Returns by how many percent each run's BLEU is lower on long than on short sentences.
 
-    Buckets of fewer than `bleu.FEWEST` development sentences do not count.
+    These are the longest and shortest buckets with at least `bleu.FEWEST` development sentences.
     """
-    # Relative, since a model that is bad at all lengths has little BLEU to lose.
+    # In percent of BLEU, since a model that is bad at all lengths has little BLEU to lose.
     del split
     lengths = sweep.lengths[~sweep.lengths["beyond_training"].astype(bool)]
     lengths = lengths[(lengths["unit"] == "tokens") & (lengths["sentences"] >= bleu.FEWEST)]
@@ -58,12 +60,12 @@ def _lost_on_long(sweep: frames.Sweep, row: str, split: str) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A number that rows are compared by.
+    """A quantity by which a claim compares rows, such as BLEU.
 
     Attributes:
-      of_runs: returns the number of each run of a row, NaN for a run without one. Its arguments
-        are a sweep, a row, and "dev" or "test".
-      label: the text to append to an inequality of this quantity.
+      of_runs: a function that returns the quantity for each run of a row, NaN if a run does not
+        have it. Its arguments are a sweep, a row, and "dev" or "test".
+      label: the text to append to an inequality of this quantity; "" for BLEU.
     """
 
     of_runs: Callable[[frames.Sweep, str, str], list[float]]
@@ -83,7 +85,8 @@ class Inequality:
       higher: the row with the higher value.
       lower: the row with the lower value.
       of: the quantity.
-      strictly: False if the first row need only be no lower, by `MARGIN`.
+      strictly: True for >; False for ≥, with which `higher` may be lower than `lower` by less than
+        `MARGIN`.
     """
 
     higher: str
@@ -98,7 +101,7 @@ class Inequality:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A published claim, which holds if all of its inequalities do."""
+    """A published claim, which agrees with a sweep if all its inequalities agree."""
 
     text: str
     source: str
@@ -115,8 +118,8 @@ class Result:
       verdict: AGREES, DISAGREES, UNDECIDED, or the reason why it could not be tested.
       difference: the mean difference; NaN if it could not be tested.
       half_width: the half-width of its 95% interval; NaN for single runs.
-      refutes_claim: whether the inequality disagrees at 95% for all inequalities of the claim
-        together (Bonferroni).
+      refutes_claim: True if the inequality disagrees at the 95% level after a Bonferroni
+        correction for the number of inequalities of the claim.
     """
 
     inequality: Inequality
@@ -128,7 +131,7 @@ class Result:
 
 
 def compared_rows(claims: Sequence[Claim]) -> set[str]:
-    """Returns the rows that claims compare."""
+    """Returns the names of all rows that are in an inequality of a claim."""
     return {
         row for claim in claims for each in claim.inequalities for row in (each.higher, each.lower)
     }
@@ -145,7 +148,7 @@ def judge(
     Args:
       claim: the claim.
       sweep: the results.
-      names: the variant to test in place of each row, such as the best one; None to test the rows
+      names: for each row, the variant for --tune to test in place of the row; None to test the rows
         themselves.
       split: the set whose BLEU is compared.
 
@@ -175,7 +178,7 @@ def _test(
     sides = []
     for row in (inequality.higher, inequality.lower):
         name = row if names is None else names.get(row)
-        if name is None:  # not tuned, so that its runs have no scores
+        if name is None:  # a row that was not tuned has no variant to test
             sides.append([math.nan] * len(sweep.of(row)))
         else:
             sides.append(inequality.of.of_runs(sweep, name, split))

@@ -59,7 +59,7 @@ _NAMES = {
     "length_buckets": "buckets of length",
     "word_buckets": "buckets of words",
 }
-# Columns of `frames.measured_on`, and buckets, that may differ where a row changes a field.
+# For each field, the columns that may differ between runs if a row changes this field.
 _VARY_WITH = {
     "data.vocabulary": ("tokenizer_sha256", "length_buckets"),
     "data.directions": ("tokenizer_sha256", "length_buckets"),
@@ -69,14 +69,14 @@ _VARY_WITH = {
 
 @dataclasses.dataclass(frozen=True)
 class OneSet:
-    """The rows of a sweep compared on the development or the test set.
+    """The comparison of a sweep's rows on the development set or on the test set.
 
     Attributes:
-      scores: bootstrap scores of each row that has counts of its sentences.
+      scores: the bootstrap scores of each row with runs that were scored.
       gaps: the difference of each row from its reference row.
-      variance: the pooled variance over seeds; None without --noise_floor, or until base has
-        several runs.
-      verdicts: the verdict on each row that the paper has.
+      variance: the pooled variance over seeds; None without --noise_floor, or if base has fewer
+        than two runs.
+      verdicts: the verdict on each row for which the paper reports a score.
       sentences: the number of sentences.
     """
 
@@ -98,7 +98,7 @@ class Comparison:
       dev: the comparison on the development set.
       test: the comparison on the test set; None if base was not scored on it.
       tau: Kendall's tau-b with the paper on the development set; None without a paper.
-      tuned: each row with all values of the field of --tune.
+      tuned: the results of each row with the values of the field of --tune.
     """
 
     sweep: frames.Sweep
@@ -110,7 +110,7 @@ class Comparison:
     tuned: Mapping[str, tuning.Tuned]
 
     def significant_over_seeds(self, row: str) -> bool:
-        """Returns whether a row's difference is significant, other seeds considered."""
+        """Returns True if a row's difference is significant when other seeds are accounted for."""
         line = self.rows.loc[row]
         return bool(line["significant"] and line["over_seeds"])
 
@@ -123,7 +123,8 @@ def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Compar
       table: the table that the sweep runs; None for the one that sweep.json names.
 
     Raises:
-      UserError: results were not measured alike, or rows are missing that claims compare.
+      UserError: the runs were not scored on the same corpus in the same way, or the sweep lacks a
+        row that claims compare.
     """
     description = sweep.description
     table = table_lib.of_corpus(description.table, description.base, table)
@@ -141,7 +142,7 @@ def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Compar
     if is_one_corpus:
         sentences = require_same_sentences({**variants, **counts}, table.measure)
     if not is_one_corpus or sentences == 1:  # a single sentence has no variance
-        dev = OneSet({}, {}, None, {}, sentences)
+        dev = OneSet(scores={}, gaps={}, variance=None, verdicts={}, sentences=sentences)
         rows = _frame(sweep, table, dev, None, {}, paper)
         return Comparison(sweep, table, rows, dev, test=None, tau=None, tuned={})
     references = {row: reference(description, row) for row in description.rows}
@@ -156,10 +157,10 @@ def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Compar
 
 
 def reference(description: store.Description, row: str) -> str:
-    """Returns the reference row, from which the difference of a row is taken.
+    """Returns the reference row of a row, to which its score is compared.
 
-    The reference is base, except for a row that sets data.train_max_tokens. Its reference is the
-    row that changes this field alone, to the same value, if there is one.
+    The reference row is base. There is one exception: for a row that sets data.train_max_tokens, it
+    is the row that sets only this field, to the same value, if there is such a row.
     """
     field, overrides = "data.train_max_tokens", description.rows[row]
     if field in overrides:
@@ -172,7 +173,7 @@ def reference(description: store.Description, row: str) -> str:
 
 
 def paper_differences(description: store.Description, table: table_lib.Table) -> dict[str, float]:
-    """Returns the paper's differences from base in BLEU, rounded to one decimal as in the paper."""
+    """Returns the paper's difference in BLEU from base for each row, rounded to one decimal."""
     base, *others = description.rows
     if base not in table.reported:
         return {}
@@ -185,7 +186,15 @@ def paper_differences(description: store.Description, table: table_lib.Table) ->
 def pooled_variance(
     sweep: frames.Sweep, scores: Mapping[str, differences.Scores]
 ) -> seed_variance.SeedVariance | None:
-    """Returns the pooled variance over seeds of bootstrap scores; None without --noise_floor."""
+    """Returns the variance of scores over seeds, pooled over rows; see `seed_variance`.
+
+    Args:
+      sweep: the results.
+      scores: the bootstrap scores of each row.
+
+    Returns:
+      The pooled variance; None without --noise_floor.
+    """
     if not sweep.description.noise_floor:
         return None
     of_runs = {row: runs[:, 0].tolist() for row, runs in scores.items()}
@@ -193,7 +202,10 @@ def pooled_variance(
 
 
 def failed_rows(sweep: frames.Sweep) -> set[str]:
-    """Returns the rows and variants with a run that failed to train; see `seed_variance`."""
+    """Returns the rows that have a run with a too high perplexity; see `seed_variance.FAILED`.
+
+    The result includes variants of rows for --tune.
+    """
     base_ppl = sweep.values(sweep.description.base_row, "ppl")
     if not base_ppl:
         return set()
@@ -215,7 +227,14 @@ def gap(
     other: str,
     variance: seed_variance.SeedVariance | None,
 ) -> differences.Difference:
-    """Returns the difference of one row from another."""
+    """Returns the difference between the scores of two rows.
+
+    Args:
+      scores: bootstrap scores by row.
+      row: the row.
+      other: the row whose score is subtracted.
+      variance: the pooled variance over seeds; None to estimate the variances from the runs.
+    """
     estimates = (variance.of(row), variance.of(other)) if variance else None
     return differences.difference(scores[row], scores[other], estimates)
 
@@ -248,14 +267,18 @@ def _compare_test(
     references: Mapping[str, str],
     paper: Mapping[str, float],
 ) -> OneSet | None:
-    """Compares the rows whose reference is base, on the test set; None without base's scores."""
+    """Compares rows on the test set: those whose reference row is base.
+
+    Returns:
+      The comparison; None if base was not scored on the test set.
+    """
     base = sweep.description.base_row
     counts = {row: sweep.counts(row, table.measure, "test") for row in sweep.description.rows}
     sentences = require_same_sentences(counts, table.measure, "test")
     if not counts[base]:
         return None
     if sentences == 1:
-        return OneSet({}, {}, None, {}, 1)
+        return OneSet(scores={}, gaps={}, variance=None, verdicts={}, sentences=1)
     with_base = {row: base for row, other in references.items() if other == base}
     return _compare_set(sweep, table, counts, with_base, paper)
 
@@ -337,9 +360,10 @@ def _columns_of_gap(gap: differences.Difference | None) -> dict[str, Any]:
 
 
 def _detectable(gap: differences.Difference | None, verdict: verdicts.Verdict | None) -> float:
-    """Returns the detectable difference of an undecided row, NaN for other rows.
+    """Returns the smallest difference that the test of a row would probably detect.
 
-    It is NaN also if the variance over seeds is unknown.
+    The result is NaN if the difference is significant or decided, or if the variance over seeds is
+    unknown. See `differences.Difference.detectable`.
     """
     if gap is None or not gap.over_seeds:
         return np.nan
@@ -349,7 +373,10 @@ def _detectable(gap: differences.Difference | None, verdict: verdicts.Verdict | 
 
 
 def mean_and_deviation(name: str, values: list[float]) -> dict[str, float]:
-    """Returns columns `name` and `name_sd`: the mean and standard deviation, NaN if undefined."""
+    """Returns the mean and the standard deviation of values, as items `name` and `name_sd`.
+
+    The mean of no values, and the standard deviation of fewer than two, is NaN.
+    """
     return {
         name: statistics.mean(values) if values else np.nan,
         f"{name}_sd": statistics.stdev(values) if len(values) > 1 else np.nan,
@@ -357,7 +384,7 @@ def mean_and_deviation(name: str, values: list[float]) -> dict[str, float]:
 
 
 def _variants(description: store.Description) -> dict[str, str]:
-    """Returns the row of each variant in the tuned field, by the variant's name."""
+    """Returns the names of all variants for --tune, each with the name of its row."""
     return {
         name: row
         for row in description.rows
@@ -369,7 +396,15 @@ def _variants(description: store.Description) -> dict[str, str]:
 def require_same_sentences(
     counts: Mapping[str, Mapping[int, differences.Counts]], measure: str, split: str = "dev"
 ) -> int:
-    """Returns the number of sentences that all runs were scored on; 0 if none was.
+    """Requires that all runs were scored on the same sentences.
+
+    Args:
+      counts: per-sentence counts of each run, by row and seed.
+      measure: "bleu" or "f1".
+      split: the set of the counts, "dev" or "test", for the message.
+
+    Returns:
+      The number of sentences; 0 if no run was scored.
 
     Raises:
       UserError: runs have different numbers of sentences, or references of different lengths.
@@ -398,10 +433,11 @@ def require_alike(
       records: a line for each run: row, seed, the columns of `frames.measured_on`, and, once runs
         have finished, the signatures of BLEU. A missing value is not compared.
       description: the sweep.
-      table: its table; only runs of rows of one corpus have to agree.
+      table: its table. Only rows on the same corpus are compared.
 
     Raises:
-      UserError: runs of one corpus differ in a column that no changed field of their rows explains.
+      UserError: runs on the same corpus differ in a column, such as the tokenizer. For a column
+        that depends on a field, rows that change this field are not compared.
     """
     rows_of = {**{row: row for row in description.rows}, **_variants(description)}
     known: dict[tuple[str, str], dict[Hashable, str]] = {}

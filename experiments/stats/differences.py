@@ -1,10 +1,10 @@
 """The difference of a row's mean score from base's, with its uncertainty over sentences and seeds.
 
-The variance over sentences is that of the paired bootstrap (Koehn 2004), which draws sentences with
-replacement, the same for both rows. The variance over seeds is the variance between runs. The two
-are added, and Student's t with Satterthwaite's degrees of freedom (1946) accounts for the small
-number of seeds. The variance of a single run over sentences is part of both, so that intervals are
-slightly too wide:
+The variance over sentences is estimated by the paired bootstrap (Koehn 2004), which draws sentences
+with replacement, the same sentences for both rows. The variance over seeds is the variance between
+runs. The two variances are added. Student's t with Satterthwaite's degrees of freedom (1946)
+accounts for the small number of seeds. Both variances include the uncertainty of a single run over
+sentences, so that intervals are slightly too wide:
 
   half-width = t(0.975, ν) √V,  V = B + P,  P = s₁²/n₁ + s₂²/n₂,  ν = V² / (Σ part² / freedom)
 
@@ -24,9 +24,9 @@ from jaxtyping import Float, Int
 from experiments.results import frames
 from experiments.stats import seed_variance
 
-DRAWS = 1000  # of the bootstrap
-LEVEL = 0.05  # of all tests of a table together
-POWER = 0.8  # the chance of detecting a detectable difference
+DRAWS = 1000  # bootstrap samples
+LEVEL = 0.05  # level of significance of all tests of a table together
+POWER = 0.8  # probability with which a test detects a difference that is called detectable
 
 Counts = Int[np.ndarray, "sentences width"]  # of one run; see `frames.Sweep.counts`
 Scores = Float[np.ndarray, "runs samples"]  # of one row; see `bootstrap_scores`
@@ -42,7 +42,7 @@ class Difference:
       half_width: the half-width of its 95% interval.
       runs: the number of runs of the row, and of base.
       freedom: the degrees of freedom of the interval.
-      over_seeds: whether the interval includes the variance over seeds of both rows.
+      over_seeds: True if the interval includes the variance over seeds of both rows.
     """
 
     mean: float
@@ -62,9 +62,11 @@ class Difference:
         return self.half_width / _quantile(0.975, self.freedom)
 
     def p_value(self, distance: float) -> float:
-        """Returns the two-sided p-value of a hypothesis at a distance from the mean.
+        """Returns the two-sided p-value of the hypothesis that the difference is another value.
 
-        It is 1 for a distance of at most 0.
+        Args:
+          distance: the distance of that value from `mean`. For a distance of at most 0, the p-value
+            is 1.
         """
         if not self.standard_error:
             return float(distance <= 0)
@@ -82,10 +84,10 @@ def _quantile(share: float, freedom: float) -> float:
 
 
 def _detectable_errors(freedom: float, level: float) -> float:
-    """Returns the true difference that is detected with `POWER`, in standard errors.
+    """Returns the smallest true difference that a test detects with `POWER`, in standard errors.
 
-    A test at a level requires t(1 − level/2) standard errors, which a noncentral t with this mean
-    exceeds with `POWER`.
+    A two-sided test detects a difference if t > t(1 − level/2). The result is the noncentrality
+    with which a noncentral t exceeds this bound with the probability `POWER`.
     """
     required = _quantile(1 - level / 2, freedom)
     if np.isinf(freedom):
@@ -95,9 +97,9 @@ def _detectable_errors(freedom: float, level: float) -> float:
 
 @functools.lru_cache(maxsize=4)
 def sample_weights(sentences: int) -> Int[np.ndarray, "samples sentences"]:
-    """Returns how often each bootstrap sample contains each sentence.
+    """Returns the number of times that each bootstrap sample contains each sentence.
 
-    The first sample is the set itself; `DRAWS` drawn ones follow.
+    The first sample is the set itself, with each sentence once. `DRAWS` random samples follow.
     """
     shares = np.full(sentences, 1 / sentences)
     drawn = np.random.default_rng(0).multinomial(sentences, shares, DRAWS)
@@ -105,7 +107,7 @@ def sample_weights(sentences: int) -> Int[np.ndarray, "samples sentences"]:
 
 
 def bootstrap_scores(counts: Mapping[int, Counts], measure: str) -> Scores:
-    """Returns the score of each run on each sample of its sentences.
+    """Returns the score of each run on each bootstrap sample of the sentences.
 
     Args:
       counts: per-sentence counts of each run, by seed.
@@ -144,12 +146,12 @@ def from_variances(
     sides: Sequence[Sequence[float]],
     estimates: Estimates | None = None,
 ) -> Difference:
-    """Returns a difference with the interval that its variances give.
+    """Returns a difference with the 95% interval computed from given variances.
 
     Args:
       mean: the difference.
-      over_sentences: its variance over sentences.
-      sides: the scores of the row's runs, and of base's.
+      over_sentences: the variance of the difference over sentences.
+      sides: the scores of the row's runs, and the scores of base's runs.
       estimates: the variances over seeds of the row and of base; None to estimate them from these
         scores.
     """
@@ -164,7 +166,7 @@ def from_variances(
 
 
 def satterthwaite(known: float, estimated: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Returns a sum of independent variances with its degrees of freedom (Satterthwaite 1946).
+    """Returns the sum of independent variances, and its degrees of freedom (Satterthwaite 1946).
 
     Args:
       known: a variance without uncertainty.

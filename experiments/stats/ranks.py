@@ -1,8 +1,9 @@
 """Rank correlation of rows: Kendall's tau-b with the paper, and the agreement of two sweeps.
 
-Intervals are those of a bootstrap over sentences, the same for all rows, and over each row's seeds.
-With a pooled variance over seeds, runs are not redrawn. Instead, a normal draw is added to each
-row's mean, and its standard deviation is itself drawn from the uncertainty of the estimate.
+Intervals are computed by a bootstrap that draws sentences, the same for all rows, and runs of each
+row. If there is a pooled variance over seeds, runs are not drawn. Instead, a normal random number
+is added to each row's mean. The standard deviation of this number is also random, since the pooled
+variance is an estimate.
 """
 
 import dataclasses
@@ -14,12 +15,12 @@ from jaxtyping import Float
 
 from experiments.stats import differences, seed_variance
 
-SEPARATED = 0.5  # BLEU by which the paper must separate two rows for their order to count
+SEPARATED = 0.5  # BLEU; pairs of rows that differ by less in the paper are not counted
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A number with the ends of its 95% interval."""
+    """A number, and the lower and upper ends of its 95% interval."""
 
     value: float
     low: float
@@ -36,13 +37,13 @@ class Tau:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """The agreement of two sweeps.
+    """The agreement of two sweeps in the order of the rows that both have.
 
     Attributes:
-      signs: the share of rows whose difference from base has the same sign in both.
-      pairs: the share of all pairs of rows, base included, in the same order in both: the decision
-        accuracy of Magnusson et al. 2025 (DataDecide).
-      tau: Kendall's tau-b between both orders.
+      signs: the share of rows whose difference from base has the same sign in both sweeps.
+      pairs: the share of pairs of rows, base included, that have the same order in both sweeps.
+        Magnusson et al. 2025 (DataDecide) call it decision accuracy.
+      tau: Kendall's tau-b between the orders of the two sweeps.
       num_pairs: the number of pairs of rows.
     """
 
@@ -86,13 +87,13 @@ def agreement(
     references: Mapping[str, str],
     variances: Sequence[seed_variance.SeedVariance | None] = (None, None),
 ) -> Agreement:
-    """Compares the orders of the rows that two sweeps share.
+    """Compares the order of rows by score between two sweeps.
 
     The intervals are biased towards no agreement, since resampling adds noise to noisy scores.
 
     Args:
-      sides: for each sweep the bootstrap scores of the same rows.
-      references: for each row but base, the row that its difference is taken from.
+      sides: for each sweep, the bootstrap scores of the rows. Both sweeps have the same rows.
+      references: for each row except base, the reference row, to which the row's score is compared.
       variances: the pooled variance over seeds of each sweep, if there is one.
     """
     names = list(sides[0])
@@ -118,9 +119,9 @@ def _resample(
     variance: seed_variance.SeedVariance | None,
     seed: int,
 ) -> Float[np.ndarray, "samples rows"]:
-    """Returns each row's mean score on each sample of sentences and seeds.
+    """Returns each row's mean score on each bootstrap sample of sentences and seeds.
 
-    The first sample is the measured one.
+    The first sample has the measured scores.
     """
     random = np.random.default_rng(seed)
     samples = next(iter(rows.values())).shape[1]
@@ -146,13 +147,13 @@ def tau_b(
 ) -> Float[np.ndarray, "samples"]:
     """Returns Kendall's tau-b over given pairs of rows.
 
-    tau-b is the number of concordant minus discordant pairs, divided by the geometric mean of the
-    numbers of untied pairs in both orders. `scipy.stats.kendalltau` would take all pairs of rows,
-    also those that the paper does not separate.
+    tau-b is the number of concordant pairs minus the number of discordant pairs, divided by the
+    geometric mean of the numbers of untied pairs in the two orders. `scipy.stats.kendalltau` would
+    use all pairs of rows, including pairs that the paper does not separate.
 
     Args:
-      ours: signs of the differences of pairs of rows.
-      theirs: the signs to compare with.
+      ours: the sign of the difference of each pair of rows in one order.
+      theirs: the sign of the difference of each pair of rows in the other order.
 
     Returns:
       tau-b of each sample; 0 where either order separates no pair.

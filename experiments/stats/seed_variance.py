@@ -1,9 +1,10 @@
 """The variance of scores over seeds, pooled over the rows of a sweep.
 
-The variance of a row with one run is unknown. With `--noise_floor` base is run with several seeds,
-and the variance of its scores, pooled with that of the other rows with several runs, is used for
-every row. A row with a run that failed to train is excluded from the pool and keeps its own
-variance (Mosbach et al. 2021, Agarwal et al. 2021).
+The variance of a row with one run is unknown. With `--noise_floor`, base is run with several seeds.
+The variance of base's scores is pooled with the variances of all other rows that have several runs.
+The pooled variance is then used for every row. A row with a run that failed to train is excluded:
+its variance is not pooled and is used for that row only (Mosbach et al. 2021, Agarwal et al.
+2021).
 
 The pooled variance is s² = Σ νᵢ sᵢ² / Σ νᵢ with νᵢ = runs − 1 degrees of freedom, as in an analysis
 of variance. A run failed to train if its lowest development perplexity is above `FAILED` times
@@ -45,16 +46,19 @@ class SeedVariance:
     excluded: Mapping[str, Estimate]
 
     def of(self, row: str) -> Estimate:
-        """Returns a row's estimate; rows that share the pooled estimate get the same object."""
+        """Returns the estimate to use for a row: the pooled estimate, or its own if excluded.
+
+        All rows with the pooled estimate get the same object; see `of_difference`.
+        """
         return self.excluded.get(row, self.pooled)
 
     def draw_deviations(
         self, rows: Iterable[str], random: np.random.Generator, samples: int
     ) -> dict[str, Float[np.ndarray, "samples"]]:
-        """Draws standard deviations from the uncertainty of their estimates.
+        """Draws random standard deviations over seeds, which reflect the estimates' uncertainty.
 
-        Each estimate is drawn once for all rows that share it, from a scaled inverse chi-squared
-        distribution.
+        The variance is drawn from the scaled inverse chi-squared distribution of an estimate. Rows
+        with the pooled estimate get the same draws.
 
         Args:
           rows: names of rows.
@@ -108,7 +112,12 @@ def pool(
 
 
 def has_failed(lowest_ppl: float, base_ppl: float) -> bool:
-    """Returns whether a run failed to train, by its lowest perplexity and base's final one."""
+    """Returns True if a run failed to train.
+
+    Args:
+      lowest_ppl: the lowest development perplexity of the run.
+      base_ppl: the final development perplexity of base.
+    """
     return lowest_ppl > FAILED * base_ppl
 
 

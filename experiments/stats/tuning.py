@@ -1,7 +1,8 @@
-"""Rows at their best value of a tuned field: chosen on the development set, scored on the test set.
+"""The results of --tune: the best value of the tuned field for each row.
 
-Scores on the sentences by which a value was chosen overestimate it, the more so the more values
-were tried. A sweep with --tune therefore needs a test set (`evaluation.score_test`).
+The best value is chosen by the score on the development set, and reported with the score on the
+test set. The score on the development set would be too high, since it was used for the choice. A
+sweep with --tune therefore needs a test set (`evaluation.score_test`).
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from transformer_jax import errors
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """A row with one value of the tuned field.
+    """The results of a row with one value of the tuned field.
 
     Attributes:
       value: the value.
@@ -37,13 +38,14 @@ class Tried:
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """A row with all values of the tuned field.
+    """The results of a row with all values of the tuned field.
 
     Attributes:
-      tried: the values with results, the row's own first.
-      missing: the values without results that have not failed.
-      is_at_edge: whether the best value is the lowest or highest of several.
-      next_value: the value to try next beyond that edge, if there is one.
+      tried: the results of the values that have been run, the value of the row itself first.
+      missing: the values that have neither a result nor a failed run.
+      is_at_edge: True if the best value is the lowest or the highest value.
+      next_value: the value to try next if the best value is at an edge; None if no further value is
+        possible.
     """
 
     tried: Sequence[Tried]
@@ -53,19 +55,23 @@ class Tuned:
 
     @property
     def best(self) -> Tried:
-        """The value with the highest score on the development set."""
+        """The result with the highest score on the development set."""
         return max(self.tried, key=lambda each: each.dev_score)
 
     @property
     def worst(self) -> Tried:
-        """The value with the lowest score on the development set."""
+        """The result with the lowest score on the development set."""
         return min(self.tried, key=lambda each: each.dev_score)
 
 
 def tune(sweep: frames.Sweep, measure: str) -> dict[str, Tuned]:
-    """Returns the results of each row with the values of the tuned field.
+    """Returns the results of each row with the values of the field of --tune.
 
-    A row without any value that was scored on both sets is left out.
+    A row is left out if none of its values was scored on both the development and the test set.
+
+    Args:
+      sweep: the results.
+      measure: "bleu" or "f1".
     """
     tuned: dict[str, Tuned] = {}
     failed = set(sweep.failures["row"])
@@ -107,9 +113,15 @@ def _is_at_edge(tuned: Tuned, values: Sequence[Any]) -> bool:
 
 
 def beyond(values: Sequence[float], edge: float) -> float:
-    """Returns the number that continues a grid beyond `edge`, its lowest or highest value.
+    """Returns the number that continues a grid beyond its lowest or highest value.
 
-    The last ratio is repeated if the grid's ratios vary less than its steps, else the last step.
+    For example, the grid 0.5, 1, 2 is continued by 4, and the grid 1, 2, 3 by 4. The last ratio of
+    neighbouring values is repeated if the ratios vary less than the steps between values. Otherwise
+    the last step is repeated.
+
+    Args:
+      values: the grid.
+      edge: the lowest or the highest value of the grid.
     """
     ordered = sorted(values, reverse=edge == min(values))
     pairs = list(itertools.pairwise(ordered))

@@ -1,4 +1,7 @@
-"""Verdicts on the paper's differences, with Holm's correction for the number of rows."""
+"""Verdicts: whether a sweep reproduces the paper's differences from base.
+
+Tests are corrected for the number of rows by Holm's method.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,12 +26,14 @@ RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The result of testing a row's difference against the paper's.
+    """The result of testing whether a row's difference from base agrees with the paper's.
 
     Attributes:
       word: one of `WORDS`.
-      level: the level of the tests for a difference in the last step of Holm's procedure.
-      is_significant: whether the difference differs from 0, at 95% for all rows together.
+      level: the level of significance in the last step of Holm's procedure, for the tests that a
+        difference is 0.
+      is_significant: True if the difference is significantly different from 0, at 95% for all rows
+        together.
     """
 
     word: str
@@ -41,14 +46,18 @@ def judge(
 ) -> dict[str, Verdict]:
     """Compares each row's difference from base with the paper's, by `RULES`.
 
-    Two hypotheses are tested: that a difference is 0, and, where the paper has a tie, that it lies
-    outside ± `EQUIVALENCE`. Each is tested for all rows together with Holm's correction. The second
-    is Schuirmann's pair of one-sided tests (1987), each at half the level, so that the 95% interval
-    lies within the bounds.
+    Two hypotheses are tested, each with Holm's correction for the number of rows. The first, tested
+    for all rows, is that the difference is 0. The second, tested for rows for which the paper has a
+    tie, is that the difference lies outside ± `EQUIVALENCE`. The second test is Schuirmann's pair
+    of one-sided tests (1987), each at half the level, so that a tie requires the 95% interval to
+    lie within the bounds.
 
     Args:
       gaps: the difference from base of each row.
-      paper: the paper's difference of each row that it has.
+      paper: the paper's difference from base, for each row for which the paper has a score.
+
+    Returns:
+      The verdict on each row that is in both mappings.
     """
     tested = {row: gap for row, gap in gaps.items() if row in paper and gap.over_seeds}
     ties = {row: gap for row, gap in tested.items() if abs(paper[row]) < SMALL}
