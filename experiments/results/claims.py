@@ -1,4 +1,4 @@
-"""The table of published claims beside the results of a sweep."""
+"""The section of a report that tests published claims on the results of a sweep."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,13 @@ LOST_ON_LONG = (
 def section(
     compared: comparison.Comparison, claims: Sequence[claims_lib.Claim], note: str
 ) -> documents.Section:
-    """Returns a table of claims, each followed by its inequalities."""
+    """Returns a section with a table of claims, each followed by its inequalities.
+
+    Args:
+      compared: the rows.
+      claims: the claims.
+      note: a note on the rules of the tests.
+    """
     sweep, is_tuned = compared.sweep, bool(compared.sweep.description.tune)
     params = compared.rows["params"].astype(float)
     lines = []

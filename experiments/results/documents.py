@@ -1,7 +1,8 @@
 """The parts of a report: its tables, notes and data.
 
-`report.build` joins them in a `Document`. Tables of other forms, such as Table 2, define
-a function that returns their `Document`; see `sweep.table.Table`.
+`report.build` joins them in a `Document`. A `sweep.table.Table` whose report has another form (such
+as the table for the paper's Table 2) sets its field `document` to a function that returns the
+`Document`.
 """
 
 import collections
@@ -26,7 +27,12 @@ DETECTABLE = (
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Further tables of a report, and notes that follow all tables."""
+    """A part of a report that follows the table of rows.
+
+    Attributes:
+      tables: the tables of the section.
+      notes: notes, each a paragraph, which follow all tables of the report.
+    """
 
     tables: Sequence[tables.Table]
     notes: Sequence[str] = ()
@@ -50,7 +56,7 @@ class Document:
 
 
 def rows_table(compared: comparison.Comparison) -> tables.Table:
-    """Returns the table of the rows that have run, compared with base and the paper."""
+    """Returns the first table of a report: the rows that have run, beside base and the paper."""
     description, score = compared.sweep.description, compared.table.score
     rows = compared.rows
     rows = rows[(rows["seeds"] > 0) | (rows["failed"] > 0)]
@@ -95,7 +101,7 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
 
 
 def test_set(compared: comparison.Comparison) -> Section:
-    """Returns the table of rows on the test set, without rows whose reference is not base."""
+    """Returns a section with the results on the test set, of rows whose reference row is base."""
     test, description = compared.test, compared.sweep.description
     if test is None:
         return Section([])
@@ -133,7 +139,7 @@ def _with_detectable(
 
 
 def _explained(compared: comparison.Comparison, row: str, split: str = "dev") -> str | None:
-    """Returns a row's verdict; adds the reason if a single seed leaves the row undecided."""
+    """Returns the verdict on a row as a text, such as "reproduced" or "undecided (one seed)"."""
     one_set = compared.dev if split == "dev" else compared.test
     if one_set is None or row not in one_set.verdicts:
         return None
@@ -144,7 +150,10 @@ def _explained(compared: comparison.Comparison, row: str, split: str = "dev") ->
 
 
 def ppl_of(description: store.Description, row: str) -> str:
-    """Returns the name of the tokens in a row's perplexity; "" for all target tokens."""
+    """Returns a text for the tokens over which a row's perplexity is computed.
+
+    The text is "" for the target tokens. Encoder-only rows have others, such as "masked tokens".
+    """
     objective = objectives.of(description.config(row))
     if objective is None or not objective.encoder_only:
         return ""
@@ -230,7 +239,7 @@ def _paper_notes(compared: comparison.Comparison) -> list[str]:
 
 
 def seed_variance_note(compared: comparison.Comparison, split: str = "dev") -> str:
-    """Returns a note on the standard deviation over seeds; "" without --noise_floor."""
+    """Returns a note on the pooled standard deviation over seeds; "" without --noise_floor."""
     one_set = compared.dev if split == "dev" else compared.test
     description = compared.sweep.description
     base, runs = description.base_row, len(compared.sweep.of(description.base_row))
@@ -261,7 +270,7 @@ def seed_variance_note(compared: comparison.Comparison, split: str = "dev") -> s
 
 
 def file_names(description: store.Description, split: str) -> str:
-    """Returns the names of the files of a set, in brackets; "" if it has no files."""
+    """Returns the file names of the "dev" or "test" set, such as " (newstest2013)"; "" for none."""
     parts = getattr(description.base.data, split).split(",")
     names = ", ".join(pathlib.PurePath(part.strip()).name for part in parts if part.strip())
     return f" ({names})" if names else ""
@@ -297,7 +306,7 @@ def means_and_deviations(
     Args:
       sweep: the results.
       rows: the rows.
-      names: columns of the runs; the deviations are in columns with the suffix _sd.
+      names: columns of `Sweep.runs`. The standard deviation of NAME is the column NAME_sd.
     """
     columns: dict[str, list[float]] = {}
     for name in names:
@@ -310,11 +319,11 @@ def means_and_deviations(
 
 
 def data(compared: comparison.Comparison, further: Sequence[str] = ()) -> pd.DataFrame:
-    """Returns the data of TABLE.csv: a line for each row, numbers unrounded.
+    """Returns the content of TABLE.csv: a line for each row of the table, with unrounded numbers.
 
     Args:
       compared: the rows.
-      further: columns of the runs whose means and deviations are included.
+      further: columns of `Sweep.runs` whose means and standard deviations are included.
     """
     rows, table, description = compared.rows, compared.table, compared.sweep.description
     score = table.measure

@@ -18,9 +18,9 @@ class Sentence:
     """A sentence of the development set.
 
     Attributes:
-      number: its line, from 1.
-      source: the sentence to translate; "" where it was not recorded.
-      reference: the translation of the corpus.
+      number: the line of the development set, from 1.
+      source: the sentence to translate; "" if it was not recorded.
+      reference: the reference translation.
     """
 
     number: int
@@ -30,16 +30,22 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """Sentences, and the outputs of each row's first run for them."""
+    """Sentences of the development set, and each row's outputs for these sentences.
+
+    Attributes:
+      sentences: the sentences.
+      outputs: for each row, the outputs of the row's first run, in the order of `sentences`.
+    """
 
     sentences: Sequence[Sentence]
     outputs: Mapping[str, Sequence[str]]
 
 
 def collect(sweep: frames.Sweep) -> Examples:
-    """Returns sentences at equal distances in the development set, and outputs for them.
+    """Returns sentences at equal distances in the development set, and the rows' outputs for them.
 
-    Rows that write no sentences, or were scored on another set than the first row, have no outputs.
+    A row has no outputs if it generates no text, or if its development set is not that of the first
+    row.
 
     Raises:
       UserError: the files of a run have different numbers of lines.
@@ -83,7 +89,11 @@ def _of_run(folder: pathlib.Path, row: str) -> tuple[Sequence[Sentence], Sequenc
 
 
 def read(folder: pathlib.Path) -> Examples:
-    """Reads the examples of a published folder; raises UserError if the file is damaged."""
+    """Reads the examples of a published folder; there are none if it has no examples.json.
+
+    Raises:
+      UserError: the file is damaged.
+    """
     path = folder / NAME
     if not path.exists():
         return Examples((), {})
@@ -97,7 +107,7 @@ def read(folder: pathlib.Path) -> Examples:
 
 
 def write(found: Examples, folder: pathlib.Path) -> None:
-    """Writes the examples of a published folder; removes the file if there are no sentences."""
+    """Writes examples.json to a published folder, or removes it if there are no sentences."""
     path = folder / NAME
     if not found.sentences:
         path.unlink(missing_ok=True)

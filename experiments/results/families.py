@@ -1,4 +1,7 @@
-"""Further tables of the families: vocabularies and directions, and encoder-only models."""
+"""Sections of the report of experiments.families.
+
+One compares vocabularies and translation directions, the other compares encoder-only models.
+"""
 
 import math
 import re
@@ -28,7 +31,7 @@ _ENCODER_ONLY = (
 
 
 def multilingual(compared: comparison.Comparison) -> documents.Section:
-    """Returns a table of tokens, speed and BLEU by direction, for base and rows that set VARIED."""
+    """Returns a section with tokens, speed, and BLEU by direction, of rows that change VARIED."""
     sweep, description = compared.sweep, compared.sweep.description
     varied = [
         row
@@ -69,7 +72,7 @@ def multilingual(compared: comparison.Comparison) -> documents.Section:
 
 
 def encoder_only(compared: comparison.Comparison) -> documents.Section:
-    """Returns a table of perplexity and accuracy, for the rows that generate no text."""
+    """Returns a section with perplexity and accuracy of the rows that generate no text."""
     sweep = compared.sweep
     rows = [
         row

@@ -1,6 +1,6 @@
 """The results of a sweep as pandas frames.
 
-A `Sweep` holds, whether it is read from the folder of a sweep or from a published one:
+A `Sweep` is read from the folder of a sweep or from a published folder. It has:
 
 - runs: a line for each finished run, with the numbers of its result.json;
 - curves: a line for each logged step of a run, as in its metrics.jsonl;
@@ -8,12 +8,11 @@ A `Sweep` holds, whether it is read from the folder of a sweep or from a publish
 - statistics: arrays with a line for each sentence of the development and test sets, such as the
   counts that BLEU is computed from.
 
-`runs.csv`, `curves.csv` and `lengths.csv` of a published folder are the first three frames, and
-`sentences.npz` the fourth.
+A published folder has the frames as `runs.csv`, `curves.csv` and `lengths.csv`, and the statistics
+as `sentences.npz`.
 """
 
 import dataclasses
-import functools
 import io
 import pathlib
 import zipfile
@@ -36,7 +35,7 @@ EVALUATE_AGAIN = "delete the run's result.json and start the sweep again, which 
 MEASURES = {"bleu": measures.MEASURES[bleu.MAIN], "f1": measures.MEASURES[measures.F1]}
 _MEASURE_KEYS = {"bleu": bleu.MAIN_VARIANTS, "f1": (measures.F1,)}
 SPLITS = {"dev": "", "test": "test_"}  # the prefix of columns and files of each set
-ROUNDING = 1e-6  # greatest difference between a score and the one computed from counts
+ROUNDING = 1e-6  # greatest difference between a recorded score and the score computed from counts
 
 _BLEU_COLUMNS = {
     **dict.fromkeys(bleu.MAIN_VARIANTS, "bleu"),
@@ -92,7 +91,7 @@ class Sweep:
     """The results of a sweep.
 
     Attributes:
-      folder: the sweep's folder, or a published one.
+      folder: the sweep's folder, or a published folder.
       description: the contents of sweep.json.
       runs: a line for each finished run: row, seed, config_hash and the columns of `run_record`,
         in the order of rows and seeds.
@@ -101,7 +100,7 @@ class Sweep:
         beyond_training (True for sentences longer than any trained on), sentences, score.
       failures: row, seed and error of each run that failed.
       missing: row and seed of each run that has neither a result nor a failure.
-      folders: for each config_hash the folder with its statistics.
+      folders: for each config_hash, the folder with the statistics of the run.
     """
 
     folder: pathlib.Path
@@ -112,20 +111,23 @@ class Sweep:
     failures: pd.DataFrame
     missing: pd.DataFrame
     folders: Mapping[str, pathlib.Path]
+    _statistics: dict[str, dict[str, np.ndarray]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def of(self, row: str) -> pd.DataFrame:
-        """Returns the runs of a row, by seed."""
+        """Returns the lines of `runs` for a row, ordered by seed."""
         return self.runs.loc[self.runs["row"] == row]
 
     def values(self, row: str, column: str) -> list[Any]:
-        """Returns the values of a column over a row's runs, by seed, without missing ones."""
+        """Returns a row's values in a column of `runs`, ordered by seed, without missing values."""
         return self.of(row)[column].dropna().tolist() if column in self.runs else []
 
     def counts(self, row: str, measure: str, split: str = "dev") -> dict[int, np.ndarray]:
         """Returns the per-sentence counts of a measure, by seed.
 
         Args:
-          row: the name of a row, or of a variant in the tuned field.
+          row: the name of a row, or of a variant of a row for --tune.
           measure: "bleu" or "f1".
           split: "dev" or "test".
 
@@ -161,16 +163,12 @@ class Sweep:
     def statistics(self, config_hash: str) -> dict[str, np.ndarray]:
         """Returns the per-sentence statistics of a run by name.
 
-        The names are bleu, f1, nats and tokens, and for the test set the same with the prefix
-        test_. The first axis of each array is the sentences.
+        The names are bleu, f1, nats and tokens for the development set, and test_bleu, test_f1,
+        test_nats and test_tokens for the test set. The first axis of each array is the sentences.
         """
         if config_hash not in self._statistics:
             self._statistics[config_hash] = _read(self.folders[config_hash], config_hash)
         return self._statistics[config_hash]
-
-    @functools.cached_property
-    def _statistics(self) -> dict[str, dict[str, np.ndarray]]:
-        return {}
 
 
 def _read(folder: pathlib.Path, config_hash: str) -> dict[str, np.ndarray]:
@@ -234,7 +232,8 @@ def load(folder: pathlib.Path, visited: Collection[pathlib.Path] = ()) -> Sweep:
 
     Args:
       folder: the folder.
-      visited: folders that reuse this folder, directly or through others; they are not read again.
+      visited: folders that are being read, whose --reuse led to this folder. They are not read
+        again.
 
     Raises:
       UserError: the folder holds no sweep, or a file is damaged.
@@ -273,15 +272,17 @@ def load(folder: pathlib.Path, visited: Collection[pathlib.Path] = ()) -> Sweep:
             failures.append({**keys, "error": run_folder.read_error(place)})
         else:
             missing.append(keys)
+    runs_columns = _columns(lines["runs"], [*_KEYS, "ppl", "params"])
+    curves_columns = _columns(lines["curves"], [*_KEYS, "step"])
     return Sweep(
-        folder,
-        description,
-        pd.DataFrame(lines["runs"], columns=_columns(lines["runs"], [*_KEYS, "ppl", "params"])),
-        pd.DataFrame(lines["curves"], columns=_columns(lines["curves"], [*_KEYS, "step"])),
-        pd.DataFrame(lines["lengths"], columns=_LENGTHS),
-        pd.DataFrame(failures, columns=[*_KEYS, "error"]),
-        pd.DataFrame(missing, columns=_KEYS),
-        sources,
+        folder=folder,
+        description=description,
+        runs=pd.DataFrame(lines["runs"], columns=runs_columns),
+        curves=pd.DataFrame(lines["curves"], columns=curves_columns),
+        lengths=pd.DataFrame(lines["lengths"], columns=_LENGTHS),
+        failures=pd.DataFrame(failures, columns=[*_KEYS, "error"]),
+        missing=pd.DataFrame(missing, columns=_KEYS),
+        folders=sources,
     )
 
 
@@ -290,7 +291,10 @@ def _columns(lines: Sequence[Mapping[str, Any]], first: Sequence[str]) -> list[s
 
 
 def _renamed(frame: pd.DataFrame, run: store.Run) -> list[dict[Any, Any]]:
-    """Returns a run's lines in another sweep's frame, with the run's row and seed in this sweep."""
+    """Returns the lines of a reused run in the frame of another sweep.
+
+    The run may have another row or seed in the other sweep. The lines get those of `run`.
+    """
     own = frame.loc[frame["config_hash"] == run.config_hash]
     first = own.drop_duplicates([name for name in own.columns if name != "row"])
     return [
@@ -308,20 +312,20 @@ def _known(value: Any) -> bool:
 
 
 def _load_published(folder: pathlib.Path, description: store.Description) -> Sweep:
-    runs, curves, lengths = (
-        _read_csv(folder / f"{name}.csv", required) for name, required in _REQUIRED.items()
-    )
+    runs = _read_csv(folder / "runs.csv", _REQUIRED["runs"])
+    curves = _read_csv(folder / "curves.csv", _REQUIRED["curves"])
+    lengths = _read_csv(folder / "lengths.csv", _REQUIRED["lengths"])
     done = set(runs["config_hash"])
     missing = [dataclasses.asdict(run) for run in description.runs if run.config_hash not in done]
     return Sweep(
-        folder,
-        description,
-        runs,
-        curves,
-        lengths.reindex(columns=_LENGTHS),
-        pd.DataFrame(columns=[*_KEYS, "error"]),
-        pd.DataFrame(missing, columns=_KEYS),
-        dict.fromkeys(done, folder),
+        folder=folder,
+        description=description,
+        runs=runs,
+        curves=curves,
+        lengths=lengths.reindex(columns=_LENGTHS),
+        failures=pd.DataFrame(columns=[*_KEYS, "error"]),
+        missing=pd.DataFrame(missing, columns=_KEYS),
+        folders=dict.fromkeys(done, folder),
     )
 
 
@@ -341,10 +345,13 @@ def _read_csv(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
 
 
 def read_result(folder: files.Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Returns the lines of `Sweep.runs` and `Sweep.lengths` for a run, without row and seed.
+    """Reads the result.json of a run.
+
+    Returns:
+      The line of `Sweep.runs` and the lines of `Sweep.lengths` for the run, without row and seed.
 
     Raises:
-      UserError: its result.json is damaged.
+      UserError: the file is damaged.
     """
     result = run_folder.read_result(folder)
     try:
@@ -358,10 +365,10 @@ def read_result(folder: files.Path) -> tuple[dict[str, Any], list[dict[str, Any]
 
 
 def run_record(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the line of `Sweep.runs` for the contents of a result.json.
+    """Converts the contents of a result.json to a line of `Sweep.runs`.
 
-    Columns of the test set begin with test_. Columns of a further direction begin with its name, as
-    in de-en_bleu. A column is missing if the result has no such number.
+    Columns of the test set begin with test_. Columns of a further translation direction begin with
+    the name of the direction, as in de-en_bleu. A column is missing if result.json lacks its value.
     """
     record: dict[str, Any] = {name: result[name] for name in _COPIED if _known(result.get(name))}
     record |= _scores(result)
@@ -386,7 +393,7 @@ def run_record(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measured_on(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns that must be equal in all runs of a table: data and decoding."""
+    """Returns the columns that must be equal in all runs of a table: corpus and decoding."""
     source, target = result["data"]["languages"]
     return {
         "data_sha256": result["data_sha256"],
@@ -410,7 +417,7 @@ def _scores(scored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def length_records(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the lines of `Sweep.lengths` for the contents of a result.json."""
+    """Converts the contents of a result.json to lines of `Sweep.lengths`, without row and seed."""
     for unit, score, buckets in (
         ("tokens", "score", result.get("bleu_by_length", [])),
         ("words", "f1", result.get("parses", {}).get("by_length", [])),
@@ -446,6 +453,6 @@ def write(sweep: Sweep, folder: pathlib.Path) -> None:
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    """Returns whole numbers in the smallest type that holds them."""
+    """Converts an array of integers to the smallest type that holds all values."""
     is_whole = values.dtype.kind == "i" and values.size
     return values.astype(np.min_scalar_type(values.max())) if is_whole else values

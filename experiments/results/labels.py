@@ -23,8 +23,8 @@ SYMBOLS = {  # the paper's column heads, in its order
 def changes(description: store.Description, row: str) -> dict[str, Any]:
     """Returns the fields in which a row differs from the base row, with the row's values.
 
-    Fields of the paper's Table 3 come first, in its order. For the base row, these are the fields
-    in which it differs from the base configuration.
+    Fields of the paper's Table 3 come first, in the order of that table. For the base row, the
+    result has the overrides of the base row.
     """
     base, overrides = description.base_row, description.overrides(row)
     recipe = {} if row == base else description.rows[base]
@@ -33,12 +33,12 @@ def changes(description: store.Description, row: str) -> dict[str, Any]:
 
 
 def change(description: store.Description, row: str) -> str:
-    """Returns the changes of a row as text with the paper's symbols, such as "h=1 d_k=128"."""
+    """Returns a text with the changes of a row in the paper's symbols, such as "h=1 d_k=128"."""
     return assignments(changes(description, row))
 
 
 def assignments(values: Mapping[str, Any]) -> str:
-    """Returns fields and their values as text with the paper's symbols."""
+    """Returns a text with fields in the paper's symbols and their values, such as "h=1 d_k=128"."""
     return " ".join(f"{SYMBOLS.get(field, field)}={value}" for field, value in values.items())
 
 
@@ -49,7 +49,7 @@ def group(row: str) -> str:
 
 
 def base_settings(description: store.Description) -> str:
-    """Returns the name, sizes and recipe of the base row."""
+    """Returns a text with the name and the settings of the base row, such as "base: N=6 …"."""
     row = description.base_row
     config = description.config(row)
     sizes = {field: config_lib.get(config, field) for field in SYMBOLS if field != "model.position"}

@@ -1,4 +1,4 @@
-"""Scores by the length of sentences."""
+"""Tables of scores by the length of sentences."""
 
 import pandas as pd
 
@@ -7,9 +7,10 @@ from experiments.stats import comparison
 
 
 def section(compared: comparison.Comparison) -> documents.Section:
-    """Returns a table of mean BLEU by length of the source, in tokens.
+    """Returns a section with a table of mean BLEU by length of the source, in tokens.
 
-    For rows with data.train_max_tokens, it also has BLEU of sentences longer than any trained on.
+    For rows that set data.train_max_tokens, the table also has BLEU of the sentences that are
+    longer than all training sentences.
     """
     sweep = compared.sweep
     title = "BLEU by length of the source (sentences)"
@@ -38,13 +39,13 @@ def section(compared: comparison.Comparison) -> documents.Section:
 def by_length(sweep: frames.Sweep, unit: str, head: str, title: str) -> tables.Table | None:
     """Returns a table of the rows' mean scores by length; None if no row has scores by length.
 
-    Rows whose buckets differ from those of the first row are left out. Rows with another vocabulary
-    are an example.
+    A row whose buckets of lengths differ from those of the first row is left out, such as a row
+    with another vocabulary.
 
     Args:
       sweep: the results.
       unit: "tokens" or "words".
-      head: the format of a column's head, with the fields {bucket} and {sentences}.
+      head: the format of a column's title, with the fields {bucket} and {sentences}.
       title: the title.
     """
     lengths = sweep.lengths
@@ -70,7 +71,7 @@ def by_length(sweep: frames.Sweep, unit: str, head: str, title: str) -> tables.T
 
 
 def _means(lengths: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Returns mean and deviation of scores over the runs of each row, indexed by row."""
+    """Returns the mean and standard deviation of each row's scores over runs, indexed by row."""
     grouped = {
         row: comparison.mean_and_deviation(name, scores.tolist())
         for row, scores in lengths.groupby("row", sort=False)["score"]

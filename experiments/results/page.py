@@ -1,8 +1,9 @@
-"""The HTML page of a sweep: one file, which needs no network."""
+"""The page report.html of a sweep: one file with tables and figures, which needs no network."""
 
 import base64
 import hashlib
 import html
+import math
 import pathlib
 import string
 
@@ -20,7 +21,7 @@ OURS, PAPER = "#0072b2", "#d55e00"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
 SHOWN_EFFECTS = 3  # number of learning curves that are visible at first, besides base's
 MOST_POINTS = 200  # the most points of a learning curve
-FENCE = 3  # interquartile ranges beyond which a difference is an outlier (Tukey's outer fence)
+FENCE = 3  # a value this many interquartile ranges above the third quartile is an outlier (Tukey)
 ROW_HEIGHT = 26  # pixels
 
 
@@ -29,14 +30,15 @@ def render(compared: comparison.Comparison, document: documents.Document) -> str
     parts = [_downloads(compared.table.name, document)]
     figure = differences_figure(compared)
     if figure:
-        caption = (
-            f"Difference of {compared.table.score} from base with its 95% interval. A filled mark "
-            "is significant"
-            + (", for all rows together. " if compared.dev.verdicts else ". ")
-            + ("Diamonds are the paper's. " if compared.table.reported else "")
-            + "An arrow marks a value beyond the axis, which stands in the label."
-        )
-        parts.append(_figure("Differences from base", figure, caption))
+        together = ", for all rows together" if compared.dev.verdicts else ""
+        sentences = [
+            f"Difference of {compared.table.score} from base with its 95% interval.",
+            f"A filled mark is significant{together}.",
+        ]
+        if compared.table.reported:
+            sentences.append("Diamonds are the paper's.")
+        sentences.append("An arrow marks a value beyond the axis, which stands in the label.")
+        parts.append(_figure("Differences from base", figure, " ".join(sentences)))
     for number, table in enumerate(document.tables):
         title = table.title or ("Rows" if number == 0 else "Further numbers")
         parts.append(f"<section><h2>{html.escape(title)}</h2>\n{tables.html(table)}</section>")
@@ -63,7 +65,7 @@ def render(compared: comparison.Comparison, document: documents.Document) -> str
 
 
 def answer(compared: comparison.Comparison) -> str:
-    """Returns a summary of the results of a sweep: a few sentences."""
+    """Returns a few sentences that summarise the results of a sweep."""
     rows = compared.rows
     done = rows[rows["seeds"] > 0]
     seeds = sorted({int(number) for number in done["seeds"]}) or [0]
@@ -85,9 +87,8 @@ def answer(compared: comparison.Comparison) -> str:
     is_tie = over_seeds["verdict"] == verdicts.TIE
     if is_tie.any():
         parts.append(f"No difference, as in the paper: {', '.join(over_seeds['row'][is_tie])}.")
-    unresolved = (
-        len(over_seeds) - len(significant) - int((is_tie & ~over_seeds["significant"]).sum())
-    )
+    is_unresolved = ~over_seeds["significant"].astype(bool) & ~is_tie
+    unresolved = int(is_unresolved.sum())
     if unresolved:
         parts.append(f"Not resolved: {_rows(unresolved)}.")
     if len(judged) > len(over_seeds):
@@ -105,13 +106,18 @@ def _rows(number: int) -> str:
 
 
 def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
-    """Returns a plot of each row's difference with its interval; None without differences."""
+    """Returns a plot of each row's difference from base, with 95% intervals.
+
+    Returns None if no row has a difference.
+    """
     rows = compared.rows
     rows = rows[rows["difference"].notna()]
     if not len(rows):
         return None
     low, high = robust_range(rows)
-    places, place, previous = [], 0.0, labels.group(rows["row"].iloc[0])
+    places = []  # the vertical place of each row
+    place = 0.0
+    previous = labels.group(rows["row"].iloc[0])
     for row in rows["row"]:
         place += 1 if labels.group(row) == previous else 1.5  # a gap between the paper's groups
         previous = labels.group(row)
@@ -177,9 +183,11 @@ def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
 
 
 def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
-    """Returns the range of an axis that shows all differences with their intervals, save outliers.
+    """Returns the range of the axis of differences, which leaves out outliers.
 
-    An outlier is a difference whose interval reaches beyond Tukey's outer fence.
+    A row is an outlier if |difference| + half_width lies beyond Tukey's outer fence; see `FENCE`.
+    The differences of all other rows with their intervals, the paper's differences, and 0 are
+    inside the range.
     """
     ends = rows["difference"].abs() + rows["half_width"]
     first, third = np.quantile(ends, [0.25, 0.75])
@@ -192,7 +200,7 @@ def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def _label(line: pd.Series, is_inside: bool) -> str:
-    """Returns the name of a row, followed by its difference if that is beyond the axis."""
+    """Returns the label of a row: its name, and its difference if that is beyond the axis."""
     if not is_inside:
         return f"{_plain(line['row'])}: {tables.number(line['difference'], '+.1f')}"
     return _plain(line["row"])
@@ -210,7 +218,11 @@ def _hover(line: pd.Series) -> str:
 
 
 def curves_figure(compared: comparison.Comparison) -> go.Figure | None:
-    """Returns a plot of learning curves; those of base and the largest effects are visible."""
+    """Returns a plot of learning curves.
+
+    At first, the curves of base and of the rows with the largest differences are visible. The
+    legend shows and hides curves. The result is None if no curve was logged.
+    """
     curves = compared.sweep.curves
     metric = next((name for name in ("dev_ppl", "ppl") if name in curves), None)
     if metric is None:
@@ -228,8 +240,9 @@ def curves_figure(compared: comparison.Comparison) -> go.Figure | None:
         own = curves[curves["row"] == row]
         means = own.groupby("step")[metric].agg(["mean", "size"])
         means = means.loc[means["size"] == means["size"].max(), "mean"]
-        every = -(-len(means) // MOST_POINTS)
-        means = means[::-1][::every][::-1]  # from the end, so that the last point stays
+        every = max(math.ceil(len(means) / MOST_POINTS), 1)
+        # Counted from the last point, so that it is kept.
+        means = means.iloc[(len(means) - 1) % every :: every]
         figure.add_scatter(
             x=means.index.tolist(),
             y=[float(f"{value:.4g}") for value in means],
@@ -276,7 +289,7 @@ def _figure(title: str, figure: go.Figure, caption: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns text that Plotly, which interprets some HTML, shows unchanged."""
+    """Escapes a text for Plotly, which would interpret HTML in it, and collapses whitespace."""
     return html.escape(" ".join(text.split()), quote=False)
 
 

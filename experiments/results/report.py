@@ -1,4 +1,7 @@
-"""The report of a sweep: TABLE.md, TABLE.csv and report.html, and the tables on the terminal."""
+"""Writes the report of a sweep: TABLE.md, TABLE.csv and report.html.
+
+TABLE is the name of the table, such as table3. The first table is also printed on the terminal.
+"""
 
 import pathlib
 import statistics
@@ -14,7 +17,7 @@ from transformer_jax import files
 
 
 def build(compared: comparison.Comparison) -> documents.Document:
-    """Returns the tables and notes of a comparison."""
+    """Returns the report of a comparison, for any output format."""
     if compared.table.document:
         return compared.table.document(compared)
     main = documents.rows_table(compared)
@@ -35,11 +38,12 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
     """Writes the report of a sweep, and prints its first table and its summary.
 
     Args:
-      folder: the sweep's folder; a published one gets no report.html.
+      folder: the sweep's folder, or a published folder, to which report.html is not written.
       table: the table that the sweep runs; None for the one that sweep.json names.
 
     Raises:
-      UserError: there is no sweep, its results were not measured alike, or a file is damaged.
+      UserError: the folder has no sweep, a file is damaged, or the results are not comparable; see
+        `comparison.compare`.
     """
     compared = comparison.compare(frames.load(folder), table)
     document = build(compared)
@@ -63,7 +67,7 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
 def print_so_far(
     sweep: frames.Sweep, table: table_lib.Table, console: rich.console.Console | None = None
 ) -> None:
-    """Prints the means of the rows that have finished runs.
+    """Prints the mean scores of the rows that have finished runs, while other runs continue.
 
     Args:
       sweep: the results so far.

@@ -1,4 +1,4 @@
-"""The sensitivity of rows to the field of --tune: each row at its best and worst value."""
+"""The section of a report on --tune: the best and the worst value of the field for each row."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,16 @@ from experiments.results import documents, tables
 from experiments.stats import comparison, differences, seed_variance, verdicts
 
 CHOICE = "chosen on the development set, scored on the test set"
-# Words for verdicts in a table without a paper, which is judged as if the paper's differences were
-# negative.
+# Verdicts in a table without a paper. They are computed as if all differences of a paper were
+# negative, so that "reproduced" means lower.
 _SIGNS = {verdicts.REPRODUCED: "lower", verdicts.CONTRADICTS: "higher"}
 
 
 def section(compared: comparison.Comparison) -> documents.Section:
-    """Returns the table of tuned rows, and notes on the cost and the grid."""
+    """Returns a section with a table of the tuned rows, and notes on the cost and the grid.
+
+    The section is empty without --tune.
+    """
     tuned, description = compared.tuned, compared.sweep.description
     if not tuned:
         return documents.Section([])
@@ -75,13 +78,13 @@ def _same_verdict(first: str | None, second: str | None) -> str | None:
 
 
 def device_hours(runs: pd.DataFrame) -> float:
-    """Returns the device hours of runs; a run without recorded devices counts as one device."""
+    """Returns the device hours of runs: hours times devices, with 1 device if not recorded."""
     devices = runs["devices"].fillna(1) if "devices" in runs else 1
     return float((runs["wall_seconds"] * devices).sum() / 3600) if len(runs) else 0.0
 
 
 def _test_scores(compared: comparison.Comparison) -> dict[str, differences.Scores]:
-    """Returns the bootstrap scores of all variants on the test set."""
+    """Returns the bootstrap scores on the test set, for each variant of a row for --tune."""
     measure = compared.table.measure
     return {
         tried.name: differences.bootstrap_scores(
@@ -93,7 +96,7 @@ def _test_scores(compared: comparison.Comparison) -> dict[str, differences.Score
 
 
 def _is_complete(compared: comparison.Comparison, row: str) -> bool:
-    """Returns whether a row and its reference row have results for all values."""
+    """Returns True if a row and its reference row have results for all values of --tune."""
     pair = (row, comparison.reference(compared.sweep.description, row))
     tuned = [compared.tuned.get(each) for each in pair]
     return all(each is not None and not each.missing for each in tuned)
@@ -105,13 +108,17 @@ def _judge(
     scores: Mapping[str, differences.Scores],
     variance: seed_variance.SeedVariance | None,
 ) -> dict[str, dict[str, Any]]:
-    """Returns the difference from the reference row, its half-width and the verdict, by row.
+    """Compares one variant of each row with the chosen variant of the reference row.
 
     Args:
       compared: the rows.
-      chosen: the variant to judge of each row; other rows get NaN and no verdict.
+      chosen: the variant of each row. A row without one gets NaN and no verdict.
       scores: bootstrap scores of the variants on the test set.
       variance: the pooled variance over seeds on the test set, if there is one.
+
+    Returns:
+      For each tuned row, the "difference" from the reference row, the "half_width" of its 95%
+      interval, and the "verdict".
     """
     description = compared.sweep.description
     gaps = {}
@@ -173,5 +180,5 @@ def _notes(compared: comparison.Comparison) -> list[str]:
 
 
 def best_names(compared: comparison.Comparison) -> dict[str, str]:
-    """Returns the variant of each tuned row with its best value."""
+    """Returns the name of the variant with the best value, for each tuned row."""
     return {row: each.best.name for row, each in compared.tuned.items()}

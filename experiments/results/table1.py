@@ -1,4 +1,4 @@
-"""The report of the measured Table 1, with fitted exponents: table1.md and table1.png."""
+"""Writes the report of the measured Table 1, with fitted exponents: table1.md and table1.png."""
 
 import dataclasses
 import io
@@ -41,7 +41,7 @@ class LayerCost:
         return self.program.temporary_bytes + self.program.output_bytes
 
 
-ByKind = Mapping[str, Sequence[LayerCost]]  # by kind of layer, the sizes ascending
+ByKind = Mapping[str, Sequence[LayerCost]]  # for each kind of layer, costs in order of size
 
 
 def write(workdir: pathlib.Path, sweeps: Mapping[str, ByKind], machine: str) -> None:
@@ -50,7 +50,7 @@ def write(workdir: pathlib.Path, sweeps: Mapping[str, ByKind], machine: str) -> 
     Args:
       workdir: the folder of the table.
       sweeps: the costs along each axis, "n" and "d".
-      machine: the machine that they were measured on.
+      machine: the text of `measuring.describe_machine`.
     """
     shown = [_costs(axis, sweep) for axis, sweep in sweeps.items()] + [_sequential(sweeps["n"])]
     first = next(iter(sweeps["n"].values()))[0]
@@ -66,7 +66,7 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     """Fits values ≈ c · sizes^p by least squares on logarithms.
 
     Returns:
-      The exponent p and R², which is 1 where all values are equal.
+      The exponent p, and R². R² is 1 if all values are equal.
     """
     x, y = np.log(sizes), np.log(values)
     power, offset = np.polyfit(x, y, 1)
@@ -76,8 +76,8 @@ def fit(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
 
 
 def _larger_half(points: Sequence[LayerCost]) -> Sequence[LayerCost]:
-    """Returns the points of the larger half of the sizes, to which exponents are fitted."""
-    # At small sizes, fixed costs dominate.
+    """Returns the costs at the larger half of the sizes, to which exponents are fitted."""
+    # At small sizes, costs that do not depend on the size dominate.
     return points[-max(2, -(-len(points) // 2)) :]
 
 
@@ -86,7 +86,7 @@ def _sizes(points: Sequence[LayerCost], axis: str) -> list[int]:
 
 
 def _costs(axis: str, sweep: ByKind) -> tables.Table:
-    """Returns the table of fitted exponents along one axis, and of costs at its largest size."""
+    """Returns a table of the exponents fitted along an axis, and the costs at the largest size."""
     lines = []
     for kind, points in sweep.items():
         half, expected = _larger_half(points), paper.TABLE1[kind]
@@ -124,7 +124,7 @@ def _costs(axis: str, sweep: ByKind) -> tables.Table:
 
 
 def _sequential(sweep: ByKind) -> tables.Table:
-    """Returns the table of the longest chain of dependent instructions at each length."""
+    """Returns a table with the longest chain of dependent instructions at each length."""
     lengths = _sizes(next(iter(sweep.values())), "n")
     lines = []
     for kind, points in sweep.items():
@@ -152,7 +152,10 @@ def _sequential(sweep: ByKind) -> tables.Table:
 
 
 def _png(sweeps: Mapping[str, ByKind], machine: str) -> bytes:
-    """Draws time against n and d and memory against n, with dotted lines of the paper's slopes."""
+    """Draws time against n, time against d, and memory against n, as a PNG.
+
+    Dotted lines have the exponents of the paper.
+    """
     figure = matplotlib.figure.Figure(figsize=(15, 5.6), layout="constrained")
     panels = figure.subplots(1, 3)
     for panel, (what, axis) in zip(panels, _PANELS, strict=True):

@@ -1,4 +1,4 @@
-"""The report of Table 2: our rows beside the paper's."""
+"""The report of experiments.table2: the results of a sweep beside the paper's Table 2."""
 
 import statistics
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _NOTES = (
 
 
 def document(compared: comparison.Comparison) -> documents.Document:
-    """Returns the paper's table with our rows, and a line for each run."""
+    """Returns the report: the paper's Table 2 with our results, and a table of all runs."""
     whole, runs = _paper_table(compared), _runs(compared)
     shown = [whole]
     if len(runs.frame):
@@ -87,7 +87,11 @@ def _runs(compared: comparison.Comparison) -> tables.Table:
 
 
 def _by_formula(run: Mapping[Any, Any]) -> float:
-    """Returns device seconds × peak FLOPs per second; NaN for a device of unknown rate."""
+    """Returns the training FLOPs of a run by the paper's formula.
+
+    FLOPs = seconds × devices × peak FLOPs per second of a device. The result is NaN if devices.json
+    does not list the device.
+    """
     data, kind = cost.read_devices(), str(run.get("device_kind", "")).lower()
     names = [device for name, device in data["names"].items() if name.lower() in kind]
     if not names:

@@ -1,4 +1,4 @@
-r"""Table 3 in LaTeX as the paper sets it, with \usepackage{booktabs}."""
+r"""Formats a comparison as the paper's Table 3 in LaTeX, which needs \usepackage{booktabs}."""
 
 import pandas as pd
 
@@ -21,10 +21,11 @@ _HEADS = ["", *_FIELDS.values(), "PPL (dev)", "BLEU (dev)", "params $\\times 10^
 
 
 def latex(compared: comparison.Comparison) -> str:
-    """Returns Table 3 with base's values, then the changes of each row, in the paper's groups.
+    """Returns Table 3 in LaTeX, in the layout of the paper.
 
-    A last column has each row's difference from base in BLEU with the half-width of its 95%
-    interval.
+    The first line has the settings of base. Each further line has the settings that the row
+    changes. A column that the paper does not have shows each row's difference from base in BLEU,
+    with the half-width of the 95% interval.
     """
     lines: list[list[str]] = []
     group = ""
@@ -39,7 +40,7 @@ def latex(compared: comparison.Comparison) -> str:
 
 
 def _cells(compared: comparison.Comparison, row: str) -> list[str]:
-    """Returns the cells of a row after its name."""
+    """Returns the cells of a row without the first cell, which has the name."""
     description, line = compared.sweep.description, compared.rows.loc[row]
     base = {field: config_lib.get(description.base, field) for field in _FIELDS}
     settings = base if row == description.base_row else description.rows[row]

@@ -1,4 +1,4 @@
-"""The report of Table 4: our rows beside the paper's, with further counts of parses."""
+"""The report of experiments.table4: the results of a sweep beside the paper's Table 4."""
 
 import statistics
 from typing import Any
@@ -25,7 +25,11 @@ _NOTES = (
 
 
 def document(compared: comparison.Comparison) -> documents.Document:
-    """Returns tables of the development set, of F1 by length, and of the paper's rows and ours."""
+    """Returns the report of parsers.
+
+    It has tables of the development set, of F1 by length of sentence, and of the test sets, with
+    the paper's rows and ours.
+    """
     sweep = compared.sweep
     shown: list[tables.Table] = []
     if len(sweep.runs):
@@ -105,8 +109,8 @@ def _paper_table(compared: comparison.Comparison) -> tables.Table:
 def _half_width(compared: comparison.Comparison, row: str) -> float:
     """Returns the half-width of the 95% interval of a row's F1 on the test set.
 
-    This is the half-width of the difference from a perfect parser. It is NaN for runs without
-    counts or without errors, and for a single sentence.
+    It is computed as the half-width of the difference from a perfect parser. It is NaN for runs
+    without counts or without errors, and for a test set of a single sentence.
     """
     counts = compared.sweep.counts(row, "f1", "test")
     if not counts or min(map(len, counts.values())) < 2:

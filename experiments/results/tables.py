@@ -1,7 +1,7 @@
-"""Tables of results: data frames with a description of their columns, and their renderings.
+"""Tables of results, and functions that format them as Markdown, HTML, LaTeX, CSV or text.
 
-Numbers stay numbers in the frame. They are formatted when a table is rendered: as Markdown, HTML or
-LaTeX, or on the terminal. `csv` writes a frame unrounded.
+A table is a data frame with a description of the columns to show. Its numbers are rounded when the
+table is formatted. CSV has unrounded numbers.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ class Column:
     """A column of a table.
 
     Attributes:
-      head: its head.
-      name: the column of the frame; "" for the head.
-      form: the format of its numbers, such as ".2f" or "+.1f"; "" for text.
-      deviation: a further column of the frame, whose number follows after ±.
-      group: the head of a group of neighbouring columns, such as "paper".
-      main: whether a narrow terminal shows the column too.
+      head: the text at the top of the column.
+      name: the name of the column in the data frame; "" if it is the same as `head`.
+      form: the format of numbers, such as ".2f" or "+.1f"; "" for a column of text.
+      deviation: the name of a column in the data frame whose number is added to the cell after ±.
+      group: the text above neighbouring columns that belong together, such as "paper".
+      main: True if a terminal narrower than `NARROW` shows the column too.
     """
 
     head: str
@@ -49,16 +49,16 @@ class Column:
 
     @property
     def source(self) -> str:
-        """The column of the frame."""
+        """The name of the column in the data frame."""
         return self.name or self.head
 
     @property
     def full_head(self) -> str:
-        """The head with that of its group."""
+        """The column's head, prefixed with the group's head if there is one: "paper: BLEU"."""
         return f"{self.group}: {self.head}" if self.group else self.head
 
     def cell(self, line: pd.Series) -> str:
-        """Returns the text of a cell; "" for a missing value."""
+        """Returns the text of the column's cell in a line of the frame; "" for a missing value."""
         value = line[self.source]
         if pd.isna(value):
             return ""
@@ -72,11 +72,11 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A data frame and the columns that are shown of it.
+    """A table: a data frame, and a description of the columns to show.
 
     Attributes:
-      frame: a line for each line of the table.
-      columns: the columns to show; the first one names the lines.
+      frame: the data frame, with a line for each line of the table.
+      columns: the columns to show. The first column has the names of the lines.
       title: the title; "" for none.
       note: a note below the table; "" for none.
     """
@@ -87,13 +87,17 @@ class Table:
     note: str = ""
 
     def cells(self, columns: Sequence[Column] | None = None) -> list[list[str]]:
-        """Returns the texts of the cells, a list for each line; None for all columns."""
+        """Returns the texts of the cells, as a list for each line.
+
+        Args:
+          columns: the columns; None for all columns.
+        """
         columns = self.columns if columns is None else columns
         return [[column.cell(line) for column in columns] for _, line in self.frame.iterrows()]
 
 
 def number(value: float, form: str) -> str:
-    """Returns a formatted number with a true minus sign (−); 0 after rounding has none."""
+    """Formats a number with the minus sign − instead of a hyphen. 0 has no sign after rounding."""
     if form.endswith("d"):
         value = int(value)
     elif form[-1] in "efg%":
@@ -104,12 +108,12 @@ def number(value: float, form: str) -> str:
 
 
 def csv(frame: pd.DataFrame) -> str:
-    """Returns a frame as comma-separated values, unrounded."""
+    """Returns a data frame as comma-separated values, with unrounded numbers."""
     return frame.to_csv(index=False, lineterminator="\n")
 
 
 def markdown(tables: Sequence[Table], notes: Sequence[str] = ()) -> str:
-    """Returns tables under their titles, followed by notes, as Markdown."""
+    """Returns tables with their titles, followed by notes, as Markdown."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(_markdown_text(cell).replace("|", "\\|") for cell in cells) + " |"
@@ -127,7 +131,7 @@ def markdown(tables: Sequence[Table], notes: Sequence[str] = ()) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Returns text on one line, with HTML escaped, which Markdown would pass on."""
+    """Escapes the HTML in a text, which Markdown would interpret, and joins its lines."""
     return " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -165,7 +169,7 @@ def html(table: Table) -> str:
 
 
 def _groups(columns: Sequence[Column]) -> Iterator[tuple[str, int]]:
-    """Yields each group of neighbouring columns, with its number of columns."""
+    """Yields the `group` of neighbouring columns with the same group, and their number."""
     start = 0
     for end in range(1, len(columns) + 1):
         if end == len(columns) or columns[end].group != columns[start].group:
@@ -181,12 +185,18 @@ def latex(table: Table) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Returns text that LaTeX prints as it is, on one line."""
+    """Escapes a text for LaTeX, and joins its lines."""
     return " ".join(text.split()).translate(_LATEX)
 
 
 def tabular(columns: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Returns a LaTeX tabular; an empty list in `lines` becomes a horizontal rule."""
+    """Returns a LaTeX tabular.
+
+    Args:
+      columns: the alignment of the columns, such as "lrr".
+      heads: the cells of the first line.
+      lines: the cells of each further line; an empty list becomes a horizontal rule.
+    """
     written = [" & ".join(line) + r" \\" if line else r"\midrule" for line in [heads, [], *lines]]
     parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *written, r"\bottomrule"]
     return "\n".join([*parts, r"\end{tabular}"]) + "\n"
