@@ -1,11 +1,12 @@
-"""Compares rows of one sweep, or the same rows of several sweeps of one table.
+"""Compares rows of one sweep with each other, or the same rows in several sweeps of one table.
 
   python -m experiments.compare runs/toy --rows=base,E
   python -m experiments.compare runs/toy runs/toy_flops [--rows=E,big] [--output=FILE.md]
 
-For one sweep, it prints the results of the rows and every field and parameter array in which they
-differ. For several, it prints each row's difference from base in each sweep, the cost of each
-sweep, and the agreement of each sweep with the first in the order of the rows.
+For one sweep, the command prints the results of the rows, the fields in which their configurations
+differ, and the parameter arrays in which their models differ. For several sweeps, it prints each
+row's difference from base in each sweep, the cost of each sweep, and how well the order of the rows
+in each sweep agrees with the order in the first sweep.
 """
 
 import itertools
@@ -27,15 +28,20 @@ from transformer_jax import errors, files, models
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import vocabulary
 
-Shown = tuple[list[tables.Table], list[str]]  # tables, and notes below them
+Shown = tuple[list[tables.Table], list[str]]  # tables, and notes to print below the tables
 
 _LAYER = re.compile(r"_(\d+)$")
-# Columns of `comparison.Comparison.rows` that `_scores` shows for each sweep.
-_SHOWN = ["score", "score_sd", "difference", "half_width"]
 
 
 def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
-    """Compares rows of one sweep, which need not have run.
+    """Compares rows of one sweep: their results, configurations and parameter arrays.
+
+    Args:
+      workdir: the sweep's folder.
+      names: the rows, which need not have run.
+
+    Returns:
+      Tables, and notes to print below the tables.
 
     Raises:
       UserError: the folder holds no sweep, or the sweep has no such row.
@@ -58,7 +64,7 @@ def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
             **comparison.mean_and_deviation("ppl", sweep.values(name, "ppl")),
             **comparison.mean_and_deviation("score", sweep.values(name, score)),
         }
-        is_row = name in compared.rows.index  # else a variant in the tuned field
+        is_row = name in compared.rows.index  # False for a variant of a row for --tune
         for column in ("difference", "half_width"):
             line[column] = compared.rows.loc[name, column] if is_row else np.nan
         lines.append(line)
@@ -70,11 +76,12 @@ def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
         tables.Column(compared.table.score, "score", ".2f", "score_sd"),
         tables.Column("− base", "difference", "+.2f", "half_width"),
     ]
-    shapes = differing_shapes(configs)
     shown = [tables.Table(pd.DataFrame(lines), columns)]
     notes = []
+    fields = differing_fields(configs)
+    shapes = differing_shapes(configs)
     for title, first, differing in (
-        ("Configuration", "field", differing_fields(configs)),
+        ("Configuration", "field", fields),
         ("Parameters", "array", shapes),
     ):
         if differing:
@@ -85,7 +92,14 @@ def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
 
 
 def compare_sweeps(workdirs: Sequence[pathlib.Path], names: Sequence[str] = ()) -> Shown:
-    """Compares rows of several sweeps of one table, by default all rows that any of them has run.
+    """Compares the same rows in several sweeps of one table.
+
+    Args:
+      workdirs: the folders of the sweeps.
+      names: the rows; empty for all rows that have a result in any of the sweeps.
+
+    Returns:
+      Tables, and notes to print below the tables.
 
     Raises:
       UserError: the sweeps are of different tables or bases, or share no row.
@@ -116,7 +130,7 @@ def compare_sweeps(workdirs: Sequence[pathlib.Path], names: Sequence[str] = ()) 
 
 
 def parameter_shapes(config: config_lib.Config) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each parameter array by its path, such as encoder_0/attention/key."""
+    """Returns the shapes of the model's parameters by path, such as encoder_0/attention/key."""
     model = models.build(config.model, vocabulary.size(config), "cpu")
     params = jax.eval_shape(lambda: nn.unbox(models.init(model, jax.random.key(0))))
     return {
@@ -126,7 +140,12 @@ def parameter_shapes(config: config_lib.Config) -> dict[str, tuple[int, ...]]:
 
 
 def differing_shapes(configs: Sequence[config_lib.Config]) -> dict[str, list[str]]:
-    """Returns the parameter arrays whose shapes differ, each with its shape in every config."""
+    """Returns the parameter arrays whose shapes differ between configs.
+
+    Returns:
+      For each path of an array, a text with its shape in each config. Layers with equal shapes are
+      joined, as in encoder_0…5/attention/key/kernel.
+    """
     shapes = [parameter_shapes(config) for config in configs]
     differing = {}
     for path in dict.fromkeys(itertools.chain(*shapes)):
@@ -137,7 +156,11 @@ def differing_shapes(configs: Sequence[config_lib.Config]) -> dict[str, list[str
 
 
 def differing_fields(configs: Sequence[config_lib.Config]) -> dict[str, list[str]]:
-    """Returns the fields that differ, by dotted name, each with its value in every config."""
+    """Returns the fields that differ between configs.
+
+    Returns:
+      For each field, such as model.d_ff, a text with its value in each config.
+    """
     sections = [config_lib.to_dict(config) for config in configs]
     differing = {}
     for section, values in sections[0].items():
@@ -188,32 +211,38 @@ def _require_same_table(first: comparison.Comparison, other: comparison.Comparis
 def _shared(
     first: comparison.Comparison, other: comparison.Comparison, names: Sequence[str]
 ) -> dict[str, str]:
-    """Returns the reference row of each row for which it is the same in both sweeps."""
-    references = [each.rows["reference"] for each in (first, other)]
-    return {
-        name: references[0][name]
-        for name in names
-        if name in first.dev.gaps and name in other.dev.gaps
-        if references[0][name] == references[1][name]
-    }
+    """Returns the rows that have a difference, from the same reference row, in both sweeps.
+
+    Returns:
+      The reference row of each of these rows.
+    """
+    ours, theirs = first.rows["reference"], other.rows["reference"]
+    shared: dict[str, str] = {}
+    for name in names:
+        in_both = name in first.dev.gaps and name in other.dev.gaps
+        if in_both and ours[name] == theirs[name]:
+            shared[name] = ours[name]
+    return shared
 
 
 def _scores(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> tables.Table:
-    """Returns a table of each row's score and difference in each sweep; see `_sign`."""
+    """Returns a table of each row's score and difference from base, with columns for each sweep."""
     base = sweeps[0].sweep.description.base_row
     rows = list(dict.fromkeys([base, *names]))
     frame = pd.DataFrame({"row": rows, "sign": [_sign(name, sweeps) for name in rows]})
     columns = [tables.Column("row")]
     for number, compared in enumerate(sweeps):
-        scores = compared.rows[_SHOWN].reindex(rows).reset_index(drop=True)
+        shown = ["score", "score_sd", "difference", "half_width"]
+        scores = compared.rows[shown].reindex(rows).reset_index(drop=True)
         excludes_0 = scores["difference"].abs() > scores["half_width"]
         scores = scores.assign(excludes_0=np.where(excludes_0, "*", ""))
         frame = frame.join(scores.add_suffix(f" {number}"))
         group = str(compared.sweep.folder)
-        score, score_sd, difference, half_width = (f"{name} {number}" for name in _SHOWN)
         columns += [
-            tables.Column(compared.table.score, score, ".2f", score_sd, group),
-            tables.Column("− base", difference, "+.2f", half_width, group),
+            tables.Column(
+                compared.table.score, f"score {number}", ".2f", f"score_sd {number}", group
+            ),
+            tables.Column("− base", f"difference {number}", "+.2f", f"half_width {number}", group),
             tables.Column("*", f"excludes_0 {number}", group=group),
         ]
     title = "Scores and differences from base"
@@ -221,12 +250,17 @@ def _scores(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> ta
 
 
 def _sign(name: str, sweeps: Sequence[comparison.Comparison]) -> str:
-    """Compares the signs of a row's difference in all sweeps: "same", "opposite", or "" for one."""
+    """Compares the signs of a row's difference from base between sweeps.
+
+    Returns:
+      "same" or "opposite", followed by ", by chance?" if a difference is not significant; "" if
+      fewer than two sweeps have the row.
+    """
     having = [each for each in sweeps if name in each.dev.gaps]
     if len(having) < 2:
         return ""
     means = [each.dev.gaps[name].mean for each in having]
-    word = "same" if len({mean > 0 for mean in means if mean}) < 2 else "opposite"
+    word = "opposite" if min(means) < 0 < max(means) else "same"
     is_significant = all(each.significant_over_seeds(name) for each in having)
     return word if is_significant else f"{word}, by chance?"
 
@@ -264,7 +298,7 @@ def _budgets(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> t
 def _agreement(
     first: comparison.Comparison, other: comparison.Comparison, names: Sequence[str]
 ) -> list[str]:
-    """Returns a note on the agreement of two sweeps' orders of the rows that they share."""
+    """Returns a note on how well two sweeps agree in the order of the rows that both have."""
     references = _shared(first, other, names)
     if not references:
         return []
@@ -291,7 +325,7 @@ def _interval(estimate: ranks.Estimate, form: str) -> str:
 
 
 def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
-    """Returns notes on rows without a variance over seeds, and on failed or missing runs."""
+    """Returns notes on rows with a single seed, and on failed or missing runs."""
     single = [
         name
         for name in names
@@ -305,7 +339,7 @@ def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
 
 
 def _format_range(numbers: Sequence[int]) -> str:
-    """Returns the least and the greatest of sorted numbers, such as 4,000–12,000."""
+    """Returns the first and the last of sorted numbers as a text, such as "4,000–12,000"."""
     if not numbers:
         return ""
     least, greatest = numbers[0], numbers[-1]
@@ -319,13 +353,15 @@ def _format_shape(shape: tuple[int, ...] | None) -> str:
 
 
 def _fold_layers(shapes: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Joins the arrays of layers with equal shapes: encoder_0…5/attention/key/kernel."""
+    """Joins the entries of layers with equal shapes, as in encoder_0…5/attention/key/kernel."""
     layers: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
     for path, texts in shapes.items():
         top, slash, rest = path.partition("/")
         number = _LAYER.search(top)
         key = (_LAYER.sub("", top), slash + rest, tuple(texts))
-        layers.setdefault(key, []).extend([int(number[1])] if number else [])
+        numbers = layers.setdefault(key, [])
+        if number:
+            numbers.append(int(number[1]))
     return {
         f"{top}{_format_layers(numbers)}{rest}": list(texts)
         for (top, rest, texts), numbers in layers.items()
@@ -342,7 +378,7 @@ def _format_layers(numbers: list[int]) -> str:
 
 
 def main(*workdirs: str) -> None:
-    """Prints the comparison, and writes it to --output if that is set."""
+    """Prints the comparison, and writes it to the file of --output if that flag is set."""
     jax.config.update("jax_platforms", "cpu")  # only shapes are computed
     folders = [files.local_path(workdir) for workdir in workdirs]
     if len(folders) == 1 and len(_ROWS.value) < 2:

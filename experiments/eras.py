@@ -2,14 +2,15 @@
 
   python -m experiments.eras --config=configs/base.py --workdir=runs/eras --dry_run
 
-Each row has the differences of one toolkit's "base" from the paper: norm placement, dropout,
-warm-up, learning rate, Adam, and length penalty. Base's warm-up and learning rate are multiplied by
-the ratio of the toolkit's to the paper's, so that the rows also suit a shorter base.
+Each row changes the fields in which one toolkit's "base" differs from the paper: norm placement,
+dropout, warm-up, learning rate, Adam, and length penalty. The warm-up and learning rate of --config
+are multiplied by the ratio of the toolkit's value to the paper's value. The rows are therefore also
+meaningful for a --config with fewer steps than the paper's.
 
-The rows do not reproduce: Marian's clipping (norm 5) and its smoothing of parameters,
-tensor2tensor's label smoothing over the other V - 1 classes, values of Adam's epsilon other than
-the paper's, the toolkits' batch sizes, and the biases of fairseq and Marian in the projections of
-attention.
+The following differences are not reproduced: Marian's gradient clipping (norm 5) and smoothing of
+parameters, tensor2tensor's label smoothing over the other V - 1 classes, other values of Adam's
+epsilon than the paper's, the toolkits' batch sizes, and the biases of fairseq and Marian in the
+projections of attention.
 """
 
 import math
@@ -24,7 +25,12 @@ PAPER_WARMUP = 4000
 
 
 def _scale_for(peak: float, warmup: int) -> float:
-    """Returns the train.learning_rate_scale with which the rate peaks at `peak` for d_model=512."""
+    """Returns the train.learning_rate_scale with which the learning rate peaks at `peak`.
+
+    Args:
+      peak: the learning rate at the end of warm-up, for d_model=512.
+      warmup: the number of warm-up steps.
+    """
     return peak * math.sqrt(paper.BASE_SIZES["model.d_model"] * warmup)
 
 
@@ -58,7 +64,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns the rows, with warm-up and learning rate scaled to base's."""
+    """Returns the overrides of each row, with warm-up and learning rate scaled to base."""
     rows = {row: dict(changes) for row, changes in ROWS.items()}
     for changes in rows.values():
         if "train.warmup_steps" in changes:

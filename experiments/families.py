@@ -4,14 +4,15 @@
   python -m experiments.families --config=configs/multi30k.py --workdir=runs/families_multi30k \
       --claim_seeds=3 --reuse=experiments/published/multi30k --config.data.train=PATH/train …
 
-Runs the rows that have no result yet, then prints the table, and published claims beside the
-results of these runs. Rows that a claim compares have at least --claim_seeds runs each.
+The command runs the rows that have no result yet. It then prints the table, and a table that tests
+published claims on these results. Rows that a claim compares have at least --claim_seeds runs.
 
-Rows L are decoder-only models, with as many layers as one or both of base's stacks, and an
-encoder–decoder whose stacks share their weights. Rows E are encoder-only models, trained on masked
-words, and models that start from their weights. Rows O train on an objective for the first eighth
-of their steps, then on translation. Row "bytes" reads and writes bytes instead of subword pieces.
-Row "two directions" is one model for both translation directions.
+Rows L are decoder-only models, and an encoder–decoder whose two stacks share their weights. A
+decoder-only model has as many layers as one of base's stacks, or as both together (2N). Rows E are
+encoder-only models, trained on masked words, and models that start from the weights of encoder-only
+models. Rows O train on another objective for the first eighth of their steps, then on translation.
+Row "bytes" reads and writes bytes instead of subword pieces. Row "two directions" is one model for
+both translation directions.
 """
 
 import functools
@@ -48,9 +49,9 @@ ROBERTA_BATCH_FACTOR = 2
 # The batch of masked language models relative to base's, so that a step predicts as many words.
 MASKED_BATCH_FACTOR = round(1 / corruption.SHARE)
 MASKED_RATE_FACTOR = 2  # the learning rate of masked language models relative to base's
-# The learning rate of rows "NAME pairs" relative to base's; they have BERT's batch and RoBERTa's
-# steps. With base's batch and rate on the toy corpus, three of the five rows stayed at chance level
-# until the end; the negatives were harder at that time.
+# The learning rate of rows "NAME pairs" relative to base's. These rows have the batch of "E BERT"
+# and the number of steps of "E RoBERTa". With base's batch and rate, and with harder negatives,
+# three of the five rows stayed at chance level on the toy corpus.
 MATCHING_RATE_FACTOR = 0.5
 BYTES_A_TOKEN = 5  # the most bytes per BPE token in sentences of English and German corpora
 LENGTHS = (  # in tokens
@@ -62,14 +63,19 @@ LENGTHS = (  # in tokens
 )
 OBJECTIVE_STEPS_DIVISOR = 8  # train.objective_steps is train.num_steps divided by it
 VARIED = ("model.architecture", "train.objective", *report.VARIED)
-# Factors of the recipe of all rows on the toy corpus. After an objective, the loss stays longer on
-# a plateau, the more so the higher the learning rate. With the toy's own recipe, training would end
-# on the plateau.
+# Factors for two fields of all rows on the toy corpus. Training on another objective first
+# lengthens the plateau of the loss, the more so at a higher learning rate. With the values of
+# configs/toy.py, training would end on the plateau.
 TOY = {"train.num_steps": 1.5, "train.warmup_steps": 2}
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns the rows for a base. On the toy corpus, TOY changes the recipe of all rows.
+    """Returns the overrides of each row, base first.
+
+    On the toy corpus, every row also has the changes of TOY.
+
+    Args:
+      base: the configuration that the rows change.
 
     Raises:
       UserError: base changes a field that the rows vary, or has a single layer.
@@ -89,7 +95,11 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
-    """Returns rows L: decoder-only models, causal or not over the source, and shared stacks."""
+    """Returns rows L: decoder-only models, and an encoder–decoder with shared weights.
+
+    In rows "prefix", each source token attends to the whole source; in rows "causal", only to
+    earlier tokens. N is the number of layers of each of base's stacks.
+    """
     causal = {"model.architecture": "decoder"}
     prefix = {**causal, "model.source_attention": "full"}
     both = {"model.num_layers": 2 * num_layers}
@@ -103,10 +113,10 @@ def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
 
 
 def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns rows E.
+    """Returns rows E: encoder-only models, ELMo, and models that start from their weights.
 
-    All but the translators read both sentences of a pair as one sequence, so that their
-    data.target_length is the sum of base's source and target lengths.
+    All of them except rows "NAME translator" read a source sentence and its translation as one
+    sequence. Their data.target_length is therefore the sum of base's source and target lengths.
     """
     train, layers = base.train, base.model.num_layers
     whole = {
@@ -154,10 +164,10 @@ def _encoders(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _multilingual(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns rows "bytes" and "two directions": small versions of ByT5 and mT5.
+    """Returns rows "bytes" and "two directions", which are small versions of ByT5 and mT5.
 
-    The lengths and the batch of the model of bytes are BYTES_A_TOKEN times base's, so that it sees
-    about as many sentences. The model of two directions sees half as many of each direction.
+    Row "bytes" has BYTES_A_TOKEN times base's lengths and batch, and thus trains on about as many
+    sentences as base. Row "two directions" trains on half as many sentences of each direction.
     """
     longer = {field: BYTES_A_TOKEN * config_lib.get(base, field) for field in LENGTHS}
     one, other = base.data.source_language, base.data.target_language

@@ -1,11 +1,11 @@
-"""Figures of docs/tutorial/tour.md, drawn by the code that they illustrate.
+"""Draws the figures of docs/tutorial/tour.md with the library's own functions.
 
   python -m experiments.figures --output=docs/images
   python -m experiments.figures --output=docs/images --workdir=runs/toy
 
-The first command draws figures that need no training: the position kinds, the masks of a packed
-row, and the learning rate. The second also draws learning curves and base's attention weights, from
-a finished sweep of configs/toy.py.
+The first command draws the figures that need no training: position kinds, the masks of a packed
+row, and the learning rate. The second command also draws the figures that need a finished sweep of
+configs/toy.py: learning curves, and the attention weights of the row base.
 """
 
 import functools
@@ -46,7 +46,11 @@ DPI = 110
 
 
 def of_positions(config: config_lib.ModelConfig) -> figure_lib.Figure:
-    """Draws the position kinds that have no parameters, each by the hook that it overrides."""
+    """Draws the position kinds without parameters: sinusoidal, ALiBi and rotary.
+
+    Each panel shows what the kind does: values added to embeddings, values added to attention
+    logits, and the dot products of one vector rotated to each pair of positions.
+    """
     places = np.arange(SHOWN_POSITIONS, dtype=np.int32)[None]
     nothing = np.zeros((1, SHOWN_POSITIONS, config.d_model), np.float32)
     heads = (1, config.num_heads, SHOWN_POSITIONS, config.d_k)
@@ -81,7 +85,8 @@ def visible(batch: sequences.Batch) -> dict[str, Bool[np.ndarray, "_ _"]]:
     """Returns the attention masks of the first row of a batch, without padding.
 
     Returns:
-      [queries, keys] for each kind of attention, "encoder", "decoder" and "cross".
+      Masks "encoder", "decoder" and "cross", each [queries, keys] and True where a query may attend
+      to a key.
     """
     rows = [_first_row(batch.source), _first_row(batch.target)]
     source, target = jax.tree.map(jnp.asarray, rows)
@@ -101,7 +106,7 @@ def _first_row(side: sequences.Sequences) -> sequences.Sequences:
 
 
 def planned(dataset: dataset_lib.Dataset, config: config_lib.Config) -> batching.PackedBatches:
-    """Returns the training batches of a run, each with one packed row."""
+    """Returns the training batches of a run, with one packed row per batch."""
     pairs = examples_lib.TranslationExamples(dataset)
     return batching.PackedBatches(pairs, config, batch_rows=1, num_steps=config.train.num_steps)
 
@@ -160,7 +165,14 @@ def of_learning_rate() -> figure_lib.Figure:
 
 
 def of_curves(sweep: frames.Sweep) -> figure_lib.Figure:
-    """Draws development perplexity of each row's first seed; marks base and the worst row."""
+    """Draws the development perplexity of each row's first seed; base and the worst row stand out.
+
+    Args:
+      sweep: the results of a sweep.
+
+    Raises:
+      UserError: no development perplexity was logged.
+    """
     if "dev_ppl" not in sweep.curves:
         raise errors.UserError("there are no learning curves: --config.log.dev_every was 0")
     logged = sweep.curves.dropna(subset=["dev_ppl"])
@@ -188,7 +200,11 @@ def of_curves(sweep: frames.Sweep) -> figure_lib.Figure:
 
 
 def of_attention(workdir: pathlib.Path) -> figure_lib.Figure:
-    """Draws the cross-attention of a run's last layer on SENTENCE: one head and the heads' mean."""
+    """Draws the cross-attention of the last layer for SENTENCE: one head, and the heads' mean.
+
+    Args:
+      workdir: the folder of a trained run.
+    """
     maps = attention_weights.collect(run_folder.load(workdir), SENTENCE)[-1]
     heads = maps.weights[-1]
     surest = int(heads.max(axis=-1).mean(axis=-1).argmax())

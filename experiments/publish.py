@@ -1,12 +1,12 @@
-"""Writes the results of a sweep to a folder for a repository, without corpora and checkpoints.
+"""Writes the results of a sweep to a folder that can be published in a repository.
 
   python -m experiments.publish runs/toy --output=experiments/published/toy
 
-The folder has sweep.json, runs.csv, curves.csv, lengths.csv and sentences.npz (counts and
-likelihoods of each sentence, but no text), the table as Markdown and CSV, examples.json with ten
-sentences (none with --noexamples), and PROVENANCE.md, which is for you to complete.
-`experiments.report` reads the folder, and another sweep can reuse its runs (--reuse). Publishing
-into a published folder of the same table adds runs to it.
+The folder has neither corpora nor checkpoints. It has the files sweep.json, runs.csv, curves.csv,
+lengths.csv, sentences.npz (counts and likelihoods of each sentence, but no text), the table as
+Markdown and CSV, examples.json with ten sentences (omitted with --noexamples), and PROVENANCE.md,
+which you complete. `experiments.report` reads the folder, and another sweep can use the runs with
+--reuse. If --output is a published folder of the same table, the runs are added to that folder.
 """
 
 import dataclasses
@@ -36,6 +36,11 @@ _FOLDERS = re.compile(r"(^|,)\s*/[^,]*/")  # folders of absolute paths separated
 
 def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = True) -> None:
     """Publishes the finished runs of a sweep.
+
+    Args:
+      workdir: the sweep's folder.
+      output: the folder to write. If it is a published folder, the runs are added to it.
+      with_examples: whether to write examples.json.
 
     Raises:
       UserError: no run is finished, or the output folder holds another sweep.
@@ -68,7 +73,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
 
 
 def _publishable(sweep: frames.Sweep) -> store.Description:
-    """Returns the description with finished runs only, and without absolute paths."""
+    """Returns the sweep's description with finished runs only, and without absolute paths."""
     done = set(sweep.runs["config_hash"])
     description = sweep.description
     rows = {row: _without_folders(changes) for row, changes in description.rows.items()}
@@ -89,7 +94,7 @@ def _publishable(sweep: frames.Sweep) -> store.Description:
 
 
 def _without_folders(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns overrides with absolute paths of data replaced by the names of the files."""
+    """Returns overrides, with file names in place of absolute paths of corpora."""
     return {
         name: _FOLDERS.sub(r"\1", value) if name in _DATA_PATHS else value
         for name, value in changes.items()
@@ -97,7 +102,7 @@ def _without_folders(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _corpora(sweep: frames.Sweep) -> list[Any]:
-    """Returns the provenance of each corpus that the runs used: files, hashes, line counts."""
+    """Returns the files, hashes and line counts of each corpus that the runs used."""
     all_corpora: list[Any] = []
     for folder in dict.fromkeys(sweep.folders.values()):
         if store.is_published(folder):
@@ -112,7 +117,7 @@ def _corpora(sweep: frames.Sweep) -> list[Any]:
 
 
 def _file_names(value: Any) -> Any:
-    """Returns provenance with absolute paths replaced by the names of the files."""
+    """Returns nested mappings and lists, with file names in place of absolute paths."""
     if isinstance(value, Mapping):
         return {name: _file_names(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -121,10 +126,13 @@ def _file_names(value: Any) -> Any:
 
 
 def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
-    """Returns a sweep with the runs of a published folder added.
+    """Returns the results of a sweep together with the results of a published folder.
+
+    Of runs with the same row and seed, the run of `sweep` is kept.
 
     Raises:
-      UserError: the folder holds another table, or a row with other settings.
+      UserError: the published folder has another table, base, --match or --tune than the sweep, or
+        has runs of a row with other settings.
     """
     old, new = published.description, sweep.description
     bases = [config_lib.hashed_fields(description.base) for description in (old, new)]
@@ -147,7 +155,7 @@ def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
     keys = [(run.row, run.seed) for run in runs]
 
     def merged(name: str) -> pd.DataFrame:
-        """Returns the lines of a frame for all runs, in the order of the table."""
+        """Returns the lines of both sweeps' frames, in the order of rows and seeds."""
         new_lines: pd.DataFrame = getattr(sweep, name)
         old_lines: pd.DataFrame = getattr(published, name)
         is_added = [
@@ -180,7 +188,7 @@ def _merge_examples(old: examples.Examples, new: examples.Examples) -> examples.
 
 
 def _provenance(sweep: frames.Sweep) -> str:
-    """Returns the text of PROVENANCE.md, whose command and date a person adds."""
+    """Returns the text of PROVENANCE.md, with placeholders for the command and the date."""
     runs = sweep.runs
     hours = (runs["wall_seconds"] * runs.get("devices", 1)).sum() / 3600
     lines = [

@@ -2,7 +2,7 @@
 
   python -m experiments.report runs/toy
 
-A published folder gets TABLE.md and TABLE.csv only.
+TABLE is the name of the table, such as table3. For a published folder, report.html is not written.
 """
 
 from absl import flags

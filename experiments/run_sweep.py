@@ -1,10 +1,11 @@
-r"""Runs a sweep whose rows a Python file describes, and compares each row with --config.
+r"""Runs a sweep whose rows are defined in a Python file, and compares each row with --config.
 
   python -m experiments.run_sweep --sweep=configs/sweeps/warmup_smoothing.py \
       --config=configs/toy.py --workdir=runs/warmup --seeds=2
 
 The file defines GRID or ZIP, which map fields to lists of values, or ROWS, which maps the names of
-rows to overrides; see `experiments.sweep.rows`. The table has the file's name.
+rows to overrides; see `experiments.sweep.rows.read`. The table has the name of the file, such as
+warmup_smoothing.
 """
 
 import pathlib

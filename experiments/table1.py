@@ -3,8 +3,8 @@
   python -m experiments.table1 --workdir=runs/table1
   python -m experiments.table1 --workdir=runs/long --lengths=1024,4096,16384 --neighbourhood=128
 
-Times the forward pass of one layer of each kind, fits the exponents of length and width, and writes
-table1.md and table1.png. This takes one to three minutes on 2 CPU cores.
+The command times the forward pass of one layer of each kind, fits the exponents of length and width
+in its time, and writes table1.md and table1.png. This takes one to three minutes on 2 CPU cores.
 """
 
 import dataclasses
@@ -33,7 +33,10 @@ def measure(
 
     Args:
       axes: the sizes along each axis, "n" and "d".
-      repeats: the number of timed calls of each layer.
+      repeats: the number of rounds. In each round, every layer is timed once.
+
+    Returns:
+      For each axis, the costs of each kind of layer.
     """
     sizes = list(dict.fromkeys(size for points in axes.values() for size in points))
     cases = [(kind, size) for kind in layer_kinds.KINDS for size in sizes]

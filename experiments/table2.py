@@ -1,11 +1,12 @@
-"""Table 2 of the paper: base and big, into German and into French, scored on newstest2014.
+"""Table 2 of the paper: the base and big models for English–German and English–French.
 
   python -m experiments.table2 --config=configs/base.py --workdir=runs/table2 --cache_dir=cache
   python -m experiments.table2 --config=configs/base.py --workdir=runs/x --dry_run --device=v5e-8
 
-Runs the rows that have no result yet, then prints them beside the paper's table. The last 5
-checkpoints of base and the last 20 of big are averaged. The paper wrote a checkpoint every ten
-minutes, which at its speeds is every 1,500 steps of base and every 600 steps of big.
+The command runs the rows that have no result yet, and prints their scores on newstest2014 beside
+the paper's. The last 5 checkpoints of a base model, and the last 20 checkpoints of a big
+model, are averaged. The paper wrote a checkpoint every ten minutes. At the paper's speeds, this is
+every 1,500 steps of the base model and every 600 steps of the big model.
 """
 
 from typing import Any
@@ -34,11 +35,13 @@ _FRENCH = {
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns the four rows for a base that translates into German.
+    """Returns the overrides of the four rows.
+
+    Args:
+      base: the configuration that the rows change. It has to be for WMT14 English–German.
 
     Raises:
-      UserError: base does not translate into German, or its corpus is not WMT, whose French data
-        the rows need.
+      UserError: base has another corpus or another target language.
     """
     if (base.data.corpus, base.data.target_language) != ("tfds", "de"):
         raise errors.UserError(

@@ -4,7 +4,7 @@
   python -m experiments.table3 --config=configs/base.py --workdir=runs/base --dry_run
   python -m experiments.table3 --config=configs/toy.py --workdir=runs/toy --rows='base,A*' --seeds=3
 
-Runs the rows that have no result yet, then prints the table.
+The command runs the rows that have no result yet, and prints the table.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns the rows, with sizes scaled to base's."""
+    """Returns the overrides of each row, with the paper's sizes scaled to base's sizes."""
     return table.scaled_rows(ROWS, base)
 
 

@@ -3,11 +3,11 @@
   python -m experiments.table4 --config=configs/toy_parsing.py --workdir=runs/parsing
   python -m experiments.table4 --config=configs/wsj.py --workdir=runs/wsj --dry_run
 
-Runs the rows that have no result yet, then prints them beside the paper's table. Further rows show
-the effect of the Transformer's parts: a model without positions, models of other depths, and
-recurrent models with and without attention (Vinyals et al.). --parsed=PATHS names trees that a
-first model wrote for other text (transformer_jax.parse), and adds a row that also learns from
-them, for as many steps.
+The command runs the rows that have no result yet, and prints the results beside the paper's. Rows
+that the paper does not have show the effect of parts of the model: no positions, other numbers of
+layers, and recurrent models with and without attention (Vinyals et al.). --parsed=PATHS names trees
+that transformer_jax.parse has written for further text. It adds the row "semi-supervised", which
+also trains on these trees, for the same number of steps as the other rows.
 """
 
 from typing import Any
@@ -34,11 +34,12 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def rows_for(base: config_lib.Config, parsed: str = "") -> dict[str, dict[str, Any]]:
-    """Returns the rows, with depths scaled to base's.
+    """Returns the overrides of each row, with the paper's numbers of layers scaled to base.
 
     Args:
       base: the configuration that the rows change.
-      parsed: paths of trees that a model wrote, which add the semi-supervised row.
+      parsed: paths of trees that a model has written, for the row "semi-supervised"; "" for no such
+        row.
 
     Raises:
       UserError: the base does not parse, or its depth cannot be scaled.

@@ -5,12 +5,13 @@
   python -m experiments.variations --config=configs/multi30k.py --workdir=runs/variations_multi30k \
       --claim_seeds=3 --reuse=experiments/published/multi30k --config.data.train=PATH/train …
 
-Runs the rows that have no result yet, then prints the table, published claims beside the results of
-these runs, and BLEU by length. Rows that a claim compares have at least --claim_seeds runs each.
+The command runs the rows that have no result yet. It then prints the table, a table that tests
+published claims on these results, and BLEU by length. Rows that a claim compares have at least
+--claim_seeds runs each.
 
-Grouped-query (Ainslie et al. 2023) and multi-query (Shazeer 2019) attention replace all attention:
-in the encoder, in the decoder and between them. d_ff is not widened in return, so that these rows
-have fewer parameters; the table states the difference.
+Grouped-query attention (Ainslie et al. 2023) and multi-query attention (Shazeer 2019) are used in
+the self-attention of encoder and decoder, and in the cross-attention. d_ff is not increased to
+compensate, so that these rows have fewer parameters than base; the table states the difference.
 """
 
 import functools
@@ -28,7 +29,8 @@ from transformer_jax import errors
 from transformer_jax import flags as flags_lib
 from transformer_jax.models import positions
 
-LABELS = {"t5": "T5 bias", "alibi": "ALiBi"}  # of position kinds; any other has its own name
+# Names of position kinds in the names of rows; other kinds are not renamed.
+LABELS = {"t5": "T5 bias", "alibi": "ALiBi"}
 POSITIONS = {LABELS.get(kind, kind): kind for kind in positions.KINDS}
 NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 CELLS = {"RNN": "rnn", "LSTM": "lstm", "GRU": "gru"}
@@ -47,7 +49,10 @@ MULTIPLE = 8  # SwiGLU's d_ff is rounded to a multiple of it
 
 
 def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns the rows for a base.
+    """Returns the overrides of each row, base first.
+
+    Args:
+      base: the configuration that the rows change.
 
     Raises:
       UserError: base changes a field that the rows vary, or has too few heads.
@@ -90,7 +95,7 @@ def _parts(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _architectures() -> dict[str, dict[str, Any]]:
-    """Returns rows J: recurrent models, which need no position kind, and a convolutional one."""
+    """Returns rows J: recurrent models, which have no positions, and a convolutional model."""
     rows: dict[str, dict[str, Any]] = {}
     for name, cell in CELLS.items():
         recurrent = {"model.architecture": cell, "model.position": "none"}
@@ -101,7 +106,7 @@ def _architectures() -> dict[str, dict[str, Any]]:
 
 
 def _lengths(base: config_lib.Config) -> dict[str, dict[str, Any]]:
-    """Returns rows K: each position kind trained on short sentences and scored on all."""
+    """Returns rows K: each position kind, trained on short sentences and scored on all lengths."""
     longest = base.data.target_length // 4
     return {
         f"K {name}": {"model.position": kind, "data.train_max_tokens": longest}
