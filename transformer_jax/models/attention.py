@@ -1,7 +1,7 @@
 """Scaled dot-product and multi-head attention (section 3.2 of the paper).
 
-One dimension key serves all annotations and products of the package. As in jaxtyping, # marks a
-size that may be 1, *B any number of axes, and _ any size.
+These letters name the axes in all shape annotations and einsum products of the package. As in
+jaxtyping, # marks a size that may be 1, *B any number of axes, and _ any size.
 
   B batch   T query length   S key length   D d_model   H heads   K key–value heads
   G query heads for each key–value head (H = K G)   N queries for each key–value head, G T
@@ -53,7 +53,7 @@ class Cache(NamedTuple):
         return cls(keys.swapaxes(2, 3), values)
 
     def write(self, new: KeysValues, slot: Int[Array, ""]) -> "Cache":
-        """Returns the cache with keys and values written from a slot on."""
+        """Returns the cache with new keys and values written into it, the first at `slot`."""
         keys, values = Cache.of(new)
         return Cache(
             jax.lax.dynamic_update_slice_in_dim(self.keys, keys, slot, axis=3),
@@ -61,7 +61,7 @@ class Cache(NamedTuple):
         )
 
     def lengthened(self, slots: int) -> "Cache":
-        """Returns the cache with room for `slots` keys and values, of which the new ones are 0."""
+        """Returns the cache extended with zeros to `slots` keys and values."""
         none, more = (0, 0), (0, slots - self.keys.shape[3])
         return Cache(
             jnp.pad(self.keys, (none, none, none, more)),
@@ -83,9 +83,9 @@ def attention_weights(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None,
 ) -> Float[Array, "B H T S"]:
-    """Returns softmax(Q Kᵀ / sqrt(d_k) + bias) in float32; keys that the mask forbids have 0.
+    """Returns softmax(Q Kᵀ / sqrt(d_k) + bias) in float32, with weights of 0 for masked keys.
 
-    Query head h reads key–value head h // G. Every query must be allowed at least one key.
+    Query head h reads key–value head h // G. The mask must allow every query at least one key.
     """
     spec = "BKNC,BKCS->BKNS" if isinstance(keys_values, Cache) else "BKNC,BKSC->BKNS"
     grouped = _grouped(queries, keys_values.keys.shape[1])
@@ -109,10 +109,11 @@ def attend(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None = None,
 ) -> Float[Array, "B H T d_v"]:
-    """Computes `weighted_values` of `attention_weights` in fewer passes over the T × S weights.
+    """Returns softmax(Q Kᵀ / sqrt(d_k) + bias) V, the output of attention for each head.
 
-    The sum of exponentials divides the result instead of each weight. The gradient is defined in
-    the same way (as in FlashAttention, Dao et al. 2022, section 3.1).
+    The result is that of `weighted_values` with `attention_weights`, computed in fewer passes over
+    the T × S weights: the sum of exponentials divides the result instead of each weight. The
+    gradient is computed likewise (as in FlashAttention, Dao et al. 2022, section 3.1).
     """
     batch, heads, length, _ = queries.shape
     grouped = _grouped(queries, keys_values.keys.shape[1])
@@ -133,7 +134,7 @@ def _masked(
     mask: Bool[Array, "#B #1 #T S"],
     bias: Float[Array, "#B H T S"] | None,
 ) -> Float[Array, "B H T S"]:
-    """Returns the logits, reshaped and with the bias added; float32's minimum where masked."""
+    """Returns logits by query head, with the bias added and float32's minimum where masked."""
     batch, _, _, keys = logits.shape
     logits = logits.reshape(batch, heads, -1, keys)
     if bias is not None:
@@ -193,7 +194,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 class Projection(nn.Module):
     """A product with one matrix for all heads, without bias.
 
-    The matrix is initialised as Glorot-uniform of the shape (inputs, outputs).
+    The matrix has the shape (inputs, outputs), and is initialised with Glorot's uniform values.
     """
 
     spec: str  # "BTI,IHC->BHTC" splits heads, "BHTC,HCO->BTO" joins them

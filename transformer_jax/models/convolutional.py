@@ -1,7 +1,7 @@
 """A gated convolutional sequence-to-sequence model after ConvS2S (Gehring et al. 2017).
 
-Each layer is a convolution over kernel_size positions with the output v ⊙ sigmoid(g), added to its
-input; each decoder layer also attends to the encoder. As in the paper, sums are multiplied by
+Each layer adds the output v ⊙ sigmoid(g) of a convolution over kernel_size positions to the layer's
+input. Each decoder layer also attends to the encoder. As in ConvS2S, sums are multiplied by
 sqrt(0.5), and the result of attention to m source positions by sqrt(m). Embeddings, their sharing,
 positions, dropout, initial weights, data and decoding are the Transformer's. ConvS2S's weight
 normalisation, its scaling of the encoder's gradient and its projections between embeddings and
@@ -25,16 +25,20 @@ _SCALE = math.sqrt(0.5)
 
 @final
 class GatedConvolution(nn.Module):
-    """A gated convolution over kernel_size positions of x.
+    """A gated convolution over kernel_size positions of an input x.
 
-    It returns v ⊙ sigmoid(g), where [v; g] = W [x_first; …; x_last] + b.
+    The output is v ⊙ sigmoid(g), where [v; g] = W [x_first; …; x_last] + b.
     """
 
     config: config_lib.ModelConfig
 
     @nn.compact
     def __call__(self, taps: Float[Array, "*B taps"]) -> Float[Array, "*B D"]:
-        """Returns the output at each position, given the concatenated inputs of its kernel."""
+        """Returns the output at each position.
+
+        Args:
+          taps: for each position, the concatenated inputs at the kernel_size positions to read.
+        """
         both = products.Dense(2 * self.config.d_model, name="kernel", dtype=self.config.dtype)(taps)
         value, gate = jnp.split(both, 2, axis=-1)
         return value * nn.sigmoid(gate)
@@ -44,8 +48,9 @@ class GatedConvolution(nn.Module):
 class StepAttention(nn.Module):
     """Attention of one decoder layer to the encoder (section 3.3 of Gehring et al.).
 
-    It returns h + W' Σ softmax((W h + b + g) · keys) values, where h is the layer's convolution
-    and g is the embedding of the input token. Sums and the result of attention are scaled.
+    The output is h + W' Σ softmax((W h + b + g) · keys) values, where h is the output of the
+    layer's convolution and g is the embedding of the input token. The two sums of h are multiplied
+    by sqrt(0.5), and the result of attention to m source positions by sqrt(m).
     """
 
     config: config_lib.ModelConfig
@@ -67,7 +72,7 @@ class StepAttention(nn.Module):
 
 @final
 class Convolutional(interface.Decoder):
-    """An encoder and a decoder of gated convolutions; positions act on embeddings."""
+    """A sequence-to-sequence model whose encoder and decoder are gated convolutions."""
 
     uses: ClassVar[frozenset[str]] = interface.COMMON | {"position", "max_positions", "kernel_size"}
 
@@ -100,7 +105,10 @@ class Convolutional(interface.Decoder):
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
     ) -> interface.Source:
-        """Returns the encoder's output as keys, and its sum with the embeddings as values."""
+        """Returns the keys and values that the decoder attends to.
+
+        Keys are the encoder's outputs; values are the sums of outputs and embeddings.
+        """
         x = embedded = self._embed(source.tokens, source.positions, rates)
         before = (self.config.kernel_size - 1) // 2
         offsets = range(-before, self.config.kernel_size - before)
@@ -112,7 +120,10 @@ class Convolutional(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> interface.FixedSizeState:
-        """Returns a state with empty caches, for the last kernel_size - 1 inputs of each layer."""
+        """Returns a state with a cache of zeros for each decoder layer.
+
+        A cache holds the layer's inputs at the last kernel_size - 1 positions.
+        """
         config = self.config
         shape = (source.tokens.shape[0], width, (config.kernel_size - 1) * config.d_model)
         caches = [jnp.zeros(shape, config.dtype)] * config.num_layers

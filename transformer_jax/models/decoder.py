@@ -24,10 +24,10 @@ SOURCE_ATTENTIONS = {"causal": True, "full": False}
 
 @final
 class DecoderOnly(interface.Decoder):
-    """One stack for source and target; positions of the target continue those of the source.
+    """A decoder-only model, whose single stack reads the source and then the target.
 
-    Each sequence is a segment of the source row, which ends with EOS, and then the same segment of
-    the target row, which starts with BOS.
+    Segment k of the source row, which ends with EOS, and segment k of the target row, which starts
+    with BOS, are one sequence: the target's positions continue the source's positions.
     """
 
     uses: ClassVar[frozenset[str]] = interface.COMMON | layers.USED | {"source_attention"}
@@ -68,7 +68,10 @@ class DecoderOnly(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> hypotheses.Hypotheses:
-        """Returns caches that begin with the source's keys and values, which hypotheses share."""
+        """Returns a state whose caches begin with the source's keys and values.
+
+        All hypotheses share these keys and values.
+        """
         batch, length = source.tokens.shape
         slots = length + max_length * width
         order = self._order(source.positions)
@@ -89,7 +92,7 @@ class DecoderOnly(interface.Decoder):
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: hypotheses.Hypotheses
     ) -> tuple[Float[Array, "B W V"], hypotheses.Hypotheses]:
-        """Returns the logits of the next token; `index` is a position of the target."""
+        """Returns the logits of the next token; see `interface.Decoder`."""
         state, target_mask = state.at(index)
         (batch, width), length = tokens.shape, state.source_mask.shape[-1]
         lengths = state.source_mask[:, 0, 0].sum(axis=-1, keepdims=True)
@@ -108,10 +111,10 @@ class DecoderOnly(interface.Decoder):
         return logits, state._replace(caches=tuple(caches))
 
     def _order(self, positions: Int[Array, "B S"]) -> Int[Array, "B S"]:
-        """Returns the order of each source position, for the causal mask.
+        """Returns a number for each source position, from which the causal mask is made.
 
-        A position attends to positions of the same or a lower order. The order of a target position
-        is the position itself, which continues those of the source.
+        A position attends to all positions with the same or a lower number. If attention within the
+        source is causal, the number is the position itself. If it is full, the number is 0.
         """
         return positions if self.causal else jnp.zeros_like(positions)
 

@@ -11,7 +11,10 @@ Rate = Float[Array, ""] | None  # None: no dropout, as in evaluation
 
 
 class Rates(NamedTuple):
-    """Dropout rates; the paper has the first, tensor2tensor's v2 and v3 have all."""
+    """The dropout rates of a model.
+
+    The paper has only the residual rate. tensor2tensor's settings v2 and v3 have all three.
+    """
 
     residual: Rate = None  # P_drop, on sub-layers' outputs and on embeddings + positions
     attention: Rate = None  # on attention weights

@@ -1,8 +1,9 @@
 """ELMo (Peters et al. 2018): a language model that reads forwards and one that reads backwards.
 
-Both predict every token of a text: the first from the tokens before it, the second from those after
-it. Their LSTM layers share only the embedding, so that no token is visible where it is predicted,
-and none needs a mask. Predictions about the text as a whole come from a mixture of all layers.
+Both models predict every token of a text. The forward model predicts a token from the tokens before
+it, the backward model from the tokens after it. The two models share only the embedding, so that no
+token is visible at the position that predicts it, and no token needs a mask. Labels of a whole
+text, such as whether its two sentences match, are predicted from a weighted mean of all layers.
 """
 
 from typing import ClassVar, final
@@ -17,7 +18,10 @@ from transformer_jax.models import dropout, embedding, interface, masks, product
 
 @final
 class Elmo(interface.Architecture):
-    """Both language models, with residual connections from the second layer on."""
+    """ELMo (Peters et al. 2018): a forward and a backward LSTM language model.
+
+    From the second layer on, the LSTM layers have residual connections.
+    """
 
     needs_masks: ClassVar[bool] = False
 
@@ -41,13 +45,17 @@ class Elmo(interface.Architecture):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
-        """Returns the output of the model that reads forwards, at each target position."""
+        """Returns the output of the forward language model at each target position."""
         return self._directions(target, rates)[0]
 
     def predict(
         self, batch: sequences.Batch, rates: dropout.Rates = dropout.NONE
     ) -> interface.Predictions:
-        """Returns the outputs of both directions, one after the other along the length."""
+        """Returns the outputs of the forward model, followed by those of the backward model.
+
+        They are concatenated along the axis of positions, which has length 2 T. Labels and segments
+        are repeated accordingly.
+        """
         outputs = jnp.concatenate(self._directions(batch.target, rates), axis=1)
         labels, segments = (
             jnp.concatenate([x, x], axis=1) for x in (batch.labels, batch.target.segments)
@@ -59,7 +67,7 @@ class Elmo(interface.Architecture):
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B T D"]]:
         """Returns the outputs of the forward model and of the backward model.
 
-        At position 0, both outputs are the representation of the whole text.
+        At position 0 of a text, both outputs are the representation of the whole text.
         """
         starts = target.positions == 0
         ends = jnp.roll(starts, -1, axis=1).at[:, -1].set(True)
@@ -89,7 +97,8 @@ class Elmo(interface.Architecture):
     ) -> Float[Array, "B T D"]:
         """Returns the representation of the whole text, tanh(W m + b).
 
-        m is the weighted mean of the layers' end states, times `scale`.
+        m is `scale` times the weighted mean over all layers of the forward state at the text's last
+        position and the backward state at its first position, side by side.
         """
         weights = self.scale * nn.softmax(self.mixture)
         mixed = jnp.tensordot(weights, jnp.stack(layers), axes=1)

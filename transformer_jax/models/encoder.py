@@ -1,9 +1,10 @@
 """An encoder-only model, such as BERT or RoBERTa: attention is bidirectional within a text.
 
-It reads the target row and no source. The output at a position predicts the token there, masked or
-not; the output at a text's start (BOS, for BERT's [CLS]) predicts a property of the text as a
-whole. A text may be two sentences with an EOS (BERT's [SEP]) between them, each with a vector added
-to its embeddings (BERT's segment embeddings).
+The model reads the target row and no source. At position 0 of a text, which holds BOS (BERT's
+[CLS]), the output predicts a label of the whole text, such as whether its two sentences match. At
+any other position, the output predicts the token at that position, which may be masked. A text may
+consist of two sentences with an EOS (BERT's [SEP]) between them. One vector is added to all
+embeddings of the first sentence, another to those of the second (BERT's segment embeddings).
 """
 
 from typing import ClassVar, final
@@ -24,8 +25,8 @@ from transformer_jax.models import positions as positions_lib
 class Head(nn.Module):
     """The layers between an encoder and its logits, as in the code of Devlin et al. 2019.
 
-    norm(gelu(W x + b)) predicts the token at a position; at a text's start tanh(W' x + b'), their
-    "pooler", predicts a property of the text.
+    At position 0 of a text, the output is tanh(W' x + b'), the "pooler", which predicts a label of
+    the whole text. At any other position, it is norm(gelu(W x + b)), which predicts the token.
     """
 
     config: config_lib.ModelConfig
@@ -71,7 +72,11 @@ class EncoderOnly(interface.Architecture):
         target: sequences.Sequences,
         rates: dropout.Rates = dropout.NONE,
     ) -> Float[Array, "B T D"]:
-        """Returns outputs that predict each token and, at position 0, a property of the text."""
+        """Returns the output of `Head` at each position.
+
+        At position 0 it predicts a label of the whole text, such as whether a sentence pair
+        matches. At any other position it predicts the token.
+        """
         same = masks.same_segment(target.segments, target.segments)
         patterns = masks.by_layer(self.config, target.positions, target.positions)
         x = self._embed(target, rates)
@@ -89,7 +94,10 @@ class EncoderOnly(interface.Architecture):
 
 
 def sentence_of(texts: sequences.Sequences) -> Int[Array, "B T"]:
-    """Returns 0 up to and including the first EOS of each text, and 1 after it."""
+    """Returns the number of the sentence, 0 or 1, that each position of a text belongs to.
+
+    Sentence 0 ends with the first EOS of the text.
+    """
     ends = jnp.asarray(texts.tokens == tokenizer_lib.EOS, jnp.int32)
     before = jnp.cumsum(ends, axis=1) - ends  # EOS before each position of the row
     first = jnp.where(texts.positions == 0, before, 0)

@@ -9,12 +9,13 @@ from transformer_jax.models import attention, masks
 
 
 class Hypotheses(NamedTuple):
-    """A decoding state that selects hypotheses without moving their keys and values.
+    """The decoding state of a model with self-attention, for W hypotheses of each sentence.
 
-    Each position has W slots. The keys and values of hypothesis w of sentence b at position l are
-    in slot ancestors[b, w, l] of that position, so that selecting hypotheses changes `ancestors`
-    alone. A cache may begin with keys and values that all hypotheses share; its last L W slots
-    belong to hypotheses.
+    Each target position has W slots for keys and values. Hypothesis w of sentence b uses slot
+    ancestors[b, w, l] of position l. `select` changes only `ancestors` and moves no keys or values.
+
+    A cache has L W slots for the target's positions. Before these, it may have keys and values that
+    all hypotheses share, such as those of the source in a decoder-only model.
     """
 
     caches: tuple[attention.Cache, ...]  # one per layer; the W slots of a position are adjacent
@@ -38,16 +39,19 @@ class Hypotheses(NamedTuple):
 
     @property
     def slots(self) -> Int[Array, "1 slots"]:
-        """The position of each slot."""
+        """The target position of each of the L W slots."""
         _, width, length = self.ancestors.shape
         return jnp.repeat(jnp.arange(length), width)[None]
 
     def at(self, index: Int[Array, ""]) -> tuple["Hypotheses", Bool[Array, "B 1 W slots"]]:
-        """Prepares the decoding of a position, at which hypothesis w uses slot w.
+        """Returns the state and the attention mask for decoding a position.
+
+        Args:
+          index: the target position, at which hypothesis w uses slot w.
 
         Returns:
-          The state with the slots of this position, and the mask of each hypothesis. The mask is
-          true at the slots of the hypothesis and of its ancestors, up to this position.
+          The state, with the slots of this position in `ancestors`, and a mask for each hypothesis.
+          The mask is true at the slots that the hypothesis uses at this and at earlier positions.
         """
         batch, width, length = self.ancestors.shape
         hypotheses = jnp.arange(width)

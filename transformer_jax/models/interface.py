@@ -1,12 +1,12 @@
-"""The base classes of architectures, through which training, evaluation and decoding use them.
+"""Base classes of architectures: the methods that training, evaluation and decoding call.
 
-Training and evaluation call an `Architecture` for its output at each target position; the logits
-are the products of outputs and its embedding (`embedding.of`). A `Decoder` also generates
-sentences, one position after another. BERT is an architecture but not a decoder; a decoder without
-an encoder reads the source, if there is one, as its prompt.
+Training and evaluation call an `Architecture` for its output at each target position. The logits
+are the products of these outputs and the architecture's embedding (`embedding.of`). A `Decoder`
+also generates sentences, one position after another. BERT is an `Architecture` but not a `Decoder`.
+A decoder-only model reads the source, if there is one, as its prompt.
 
-`attention` has the key to the letters in shapes. To add an architecture, write its class and its
-line in `models.ARCHITECTURES`.
+The docstring of the module `attention` explains the letters in shapes. To add an architecture,
+write its class and its line in `models.ARCHITECTURES`.
 """
 
 import abc
@@ -33,11 +33,11 @@ class DecodingState(Protocol):
     """
 
     def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
-        """Replaces hypothesis w of sentence b by a copy of hypothesis parents[b, w]."""
+        """Returns a state whose hypothesis w of sentence b is a copy of hypothesis parents[b, w]."""
         ...
 
     def lengthened(self, length: int) -> "DecodingState":
-        """Returns the state with room for `length` positions in all."""
+        """Returns the state with room for `length` target positions, decoded ones included."""
         ...
 
 
@@ -55,7 +55,7 @@ class Source(NamedTuple):
 
 
 class FixedSizeState(NamedTuple):
-    """A decoding state of the same size at every position."""
+    """A decoding state whose size does not depend on the number of target positions."""
 
     caches: Any  # a pytree of arrays B W _
     source: Source
@@ -71,7 +71,7 @@ class FixedSizeState(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """Outputs under teacher forcing, with the label that each of them predicts."""
+    """A model's outputs under teacher forcing, with the label that each output predicts."""
 
     outputs: Float[Array, "B T D"]
     labels: Int[Array, "B T"]
@@ -79,21 +79,22 @@ class Predictions(NamedTuple):
 
 
 class Architecture(nn.Module, abc.ABC):
-    """A module that can be trained and evaluated.
+    """Base class of models that can be trained and evaluated.
 
-    Its parameter "embedding" (`embedding.make`) has a vector for each token. It sows its attention
-    weights, if any, as "weights" for `evaluation.attention_weights`.
+    The parameter "embedding" (`embedding.make`) has a vector for each token. Attention weights, if
+    the model has any, are sown under the name "weights"; `evaluation.attention_weights` reads them.
     """
 
     config: config_lib.ModelConfig  # its sizes and kinds
     vocab_size: int  # V
 
-    # The fields of `ModelConfig` that it uses; setting another one is an error
+    # The fields of `ModelConfig` that the architecture uses. Setting any other field is an error
     # (`models.require_used`).
     uses: ClassVar[frozenset[str]] = COMMON
     # Whether positions of the target continue those of the source; otherwise they start from 0.
     one_sequence: ClassVar[bool] = False
-    # Whether a position sees its own token, so that it predicts that token only where it is masked.
+    # Whether a position sees the token at that position, and can therefore be trained to predict
+    # this token only if it is masked.
     needs_masks: ClassVar[bool] = True
 
     # Linen hashes each architecture by its fields; type checkers do not know that.
@@ -101,9 +102,10 @@ class Architecture(nn.Module, abc.ABC):
 
     @staticmethod
     def check(config: config_lib.ModelConfig) -> None:
-        """Raises UserError if the values of its fields do not suit the architecture.
+        """Raises UserError if sizes in the config do not suit the architecture.
 
-        `models.build` has already checked that the kinds are known.
+        `models.build` has already checked that names in the config, such as that of the norm, are
+        known.
         """
 
     @abc.abstractmethod
@@ -118,7 +120,7 @@ class Architecture(nn.Module, abc.ABC):
         Segment k of a source row belongs to segment k of the target row. The target of a `Decoder`
         is shifted right by one, and the output at a position predicts the following token. Any
         other architecture may read the whole target, and its output at a position predicts the
-        token at that position. Rates of dropout need a "dropout" key in the `rngs` of `apply`.
+        token at that position. With dropout, `apply` needs a "dropout" key in its `rngs`.
         """
 
     def predict(self, batch: sequences.Batch, rates: dropout.Rates = dropout.NONE) -> Predictions:
@@ -134,14 +136,14 @@ class Decoder(Architecture):
     def prefill(self, source: sequences.Sequences, width: int, max_length: int) -> DecodingState:
         """Returns the state before the first target position, with room for max_length positions.
 
-        Each row of the source holds one sentence, which gets `width` hypotheses.
+        Each row of the source holds one sentence, of which `width` hypotheses are decoded.
         """
 
     @abc.abstractmethod
     def decode_step(
         self, tokens: Int[Array, "B W"], index: Int[Array, ""], state: Any
     ) -> tuple[Float[Array, "B W V"], DecodingState]:
-        """Returns float32 logits of the next token, and the state extended by `tokens`.
+        """Returns logits of the next token in float32, and the state after reading `tokens`.
 
         Args:
           tokens: the newest token of each hypothesis.

@@ -1,7 +1,7 @@
-"""The choice between two programs for attention: plain products, or a fused kernel.
+"""The choice between two programs for attention: plain products, or cuDNN's fused kernel.
 
-The fused kernel stores no attention weights. The choice depends on the device, types and shapes,
-which are known before anything runs.
+The fused kernel does not store attention weights. The choice depends on the device, the types and
+the shapes, which are known when a model is traced.
 """
 
 import dataclasses
@@ -21,12 +21,18 @@ MULTIPLE = 8  # widths must be multiples of it
 
 
 def on(config: config_lib.ModelConfig, platform: str) -> config_lib.ModelConfig:
-    """Returns the config, with plain attention unless the platform is "gpu"."""
+    """Returns the config, with attention_kernel="plain" unless the platform is "gpu"."""
     return config if platform == "gpu" else dataclasses.replace(config, attention_kernel=PLAIN)
 
 
 def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
-    """Returns whether the fused kernel computes attention of this config and these lengths."""
+    """Returns whether attention with this config uses the fused kernel.
+
+    Args:
+      config: the model's config.
+      queries: the number of queries in a row.
+      keys: the number of keys in a row.
+    """
     return (
         config.attention_kernel == FUSED
         and config.compute_dtype == "bfloat16"
@@ -37,9 +43,10 @@ def takes(config: config_lib.ModelConfig, queries: int, keys: int) -> bool:
 
 
 def describe(config: config_lib.Config, model: type[interface.Architecture]) -> str:
-    """Returns a line for a run's log that names the program of each kind of attention.
+    """Returns the program of each kind of attention, such as "encoder fused, decoder plain".
 
-    An encoder–decoder has three kinds of attention; a decoder or an encoder alone has one.
+    An encoder–decoder has three kinds of attention: encoder, decoder and cross. A decoder-only or
+    encoder-only model has one kind.
     """
     source, target = config.data.source_length, config.data.target_length
     sizes = on(config.model, jax.default_backend())

@@ -37,7 +37,10 @@ NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": nn.LayerNorm, "rms_n
 
 
 def make_norm(config: config_lib.ModelConfig, name: str | None = None) -> nn.Module:
-    """Returns the config's kind of normalisation, with the epsilon of the paper's code."""
+    """Returns a normalisation module of the kind `config.norm`.
+
+    Its epsilon is that of the paper's code, tensor2tensor.
+    """
     kind = NORMS[config.norm]
     return kind(epsilon=1e-6, dtype=config.dtype, use_fast_variance=False, name=name)
 
@@ -65,17 +68,17 @@ class Residual(nn.Module):
         self.norm = make_norm(self.config)
 
     def before(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Returns the sub-layer's input."""
+        """Returns the sub-layer's input, given the input x of the residual connection."""
         return x
 
     def after(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Returns the result of the connection, given the sum of input and output."""
+        """Returns the connection's result, given the sum x of its input and the sub-layer's output."""
         return x
 
     def add(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
     ) -> Float[Array, "B T D"]:
-        """Adds the sub-layer's output y, with dropout, to its input x."""
+        """Returns after(x + dropout(y)), given the connection's input x and sub-layer's output y."""
         return shard_batch(self.after(x + dropout.drop(shard_batch(y), rate, self)))
 
 
@@ -106,7 +109,7 @@ NORM_PLACEMENTS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
 
 
 class FeedForward(nn.Module):
-    """Position-wise feed-forward network with biases: dropout(inner(x)) W2 + b2."""
+    """Base class of position-wise feed-forward networks: dropout(inner(x)) W2 + b2."""
 
     config: config_lib.ModelConfig
 
@@ -118,11 +121,11 @@ class FeedForward(nn.Module):
         return self._projection(self.config.d_model, "outer", ("mlp", "embed"))(inner)
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
-        """Returns the d_ff features of each position."""
+        """Returns the d_ff hidden features of each position, after the activation."""
         raise NotImplementedError
 
     def widened(self, x: Float[Array, "B T D"], name: str = "inner") -> Float[Array, "B T F"]:
-        """Returns x W + b."""
+        """Returns x W + b with d_ff features; `name` is the name of W and b in checkpoints."""
         return self._projection(self.config.d_ff, name, ("embed", "mlp"))(x)
 
     def _projection(self, features: int, name: str, axes: tuple[str, str]) -> products.Dense:
@@ -139,7 +142,7 @@ class Relu(FeedForward):
 
 @final
 class Gelu(FeedForward):
-    """The network with GELU in place of max(0, z) (Hendrycks & Gimpel).
+    """The paper's network with GELU in place of max(0, z) (Hendrycks & Gimpel 2016).
 
     GELU(z) = z Φ(z), where Φ is the distribution function of the standard normal distribution.
     """
@@ -152,8 +155,8 @@ class Gelu(FeedForward):
 class SwiGlu(FeedForward):
     """SwiGLU with biases (Shazeer 2020): (swish(x W + b) ⊙ (x V + c)) W2 + b2.
 
-    swish(z) = z sigmoid(z). The network has three matrices, the other kinds have two. For as many
-    parameters as another kind, it needs two thirds of that kind's d_ff.
+    swish(z) = z sigmoid(z). SwiGLU has three matrices, where ReLU and GELU networks have two. With
+    two thirds of their d_ff, it has about as many parameters.
     """
 
     def inner(self, x: Float[Array, "B T D"]) -> Float[Array, "B T F"]:
@@ -167,8 +170,8 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swig
 class Layer(nn.Module):
     """A layer of self-attention, cross-attention and feed-forward network (section 3.1).
 
-    Layers of an encoder or of a decoder alone have no cross-attention: their `cross_position` is
-    None, or they are called without a source.
+    Cross-attention is left out in encoders and in decoder-only models. Their layers have
+    `cross_position` None, or are called without a source.
     """
 
     config: config_lib.ModelConfig
@@ -197,7 +200,7 @@ class Layer(nn.Module):
         rates: dropout.Rates,
         source: attention.Attended | None = None,
     ) -> Float[Array, "B T D"]:
-        """Applies the layer to all positions of a row, with teacher forcing in a decoder."""
+        """Applies the layer to all positions of each row at once, as in training."""
         y = self.self_attention_residual.before(x)
         own = attention.Attended(self.self_attention.keys_values(y, positions), mask, positions)
         return self._whole(x, y, positions, own, source, rates)
@@ -205,7 +208,7 @@ class Layer(nn.Module):
     def keys_values(
         self, x: Float[Array, "B T D"], positions: Int[Array, "B T"]
     ) -> attention.KeysValues:
-        """Returns self-attention's keys and values of a whole row."""
+        """Returns the keys and values that self-attention computes from all positions of x."""
         return self.self_attention.keys_values(self.self_attention_residual.before(x), positions)
 
     def step(
@@ -218,19 +221,19 @@ class Layer(nn.Module):
         mask: Bool[Array, "B 1 W slots"],
         source: attention.Attended | None = None,
     ) -> tuple[Float[Array, "B W D"], attention.Cache]:
-        """Applies the layer to one token of each of W hypotheses per sentence.
+        """Applies the layer to the newest token of each hypothesis, as in decoding.
 
-        The hypotheses are queries of one row, which share the source's keys and values; the mask
-        separates them in the cache.
+        The W hypotheses of a sentence are the queries of one row. All of them read the source's
+        keys and values. The mask selects the slots of the cache that each hypothesis reads.
 
         Args:
           x: the tokens' features.
           positions: the tokens' positions.
           slots: the position of each slot of the cache; a position has W slots.
-          cache: keys and values so far.
-          first: the slot of the first hypothesis's token; the other slots follow.
-          mask: true where a hypothesis may attend, its own slot included.
-          source: keys and values, and the mask that is true at the source's real positions.
+          cache: keys and values of earlier positions.
+          first: the slot for the token of hypothesis 0; the slots of the other hypotheses follow.
+          mask: true at the slots that a hypothesis may attend to, including the newest token's.
+          source: the source's keys and values, with a mask that is false at padding.
 
         Returns:
           The layer's output, and the cache with this position's keys and values written into it.
@@ -253,7 +256,7 @@ class Layer(nn.Module):
 
         Args:
           x: the layer's input.
-          y: the input of self-attention, which is `before(x)` of its residual connection.
+          y: the input of self-attention, `self.self_attention_residual.before(x)`.
           positions: the positions of x.
           own: the keys and values that self-attention reads.
           source: the keys and values that cross-attention reads; None: no cross-attention.
@@ -281,7 +284,10 @@ def make_stack(
 
 
 def make_final_norm(config: config_lib.ModelConfig, name: str) -> Callable[[Any], Any]:
-    """Returns the norm after the last layer of a stack, or the identity."""
+    """Returns the function that is applied after the last layer of a stack.
+
+    It is a norm if `config.norm_placement` is "pre", and the identity if it is "post".
+    """
     if NORM_PLACEMENTS[config.norm_placement].ends_with_norm:
         return make_norm(config, name)
     return lambda x: x

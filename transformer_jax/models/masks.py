@@ -15,39 +15,57 @@ from transformer_jax import errors
 def same_segment(
     query_segments: Int[Array, "B T"], key_segments: Int[Array, "B S"]
 ) -> Bool[Array, "B 1 T S"]:
-    """Lets each sentence of a packed row, and padding (segment 0), attend to itself only."""
+    """Returns a mask by which each sentence of a packed row attends to itself only.
+
+    Padding (segment 0) attends to padding only.
+    """
     return query_segments[:, None, :, None] == key_segments[:, None, None, :]
 
 
 def causal(
     query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"]
 ) -> Bool[Array, "#B 1 T S"]:
-    """Lets a query attend to its own and earlier positions (section 3.2.3 of the paper)."""
+    """Returns a mask by which a query attends to its own and earlier positions (section 3.2.3)."""
     return query_positions[:, None, :, None] >= key_positions[:, None, None, :]
 
 
 def within_window(
     query_positions: Int[Array, "#B T"], key_positions: Int[Array, "#B S"], window: int
 ) -> Bool[Array, "#B 1 T S"]:
-    """Lets a query attend to at most `window` positions to each side; 0 means no limit."""
+    """Returns a mask by which a query attends to at most `window` positions to each side.
+
+    A window of 0 means no limit.
+    """
     distance = query_positions[:, None, :, None] - key_positions[:, None, None, :]
     return abs(distance) <= window if window else jnp.ones_like(distance, bool)
 
 
 def ends(same: Bool[Array, "B T S"]) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
-    """Returns the first and last source position of each target position's sentence."""
+    """Returns the first and the last source position of each target position's sentence.
+
+    Args:
+      same: true where the target position and the source position are of the same sentence.
+    """
     index = jnp.arange(same.shape[-1])
     first = jnp.where(same, index, same.shape[-1]).min(axis=-1)
     last = jnp.where(same, index, -1).max(axis=-1)
-    # Padding has no source where the source row is full; what it reads does not count.
+    # Target padding has no source positions if the source row is full. It may then read any valid
+    # position, because its output does not count.
     return jnp.minimum(first, same.shape[-1] - 1), jnp.maximum(last, 0)
 
 
 def interleaved(config: config_lib.ModelConfig, layer: int) -> int:
-    """Returns the window of a layer: 0 (none) for every global_every-th layer, else the config's.
+    """Returns the window of a layer in the pattern "interleaved".
+
+    Every global_every-th layer has the window 0, which means no limit. All other layers have
+    `config.window`.
+
+    Args:
+      config: the model's config.
+      layer: the layer's number in its stack, from 1.
 
     Raises:
-      UserError: no layer would have a window, or all would.
+      UserError: with this config all layers would have a window, or none.
     """
     if not config.window or not 2 <= config.global_every <= config.num_layers:
         raise errors.UserError(
@@ -63,13 +81,17 @@ def by_layer(
     query_positions: Int[Array, "#B T"],
     key_positions: Int[Array, "#B S"],
 ) -> list[Bool[Array, "#B 1 T S"]]:
-    """Returns each layer's mask within a sentence, by the config's attention pattern."""
+    """Returns a mask for each layer, by which queries attend within the layer's window.
+
+    The layers' windows are those of `config.attention_pattern`.
+    """
     window = PATTERNS[config.attention_pattern]
     windows = [window(config, layer + 1) for layer in range(config.num_layers)]
     return [within_window(query_positions, key_positions, size) for size in windows]
 
 
-# Functions from layer 1, 2, … of either stack to its window; 0: none, as in the paper.
+# Functions that return a layer's window, given the config and the layer's number in its stack, from
+# 1. A window of 0 means no limit, as in the paper.
 PATTERNS: dict[str, Callable[[config_lib.ModelConfig, int], int]] = {
     "window": lambda config, _: config.window,
     "interleaved": interleaved,

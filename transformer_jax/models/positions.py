@@ -1,14 +1,14 @@
 """Position kinds, each a small class with four hooks that the model calls.
 
-A kind overrides the hooks by which it acts: `embed` (on embeddings), `rotate` (on queries and
-keys), `bias` (on attention logits) or `relate_values` (on the weighted values). The base class does
-nothing. All layers of a stack share one module, and so its parameters, unless a kind sets
-`in_each_layer`; the embeddings of both stacks share one module.
+A kind overrides one or more hooks: `embed` changes embeddings, `rotate` changes queries and keys,
+`bias` adds to attention logits, and `relate_values` adds to the weighted values. In the base class,
+the hooks do nothing. All layers of a stack share one position module and its parameters, unless the
+kind sets `in_each_layer`. The embeddings of both stacks share one position module.
 
 To add a kind, write its class and its line in `KINDS`. Declare its parameters in a method under
 `nn.compact`, not in `setup`: then they exist only if a hook is called. To read or to sum an array
-by bucket of offsets, use `products.pick` and `products.collect`. A size that rows of a table vary
-is a field of the config; any other size is a class constant.
+by bucket of offsets, use `products.pick` and `products.collect`. Make a size that experiments vary
+a field of the config, and any other size a class constant.
 """
 
 import math
@@ -38,7 +38,8 @@ class Position(nn.Module):
     ) -> Float[Array, "B T D"]:
         """Returns the embeddings x, changed by their positions.
 
-        They are scaled by sqrt(d_model) already; dropout follows.
+        The embeddings are already multiplied by sqrt(d_model). The model applies dropout to the
+        result.
         """
         return x
 
@@ -54,7 +55,7 @@ class Position(nn.Module):
         """Returns an array to add to a self-attention's logits, in float32, or None.
 
         Args:
-          queries: after `rotate`, in the config's dtype, not divided by sqrt(d_k).
+          queries: the queries after `rotate`, in the config's dtype, not divided by sqrt(d_k).
           offset: each key's position minus its query's.
         """
         return None
@@ -64,8 +65,10 @@ class Position(nn.Module):
     ) -> Float[Array, "B H T d_v"] | None:
         """Returns an array to add to a self-attention's weighted values, or None.
 
+        The array has the config's dtype.
+
         Args:
-          weights: in float32; the result is in the config's dtype.
+          weights: the attention weights, in float32.
           offset: each key's position minus its query's.
         """
         return None
@@ -140,9 +143,10 @@ class Rotary(Position):
 class T5Bias(Position):
     """A trained bias for each head and bucket of distances (Raffel et al. 2020).
 
-    Half of the buckets hold one distance each; the others grow geometrically up to `FARTHEST`, and
-    the last holds all greater distances. The encoder uses half of the buckets for each direction.
-    Initial values are those of Hugging Face's T5.
+    Half of the buckets hold one distance each. The other buckets hold ranges that grow
+    geometrically up to the distance `FARTHEST`; the last bucket also holds all greater distances.
+    In the encoder, keys before the query and keys after it have half of the buckets each. Initial
+    values are those of Hugging Face's T5.
     """
 
     BUCKETS: ClassVar[int] = 32
@@ -176,7 +180,7 @@ class T5Bias(Position):
 class Alibi(Position):
     """The bias -slope · |distance|, with a constant slope for each head (Press et al. 2022).
 
-    The encoder's form is symmetric.
+    In the encoder, keys before and after the query have the same bias.
     """
 
     def bias(
@@ -191,10 +195,11 @@ class Relative(Position):
     """A trained vector for each relative position, added to keys and to values (Shaw et al. 2018).
 
     e_ij = x_i W_Q (x_j W_K + a^K_ij)ᵀ / sqrt(d_k) and z_i = Σ α_ij (x_j W_V + a^V_ij), with
-    a_ij = w_clip(j - i, -k, k). As in their base model k = 16, and each layer and head has its own
-    vectors. A query is multiplied by 2k + 1 vectors, not by one for each key, and weights are
-    summed by relative position before their product with vectors (compare section 3.3). Initial
-    values are tensor2tensor's.
+    a_ij = w_clip(j - i, -k, k). As in the base model of Shaw et al., k = 16, and the vectors are
+    separate for each layer and head. Products are with the 2k + 1 vectors and not with a_ij for
+    each pair of positions: the logits of a query are picked from its products with all vectors, and
+    weights are summed by relative position before they are multiplied by vectors (compare section
+    3.3 of Shaw et al.). Initial values are tensor2tensor's.
     """
 
     in_each_layer: ClassVar[bool] = True
@@ -242,7 +247,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def encode_sinusoidal(positions: Int[Array, "#B #T"], d_model: int) -> Float[Array, "#B #T D"]:
-    """Returns the paper's position encodings of any positions."""
+    """Returns the paper's sinusoidal position encodings (section 3.5) of any positions."""
     angles = _angles(positions, d_model)
     return _interleave(jnp.sin(angles), jnp.cos(angles))
 

@@ -1,9 +1,9 @@
 """Recurrent sequence-to-sequence models, with and without attention.
 
-A bidirectional encoder and a decoder have num_layers layers each, of one of three cells, with
-residual connections from the second layer on (in Wu et al. 2016, from the third). Embeddings, their
-sharing, dropout between layers, data, decoding and the recipe are the Transformer's; gradients are
-therefore not clipped, though they usually were in such models.
+The encoder is bidirectional. Encoder and decoder have num_layers layers each, all with the same
+kind of cell: rnn, lstm or gru. Layers have residual connections from the second layer on (in Wu et
+al. 2016, from the third). Embeddings, their sharing, dropout between layers, data, decoding and the
+recipe are the Transformer's. Therefore gradients are not clipped, unlike in most recurrent models.
 
 Rows hold several sentences. The encoder's forward state is reset at the start of each sentence, and
 its backward state at the end. The decoder starts each sentence from the encoder's states at both
@@ -89,7 +89,7 @@ class Recurrent(interface.Decoder):
     def encode(
         self, source: sequences.Sequences, rates: dropout.Rates = dropout.NONE
     ) -> tuple[Float[Array, "B S D"], list[recurrent_cells.State]]:
-        """Returns the last layer's outputs, and each layer's states at each position.
+        """Returns the encoder's outputs and the states of all its layers at each source position.
 
         Forward and backward states are concatenated.
         """
@@ -109,7 +109,7 @@ class Recurrent(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> interface.FixedSizeState:
-        """Returns the decoder's initial states as caches."""
+        """Returns a state whose caches are the initial states of the decoder's layers."""
         outputs, states = self.encode(source)
         last = (source.segments > 0).sum(axis=1, keepdims=True) - 1
         starts = self._starts(states, jnp.zeros_like(last), last)
@@ -133,7 +133,7 @@ class Recurrent(interface.Decoder):
         source: interface.Source,
         rates: dropout.Rates,
     ) -> tuple[Float[Array, "B W D"], list[recurrent_cells.State]]:
-        """Applies all decoder layers to one position of W separate hypotheses."""
+        """Applies all decoder layers to one position of W hypotheses."""
         context = self.attention.before(states[-1][0], source)
         x, after = jnp.concatenate([x, context], axis=-1), []
         for cell, state in zip(self.decoder, states, strict=True):
@@ -146,9 +146,14 @@ class Recurrent(interface.Decoder):
     def _starts(
         self, states: list[recurrent_cells.State], first: Int[Array, "B T"], last: Int[Array, "B T"]
     ) -> list[recurrent_cells.State]:
-        """Returns the decoder's initial states, tanh(W [forwards; backwards] + b).
+        """Returns the initial states of the decoder's layers, tanh(W [forwards; backwards] + b).
 
-        W and b are separate for each layer and each part of its state.
+        Each vector of a layer's state has a separate W and b.
+
+        Args:
+          states: the states of the encoder's layers at each source position.
+          first: the first source position of the sentence.
+          last: the last source position of the sentence.
         """
         return [
             tuple(

@@ -14,24 +14,38 @@ from transformer_jax.models import interface, products
 
 
 class Attention(nn.Module):
-    """Attention to the encoder's output; the hooks of this base class do nothing."""
+    """Base class of a recurrent decoder's attention; by itself it computes no attention."""
 
     config: config_lib.ModelConfig
 
     def keys(self, encoded: Float[Array, "B S D"]) -> Float[Array, "B S D"]:
-        """Returns the keys, which are computed once for each source."""
+        """Returns the keys, given the encoder's outputs. It is called once for each source."""
         return encoded
 
     def before(
         self, state: Float[Array, "B W D"], source: interface.Source
     ) -> Float[Array, "B W _"]:
-        """Returns D features to append to the first layer's input, or an array without features."""
+        """Returns features to append to the input of the decoder's first layer.
+
+        There are D features, or none in this base class.
+
+        Args:
+          state: the output of the decoder's last layer at the previous position.
+          source: keys and values of the source.
+        """
         return state[..., :0]
 
     def after(
         self, output: Float[Array, "B T D"], source: interface.Source
     ) -> Float[Array, "B T D"]:
-        """Returns the output that replaces the last layer's output."""
+        """Returns the decoder's output after attention.
+
+        This base class returns `output` unchanged.
+
+        Args:
+          output: the output of the decoder's last layer.
+          source: keys and values of the source.
+        """
         return output
 
     def _matrix(self, name: str, features: int) -> products.Dense:
@@ -43,7 +57,7 @@ class DotAttention(Attention):
     """Dot-product attention of Luong et al. 2015.
 
     With the decoder's output h and the encoder's outputs m, c = Σ softmax(h · m) m, and the result
-    is tanh(W [c; h]). The result is not an input of the next step.
+    is tanh(W [c; h]). The next step does not read this result.
     """
 
     def setup(self) -> None:
@@ -64,8 +78,8 @@ class AdditiveAttention(Attention):
     """Additive attention of Bahdanau et al. 2015.
 
     With the decoder's state s before the step and the encoder's outputs m,
-    c = Σ softmax(vᵀ tanh(W s + U m)) m. c is appended to the first layer's input; the logits depend
-    on c through the layers only.
+    c = Σ softmax(vᵀ tanh(W s + U m)) m. c is appended to the input of the decoder's first layer. It
+    is not an input of the logits.
     """
 
     def setup(self) -> None:

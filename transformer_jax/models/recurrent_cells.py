@@ -17,9 +17,10 @@ State = tuple[Float[Array, "..."], ...]  # one or two vectors, the first of whic
 
 
 class RecurrentCell(nn.Module):
-    """One step of a recurrence over vectors of `width` features, computed in dtype.
+    """Base class of recurrent cells, which compute one step of a recurrence.
 
-    `from_input`, W x + b, needs no state and is computed for all positions at once.
+    Each vector of the state has `width` features and is computed in `dtype`. `from_input` computes
+    W x + b. This term does not depend on the state and can be computed for all positions at once.
     """
 
     width: int
@@ -36,7 +37,12 @@ class RecurrentCell(nn.Module):
         )
 
     def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
-        """Returns the next state."""
+        """Returns the state after one position.
+
+        Args:
+          state: the state before the position.
+          projected: `from_input` of the position's input.
+        """
         raise NotImplementedError
 
 
@@ -52,8 +58,8 @@ class Tanh(RecurrentCell):
 class Lstm(RecurrentCell):
     """The LSTM of Hochreiter & Schmidhuber 1997, with a forget gate f.
 
-    c' = f ⊙ c + i ⊙ g, h' = o ⊙ tanh(c'). The forget gate's bias is 1 more than its parameter
-    (Jozefowicz et al. 2015).
+    c' = f ⊙ c + i ⊙ g and h' = o ⊙ tanh(c'), where i and o are the input and output gates and g is
+    the candidate. 1 is added to the parameter of the forget gate's bias (Jozefowicz et al. 2015).
     """
 
     gates: ClassVar[int] = 4
@@ -70,7 +76,7 @@ class Lstm(RecurrentCell):
 class Gru(RecurrentCell):
     """The GRU of Cho et al. 2014, with the reset gate r applied after the product with U.
 
-    h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b)
+    h' = z ⊙ h + (1 - z) ⊙ tanh(W x + r ⊙ (U h) + b), where z is the update gate.
     """
 
     gates: ClassVar[int] = 3
@@ -85,7 +91,14 @@ class Gru(RecurrentCell):
 def run(
     cell: RecurrentCell, x: Float[Array, "B S D"], fresh: Bool[Array, "B S"], reverse: bool
 ) -> State:
-    """Returns a cell's state after each position, starting from zeros wherever `fresh` is true."""
+    """Runs a cell over sequences, and returns its state after each position.
+
+    Args:
+      cell: the cell.
+      x: the input at each position.
+      fresh: true where the state is set to zeros before the position is read.
+      reverse: whether positions are read from the last to the first.
+    """
 
     def step(cell: RecurrentCell, state: State, here: Any) -> tuple[State, State]:
         projected, begins = here
@@ -109,12 +122,13 @@ def run(
 def at_ends(
     both: Float[Array, "B S D"], first: Int[Array, "B T"], last: Int[Array, "B T"]
 ) -> Float[Array, "B T D"]:
-    """Returns, for each of T positions, the states that have read the whole sentence.
+    """Returns, for each target position, the states of cells that have read its whole sentence.
 
     Args:
-      both: states of the cells that read forwards and backwards, side by side.
-      first: the first position of the sentence, where the backwards state has read all of it.
-      last: the last position of the sentence, where the forwards state has read all of it.
+      both: the state of the forward cell and the state of the backward cell at each source
+        position, side by side, with D / 2 features each.
+      first: the sentence's first source position, at which the backward cell has read all of it.
+      last: the sentence's last source position, at which the forward cell has read all of it.
     """
     half = both.shape[-1] // 2
     forwards = jnp.take_along_axis(both[..., :half], last[..., None], axis=1)
@@ -123,7 +137,7 @@ def at_ends(
 
 
 def require_halves(config: config_lib.ModelConfig) -> None:
-    """Raises UserError unless d_model can be halved."""
+    """Raises UserError if d_model is odd, because each direction has half of its features."""
     if config.d_model % 2:
         raise errors.UserError(
             f"model.architecture={config.architecture} needs an even d_model, one half for "

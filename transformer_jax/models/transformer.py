@@ -20,7 +20,7 @@ from transformer_jax.models import positions as positions_lib
 
 @final
 class Transformer(interface.Decoder):
-    """Encoder and decoder with one embedding for source, target and output (section 3.4)."""
+    """The paper's encoder–decoder, with one embedding for source, target and output."""
 
     uses: ClassVar[frozenset[str]] = (
         interface.COMMON | layers.USED | {"embedding_norm", "share_stacks"}
@@ -80,7 +80,7 @@ class Transformer(interface.Decoder):
     def prefill(
         self, source: sequences.Sequences, width: int, max_length: int
     ) -> hypotheses.Hypotheses:
-        """Returns a state with the source's keys and values, and with empty caches."""
+        """Returns a state with the source's keys and values, and empty caches for the target."""
         sources = self._sources(self.encode(source), source.positions)
         config, batch = self.config, source.tokens.shape[0]
         heads, slots = config.key_value_heads, max_length * width
