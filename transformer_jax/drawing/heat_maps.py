@@ -21,7 +21,7 @@ DPI, MOST_DOTS, LONGEST_SIDE = 120, 60e6, 60_000
 
 
 def png(maps: attention_weights.Maps) -> bytes:
-    """Returns a PNG image of the maps of all layers and heads, with tokens along both axes."""
+    """Returns a PNG image with a heat map for each layer and head, with tokens along both axes."""
     content = io.BytesIO()
     with warnings.catch_warnings():
         # Matplotlib draws a box for a character that the font lacks.
@@ -34,7 +34,10 @@ def png(maps: attention_weights.Maps) -> bytes:
 
 
 def _grid(maps: attention_weights.Maps) -> figure_lib.Figure:
-    """Draws all maps, white for 0 and dark for 1, under a caption and a colour bar."""
+    """Draws the heat maps of all layers and heads below a caption and a colour bar.
+
+    Weights of 0 are white, and weights of 1 are dark blue.
+    """
     layers, heads, rows, columns = maps.weights.shape
     width, height = columns * PITCH, rows * PITCH  # a map's; then the space between two
     between, above = _longest(maps.rows) + MARGIN, _longest(maps.columns) + TITLE + MARGIN

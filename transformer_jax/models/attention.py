@@ -1,7 +1,7 @@
 """Scaled dot-product and multi-head attention (section 3.2 of the paper).
 
-These letters name the axes in all shape annotations and einsum products of the package. As in
-jaxtyping, # marks a size that may be 1, *B any number of axes, and _ any size.
+One dimension key gives the letters of all shape annotations and einsum products in the package. As
+in jaxtyping, # marks a size that may be 1, *B any number of axes, and _ any size.
 
   B batch   T query length   S key length   D d_model   H heads   K key–value heads
   G query heads for each key–value head (H = K G)   N queries for each key–value head, G T

@@ -33,7 +33,7 @@ class DecodingState(Protocol):
     """
 
     def select(self, parents: Int[Array, "B W"]) -> "DecodingState":
-        """Returns a state whose hypothesis w of sentence b is a copy of hypothesis parents[b, w]."""
+        """Returns a state in which hypothesis parents[b, w] is hypothesis w of sentence b."""
         ...
 
     def lengthened(self, length: int) -> "DecodingState":

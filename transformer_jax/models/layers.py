@@ -72,13 +72,13 @@ class Residual(nn.Module):
         return x
 
     def after(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Returns the connection's result, given the sum x of its input and the sub-layer's output."""
+        """Returns the connection's result, given x, the sum of the sub-layer's input and output."""
         return x
 
     def add(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], rate: dropout.Rate
     ) -> Float[Array, "B T D"]:
-        """Returns after(x + dropout(y)), given the connection's input x and sub-layer's output y."""
+        """Returns after(x + dropout(y)), where x is the input and y is the sub-layer's output."""
         return shard_batch(self.after(x + dropout.drop(shard_batch(y), rate, self)))
 
 

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Restored(NamedTuple):
-    """Content of a checkpoint; see `Checkpoints.save`."""
+    """The content of a checkpoint, as `Checkpoints.save` has written it."""
 
     state: step_lib.TrainState
     wall_seconds: float
@@ -34,12 +34,13 @@ class Restored(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run, each in a folder named after its step.
 
-    The state's `step` is also the position in the input; a run needs nothing else to resume.
-    The manifest of a checkpoint is written last. Before a checkpoint is read, its files are
-    compared with its manifest.
+    The step number also gives the position in the training data, so that a run can resume from a
+    checkpoint alone. The manifest of a checkpoint is written last. Before a checkpoint is read, its
+    files are compared with its manifest.
 
     Regular checkpoints are written every config.checkpoint.every steps and after the last step. A
-    stopped run writes one in between, which is removed once the next checkpoint is complete.
+    run that is stopped between these steps writes one more checkpoint. This checkpoint is removed
+    once the next checkpoint is complete.
     """
 
     def __init__(
@@ -50,8 +51,8 @@ class Checkpoints:
         Args:
           folder: the folder.
           config: the run's config.
-          tokenizer_digest: SHA-256 of the run's tokenizer, which is stored in each checkpoint and
-            compared when it is read.
+          tokenizer_digest: SHA-256 of the run's tokenizer. It is stored in each checkpoint and
+            compared when the checkpoint is read.
         """
         self._folder = folder.absolute() if isinstance(folder, pathlib.Path) else folder
         self._config = config
@@ -66,10 +67,11 @@ class Checkpoints:
         self._verified: set[int] = set()  # steps of checkpoints that match their manifests
 
     def recover(self) -> None:
-        """Renames unreadable checkpoints, so that the run resumes from an earlier one.
+        """Renames damaged checkpoints, so that the run resumes from an earlier checkpoint.
 
-        The newest checkpoint and all that are to be averaged are verified. If one is damaged, all
-        newer ones are renamed too, and the run writes them again.
+        The newest checkpoint, and the checkpoints that are to be averaged, are compared with their
+        manifests. If a checkpoint is damaged, it and all newer checkpoints are renamed. The resumed
+        run writes these checkpoints again.
         """
         hosts.from_first(self._recover)
 
@@ -85,7 +87,8 @@ class Checkpoints:
             if step is None:
                 return
             _log.warning("the checkpoint of step %d cannot be read: %s", step, fault)
-            # The damaged one is renamed last, so that a kill leaves it to be found again.
+            # The damaged checkpoint is renamed after the newer ones. If the process is killed in
+            # between, the next start finds the damaged checkpoint again.
             for newer in reversed(self._steps()):
                 if newer >= step:
                     renamed = _free(self._folder / f"unreadable-{newer}")
@@ -100,13 +103,13 @@ class Checkpoints:
     def save(
         self, state: step_lib.TrainState, wall_seconds: float, window_starts: Sequence[int] = (0,)
     ) -> None:
-        """Starts writing a checkpoint of a copy of the state, so that training may continue.
+        """Copies the state and starts writing a checkpoint of the copy in the background.
 
         Args:
           state: the state.
-          wall_seconds: seconds spent on the run over all its starts.
-          window_starts: `packing.Plan.starts`, stored so that a resumed run need not repeat the
-            packing.
+          wall_seconds: seconds of wall time spent on the run so far.
+          window_starts: `packing.Plan.starts`. It is stored because computing it again would take
+            a resumed run minutes.
 
         Raises:
           RunError: the previous checkpoint could not be written.
@@ -158,7 +161,7 @@ class Checkpoints:
                 _log.warning("%s could not be removed: %s", folder, error)
 
     def wait(self) -> None:
-        """Waits for the checkpoint that is being written; raises RunError if that failed."""
+        """Waits until the current checkpoint is written; raises RunError if writing it failed."""
         if self._finalizing:
             futures.wait([self._finalizing])
             finished, self._finalizing = self._finalizing, None
@@ -201,11 +204,15 @@ class Checkpoints:
     def averaged(self, shapes: step_lib.TrainState) -> Any:
         """Returns the mean parameters of several checkpoints (section 6.1 of the paper).
 
-        These are the last config.evaluation.average_checkpoints regular checkpoints. If that number
-        is 1, the parameters are those of the newest checkpoint, regular or not.
+        The mean is over the last config.evaluation.average_checkpoints regular checkpoints. If that
+        number is 1, the parameters of the newest checkpoint are returned, even if it is not
+        regular.
+
+        Args:
+          shapes: shapes and shardings of the state, from `step.state_shapes`.
 
         Raises:
-          UserError: checkpoints are missing, or as in `restore`.
+          UserError: a checkpoint is missing or damaged, or was written with another tokenizer.
         """
         last = self._config.evaluation.average_checkpoints
         if last == 1:
@@ -222,9 +229,9 @@ class Checkpoints:
         return jax.tree.map(lambda leaf: leaf / last, total)
 
     def close(self) -> None:
-        """Waits until the threads that write have finished, and ends them.
+        """Waits until this process's writing threads have finished, and ends them.
 
-        Unlike `wait`, it does not wait for other processes, which may have failed.
+        `close` does not wait for other processes, which may have failed; `wait` does.
         """
         self._pool.shutdown()
         self._orbax.close()
@@ -240,7 +247,10 @@ class Checkpoints:
         return [step for step in self._steps() if step % every == 0 or step == last]
 
     def _in_use(self) -> list[int]:
-        """Returns the steps of the checkpoints that a start or the evaluation reads."""
+        """Returns the steps of the checkpoints that resuming or evaluation would read, ascending.
+
+        These are the newest checkpoint and those that are averaged.
+        """
         averaged = self._config.evaluation.average_checkpoints
         regular = self._regular()[-averaged:] if averaged > 1 else []
         return sorted({*regular, *self._steps()[-1:]})
@@ -258,7 +268,10 @@ class Checkpoints:
         return fault
 
     def _first_fault(self) -> tuple[int | None, str]:
-        """Returns the step and fault of the oldest damaged checkpoint in use, or None and ""."""
+        """Returns the step and the fault of the oldest damaged checkpoint of `_in_use`.
+
+        Returns None and "" if no checkpoint is damaged.
+        """
         for step in self._in_use():
             if fault := self._fault(step):
                 return step, fault
@@ -273,7 +286,7 @@ class Checkpoints:
 
 
 def _free(path: files.Path) -> files.Path:
-    """Returns a path that does not exist: this one, or one with a number appended."""
+    """Returns `path` if it does not exist, otherwise the first free path.1, path.2, …"""
     paths = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     return next(each for each in itertools.chain([path], paths) if not each.exists())
 

@@ -35,7 +35,7 @@ _REMEDY = (
 
 
 class DivergedError(errors.RunError):
-    """A loss, gradient or perplexity that is not finite."""
+    """The error that ends a run whose loss, gradient or perplexity is not finite."""
 
 
 def train(
@@ -58,23 +58,26 @@ def train(
       config: the run's config.
       mesh: devices that compute.
       workdir: the run's folder.
-      dev_perplexity: the perplexity on the development set as a function of the parameters.
+      dev_perplexity: returns the perplexity on the development set, given the parameters.
       tracker: receives the metrics, in the first process.
       profile: whether the first process traces a few steps.
-      start: returns the initial state of a new run, given one with random parameters.
-      teacher: the parameters of `step.teacher_model`.
+      start: returns the initial state of a new run, given a state with random parameters.
+      teacher: the parameters of `step.teacher_model`; None without a teacher.
 
     Returns:
-      The state after config.train.num_steps, and the wall seconds of all starts together.
+      The state after config.train.num_steps, and the seconds of wall time that the run has taken,
+      including the time before it was resumed.
 
     Raises:
       DivergedError: the loss, the gradient or the development perplexity is not finite.
       PreemptedError: SIGTERM was received; a checkpoint is written.
       UserError: the batch does not suit the mesh, or the checkpoint does not suit the tokenizer.
     """
-    started, num_steps = time.monotonic(), config.train.num_steps
+    started = time.monotonic()
+    num_steps = config.train.num_steps
     batches = make_batches(dataset, config, mesh)
-    folder, tokenizer = workdir / "checkpoints", dataset.tokenizer.digest
+    folder = workdir / "checkpoints"
+    tokenizer = dataset.tokenizer.digest
     with contextlib.closing(checkpoint.Checkpoints(folder, config, tokenizer)) as checkpoints:
         checkpoints.recover()
         first = checkpoints.latest_step() or 0
@@ -147,9 +150,9 @@ def _start_or_resume(
     batches: batching.TrainingBatches,
     start: Callable[[step_lib.TrainState], step_lib.TrainState],
 ) -> tuple[step_lib.TrainState, float]:
-    """Returns the state to start from, and the wall seconds of earlier starts.
+    """Returns the state to continue from, and the seconds of wall time spent on the run so far.
 
-    The state is that of the newest checkpoint; without checkpoints, it is a new one.
+    The state is read from the newest checkpoint. If there is no checkpoint, it is a new state.
     """
     step = checkpoints.latest_step()
     source, target = batches.part(step or 0).fill_rates()
@@ -171,10 +174,10 @@ def _due(
     dev_perplexity: Callable[[Any], float],
     started: float,
 ) -> dict[str, float]:
-    """Returns the metrics to log after a step.
+    """Returns the metrics to log after a step, or {} if no metrics are due.
 
-    They include means every log.every steps, and the development perplexity every log.dev_every
-    steps. The dictionary is empty if neither is due.
+    Means over the steps since the last log are due every log.every steps, and the development
+    perplexity every log.dev_every steps.
     """
     values: dict[str, float] = {}
     if step % config.log.every == 0 or step == config.train.num_steps:
@@ -195,9 +198,15 @@ def _due(
 def _opened_log(
     workdir: files.Path, step: int, config: config_lib.Config, tracker: tracking.Tracker | None
 ) -> contextlib.AbstractContextManager[metrics.MetricsLog | None]:
-    """Returns a context manager that opens the metrics log of a run at a step.
+    """Returns a context manager that opens and closes the metrics log of a run.
 
-    It yields the log in the first process, and None in the others.
+    It yields the log in the first process, and None in all other processes.
+
+    Args:
+      workdir: the run's folder.
+      step: the step from which the run resumes, or 0.
+      config: the run's config.
+      tracker: receives the metrics too, if given.
     """
     if not hosts.is_first():
         return contextlib.nullcontext()
@@ -222,7 +231,7 @@ class _Tally:
 
     @contextlib.contextmanager
     def paused(self, saving: int | None = None) -> Iterator[None]:
-        """Excludes the time of the body from the speed, after waiting for all steps to end.
+        """Waits for all steps to end, runs the body, and excludes the body's time from the speed.
 
         Args:
           saving: the step of the checkpoint that the body writes, if any.
@@ -237,7 +246,9 @@ class _Tally:
         self._saved = saving or self._saved
 
     def means(self) -> dict[str, float]:
-        """Returns the metrics to log: means over all tokens since the last call, and the speed.
+        """Returns the metrics to log, such as the loss and the speed since the last call.
+
+        The loss is a mean over all tokens since the last call.
 
         Raises:
           DivergedError: a step's loss or gradient was not finite.
@@ -262,9 +273,9 @@ class _Tally:
         }
 
     def _fetch(self) -> Any:
-        """Waits for all steps, and returns their metrics as one `step.Metrics` of arrays.
+        """Waits for all steps, and returns one `step.Metrics` whose arrays have a value per step.
 
-        Each array has an element for each step. Without steps the result is None.
+        Returns None if there are no steps.
 
         Raises:
           DivergedError: a step's loss or gradient was not finite.
@@ -288,10 +299,10 @@ class _Tally:
 def _traced(
     workdir: files.Path, first: int, num_steps: int, wanted: bool
 ) -> Iterator[Callable[[int, step_lib.TrainState], None]]:
-    """Traces a few steps with JAX's profiler, in the first process.
+    """Traces a few steps with JAX's profiler, in the first process and if `wanted`.
 
     Yields:
-      A function to call after each step.
+      A function that starts or stops the trace; the caller calls it after each step.
     """
     folder = workdir / "profile"
     wanted = wanted and hosts.is_first()
@@ -315,12 +326,13 @@ def _traced(
 def make_batches(
     dataset: dataset_lib.Dataset, config: config_lib.Config, mesh: jax.sharding.Mesh
 ) -> batching.TrainingBatches:
-    """Returns a run's batches: those of its objective, then those of translation.
+    """Returns a run's batches: first the batches of its objective, then of translation.
 
     Raises:
       UserError: the batch cannot be sharded over the mesh, or the objective has no examples.
     """
-    rows, train = sharding.rows_of(config, mesh), config.train
+    rows = sharding.rows_of(config, mesh)
+    train = config.train
     packed = functools.partial(
         batching.PackedBatches,
         config=config,

@@ -6,6 +6,7 @@ computes the logits of all rows at once.
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +31,10 @@ SOFT, HARD, COSINE = 5.0, 2.0, 1.0  # weights of the terms
 
 
 class Losses(NamedTuple):
-    """Sums over the labels of a batch, in nats; PAD is no label, EOS is one."""
+    """Losses in nats, summed over the labels of a batch.
+
+    EOS counts as a label; PAD does not.
+    """
 
     # The loss that is minimised, smoothed or distilled; the only one with a gradient.
     smoothed: Float[Array, ""]
@@ -46,10 +50,10 @@ class Counts(NamedTuple):
 
 
 def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
-    """Returns the number of chunks in which a device computes the logits of its rows.
+    """Returns the number of chunks of rows for which a device computes logits one after another.
 
-    It is the smallest divisor of the number of rows for which a chunk's logits take few enough
-    bytes.
+    It is the smallest divisor of `rows` for which the float32 logits of a chunk take at most
+    CHUNK_BYTES, or LARGE_CHUNK_BYTES on accelerators.
 
     Args:
       rows: rows of the device.
@@ -58,20 +62,25 @@ def chunks(rows: int, length: int, vocab_size: int, platform: str) -> int:
       platform: kind of the device: "cpu", "gpu" or "tpu".
     """
     limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
-    row = 4 * length * vocab_size
-    fitting = (
-        number for number in range(1, rows) if not rows % number and rows // number * row <= limit
-    )
-    return next(fitting, rows)
+    row_bytes = 4 * length * vocab_size
+    for number in range(1, rows):
+        is_divisor = rows % number == 0
+        if is_divisor and rows // number * row_bytes <= limit:
+            return number
+    return rows
 
 
 def columns(rows: int, length: int, vocab_size: int, platform: str) -> int:
-    """Returns how many positions of each row a chunk of `sparse_cross_entropy` has.
+    """Returns the number of positions per row in a chunk of `sparse_cross_entropy`.
 
-    Arguments are those of `chunks`.
+    Args:
+      rows: rows of the device.
+      length: positions of a row.
+      vocab_size: logits of a position.
+      platform: kind of the device: "cpu", "gpu" or "tpu".
     """
     limit = CHUNK_BYTES.get(platform, LARGE_CHUNK_BYTES)
-    most = -(-length // SPARSITY.get(platform, ACCELERATOR_SPARSITY))
+    most = math.ceil(length / SPARSITY.get(platform, ACCELERATOR_SPARSITY))
     return max(1, min(most, limit // (4 * rows * vocab_size)))
 
 
@@ -100,9 +109,12 @@ def cross_entropy(
       chunks: number of chunks of rows whose logits are computed one after another; a divisor of B
         and of the rows of each device.
     """
-    real, eps = _is_counted(labels, segments), jnp.asarray(smoothing, jnp.float32)
+    real = _is_counted(labels, segments)
+    eps = jnp.asarray(smoothing, jnp.float32)
+    sharded = products.is_sharded()
+    skips_empty_chunks = False
     return _cross_entropy(
-        products.is_sharded(), chunks, False, outputs, embedding, labels, real, eps
+        sharded, chunks, skips_empty_chunks, outputs, embedding, labels, real, eps
     )
 
 
@@ -114,34 +126,47 @@ def sparse_cross_entropy(
     smoothing: Float[Array, ""] | float,
     columns: int,
 ) -> Losses:
-    """Computes `cross_entropy` in less time if few positions of each row have a label.
+    """Returns the same losses as `cross_entropy`, in less time if few positions have a label.
 
     Labelled positions are moved to the front of their rows. Logits are computed for `columns`
     positions of all rows at a time, until the row with the most labels is done.
+
+    Args:
+      outputs: the model's outputs at each target position.
+      embedding: the matrix that turns outputs into logits.
+      labels: the label of each position; PAD does not count.
+      segments: 0 marks padding, which does not count.
+      smoothing: the probability eps that is spread over all classes; 0 for perplexity.
+      columns: the number of positions, from the function `columns`.
     """
     real = _is_counted(labels, segments)
     order = jnp.argsort(~real, axis=1, stable=True)
-    chunks = -(-order.shape[1] // columns)
+    chunks = math.ceil(order.shape[1] / columns)
 
     def labelled_first(x: Any) -> Any:
-        """Moves position i of each row, in the new order, to row i % columns of chunk i // columns.
+        """Reorders an array (B, T, …) into rows of B positions, labelled positions first.
 
-        Row r belongs to chunk r % chunks (see `_in_chunks`).
+        Position i of all rows, in the new order, becomes row i % columns of chunk i // columns. The
+        rows of all chunks are returned as one axis, in which row r belongs to chunk r % chunks, as
+        `_in_chunks` expects.
         """
         further_axes = x.ndim - 2
-        indices = order.reshape(*order.shape, *[1] * further_axes)
-        ordered = jnp.take_along_axis(x, indices, axis=1)
-        padding = chunks * columns - x.shape[1]
-        padded = jnp.pad(ordered, [(0, 0), (0, padding), *[(0, 0)] * further_axes])
+        index_shape = order.shape + (1,) * further_axes
+        ordered = jnp.take_along_axis(x, order.reshape(index_shape), axis=1)
+        missing = chunks * columns - x.shape[1]
+        no_padding = [(0, 0)]
+        padded = jnp.pad(ordered, no_padding + [(0, missing)] + no_padding * further_axes)
         by_position = padded.swapaxes(0, 1)
         by_chunk = by_position.reshape(chunks, columns, *by_position.shape[1:])
         return by_chunk.swapaxes(0, 1).reshape(by_position.shape)
 
     eps = jnp.asarray(smoothing, jnp.float32)
+    sharded = products.is_sharded()
+    skips_empty_chunks = True
     return _cross_entropy(
-        products.is_sharded(),
+        sharded,
         chunks,
-        True,
+        skips_empty_chunks,
         labelled_first(outputs),
         embedding,
         labelled_first(labels),
@@ -159,8 +184,14 @@ def negative_log_likelihoods(
 ) -> Float[Array, "B T"]:
     """Returns -log p of each label in nats, and 0 at positions without a label.
 
-    Arguments are those of `cross_entropy`. The function is not meant for training: its gradient is
-    not efficient.
+    The function is not meant for training: its gradient is not efficient.
+
+    Args:
+      outputs: the model's outputs at each target position.
+      embedding: the matrix that turns outputs into logits.
+      labels: the label of each position; PAD does not count.
+      segments: 0 marks padding, which does not count.
+      chunks: number of chunks of rows whose logits are computed one after another.
     """
     matrix = embedding.astype(outputs.dtype)
     sharded = products.is_sharded()
@@ -201,7 +232,7 @@ def distillation(
       teacher_outputs: the teacher's outputs for the same texts, without dropout.
       teacher_matrix: the teacher's embedding.
       segments: 0 marks padding.
-      counts: counts of the whole batch, of which these rows may be a part.
+      counts: counts of the whole batch; `outputs` may contain only some of the batch's rows.
     """
     real = segments > 0
     log_probabilities = jax.nn.log_softmax(embedding_lib.logits(matrix, outputs) / TEMPERATURE)
@@ -218,8 +249,10 @@ def distillation(
 
 
 def count(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Counts:
-    """Returns the counts of a batch."""
-    return Counts(_is_counted(labels, segments).sum().astype(jnp.float32), (segments > 0).sum())
+    """Counts the positions of a batch that have a label, and those that are not padding."""
+    tokens = _is_counted(labels, segments).sum().astype(jnp.float32)
+    positions = (segments > 0).sum()
+    return Counts(tokens, positions)
 
 
 def _is_counted(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[Array, "B T"]:
@@ -228,15 +261,40 @@ def _is_counted(labels: Int[Array, "B T"], segments: Int[Array, "B T"]) -> Bool[
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _cross_entropy(sharded: bool, chunks: int, skips: bool, *arguments: Any) -> Losses:
-    return _in_chunks(False, sharded, chunks, skips, *arguments)[0]
+def _cross_entropy(
+    sharded: bool,
+    chunks: int,
+    skips: bool,
+    outputs: Any,
+    embedding: Any,
+    labels: Any,
+    real: Any,
+    eps: Any,
+) -> Losses:
+    differentiate = False
+    losses, _ = _in_chunks(
+        differentiate, sharded, chunks, skips, outputs, embedding, labels, real, eps
+    )
+    return losses
 
 
 def _backward(
     sharded: bool, chunks: int, skips: bool, gradients: Any, factors: Losses
 ) -> tuple[Any, ...]:
-    factor, (d_outputs, d_matrix) = factors.smoothed, gradients
-    return (factor * d_outputs).astype(d_outputs.dtype), factor * d_matrix.T, None, None, None
+    """Returns the gradients of outputs, embedding, labels, real and eps (None for the last three).
+
+    Args:
+      sharded: as in `_cross_entropy`.
+      chunks: as in `_cross_entropy`.
+      skips: as in `_cross_entropy`.
+      gradients: the gradients of the smoothed loss, from `_in_chunks`.
+      factors: the gradients of the final result with respect to the losses.
+    """
+    factor = factors.smoothed
+    d_outputs, d_matrix = gradients
+    scaled_outputs = (factor * d_outputs).astype(d_outputs.dtype)
+    scaled_embedding = factor * d_matrix.T
+    return scaled_outputs, scaled_embedding, None, None, None
 
 
 def _in_chunks(
@@ -252,8 +310,8 @@ def _in_chunks(
 ) -> tuple[Losses, Any]:
     """Returns the losses and, if `differentiate`, the gradients of the smoothed loss.
 
-    The gradients are those of the outputs (B T D) and of the embedding, transposed (D V). If
-    `skips`, chunks without labels are not computed.
+    The gradients are with respect to the outputs (B T D) and to the transposed embedding (D V);
+    both are None unless `differentiate`. If `skips`, chunks without labels are not computed.
     """
     matrix = embedding.astype(outputs.dtype)
 
@@ -268,13 +326,16 @@ def _in_chunks(
         return (sums, d_matrix), d_outputs
 
     def none(carry: Any, rows: Any) -> tuple[Any, Any]:
-        return carry, jnp.zeros_like(rows[0]) if differentiate else None
+        d_outputs = jnp.zeros_like(rows[0]) if differentiate else None
+        return carry, d_outputs
 
     def one_if_any(carry: Any, rows: Any) -> tuple[Any, Any]:
         return jax.lax.cond(rows[2].any(), one, none, carry, rows)
 
     # The embedding's gradient is summed transposed, so that no logits need be transposed.
-    zero = Losses(*[jnp.zeros(())] * 3), jnp.zeros(embedding.shape[::-1]) if differentiate else None
+    no_gradient = jnp.zeros(embedding.shape[::-1]) if differentiate else None
+    no_loss = jnp.zeros(())
+    zero = (Losses(no_loss, no_loss, no_loss), no_gradient)
     if chunks == 1:
         (sums, d_matrix), d_outputs = one(zero, (outputs, labels, real))
         return sums, (d_outputs, d_matrix)
@@ -293,9 +354,9 @@ _cross_entropy.defvjp(functools.partial(_in_chunks, True), _backward)
 def _of_rows(
     sharded: bool, differentiate: bool, matrix: Any, rows: tuple[Any, Any, Any], eps: Any
 ) -> tuple[Losses, Any]:
-    """Returns the losses of some rows, and the gradient of the smoothed loss for their logits.
+    """Returns the losses of some rows, and the gradient of the smoothed loss.
 
-    The gradient is None unless `differentiate`.
+    The gradient is with respect to the rows' logits; it is None unless `differentiate`.
     """
     outputs, labels, real = rows
     logits = products.multiply("BTD,VD->BTV", outputs, matrix, sharded)

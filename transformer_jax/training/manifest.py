@@ -1,4 +1,7 @@
-"""Manifests: SHA-256 digests of a checkpoint's files, because Orbax does not notice damage."""
+"""Manifests of checkpoints: SHA-256 digests of all files, by which damage is detected.
+
+Orbax itself does not notice damage.
+"""
 
 from concurrent import futures
 
@@ -13,12 +16,12 @@ def write(folder: files.Path) -> None:
 
 
 def exists(folder: files.Path) -> bool:
-    """Returns whether a checkpoint has its manifest, which is written last and removed first."""
+    """Returns whether a checkpoint has a manifest, and is therefore complete."""
     return (folder / NAME).exists()
 
 
 def remove(folder: files.Path) -> None:
-    """Removes the manifest, before the files that it lists are removed."""
+    """Removes a checkpoint's manifest; call it before the checkpoint's files are removed."""
     (folder / NAME).unlink(missing_ok=True)
 
 
@@ -50,7 +53,7 @@ def fault(folder: files.Path) -> str:
 
 
 def _digests(folder: files.Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file but the manifest, by its path below the folder."""
+    """Returns the SHA-256 of each file except the manifest, by the file's path in the folder."""
     names = [name for name in files.below(folder) if name != NAME]
     with futures.ThreadPoolExecutor() as pool:
         digests = pool.map(files.sha256, (folder / name for name in names))

@@ -19,7 +19,7 @@ RECORD = {"step": int}  # required keys of a line of metrics.jsonl
 
 @final
 class MetricsLog:
-    """A log of metrics by step, in metrics.jsonl and for TensorBoard."""
+    """A writer of metrics by step to metrics.jsonl, TensorBoard and, optionally, a tracker."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class MetricsLog:
         config: config_lib.Config,
         tracker: tracking.Tracker | None = None,
     ) -> None:
-        """Opens the log of a run at `step`, and removes the records of later steps.
+        """Opens the log of a run, and removes records of steps after `step`.
 
         Args:
           workdir: the run's folder.
           step: the step from which the run resumes, or 0.
           config: the run's config.
-          tracker: also receives all metrics; `close` does not close it.
+          tracker: receives all metrics too, if given. `close` leaves the tracker open.
         """
         self._tracker = tracker
         self._workdir = workdir
@@ -46,7 +46,8 @@ class MetricsLog:
             self._temporary = tempfile.TemporaryDirectory(prefix="metrics-")
             self._here = pathlib.Path(self._temporary.name)
         if tracker:
-            for record in kept:  # a start that was killed or offline may not have sent them
+            # A process of this run that was killed or offline may not have sent these records.
+            for record in kept:
                 values = {name: value for name, value in record.items() if name != "step"}
                 tracker.log(record["step"], values)
         files.write_lines(self._here / "metrics.jsonl", [json.dumps(record) for record in kept])
@@ -82,9 +83,10 @@ def read(workdir: files.Path) -> list[dict[str, Any]]:
     Raises:
       UserError: a complete line is damaged.
     """
-    path, before = workdir / "metrics.jsonl", 0
+    path = workdir / "metrics.jsonl"
     if not path.exists():
         return []
+    before = 0
     records = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
@@ -101,7 +103,10 @@ def read(workdir: files.Path) -> list[dict[str, Any]]:
 
 
 def tokens_per_second(workdir: files.Path) -> float | None:
-    """Returns the median speed over the logged intervals, without compilation; None if unknown."""
+    """Returns the median training speed of a run's log, in target tokens per second.
+
+    Returns None if no speed is logged. Compilation time is not included.
+    """
     rates = [r["tokens_per_second"] for r in read(workdir) if "tokens_per_second" in r]
     return statistics.median(rates) if rates else None
 
@@ -109,7 +114,7 @@ def tokens_per_second(workdir: files.Path) -> float | None:
 def log_progress(step: int, num_steps: int, values: dict[str, float], objective: str = "") -> None:
     """Logs a line with the step, the objective, the loss, the speed and the time left."""
     left = (num_steps - step) * values["seconds_per_step"]
-    part = objective and f" ({objective})"
+    part = f" ({objective})" if objective else ""
     _log.info(
         f"step {step:,} of {num_steps:,}{part}   loss {values['loss']:.3f}   "
         f"ppl {values['ppl']:.2f}   {values['tokens_per_second']:,.0f} target tokens/s   "
@@ -118,7 +123,7 @@ def log_progress(step: int, num_steps: int, values: dict[str, float], objective:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration as hours, minutes and seconds: 1:02:03."""
+    """Returns a duration as text, such as "1:02:03" for an hour, two minutes and three seconds."""
     minutes, seconds = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

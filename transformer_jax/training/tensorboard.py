@@ -14,9 +14,10 @@ FOLDER = "tensorboard"  # below a run's folder
 
 @final
 class Events:
-    """A file of events, which begins with the run's hyperparameters.
+    """A file of TensorBoard events, which begins with the run's hyperparameters.
 
-    A run has a file for each of its starts; TensorBoard reads the hyperparameters of one of them.
+    Each process that starts or resumes a run writes a separate file. TensorBoard reads the
+    hyperparameters from one of these files.
     """
 
     def __init__(self, folder: pathlib.Path, name: str, config: config_lib.Config) -> None:
@@ -24,7 +25,8 @@ class Events:
 
         Args:
           folder: the folder of the file.
-          name: the end of the file's name, which distinguishes files of the same second.
+          name: the end of the file's name; files that are created in the same second need different
+            names.
           config: the run's config.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,13 +40,13 @@ class Events:
         self._file.flush()
 
     def forget_after(self, step: int) -> None:
-        """Makes TensorBoard discard the events of later steps."""
+        """Makes TensorBoard discard earlier events whose step is greater than `step`."""
         proto = _library().proto.event_pb2
         start = proto.SessionLog(status=proto.SessionLog.START)
         self._file.write_event(proto.Event(step=step + 1, session_log=start))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds the values of a step, by tag."""
+        """Adds the values of a step; keys are TensorBoard's tags, such as "loss"."""
         for name, value in values.items():
             self._add(step, _library().summary.scalar(name, value))
         self._file.flush()
@@ -61,7 +63,7 @@ class Events:
 
 
 def _library() -> Any:
-    """Returns tensorboardX, imported late because it imports PyTorch, if installed."""
+    """Returns the module tensorboardX, which is imported late because it may import PyTorch."""
     import tensorboardX.event_file_writer
     import tensorboardX.proto.event_pb2
 
@@ -82,7 +84,7 @@ def hyperparameters(config: config_lib.Config) -> dict[str, bool | float | str]:
 def write_result(
     workdir: files.Path, config: config_lib.Config, ppl: float, bleu: float | None
 ) -> None:
-    """Writes a run's results on the development set into a separate file of events."""
+    """Writes perplexity and BLEU on the development set into a separate file of events."""
     with tempfile.TemporaryDirectory(prefix="events-") as name:
         here = pathlib.Path(name)
         events = Events(here, "result", config)

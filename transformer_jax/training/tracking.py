@@ -1,4 +1,7 @@
-"""Optional tracking of runs in Weights & Biases; its failures are logged and end no training."""
+"""Optional tracking of runs in Weights & Biases.
+
+If Weights & Biases fails, a warning is logged and training continues.
+"""
 
 import dataclasses
 import hashlib
@@ -39,7 +42,7 @@ def require_package(project: str) -> None:
 
 @final
 class Tracker:
-    """A run in Weights & Biases, which is resumed when the training is resumed."""
+    """A run in Weights & Biases; a resumed training run continues the same Weights & Biases run."""
 
     def __init__(
         self,
@@ -54,9 +57,9 @@ class Tracker:
         Args:
           project: the project, which may have a group.
           name: the run's name.
-          workdir: the run's folder, for wandb's files unless it is in a bucket.
+          workdir: the run's folder, in which wandb puts its files unless it is in a bucket.
           config: the run's config.
-          config_hash: the config's hash; with name and group it identifies the run.
+          config_hash: the run's config_hash, which identifies it together with name and group.
         """
         here = isinstance(workdir, pathlib.Path)
         self._temporary = None if here else tempfile.TemporaryDirectory(prefix="wandb-")
@@ -79,7 +82,7 @@ class Tracker:
         self._run: Any = self._try(init)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Logs metrics, unless an earlier start has logged this or a later step."""
+        """Logs the metrics of a step, unless this or a later step has been logged already."""
 
         def send() -> None:
             if step >= self._run.step:
@@ -89,7 +92,12 @@ class Tracker:
             self._try(send)
 
     def close(self, result: Mapping[str, Any] | None) -> None:
-        """Ends the run with the content of result.json, or None if it failed or was stopped."""
+        """Ends the run.
+
+        Args:
+          result: the content of result.json, which is shown as the run's result; None if the run
+            failed or was stopped.
+        """
         if self._run is not None:
             if result is not None:
                 self._try(lambda: self._run.summary.update({"result": dict(result)}))
@@ -99,7 +107,7 @@ class Tracker:
             self._temporary.cleanup()
 
     def _try(self, action: Callable[[], Any]) -> Any:
-        """Returns the result of an action, or None after a failure, which is logged."""
+        """Returns the result of `action`; if it fails, logs a warning and returns None."""
         try:
             return action()
         except Exception as error:  # errors of wandb and of the network have no common class
