@@ -1,6 +1,6 @@
 """Coordination of the processes of one run, which jax.distributed connects.
 
-Each process drives the devices of one host; the first process also logs and writes for all.
+Each process uses the devices of one host. The first process also logs and writes files.
 
 If a process does not start, the other processes end within a time limit with exit code 2, and each
 names its own host. If a process dies, the other processes end within a time limit with exit code
@@ -32,9 +32,11 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RUN_AGAIN = 42  # exit code of a process that was stopped from outside; the same command resumes
+# Exit code of a process that was preempted, or ended because another process died. Starting the
+# same command again resumes the run.
+RUN_AGAIN = 42
 WATCH_SECONDS = 2  # between two checks for dead processes
-LEAVE_SECONDS = 20  # for which processes wait for each other when they end
+LEAVE_SECONDS = 20  # time limit for processes to wait for each other when they end
 LONGEST_WAIT = 7 * 24 * 3600  # seconds for a living process, which may be preparing a large corpus
 MESSAGE_BYTES = 1024  # messages are padded to a multiple, so that few shapes are compiled
 
@@ -152,7 +154,10 @@ def join(where: ProcessPlace, start_timeout: float, silence_timeout: float) -> N
 
 
 def _require_free_port(coordinator: str) -> None:
-    """Raises UserError if the first process cannot listen; JAX would crash without a message."""
+    """Raises UserError if the first process cannot listen on the coordinator's port.
+
+    Without this check, JAX would crash without a message.
+    """
     port = int(coordinator.rpartition(":")[2])
     try:
         socket.create_server(("", port)).close()
@@ -165,7 +170,7 @@ def _require_free_port(coordinator: str) -> None:
 
 @contextlib.contextmanager
 def _at_most(seconds: float, code: int) -> Iterator[None]:
-    """Ends this process with an exit code if the body takes longer."""
+    """Ends this process with exit code `code` if the body takes longer than `seconds`."""
 
     def end() -> None:
         _print_error(
@@ -189,9 +194,9 @@ def _print_error(message: str) -> None:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Runs the body in every process, and disconnects once all processes have finished it.
+    """Disconnects this process after the body, once all processes have finished their bodies.
 
-    A process that ended earlier would count as dead.
+    If a process disconnected earlier, the other processes would regard it as dead.
     """
     try:
         yield
@@ -209,7 +214,7 @@ def together() -> Iterator[None]:
 
 
 def is_first() -> bool:
-    """Returns whether this process logs and writes for all."""
+    """Returns whether this is the first process, which logs and writes files for all processes."""
     return jax.process_index() == 0
 
 
@@ -220,8 +225,8 @@ def from_first(compute: Callable[[], T]) -> T:
       compute: returns the value, which JSON can represent.
 
     Raises:
-      UserError: `compute` raised it in the first process.
-      RunError: likewise.
+      UserError: `compute` raised a UserError in the first process.
+      RunError: `compute` raised a RunError in the first process.
     """
     if _peers is None:
         return compute()
@@ -239,15 +244,22 @@ def from_first(compute: Callable[[], T]) -> T:
     return value
 
 
+def wait_for_first() -> None:
+    """Waits until the first process has called this function too."""
+    from_first(lambda: None)
+
+
 def first_alone(compute: Callable[[], T]) -> T:
-    """Computes a value in every process, first in the first process and then in the others.
+    """Computes a value in the first process, and then in all other processes.
+
+    The other processes can thus read files that the first process has written, such as a cache.
 
     Returns:
       The value that this process has computed.
 
     Raises:
-      UserError: `compute` raised it in this or the first process.
-      RunError: likewise.
+      UserError: `compute` raised a UserError in this process or in the first process.
+      RunError: `compute` raised a RunError in this process or in the first process.
     """
     values: list[T] = []
     from_first(lambda: values.append(compute()))
@@ -259,9 +271,10 @@ def first_alone(compute: Callable[[], T]) -> T:
 
 
 def await_peer_failure(error: Exception) -> None:
-    """Waits, after an error that a dead process may have caused, until its death is detected.
+    """Waits after an error for as long as it takes to detect that another process has died.
 
-    If a process has died, this process ends during the wait. Otherwise the function returns.
+    If another process has died, this process ends during the wait with the exit code 42. Otherwise
+    the function returns. It returns at once after a UserError or RunError.
     """
     if _peers and not isinstance(error, errors.RunError | errors.UserError):
         time.sleep(_peers.detection_seconds)
@@ -269,7 +282,7 @@ def await_peer_failure(error: Exception) -> None:
 
 @final
 class _Peers:
-    """All processes of a run, after they have connected."""
+    """The connection of this process to all processes of a run."""
 
     def __init__(self, names: Sequence[str], silence_timeout: float) -> None:
         self._names = names
@@ -280,8 +293,9 @@ class _Peers:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def broadcast(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Returns the first process's message."""
-        self.wait_for_all()  # products of devices wait for less time than processes may need
+        """Sends the first process's message to all processes, and returns it in each of them."""
+        # Collective operations have a shorter time limit than processes may need to get here.
+        self.wait_for_all()
         content = json.dumps(message).encode()
         blocks = multihost_utils.broadcast_one_to_all(np.int32(len(content) // MESSAGE_BYTES + 1))
         padded = np.frombuffer(content.ljust(int(blocks) * MESSAGE_BYTES), np.uint8)
@@ -298,7 +312,7 @@ class _Peers:
         """Disconnects once all processes have called this method.
 
         Args:
-          seconds: time limit for the other processes' calls.
+          seconds: the time within which all other processes must call it.
         """
         self._wait_at("done", seconds)
         self._leaving.set()
@@ -312,7 +326,10 @@ class _Peers:
         self._barrier(key=f"transformer_jax/{barrier}", timeout_ms=seconds * 1000)
 
     def _dead(self) -> set[int]:
-        """Returns the numbers of dead processes, once all living processes have called it."""
+        """Returns the numbers of dead processes.
+
+        The call returns after all living processes have called this method.
+        """
         try:
             with multihost_utils.live_devices(jax.devices()) as living:
                 pass
@@ -321,7 +338,10 @@ class _Peers:
         return set(range(len(self._names))) - {each.process_index for each in living}
 
     def _watch(self) -> None:
-        """Ends this process when another process has died; runs in a thread."""
+        """Checks for dead processes until this process leaves, and ends it if one has died.
+
+        This method runs in a separate thread.
+        """
         while not self._leaving.wait(WATCH_SECONDS):
             try:
                 dead = self._dead()

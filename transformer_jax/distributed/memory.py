@@ -11,9 +11,9 @@ _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # from malloc.h
 
 
 def of_program(program: jax.stages.Compiled) -> int | None:
-    """Returns the bytes of a program's arguments, results and temporaries on each device.
+    """Returns the bytes that a program needs on each device for arguments, results and temporaries.
 
-    Returns None if the device's compiler does not report them.
+    Returns None if the device's compiler does not report this number.
     """
     analysis = program.memory_analysis()
     if analysis is None:
@@ -27,10 +27,10 @@ def of_program(program: jax.stages.Compiled) -> int | None:
 
 
 def of_device(mesh: jax.sharding.Mesh) -> int | None:
-    """Returns the bytes that each device of a mesh may use.
+    """Returns the bytes of memory that each device of a mesh may use.
 
-    CPU devices share the memory of the machine, or of the container, equally. Returns None if an
-    accelerator does not report its limit.
+    For a CPU, this is the memory of the machine or of the container, divided by the number of CPU
+    devices. Returns None if an accelerator does not report its limit.
     """
     device = mesh.local_devices[0]
     stats = device.memory_stats() or {}
@@ -46,9 +46,9 @@ def of_device(mesh: jax.sharding.Mesh) -> int | None:
 def one_step_at_a_time() -> None:
     """Makes CPU programs run one after another; call it before JAX finds its devices.
 
-    By default, JAX starts a program with new buffers before the previous program has ended: several
-    steps in flight take several times the memory of one, which slows large steps down. The results
-    are the same.
+    By default, JAX starts a program before the previous program has ended, and each of them has
+    separate buffers. Several training steps at once then take several times the memory of one step,
+    which slows large steps down. This function does not change results.
     """
     jax.config.update("jax_cpu_enable_async_dispatch", False)
 
@@ -57,9 +57,9 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory; call it before threads start.
 
     XLA's CPU programs allocate their buffers at every step. By default, glibc returns blocks above
-    32 MiB to the system at once, which then clears their pages again: a fifth of the CPU time of a
-    step of configs/multi30k.py. With these settings all blocks come from one heap, which only
-    grows. Other C libraries are left unchanged.
+    32 MiB to the system at once, and the system clears the pages again at the next step. This takes
+    a fifth of the CPU time of a step of configs/multi30k.py. With these settings, all blocks come
+    from one heap, which only grows. With other C libraries, the function does nothing.
     """
     if platform.libc_ver()[0] != "glibc":
         return

@@ -1,9 +1,11 @@
 """Preemption by SIGTERM, which Cloud TPU, Slurm and Kubernetes send before they stop a machine.
 
-During training, the run saves a checkpoint of the last step; at any other time there is nothing to
-save. In both cases the run ends with exit code 42, and the same command resumes it. If several
-processes train together, JAX notifies all of them, and they check for the signal during training
-only. At other times the signal has no effect, and nothing is lost when the machine stops.
+If SIGTERM comes during training, the run first saves a checkpoint of the current step; at any other
+time there is nothing to save. In both cases the run ends with exit code 42, and the same command
+resumes it.
+
+If several processes train together, JAX notifies all of them, and they check for the signal during
+training only. At other times the signal has no effect, and nothing is lost when the machine stops.
 """
 
 import contextlib
@@ -22,7 +24,7 @@ from transformer_jax.distributed import hosts
 
 
 class PreemptedError(errors.RunError):
-    """The error that ends a run which SIGTERM has stopped; its checkpoint is written."""
+    """The error that ends a run after SIGTERM, once its checkpoint is written."""
 
 
 _STOPPED = "stopped by SIGTERM; the same command resumes the run"
@@ -33,9 +35,9 @@ _checks = itertools.count(1)
 
 
 def watch() -> None:
-    """Starts to handle SIGTERM, in a run of a single process.
+    """Makes this process handle SIGTERM as the module describes.
 
-    If several processes train together, JAX handles the signal instead.
+    It is for runs of a single process. If several processes train together, JAX handles SIGTERM.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -56,12 +58,12 @@ def watch() -> None:
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """Keeps SIGTERM from ending the process while the body runs.
+    """Keeps SIGTERM from ending the process while the body trains.
 
-    The body calls `reached` after every step, to know whether the signal has come.
+    The body must call `reached` after every step to find out whether SIGTERM was received.
 
     Raises:
-      PreemptedError: the signal came after the last call of `reached`.
+      PreemptedError: SIGTERM was received after the body's last call of `reached`.
     """
     _training.set()
     try:
@@ -73,9 +75,9 @@ def handled() -> Iterator[None]:
 
 
 def reached() -> bool:
-    """Returns whether to save a checkpoint after this step and stop.
+    """Returns whether the caller should save a checkpoint after this step and stop.
 
-    All processes must call it equally often, and get the same result.
+    All processes must call this function after every step. All of them get the same result.
     """
     if jax.distributed.is_initialized():
         # Checks are counted, not steps: a signal before the first check makes JAX stop at number 1,

@@ -26,12 +26,12 @@ RULES = (
 
 
 def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ...]:
-    """Returns the number of devices along data, fsdp and tensor.
+    """Returns the number of devices along the mesh axes data, fsdp and tensor.
 
-    A size of -1 in the config stands for the remaining devices.
+    A size of -1 in the config stands for all remaining devices.
 
     Raises:
-      UserError: the sizes' product is not the number of devices.
+      UserError: the product of the sizes is not `num_devices`.
     """
     try:
         return np.empty(num_devices).reshape(dataclasses.astuple(config)).shape
@@ -46,7 +46,11 @@ def mesh_sizes(config: config_lib.MeshConfig, num_devices: int) -> tuple[int, ..
 def make_mesh(
     config: config_lib.MeshConfig, devices: Sequence[Any] | None = None
 ) -> jax.sharding.Mesh:
-    """Returns a mesh of devices (by default all devices) with the axes data, fsdp and tensor.
+    """Returns a mesh with the axes data, fsdp and tensor.
+
+    Args:
+      config: the number of devices along each axis.
+      devices: the devices; None: all devices.
 
     Raises:
       UserError: the config's sizes do not suit the number of devices.
@@ -66,13 +70,17 @@ def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 
 def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
-    """Returns the sharding of a batch, with its rows over data and fsdp."""
+    """Returns the sharding of a batch, whose rows are divided over the mesh axes data and fsdp."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
 @contextlib.contextmanager
 def activation_rules(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    """Makes models that are traced in the body shard their activations as RULES specifies."""
+    """Makes models that are traced in the body shard their activations by RULES.
+
+    Args:
+      mesh: the mesh; if it is None or has one device, nothing is sharded.
+    """
     if mesh is None or mesh.size == 1:
         yield
     else:
@@ -89,7 +97,7 @@ def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     """Returns the sharding of each array of a tree, such as a model's parameters.
 
     Args:
-      boxed: the tree of the arrays' shapes, boxed with Linen's logical axes.
+      boxed: the shapes of the arrays, in Linen's boxes that name the logical axes.
       mesh: the mesh.
 
     Raises:
@@ -111,10 +119,11 @@ def parameter_shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
 
 
 def rows_of(config: config_lib.Config, mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh) -> int:
-    """Returns the number of rows of the global batch, train.batch_tokens / data.target_length.
+    """Returns the number of rows of the global batch, train.batch_tokens // data.target_length.
 
     Raises:
-      UserError: the number is 0, or cannot be divided evenly among devices and accumulation steps.
+      UserError: the number of rows is 0, or cannot be divided evenly among devices and accumulation
+        steps.
     """
     train, length = config.train, config.data.target_length
     rows = train.batch_tokens // length
@@ -150,9 +159,10 @@ def put(
     """Returns a batch of NumPy arrays as global arrays, with their rows sharded over the devices.
 
     Args:
-      batch: all rows of the global batch, or those of `rows_here`.
+      batch: all rows of the global batch if `rows` is None; otherwise only the rows of this
+        process, as `rows_here` lists them.
       mesh: all devices.
-      rows: the number of rows of the global batch if `batch` has those of `rows_here`.
+      rows: the number of rows of the global batch; None if `batch` has all of them.
     """
     where = batch_sharding(mesh)
 

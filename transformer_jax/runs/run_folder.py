@@ -54,8 +54,13 @@ def read_config(workdir: files.Path) -> config_lib.Config:
 
 
 def read_record(workdir: files.Path) -> dict[str, Any]:
-    """Returns run.json: `config_hash`, `digests` and `data`; raises UserError if it is damaged."""
-    path, remedy = workdir / "run.json", "restore it, or choose another --workdir"
+    """Returns the content of run.json: `config_hash`, `digests` and `data`.
+
+    Raises:
+      UserError: run.json cannot be read or is damaged.
+    """
+    path = workdir / "run.json"
+    remedy = "restore it, or choose another --workdir"
     record = files.read_json(path, {"config_hash": str, "digests": dict}, remedy)
     if not re.fullmatch("[0-9a-f]{64}", record["config_hash"]):  # it is used as a folder's name
         raise errors.UserError(f"{path} is damaged (config_hash is no SHA-256): {remedy}")
@@ -63,13 +68,17 @@ def read_record(workdir: files.Path) -> dict[str, Any]:
 
 
 def read_result(workdir: files.Path) -> dict[str, Any]:
-    """Returns result.json; raises UserError if it is damaged."""
+    """Returns the content of result.json; raises UserError if the file is damaged."""
     remedy = "delete it and start the run again, which then only evaluates"
     return files.read_json(workdir / "result.json", _RESULT, remedy)
 
 
 def read_error(workdir: files.Path) -> str:
-    """Returns the error in failure.json as one line; raises UserError if the file is damaged."""
+    """Returns the error message in failure.json as one line.
+
+    Raises:
+      UserError: failure.json cannot be read or is damaged.
+    """
     path = workdir / "failure.json"
     failure = files.read_json(path, {"error": str}, "delete it and start the run again")
     return " ".join(failure["error"].split())
@@ -79,7 +88,8 @@ def read_tokenizer(workdir: files.Path, config: config_lib.Config) -> tokenizer_
     """Returns the tokenizer of a run.
 
     Raises:
-      UserError: it is damaged, or tokenizer.model or config.json does not match run.json.
+      UserError: tokenizer.model is damaged, or tokenizer.model or config.json does not match
+        run.json.
     """
     path = workdir / "tokenizer.model"
     tokenizer = tokenizer_lib.read(path, "restore it, or train in another --workdir")
@@ -101,9 +111,10 @@ def read_tokenizer(workdir: files.Path, config: config_lib.Config) -> tokenizer_
 
 @contextlib.contextmanager
 def only_run_in(workdir: files.Path) -> Iterator[None]:
-    """Holds the folder's lock, which the system releases when the process ends.
+    """Holds a lock on a run's folder during the body, so that no other process runs in it.
 
-    A bucket has no locks: there `.lock` only names the latest process.
+    The system releases the lock when the process ends. In a bucket, which has no locks, the file
+    `.lock` only names the process that started last.
 
     Raises:
       UserError: another process holds the lock, or the folder is not writable.
@@ -130,15 +141,15 @@ def only_run_in(workdir: files.Path) -> Iterator[None]:
 
 
 def has_checkpoints(workdir: files.Path) -> bool:
-    """Returns whether a run has written checkpoints in a folder."""
+    """Returns whether a run's folder contains checkpoints."""
     return any((workdir / "checkpoints").glob("[0-9]*"))
 
 
 def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.Dataset) -> str:
     """Writes a run's config.json, tokenizer.model and run.json, and returns its config_hash.
 
-    A run without a result may resume with other settings of mesh, checkpoint and log. A finished
-    run keeps its files.
+    A run without a result may be resumed with other mesh, checkpoint and log settings. The files of
+    a finished run are not changed.
 
     Raises:
       UserError: the folder holds a run of another configuration or of other data.
@@ -153,7 +164,8 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
             "choose another --workdir"
         )
     if record_path.exists():
-        record, is_finished = read_record(workdir), (workdir / "result.json").exists()
+        record = read_record(workdir)
+        is_finished = (workdir / "result.json").exists()
         if record["config_hash"] == config_hash:
             if is_finished:
                 return config_hash
@@ -175,7 +187,11 @@ def claim(workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.D
 def _digests(
     workdir: files.Path, config: config_lib.Config, dataset: dataset_lib.Dataset
 ) -> dict[str, str]:
-    """Returns the digests of the dataset and of the run that train.start_from names."""
+    """Returns the digests that `config_lib.fingerprint` covers.
+
+    These are the dataset's digests and, as "start_from", the config_hash of the run in
+    train.start_from.
+    """
     digests = dict(dataset.digests)
     if name := config.train.start_from:
         source = files.path(name)
@@ -196,7 +212,14 @@ def _differences(
     old_digests: Mapping[str, str],
     new_digests: Mapping[str, str],
 ) -> str:
-    """Returns the first few differences between two runs, for an error message."""
+    """Returns a text with the first few differences between two runs' configs and data.
+
+    Args:
+      old: the config of the run in the folder.
+      new: the config of the run that is started.
+      old_digests: the digests in run.json.
+      new_digests: the digests of the run that is started.
+    """
     before, after = config_lib.flatten(old), config_lib.flatten(new)
     differences = [
         f"{name} is {before[name]!r} there, {after[name]!r} here"
@@ -249,10 +272,13 @@ class Trained(NamedTuple):
 
 
 def load(workdir: str | files.Path) -> translator_lib.Translator:
-    """Returns the translator of a trained run: `load("runs/X").translate(["A dog sleeps."])`.
+    """Returns a translator with the model of a trained run.
+
+    For example, `load("runs/X").translate(["A dog sleeps."])` returns a list of one translation.
 
     Raises:
-      UserError: as `load_model`, or the run's model writes no sentences.
+      UserError: the folder holds no run, a run without checkpoints, a damaged run or an
+        encoder-only model.
     """
     trained = load_model(workdir)
     translator = trained.translator()
@@ -265,7 +291,7 @@ def load(workdir: str | files.Path) -> translator_lib.Translator:
 
 
 def load_model(workdir: str | files.Path) -> Trained:
-    """Returns a trained run of any architecture.
+    """Returns the trained model in a run's folder, with its tokenizer and configuration.
 
     The parameters are the mean of the newest evaluation.average_checkpoints checkpoints. No code
     from the folder is executed.

@@ -1,8 +1,8 @@
 """Initial weights from another run (train.start_from), and the parameters of a teacher.
 
-Arrays whose names both models have are copied: the layers and embedding of an encoder into a
-translator with a similar encoder, or everything into the same model with another objective. The
-remaining arrays keep their random initial values.
+An array is copied if both models have an array of its name. For example, a translation model gets
+the layers and the embedding of an encoder-only model, or a model gets all arrays of the same model
+with another objective. The remaining arrays keep their random initial values.
 """
 
 import logging
@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 def are_read(config: config_lib.Config, workdir: files.Path) -> bool:
-    """Returns whether a run reads the weights of the run in train.start_from when it is started.
+    """Returns whether a run reads the weights of the run in train.start_from now.
 
-    A new run reads them as its initial weights. A run with a teacher also reads them, as the
-    teacher's, whenever it is resumed.
+    A new run reads them as its initial weights. A run with a teacher needs them as the teacher's
+    weights, and therefore also reads them when it is resumed.
     """
     if not config.train.start_from:
         return False
@@ -42,7 +42,7 @@ def start(
     config: config_lib.Config,
     read_source: Callable[[], tuple[int, Any]],
 ) -> step_lib.TrainState:
-    """Returns a new run's state with the weights of train.start_from, if that is set.
+    """Returns a new run's state, with weights copied from the run in train.start_from if it is set.
 
     Args:
       state: the randomly initialised state.
@@ -51,7 +51,7 @@ def start(
         as `read` does.
 
     Raises:
-      UserError: that run cannot be read or has other sizes.
+      UserError: the run in train.start_from cannot be read, or its model has other sizes.
     """
     if not config.train.start_from:
         return state
@@ -64,10 +64,13 @@ def teacher(
     mesh: jax.sharding.Mesh,
     read_source: Callable[[], tuple[int, Any]],
 ) -> Any:
-    """Returns the teacher's parameters on every device, or None without train.teacher_layers.
+    """Returns the teacher's parameters, replicated on all devices.
+
+    Returns None if train.teacher_layers is 0. The arguments are those of `start`.
 
     Raises:
-      UserError: as `start`, or the teacher differs from this model in more than layers.
+      UserError: the run in train.start_from cannot be read, or its model differs from this run's
+        model in more than the number of layers.
     """
     if not config.train.teacher_layers:
         return None
@@ -77,9 +80,10 @@ def teacher(
 
 
 def require(config: config_lib.Config, tokenizer: tokenizer_lib.Tokenizer) -> None:
-    """Raises UserError if a run cannot use train.start_from, before anything is compiled.
+    """Raises UserError if a run cannot use the weights of the run in train.start_from.
 
-    It checks what `source`, `start` and `teacher` check, without reading the checkpoint.
+    The checks are those of `source`, `start` and `teacher`, but need only the arrays' shapes, so
+    that no checkpoint is read.
     """
     _, source_config = source(config, tokenizer)
     target_params = _shapes(models.build(config.model, vocabulary.size(config)))
@@ -99,8 +103,8 @@ def source(
     """Returns the folder and the configuration of the run that train.start_from names.
 
     Raises:
-      UserError: the folder holds no finished run or lacks its last checkpoint, the run has another
-        tokenizer, or its layers are no multiple of this model's.
+      UserError: the folder holds no finished run or lacks its last checkpoint; the run has another
+        tokenizer; or its number of layers is no multiple of model.num_layers.
     """
     folder = files.path(config.train.start_from)
     name = f"train.start_from={config.train.start_from}"
@@ -129,8 +133,8 @@ def read(
 ) -> tuple[int, Any]:
     """Returns the number of layers and the parameters of the run that train.start_from names.
 
-    If the ids after the tokenizer's mean something else in this run, their rows are removed from
-    the embedding.
+    The ids after the tokenizer's ids are those of language tags and of the objective. If they
+    differ between the two runs, their rows are removed from the embedding.
 
     Raises:
       UserError: as `source`.
@@ -141,21 +145,22 @@ def read(
 
 
 def take(target_params: Any, source_params: Any, stride: int) -> Any:
-    """Returns a model's parameters, replaced by a source model's where both have the same name.
+    """Returns a model's parameters with the values of a source model's parameters of equal name.
 
-    Layer i takes the parameters of the source's layer stride × i. (DistilBERT takes every second
-    layer of its teacher, Sanh et al. 2019.) Of an embedding, the rows that both models have are
-    copied.
+    Layer i gets the parameters of the source model's layer stride × i. (DistilBERT takes every
+    second layer of its teacher, Sanh et al. 2019.) If the embeddings have different numbers of
+    rows, the rows that both have are copied.
 
     Args:
       target_params: the model's parameters.
       source_params: the source model's parameters.
-      stride: the distance between the source's layers that are taken.
+      stride: the distance between the layers of the source model that are copied.
 
     Raises:
-      UserError: arrays of one name differ in shape, or no name is in both models.
+      UserError: two arrays of equal name differ in shape, or the models have no name in common.
     """
-    target_arrays, source_arrays = _flatten(target_params), _flatten(source_params)
+    target_arrays = _flatten(target_params)
+    source_arrays = _flatten(source_params)
     origins = _origins(target_arrays, source_arrays, stride)
     result = dict(target_arrays)
     for name, origin in origins.items():
@@ -171,7 +176,11 @@ def take(target_params: Any, source_params: Any, stride: int) -> Any:
 
 
 def _layer_stride(config: config_lib.Config, source_layers: int) -> int:
-    """Returns the distance between the source's layers that this model takes."""
+    """Returns the distance between the layers of the source model that are copied.
+
+    Raises:
+      UserError: the number of source layers is no multiple of model.num_layers.
+    """
     stride, rest = divmod(source_layers, config.model.num_layers)
     if rest:
         raise errors.UserError(
@@ -183,7 +192,12 @@ def _layer_stride(config: config_lib.Config, source_layers: int) -> int:
 
 
 def _require_teacher(config: config_lib.Config, params: Any) -> None:
-    """Raises UserError unless parameters, or their shapes, are those of the student's teacher."""
+    """Raises UserError if parameters do not have the shapes of `step.teacher_model`'s parameters.
+
+    Args:
+      config: the config of the run that has a teacher.
+      params: the teacher's parameters, or their shapes.
+    """
     expected = _shapes(step_lib.teacher_model(config))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise errors.UserError(
@@ -198,7 +212,16 @@ def _shapes(model: Any) -> Any:
 
 
 def _shared_words(params: Any, config: config_lib.Config, source_config: config_lib.Config) -> Any:
-    """Returns the source's parameters without embeddings of ids with another meaning here."""
+    """Returns the source model's parameters without rows of the embedding that do not fit.
+
+    If language tags or the objective's ids differ between the two runs, only the rows of the
+    tokenizer's ids are kept.
+
+    Args:
+      params: the source model's parameters.
+      config: the config of the run that gets the parameters.
+      source_config: the config of the source model's run.
+    """
     if _further_ids(config) == _further_ids(source_config):
         return params
     words = params["params"]["embedding"][: config.data.vocab_size]
@@ -206,11 +229,15 @@ def _shared_words(params: Any, config: config_lib.Config, source_config: config_
 
 
 def _further_ids(config: config_lib.Config) -> tuple[dict[str, int], str]:
-    """Returns what a run's ids after the tokenizer's mean: its tags, and its objective's name."""
+    """Returns the meaning of a run's ids after the tokenizer's ids.
+
+    It consists of the language tags and the objective's name. The name is "" for all encoder-only
+    objectives, because they have the same ids.
+    """
     objective = objectives.of(config)
-    # All encoder-only objectives have the same ids.
     is_encoder_only = objective is not None and objective.encoder_only
-    return directions.tags(config.data), "" if is_encoder_only else config.train.objective
+    name = "" if is_encoder_only else config.train.objective
+    return directions.tags(config.data), name
 
 
 def _flatten(params: Any) -> dict[str, Any]:
@@ -220,10 +247,12 @@ def _flatten(params: Any) -> dict[str, Any]:
 def _origins(
     target_params: dict[str, Any], source_params: dict[str, Any], stride: int
 ) -> dict[str, str]:
-    """Returns the name of the source model's parameter for each parameter that is copied, by name.
+    """Returns, for each parameter that is copied, its name in the model and in the source model.
+
+    The keys are names in the model, and the values are names in the source model.
 
     Raises:
-      UserError: arrays of one name differ in shape, or no name is in both models.
+      UserError: two arrays of equal name differ in shape, or the models have no name in common.
     """
     origins = {}
     for name, array in target_params.items():

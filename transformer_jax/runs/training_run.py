@@ -1,4 +1,4 @@
-"""One whole run: data, model, training and evaluation, in a folder (`run_folder`)."""
+"""A whole run: loading data, training a model and evaluating it, in a run's folder."""
 
 import contextlib
 import dataclasses
@@ -37,15 +37,15 @@ def run(
     profile: bool = False,
     project: tracking.Project = tracking.NONE,
 ) -> dict[str, Any]:
-    """Trains and evaluates one run, or resumes one that was stopped.
+    """Trains a model and evaluates it; if the run was stopped before, resumes it.
 
     Args:
       config: the run's configuration.
-      workdir: its folder; docs/reference/files.md lists the files.
+      workdir: the run's folder; docs/reference/files.md lists its files.
       cache_dir: folder of tokenizers, encoded corpora and compiled programs, shared by runs.
       table_row: name of the run's row in a table, for the record.
       overrides: fields that differ from the config file, for the record.
-      profile: write a JAX trace of a few steps.
+      profile: whether to write a JAX trace of a few steps.
       project: Weights & Biases project that shows the run.
 
     Returns:
@@ -55,7 +55,7 @@ def run(
       UserError: the config cannot be run, or the folder holds a run of another config.
       RunError: the loss is not finite, or the process was told to stop.
     """
-    objectives.of(config)  # an unknown one is refused before data is read
+    objectives.of(config)  # raises if the objective is unknown, before data is read
     mesh = sharding.make_mesh(config.mesh)
 
     def load() -> dataset_lib.Dataset:
@@ -71,12 +71,15 @@ def run(
     with contextlib.ExitStack() as lock:
 
         def claim() -> tuple[str, bool]:
+            """Returns the run's config_hash, and whether it is finished; locks the folder."""
             lock.enter_context(run_folder.only_run_in(workdir))
             config_hash = run_folder.claim(workdir, config, dataset)
-            if not result_path.exists():
-                metrics.read(workdir)  # raises if it is damaged, before training
-                (workdir / "failure.json").unlink(missing_ok=True)
-            return config_hash, result_path.exists()
+            is_finished = result_path.exists()
+            if not is_finished:
+                metrics.read(workdir)  # raises if metrics.jsonl is damaged, before training
+                failure_of_earlier_start = workdir / "failure.json"
+                failure_of_earlier_start.unlink(missing_ok=True)
+            return config_hash, is_finished
 
         config_hash, is_finished = hosts.from_first(claim)
         if is_finished:
@@ -94,12 +97,12 @@ def run(
                 _failure_recorded(workdir),
             ):
                 _train_and_evaluate(config, mesh, dataset, workdir, record, tracker, profile)
-        hosts.from_first(lambda: None)  # wait until the first process has written the result
+        hosts.wait_for_first()  # which writes result.json
     return run_folder.read_result(workdir)
 
 
 def _require_same_data(dataset: dataset_lib.Dataset) -> None:
-    """Raises UserError unless this process has read the same data as the first."""
+    """Raises UserError if this process has read other data than the first process."""
     for name, digest in hosts.from_first(lambda: dict(dataset.digests)).items():
         if dataset.digests[name] != digest:
             raise errors.UserError(
@@ -117,7 +120,11 @@ def _opened_tracker(
     config: config_lib.Config,
     config_hash: str,
 ) -> Iterator[tracking.Tracker | None]:
-    """Opens the run in a Weights & Biases project, in the first process; closes it at the end."""
+    """Opens a Weights & Biases run in the first process, and closes it after the body.
+
+    Yields:
+      The tracker; None without a project and in all processes but the first.
+    """
     if not project.name or not hosts.is_first():
         yield None
         return
@@ -131,7 +138,7 @@ def _opened_tracker(
 
 @contextlib.contextmanager
 def _failure_recorded(workdir: files.Path) -> Iterator[None]:
-    """Writes failure.json if an exception other than a preemption ends the run."""
+    """Writes failure.json if the body raises an exception other than a `PreemptedError`."""
     try:
         yield
     except preemption.PreemptedError:
@@ -155,7 +162,17 @@ def _train_and_evaluate(
     tracker: tracking.Tracker | None,
     profile: bool,
 ) -> None:
-    """Trains and evaluates a model, and writes result.json, which begins with `record`."""
+    """Trains and evaluates a model, and writes result.json.
+
+    Args:
+      config: the run's configuration.
+      mesh: devices that compute.
+      dataset: the run's dataset.
+      workdir: the run's folder.
+      record: the first fields of result.json, such as the run's row and seed.
+      tracker: receives the metrics; None without a Weights & Biases project.
+      profile: whether to write a JAX trace of a few steps.
+    """
     model = models.build(config.model, vocabulary.size(config))
     for line in paper.deviations(config):
         _log.info("not the paper's: %s", line)
@@ -192,7 +209,7 @@ def _train_and_evaluate(
         "steps": config.train.num_steps,
         **_by_direction(scores, dataset),
         "tokens_per_second": speed,
-        # Encoder-only models count masked words, so that their speed is not in target tokens.
+        # The speed of encoder-only models counts masked tokens, not all target tokens.
         **evaluators.lengths(dataset, speed if is_decoder else None),
         "wall_seconds": train_seconds + eval_seconds,
         "git_commit": git_commit(),
@@ -201,8 +218,9 @@ def _train_and_evaluate(
         "versions": {"jax": jax.__version__},
     }
     main_variant = bleu.main_variant(config.data.target_language)
-    score = result.get("bleu", {}).get(main_variant, {}).get("score")
-    tensorboard.write_result(workdir, config, result["ppl"], score)
+    scores_by_variant = result.get("bleu", {})  # empty for language models and encoder-only models
+    main_score = scores_by_variant[main_variant]["score"] if scores_by_variant else None
+    tensorboard.write_result(workdir, config, result["ppl"], main_score)
     files.write_json(workdir / "result.json", result)
 
 
@@ -212,9 +230,10 @@ def _likelihoods(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], evaluators.Likelihoods]:
-    """Returns a function from parameters to the likelihoods of a held-out set's labels.
+    """Returns a function that computes the likelihoods of a held-out set's labels.
 
-    The labels are the targets or, for an encoder-only model, those of its objective.
+    The function takes the model's parameters. The labels are the tokens of the targets; for an
+    encoder-only model, they are the labels of the run's objective.
     """
     if isinstance(model, interface.Decoder):
         return evaluators.likelihoods(model, pairs.examples, config.data, mesh)
@@ -230,9 +249,9 @@ def _scores(
     workdir: files.Path,
     dev_likelihoods: Callable[[Any], evaluators.Likelihoods],
 ) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each held-out set, by the set's name.
+    """Returns the scores of each held-out set, by the set's name, in the first process.
 
-    Processes other than the first may return an empty dictionary.
+    Other processes compute their share, but may return an empty dictionary.
     """
     sets = evaluators.held_out(dataset, config)
     likelihoods = {
@@ -269,7 +288,17 @@ def _scores(
 def _by_direction(
     scores: Mapping[str, dict[str, Any]], dataset: dataset_lib.Dataset
 ) -> dict[str, Any]:
-    """Returns the scores of the main direction, then those of further directions by name."""
+    """Returns the fields of result.json that contain scores.
+
+    Args:
+      scores: the scores of each held-out set, by the set's name.
+      dataset: the run's dataset.
+
+    Returns:
+      The scores on the main direction's development set; "test", with the scores on its test set;
+      and "directions", with the scores of each further direction, by name. "test" and "directions"
+      are absent if there are no such scores.
+    """
     result = dict(scores["dev"])
     if "test" in scores:
         result["test"] = scores["test"]
@@ -282,7 +311,10 @@ def _by_direction(
 
 
 def measured_on(config: config_lib.Config, dataset: dataset_lib.Dataset) -> dict[str, Any]:
-    """Returns the part of a result that describes data and decoding, known before training."""
+    """Returns the fields of result.json that describe the run's data and decoding.
+
+    They are known before training.
+    """
     return {
         "data_sha256": dataset.digests["corpus"],
         "tokenizer_sha256": dataset.digests["tokenizer"],
@@ -293,10 +325,10 @@ def measured_on(config: config_lib.Config, dataset: dataset_lib.Dataset) -> dict
 
 
 def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_lib.Dataset) -> None:
-    """Raises UserError if a configuration cannot run, before anything is written or compiled.
+    """Raises UserError if a configuration cannot run; call it before writing or compiling anything.
 
-    Kinds must be known. Sizes must suit the kinds, the mesh and the corpus. Learned positions must
-    cover the longest sentence that is read or written.
+    Names, such as that of the architecture, must be known. Sizes must suit the architecture, the
+    mesh and the corpus. Learned positions must cover the longest source, target and translation.
     """
     model = models.build(config.model, vocabulary.size(config))
     _check_objective(config, model, dataset)
@@ -309,12 +341,15 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
     step_lib.state_shapes(model, config, mesh)
     if positions.KINDS[config.model.position].bounded:
         source, target = dataset_lib.longest(dataset)
-        data, objective = config.data, objectives.of(config)
+        data = config.data
+        objective = objectives.of(config)
         if isinstance(model, interface.Decoder):  # encoder-only models read target rows alone
             target = max(source + config.decode.extra_tokens, target, data.target_length)
             source = max(source, data.source_length)
-        joined = model.one_sequence or (objective is not None and objective.texts != "sentence")
-        needed = max(source + target if joined else max(source, target), data.target_length)
+        reads_pairs = objective is not None and objective.texts != "sentence"
+        is_joined = model.one_sequence or reads_pairs
+        longest = source + target if is_joined else max(source, target)
+        needed = max(longest, data.target_length)
         if config.model.max_positions < needed:
             raise errors.UserError(
                 f"model.position={config.model.position} needs model.max_positions of at least "
@@ -325,9 +360,11 @@ def check(config: config_lib.Config, mesh: jax.sharding.Mesh, dataset: dataset_l
 def _check_objective(
     config: config_lib.Config, model: interface.Architecture, dataset: dataset_lib.Dataset
 ) -> None:
-    """Raises UserError unless a model can be trained on the config's objective, and scored."""
-    train, is_decoder = config.train, isinstance(model, interface.Decoder)
-    objective, architecture = objectives.of(config), config.model.architecture
+    """Raises UserError if the model cannot be trained on the config's objective or be evaluated."""
+    train = config.train
+    is_decoder = isinstance(model, interface.Decoder)
+    objective = objectives.of(config)
+    architecture = config.model.architecture
     encoder_objectives = {
         name: kind for name, kind in objectives.KINDS.items() if kind.encoder_only
     }
@@ -368,7 +405,10 @@ def _check_objective(
 
 
 def git_commit() -> str:
-    """Returns the checkout's commit, with "+changes" if Python files differ; "" outside one."""
+    """Returns the commit of the Git checkout that contains this file, or "" if there is none.
+
+    "+changes" is appended if Python files differ from the commit.
+    """
     here = pathlib.Path(__file__)
 
     def git(*arguments: str) -> str:
@@ -380,7 +420,8 @@ def git_commit() -> str:
     try:
         if not git("ls-files", "--", here.name):  # installed inside another checkout, or in none
             return ""
-        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ":(top)*.py")
+        commit = git("rev-parse", "HEAD")
+        changes = git("status", "--porcelain", "--", ":(top)*.py")
     except FileNotFoundError:  # git is not installed
         return ""
     return f"{commit}+changes" if commit and changes else commit

@@ -286,7 +286,7 @@ class Checkpoints:
 
 
 def _free(path: files.Path) -> files.Path:
-    """Returns `path` if it does not exist, otherwise the first free path.1, path.2, …"""
+    """Returns `path` if it does not exist, otherwise `path` with the first free number appended."""
     paths = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     return next(each for each in itertools.chain([path], paths) if not each.exists())
 

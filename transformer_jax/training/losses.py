@@ -154,8 +154,7 @@ def sparse_cross_entropy(
         index_shape = order.shape + (1,) * further_axes
         ordered = jnp.take_along_axis(x, order.reshape(index_shape), axis=1)
         missing = chunks * columns - x.shape[1]
-        no_padding = [(0, 0)]
-        padded = jnp.pad(ordered, no_padding + [(0, missing)] + no_padding * further_axes)
+        padded = jnp.pad(ordered, [(0, 0), (0, missing)] + [(0, 0)] * further_axes)
         by_position = padded.swapaxes(0, 1)
         by_chunk = by_position.reshape(chunks, columns, *by_position.shape[1:])
         return by_chunk.swapaxes(0, 1).reshape(by_position.shape)
