@@ -40,10 +40,10 @@ PENALTIES: dict[str, Penalty] = {
 
 
 class Translations(NamedTuple):
-    """The best hypothesis of each sentence.
+    """The best translation of each sentence, and its score.
 
-    If the search finds no EOS within the length limit, the best open hypothesis is returned without
-    EOS, scored in the same way.
+    If no hypothesis of a sentence ends with EOS within the length limit, the translation is the
+    best open hypothesis, without EOS. It is scored in the same way.
     """
 
     tokens: Int[Any, "B L"]  # up to and including EOS; 0 after it
@@ -51,9 +51,10 @@ class Translations(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """The state of the search: each sentence's open hypotheses and its best finished one.
+    """The state of the search: the open hypotheses and the best finished one of each sentence.
 
-    Open hypotheses are sorted by score, best first.
+    A hypothesis is finished if it ends with EOS, and open otherwise. Open hypotheses are sorted by
+    score, best first.
     """
 
     step: Int[Array, ""]  # number of tokens of each open hypothesis
@@ -67,12 +68,14 @@ class _Beam(NamedTuple):
 
 @final
 class BeamSearch:
-    """A function that translates source sentences, one per row, with a model's parameters.
+    """A function that translates source sentences, given a model's parameters.
+
+    Each row of the source holds one sentence. A translation has at most config.extra_tokens more
+    tokens than its source. The programs of the search are compiled for each shape of the source.
 
     The search runs a few steps at a time. A sentence is decided when no open hypothesis can become
-    better than its best finished one; rows of decided sentences may be dropped between steps. The
-    programs are compiled for each shape of the source. A translation has at most
-    config.extra_tokens more tokens than its source.
+    better than the sentence's best finished hypothesis. Between steps, the rows of decided
+    sentences may be dropped.
     """
 
     def __init__(
@@ -88,11 +91,12 @@ class BeamSearch:
 
         Args:
           model: the model.
-          config: sizes and the length penalty.
-          mesh: devices that sentences are sharded over; every process gets all translations.
-          one_core: whether a search uses one core of a CPU, so that several can run in parallel,
-            instead of all cores.
-          vocab_size: translations consist of ids below it; None: of all the model's ids.
+          config: the sizes of the search, and its length penalty.
+          mesh: devices that sentences are sharded over; None: the default device. Every process
+            gets all translations.
+          one_core: whether a search uses only one core of a CPU, so that several searches can run
+            in parallel.
+          vocab_size: translations consist of the ids below this number; None: of all ids.
 
         Raises:
           UserError: the length penalty is unknown.
@@ -145,9 +149,10 @@ class BeamSearch:
         return translations
 
     def _room(self, source: sequences.Sequences) -> int:
-        """Returns the number of positions for which the caches have room at the start.
+        """Returns the number of target positions for which the first caches have room.
 
-        It is a multiple of STEPS_AT_A_TIME, or the length of the longest possible translation.
+        It is the source's length plus HEADROOM, rounded up to a multiple of STEPS_AT_A_TIME, but at
+        most the length of the longest possible translation.
         """
         length = source.tokens.shape[1]
         room = -(-(length + HEADROOM) // STEPS_AT_A_TIME) * STEPS_AT_A_TIME
@@ -183,10 +188,10 @@ class BeamSearch:
     def _several_steps(
         self, params: Any, beam: _Beam
     ) -> tuple[_Beam, Bool[Array, "B"], Translations]:
-        """Runs up to STEPS_AT_A_TIME steps.
+        """Runs up to STEPS_AT_A_TIME steps of the search, fewer if all sentences are decided.
 
         Returns:
-          The beam, a mask of the undecided sentences, and the best translations so far.
+          The beam, a mask of the undecided sentences, and each sentence's best translation so far.
         """
         end = beam.step + STEPS_AT_A_TIME
         beam = jax.lax.while_loop(
@@ -244,15 +249,20 @@ class BeamSearch:
 def _continuations(
     scores: Float[Array, "B W"], logits: Float[Array, "B W V"], number: int
 ) -> tuple[Float[Array, "B M"], Int[Array, "B M"], Int[Array, "B M"]]:
-    """Returns the scores, parent hypotheses and last tokens of each sentence's best continuations.
+    """Returns the best continuations of each sentence's hypotheses by one token.
 
     Args:
       scores: log-probabilities of the hypotheses.
       logits: logits of the next token of each hypothesis.
       number: the number M of continuations of each sentence.
+
+    Returns:
+      For each continuation, its log-probability, the index of the hypothesis that it continues, and
+      its new token.
     """
     logits = logits.astype(jnp.float32)
-    # They are among the best continuations of each hypothesis, which logits alone determine.
+    # A sentence's best continuations are among the best continuations of each of its hypotheses,
+    # which logits alone determine.
     each = min(number, logits.shape[-1])
     best, tokens = _greatest(logits, each)
     normaliser = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
@@ -265,11 +275,11 @@ def _continuations(
 def _greatest(
     x: Float[Array, "*B V"], number: int
 ) -> tuple[Float[Array, "*B M"], Int[Array, "*B M"]]:
-    """Returns the same as `jax.lax.top_k`, computed in two stages.
+    """Returns the values and indices of the M greatest elements, as `jax.lax.top_k` does.
 
-    The M greatest elements are in the M chunks with the greatest maxima. Searching these chunks is
-    less work than sorting all elements, as a TPU does, and takes a CPU a half to a quarter of the
-    time.
+    The M greatest elements are in the M chunks with the greatest maxima. The function finds these
+    chunks first, and then searches only them. On a CPU, this takes a half to a quarter of the time
+    of `top_k`. On a TPU, it avoids that `top_k` sorts all elements.
     """
     *batch, size = x.shape
     # Chunks that divide the size evenly save a CPU a slow copy.
@@ -288,11 +298,11 @@ def _greatest(
 
 
 def _rows(beam: _Beam, rows: Int[Array, "B"]) -> _Beam:
-    """Returns the beam of the sentences in some rows."""
+    """Returns the beam with only the given rows."""
     of_sentences = beam._replace(step=None)
     return jax.tree.map(lambda x: x[rows], of_sentences)._replace(step=beam.step)
 
 
 def _lengthened(beam: _Beam) -> _Beam:
-    """Returns the beam with caches for the longest possible translations."""
+    """Returns the beam with caches extended to the length of the longest possible translation."""
     return beam._replace(model_state=beam.model_state.lengthened(beam.tokens.shape[2]))

@@ -1,7 +1,7 @@
 """Sampling of text token by token: greedy, from all tokens, top-k or nucleus sampling.
 
-Each method restricts the model's distribution, at a temperature, to its likeliest tokens and draws
-one of them. The methods differ in the number of tokens that they keep.
+Each method divides the logits by a temperature, keeps the likeliest tokens and draws one of them.
+The methods differ in the number of tokens that they keep.
 """
 
 import functools
@@ -22,7 +22,7 @@ from transformer_jax.models import interface, positions
 
 
 class Drawing(NamedTuple):
-    """Settings of sampling."""
+    """The sampling method and its parameters."""
 
     method: str  # a key of METHODS
     temperature: float  # divisor of the logits
@@ -45,9 +45,10 @@ METHODS: dict[str, Callable[[Float[Array, "*B V"], Drawing], Kept]] = {
 
 
 def log_probabilities(logits: Float[Array, "*B V"], settings: Drawing) -> Float[Array, "*B V"]:
-    """Returns the log-probability that each token is drawn; minus infinity if it is not kept.
+    """Returns the log-probability with which each token is drawn.
 
-    Among equally likely tokens, lower ids are kept first.
+    It is minus infinity for tokens that the method does not keep. If several tokens are equally
+    likely, those with lower ids are kept first.
     """
     logits = logits.astype(jnp.float32) / settings.temperature
     order = jnp.argsort(-logits, axis=-1)  # stable
@@ -68,17 +69,17 @@ def continuations(
     key: PRNGKeyArray,
     vocab_size: int | None = None,
 ) -> Int[Array, "B L"]:
-    """Returns random texts that begin with a prompt; the model's source is empty.
+    """Returns random texts that begin with a prompt, sampled from a model without a source.
 
     Args:
       model: the model.
-      params: its parameters.
+      params: the model's parameters.
       prompt: the tokens that each text begins with.
       number: number of texts.
       length: most tokens of a text.
       settings: settings of sampling.
       key: key of the random numbers.
-      vocab_size: tokens are drawn from the ids below it; None: from all.
+      vocab_size: tokens are drawn from the ids below this number; None: from all ids.
 
     Returns:
       The tokens of each text up to and including EOS, and 0 after it.
@@ -109,10 +110,10 @@ def texts(
     settings: Drawing,
     seed: int,
 ) -> list[str]:
-    """Returns texts of a trained language model that begin with a prompt.
+    """Returns texts that begin with a prompt, sampled from a trained language model.
 
     Args:
-      run: the trained run.
+      run: the trained model.
       prompt: the beginning of each text.
       number: number of texts.
       length: most tokens of a text.
@@ -120,8 +121,8 @@ def texts(
       seed: seed of the random numbers.
 
     Raises:
-      UserError: a setting is unknown or NaN, the run translates, or the texts are longer than
-        learned positions.
+      UserError: the method is unknown, a setting is NaN, the model has a source language, the
+        prompt is too long, or `length` is more than learned positions allow.
     """
     fields.require_known("--method", settings.method, METHODS)
     for flag in ("temperature", "top_p"):

@@ -25,7 +25,7 @@ CAST = ("kernel", "embedding")
 
 @final
 class Translator:
-    """A trained model that translates sentences as `config.decode` specifies."""
+    """A trained model that translates sentences by beam search with the config's settings."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Translator:
         progress: Callable[[int], None] = lambda done: None,
         to: str = "",
     ) -> list[str]:
-        """Translates sentences; the translation of a blank one is empty.
+        """Returns the translations of sentences, in order. A blank sentence becomes "".
 
         Args:
           sentences: the sentences.
-          progress: called with the number of sentences translated so far.
-          to: target language of a model with several directions; empty: the main direction's.
+          progress: called after each batch with the number of sentences translated so far.
+          to: the target language, if the model has several; "": that of its main direction.
 
         Raises:
           UserError: a sentence is too long for learned positions or for memory, or the model does
@@ -67,7 +67,13 @@ class Translator:
         return self.translate_ids(self.encode(sentences, to), progress)
 
     def encode(self, sentences: Sequence[str], to: str = "") -> list[list[int]]:
-        """Returns the ids of sentences, with the tag of the language if the model has tags.
+        """Returns the ids of source sentences, without BOS and EOS.
+
+        If the model has several directions, the ids begin with the tag of the target language.
+
+        Args:
+          sentences: the sentences.
+          to: the target language, as in `translate`.
 
         Raises:
           UserError: the model does not know the language.
@@ -84,33 +90,44 @@ class Translator:
         return [[*tags[language], *ids] if ids else [] for ids in encoded]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the piece of each id, as `Tokenizer.pieces`; the tag of "de" is `<2de>`."""
+        """Returns the text of each id, as `Tokenizer.pieces` does.
+
+        The text of the tag of German (de) is `<2de>`.
+        """
         tags = {tag: f"<2{name}>" for name, tag in directions.tags(self.config.data).items()}
         return [tags.get(token) or self.tokenizer.pieces([token])[0] for token in ids]
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], progress: Callable[[int], None] = lambda done: None
     ) -> list[str]:
-        """Translates encoded sentences, without BOS and EOS; see `translate`."""
+        """Returns the translations of encoded sentences, as `translate` does.
+
+        Args:
+          sources: the ids of each sentence, from `encode`.
+          progress: called after each batch with the number of sentences translated so far.
+        """
         texts = [""] * len(sources)
         done = 0
         for translations in self.search(sources):
             decoded = self.tokenizer.decode(list(translations.values()))
             for index, text in zip(translations, decoded, strict=True):
-                # Files have a translation per line.
+                # Files of translations have one translation per line.
                 texts[index] = text.replace("\n", " ")
             done += len(translations)
             progress(done)
         return texts
 
     def search(self, sources: Sequence[Sequence[int]]) -> Iterator[dict[int, list[int]]]:
-        """Translates lists of ids, without BOS and EOS; empty lists are skipped.
+        """Translates lists of ids, batch by batch, and skips empty lists.
+
+        Args:
+          sources: the ids of each source, from `encode`.
 
         Yields:
-          Ids of translations by the index of their source, batch by batch.
+          For each batch, the ids of its translations, without EOS, by the index of the source.
 
         Raises:
-          UserError: as `translate`.
+          UserError: a source is too long for learned positions or for memory.
         """
         indices = [index for index, ids in enumerate(sources) if ids]
         self._check_lengths(sources)
@@ -147,12 +164,17 @@ class Translator:
         ]
 
     def _check_memory(self, batch: sequences.Batch, index: int) -> None:
-        """Raises UserError, naming the sentence, if the memory is too small to encode it.
+        """Raises UserError if encoding a sentence needs more memory than a device has.
 
-        The memory of attention grows with the square of the length, and the operating system kills
-        a process that exceeds it without a message.
+        Attention needs memory that grows with the square of the length. If a process exceeds the
+        machine's memory, the operating system kills it without a message.
+
+        Args:
+          batch: the batch with the sentence.
+          index: the sentence's index, for the error message.
         """
-        decode, source = self.config.decode, sharding.put(batch, self._mesh).source
+        decode = self.config.decode
+        source = sharding.put(batch, self._mesh).source
         length = source.tokens.shape[1]
 
         def encode(params: Any, source: sequences.Sequences) -> Any:
@@ -187,9 +209,9 @@ class Translator:
 
 
 def cast(params: Any, dtype: Any) -> Any:
-    """Returns parameters cast to the dtype that a model computes in.
+    """Returns parameters cast to the dtype in which a model computes.
 
-    The model would otherwise cast them at each call, here every few steps.
+    Without this, the model would cast them again in each program call, which is every few steps.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, x: x.astype(dtype) if path[-1].key in CAST else x, params
@@ -197,9 +219,11 @@ def cast(params: Any, dtype: Any) -> Any:
 
 
 def _side_by_side(batch_sentences: int, mesh: jax.sharding.Mesh) -> int:
-    """Returns the number of parallel searches of a batch: on a CPU, one for each core.
+    """Returns the number of searches that translate parts of a batch in parallel.
 
-    A search on several cores would wait for the slowest core at each of many small products.
+    On a CPU, there is one search for each core, if each search has at least FEWEST_ROWS sentences:
+    a search on several cores would wait for the slowest core at each of many small products. On
+    other devices there is one search.
     """
     if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
         return 1

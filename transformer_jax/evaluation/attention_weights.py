@@ -45,11 +45,11 @@ CAPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Maps:
-    """Attention weights of one kind in all layers; each row of weights sums to 1.
+    """The attention weights of all layers for one kind of attention, such as cross-attention.
 
-    A row of a decoder is named by the token that is predicted there. The columns of a decoder's
-    self-attention begin with BOS, so that column t is the token before that of row t; row t reads
-    columns 0 to t.
+    Each row has the weights of one query, which sum to 1. A row of a decoder is labelled with the
+    token that is predicted there. The columns of a decoder's self-attention begin with BOS: column
+    t is the token before the token of row t, and row t reads columns 0 to t.
     """
 
     # "encoder" and "decoder": self-attention; "cross": attention of the decoder to the encoder;
@@ -76,15 +76,15 @@ def collect(
     Args:
       translator: the trained model.
       source: the source sentence; None for a language model.
-      target: its translation; None: the model's own.
-      to: the language of the model's own translation; empty: the main direction's.
+      target: the translation of the source; None: the model translates the source.
+      to: the language into which the model translates; "": that of its main direction.
 
     Returns:
       Maps of each kind of attention that the model has.
 
     Raises:
-      UserError: a sentence is empty, missing, or too long for learned positions; the model does not
-        know the language or has no attention.
+      UserError: a sentence is missing, empty or too long for learned positions; the model does not
+        know the language; or the model has no attention.
     """
     config = translator.config.model
     source_ids, target = _sides(translator, source, target, to)
@@ -155,7 +155,8 @@ def of_text(
     """Returns the attention weights of an encoder-only model for a text of one or two sentences.
 
     Raises:
-      UserError: as `collect`.
+      UserError: a sentence is missing, empty or too long for learned positions; or the model has no
+        attention.
     """
     if not sentences:
         raise errors.UserError("no sentence is given: give --source, or --source and --target")
@@ -180,8 +181,8 @@ def sown(
 ) -> dict[str, Float[np.ndarray, "B H _ _"]]:
     """Returns the attention weights of a forward pass without dropout, by module path.
 
-    Paths are sorted by their numbers, so that layer 10 comes after layer 9. A module that is called
-    several times has a path for each call.
+    Paths are sorted with numbers in numerical order: layer 10 comes after layer 9. If a module is
+    called several times, the result has a path for each call.
     """
 
     @jax.jit

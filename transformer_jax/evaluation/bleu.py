@@ -43,10 +43,14 @@ _UNSPACED = {"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "d
 
 @functools.cache
 def main_variant(language: str) -> str:
-    """Returns the variant of tables: sacreBLEU with the tokeniser that it chooses for a language.
+    """Returns the name of the BLEU variant that tables show for a target language.
 
-    The language is a code such as zh, zho or zh-CN. Logs a warning if sacreBLEU has no tokeniser
-    for a language that does not separate words by spaces, or if its tokeniser is not installed.
+    The variant is sacreBLEU with its own choice of tokeniser for the language. A warning is logged
+    if sacreBLEU has no tokeniser for a language that does not separate words by spaces, or if the
+    tokeniser is not installed.
+
+    Args:
+      language: the code of the language, such as zh, zho or zh-CN.
     """
     code = re.split("[-_]", language.lower())[0]
     tokeniser = sacrebleu.BLEU._TOKENIZER_MAP.get(_CODES.get(code, code), "13a")
@@ -71,20 +75,24 @@ def main_variant(language: str) -> str:
 
 
 def bounds(source_lengths: Sequence[int], width: int) -> list[int]:
-    """Returns the upper bounds of all buckets of source lengths, except that of the last bucket.
+    """Returns the bounds by which `buckets` groups source lengths.
 
-    Each bucket except the last spans `width` tokens. The last bucket has at least `FEWEST`
-    sentences.
+    A bound is the greatest length of a bucket. The last bucket has no bound. Each other bucket
+    spans `width` tokens. The last bucket has at least `FEWEST` sentences if there is a bound.
     """
     ends = range(width, max(source_lengths), width)
     return [end for end in ends if sum(length > end for length in source_lengths) >= FEWEST]
 
 
 def buckets(lengths: Sequence[int], bounds: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """Yields the range of each bucket of lengths, such as "1-20", and the indices of its lengths.
+    """Groups lengths into buckets, and leaves out empty buckets.
 
-    The bounds are the greatest lengths of all buckets but the last, ascending. Empty buckets are
-    left out.
+    Args:
+      lengths: the lengths.
+      bounds: the greatest length of each bucket but the last, ascending.
+
+    Yields:
+      The range of a bucket, such as "1-20", and the indices of the lengths in this range.
     """
     for low, high in itertools.pairwise([0, *bounds, max(lengths)]):
         if chosen := [index for index, length in enumerate(lengths) if low < length <= high]:
@@ -97,10 +105,11 @@ def score(
     """Returns corpus BLEU of hypotheses against one reference each, by variant.
 
     Args:
-      hypotheses: translations.
-      references: their references.
-      language: language of both sides. It selects the main variant, and the rules of Moses'
-        tokeniser; if Moses does not know the language, it applies English abbreviations alone.
+      hypotheses: the translations of a model.
+      references: the reference of each translation.
+      language: the language of hypotheses and references. It selects the main variant, and the
+        rules of Moses' tokeniser. For a language that Moses does not know, it applies the rules for
+        English abbreviations alone.
 
     Returns:
       For each variant, the main one first, the `score` between 0 and 100 and its `signature`.
@@ -128,10 +137,11 @@ def score(
 def counts(
     hypotheses: Sequence[str], references: Sequence[str], language: str, variant: str
 ) -> Int[np.ndarray, "sentences 10"]:
-    """Returns the counts of each sentence that corpus BLEU sums, for tests of significance.
+    """Returns the ten counts of each sentence that corpus BLEU sums, for tests of significance.
 
-    The ten counts are: the words of the hypothesis; the words of the reference; for n = 1 to 4, the
-    n-grams that both have in common; and for n = 1 to 4, the n-grams of the hypothesis.
+    Count 0 is the number of words in the hypothesis, and count 1 that of words in the reference.
+    Counts 2 to 5 are the n-grams that hypothesis and reference have in common, for n = 1 to 4.
+    Counts 6 to 9 are the n-grams in the hypothesis, for n = 1 to 4.
     """
     metric = _metric(variant)
     if _is_as_paper(variant):
@@ -147,7 +157,13 @@ def counts(
 def from_counts(
     counts: Int[np.ndarray, "10"], variant: str, effective_order: bool = False
 ) -> float:
-    """Returns corpus BLEU from the counts of `counts`, summed over sentences."""
+    """Returns corpus BLEU, given the sum of the rows that `counts` returns.
+
+    Args:
+      counts: the ten counts, summed over sentences.
+      variant: the BLEU variant.
+      effective_order: whether n-grams that are longer than the hypothesis are ignored.
+    """
     words, reference, *ngrams = counts.tolist()
     smoothing = _VARIANTS[variant].get("smooth_method", "exp")
     return sacrebleu.BLEU.compute_bleu(
@@ -156,9 +172,10 @@ def from_counts(
 
 
 def of_sentence(counts: Int[np.ndarray, "10"]) -> float:
-    """Returns the smoothed BLEU of a sentence, which equals that of sacreBLEU's `sentence_bleu`.
+    """Returns the smoothed BLEU of a single sentence, given its ten counts from `counts`.
 
-    N-grams longer than the sentence are ignored (`effective_order`).
+    The score equals that of sacreBLEU's `sentence_bleu`. N-grams that are longer than the sentence
+    are ignored.
     """
     return from_counts(counts, MAIN, effective_order=True)
 
@@ -173,7 +190,7 @@ def _is_as_paper(variant: str) -> bool:
 
 
 def prepare_as_paper(sentences: Sequence[str], language: str) -> list[str]:
-    """Returns sentences tokenised for the paper's variant, with single spaces between tokens.
+    """Tokenises sentences for the paper's BLEU variant, and joins the tokens with single spaces.
 
     The language determines the rules for abbreviations, quotes and compounds.
     """
@@ -193,7 +210,8 @@ def prepare_as_paper(sentences: Sequence[str], language: str) -> list[str]:
 def split_compounds(sentence: str) -> str:
     """Separates hyphens from the words around them: rich-text becomes rich ##AT##-##AT## text.
 
-    Like tensor2tensor's one-liner this works on bytes, and of two hyphens around a single letter it
-    separates the first only: a-b-c becomes a ##AT##-##AT## b-c.
+    The function has the effect of tensor2tensor's command in Perl, which works on bytes. If a
+    single letter is between two hyphens, only the first hyphen is separated: a-b-c becomes
+    a ##AT##-##AT## b-c.
     """
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", sentence.encode()).decode()

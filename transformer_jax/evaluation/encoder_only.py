@@ -29,10 +29,10 @@ def likelihoods(
     config: config_lib.Config,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], evaluators.Likelihoods]:
-    """Returns a function from parameters to the likelihoods of held-out labels.
+    """Returns a function that computes the likelihoods of held-out labels, given parameters.
 
-    The labels are those of the first objective that scores the config's objective: masked tokens,
-    all tokens or classified pairs. They are the same for all seeds.
+    The labels are masked tokens, all tokens or the labels of pairs; the first objective in
+    `Objective.scored_by` determines which. They are the same for all seeds.
     """
     name, examples = next(iter(examples_lib.held_out(pairs, config).items()))
     if name != objectives.PAIR_CLASSIFICATION:
@@ -56,7 +56,7 @@ def score(
     Args:
       name: the name of the set, such as "dev" or "test".
       model: the model.
-      params: its parameters.
+      params: the model's parameters.
       pairs: the set.
       likelihoods_of: the function that `likelihoods` returns for the set.
       config: the run's config.
@@ -64,8 +64,8 @@ def score(
       workdir: the run's folder.
 
     Returns:
-      `ppl`, `eval_seconds`, empty results of BLEU and, if the objective classifies pairs, their
-      `accuracy`.
+      `ppl`, `eval_seconds`, empty fields for BLEU and, if the objective classifies pairs, the
+      `accuracy` of the classification.
     """
     started = time.monotonic()
     measured = likelihoods_of(params)
@@ -104,8 +104,8 @@ def _classifier(
     """Returns a function that classifies pairs, given a model's parameters.
 
     The function returns a mask of the pairs that are classified right, and the likelihoods of the
-    right labels. The model chooses the likelier of the two labels of `objectives.pair_labels`;
-    probabilities are over these two labels alone.
+    right labels. The model chooses the likelier of the two labels of `objectives.pair_labels`. The
+    likelihoods are normalised over these two labels.
     """
     ids = np.array(objectives.pair_labels(objectives.ids_of(config)))
     batches = evaluators.packed(examples, config.data, mesh)

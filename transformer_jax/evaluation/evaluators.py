@@ -31,7 +31,7 @@ NLL_FILE = "nll.json"  # file of a run's folder with the negative log-likelihood
 
 
 class Packed(NamedTuple):
-    """A batch of examples, and the number of the example in each segment of each row."""
+    """A batch of examples, with the number of the example in each segment of each row."""
 
     batch: sequences.Batch
     numbers: Int[np.ndarray, "B segments"]  # -1 in segment 0, which is padding
@@ -42,7 +42,7 @@ class Packed(NamedTuple):
 
 
 class Likelihoods(NamedTuple):
-    """Negative log-likelihoods of held-out examples, summed over the labels of each."""
+    """The negative log-likelihood of each held-out example, summed over the example's labels."""
 
     nats: Float[np.ndarray, "examples"]
     tokens: Int[np.ndarray, "examples"]  # number of labels, EOS included
@@ -53,7 +53,12 @@ class Likelihoods(NamedTuple):
         return math.exp(self.nats.sum() / self.tokens.sum())
 
     def write(self, folder: files.Path, name: str) -> None:
-        """Writes nll.json, or NAME_nll.json for another set than "dev", into a run's folder."""
+        """Writes the likelihoods into a run's folder.
+
+        Args:
+          folder: the run's folder.
+          name: the name of the set. For "dev" the file is nll.json, for "test" test_nll.json.
+        """
         values = {"nats": self.nats.tolist(), "tokens": self.tokens.tolist()}
         files.write_json(folder / f"{prefix(name)}{NLL_FILE}", values)
 
@@ -61,13 +66,14 @@ class Likelihoods(NamedTuple):
 def packed(
     examples: Sequence[objectives.Example], config: config_lib.DataConfig, mesh: jax.sharding.Mesh
 ) -> list[Packed]:
-    """Returns batches that contain each example once.
+    """Packs examples into batches, each example once.
 
-    Rows have the config's lengths, or that of the longest example if it is longer.
+    Rows have the lengths in the config, or the length of the longest example if that is greater.
     """
     lengths = np.array([(len(example.source), len(example.target)) for example in examples]) + 1
     least = (config.source_length, config.target_length)
-    capacities = tuple(max(pair) for pair in zip(least, lengths.max(axis=0).tolist(), strict=True))
+    longest = lengths.max(axis=0).tolist()
+    capacities = tuple(max(pair) for pair in zip(least, longest, strict=True))
     rows = [list(row) for row in packing.pack(*lengths.T, *capacities)]
     batch_rows = min(len(rows), max(1, BATCH_TOKENS // capacities[1]))
     batch_rows += -batch_rows % sharding.batch_shards(mesh)
@@ -89,10 +95,11 @@ def likelihoods(
     config: config_lib.DataConfig,
     mesh: jax.sharding.Mesh,
 ) -> Callable[[Any], Likelihoods]:
-    """Returns a function from parameters to the likelihoods of examples' labels.
+    """Returns a function that computes the likelihoods of examples' labels, given parameters.
 
-    All labels count, EOS included. They are not smoothed, and probabilities are over the
-    tokenizer's ids alone. The function raises RunError if the model has diverged.
+    All labels count, including EOS, and none is smoothed. Probabilities are over the tokenizer's
+    ids, without language tags and the objective's ids. The function raises RunError if the model
+    has diverged.
     """
     batches = packed(examples, config, mesh)
     shard_rows = len(batches[0].batch.labels) // sharding.batch_shards(mesh)
@@ -134,17 +141,17 @@ def likelihoods(
 
 
 def prefix(name: str) -> str:
-    """Returns the prefix of the names of a set's files in a run's folder."""
+    """Returns the prefix of the names of a set's files: "" for "dev", "test_" for "test"."""
     return "" if name == "dev" else f"{name}_"
 
 
 def held_out(
     dataset: dataset_lib.Dataset, config: config_lib.Config
 ) -> dict[str, tuple[dataset_lib.HeldOut, str]]:
-    """Returns the sets that a run is scored on, with their target languages, by name.
+    """Returns the sets on which a run is scored, each with its target language.
 
-    The sets of the main direction are named "dev" and, if test sets are scored, "test". Those of a
-    further direction are named, for example, "de-en" and "de-en_test".
+    The keys are the sets' names. The main direction has "dev" and, if test sets are scored, "test".
+    A further direction has, for example, "de-en" and "de-en_test".
     """
     main = dataset_lib.Direction(config.data.target_language, dataset.dev, dataset.test)
     sets = {}
@@ -156,7 +163,7 @@ def held_out(
 
 
 class Measured(NamedTuple):
-    """Likelihoods and translations of a set, which `score` scores."""
+    """A model's likelihoods and translations of a set, from which `score` computes scores."""
 
     likelihoods: Likelihoods
     hypotheses: list[str]  # translations
@@ -168,9 +175,14 @@ def measure(
     translator: translator_lib.Translator,
     likelihoods_of: Callable[[Any], Likelihoods],
 ) -> Measured:
-    """Computes the likelihoods and translations of a set with a model.
+    """Computes a model's likelihoods and translations of a set.
 
-    The processes of a run share the work, and each of them returns all results.
+    The processes of a run share the work, and each process returns all results.
+
+    Args:
+      pairs: the set.
+      translator: the model.
+      likelihoods_of: the function that `likelihoods` returns for the set.
     """
     started = time.monotonic()
     measured = likelihoods_of(translator.params)
@@ -184,11 +196,19 @@ def measure(
 def score(
     name: str, pairs: dataset_lib.HeldOut, measured: Measured, language: str, workdir: files.Path
 ) -> dict[str, Any]:
-    """Scores the results of a set, and writes its files into the run's folder.
+    """Scores a model's likelihoods and translations, and writes files into the run's folder.
 
     The files are sources.txt, hypotheses.txt, references.txt and, for tests of significance,
-    nll.json and bleu_counts.json (`bleu.counts` of the variants that tables compare). Their names
-    begin with the set's name unless it is "dev".
+    nll.json and bleu_counts.json, with `bleu.counts` of the variants that tables compare. The
+    file names begin with the set's name and "_", such as test_nll.json, unless the set is "dev".
+    Without sources, only nll.json is written.
+
+    Args:
+      name: the name of the set.
+      pairs: the set.
+      measured: the model's likelihoods and translations.
+      language: the target language.
+      workdir: the run's folder.
 
     Returns:
       `ppl` and `eval_seconds`; if there are sources, `bleu` by variant; and if the targets are
@@ -220,9 +240,15 @@ def score(
 def score_parses(
     prefix: str, pairs: dataset_lib.HeldOut, hypotheses: Sequence[str], workdir: files.Path
 ) -> dict[str, Any]:
-    """Scores linearised trees with PARSEVAL, and writes them into the run's folder.
+    """Scores linearised trees with PARSEVAL, and writes trees and counts into the run's folder.
 
     The files are trees.mrg (references), parses.mrg (hypotheses, repaired) and parse_counts.json.
+
+    Args:
+      prefix: the prefix of the file names.
+      pairs: the set.
+      hypotheses: the linearised trees that the model wrote.
+      workdir: the run's folder.
 
     Returns:
       `parses`: the scores of `parseval.score`, the percentage of `malformed` trees, and F1
@@ -259,12 +285,12 @@ def by_length(
     Args:
       dataset: the run's dataset.
       hypotheses: translations of the development set.
-      language: their language.
-      width: tokens that a bucket spans.
+      language: the target language.
+      width: the number of tokens that a bucket of lengths spans.
 
     Returns:
-      `bleu_by_length` and `bleu_beyond_training`, the score of sentences longer than all training
-      sources; nothing if there are no sources.
+      `bleu_by_length`, the score of each bucket, and `bleu_beyond_training`, the score of sentences
+      that are longer than all training sources. The dictionary is empty if there are no sources.
     """
     if not any(dataset.dev.source):
         return {}

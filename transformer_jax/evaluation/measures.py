@@ -1,4 +1,7 @@
-"""Metrics by which runs are compared: functions of counts that are summed over sentences."""
+"""Metrics by which runs are compared, such as BLEU and F1.
+
+A metric is computed from counts of each sentence, such as matching n-grams, summed over sentences.
+"""
 
 import dataclasses
 import functools
@@ -13,12 +16,12 @@ from transformer_jax.evaluation import bleu, parseval
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A score of a set of sentences, between 0 and 100."""
+    """A metric of a set of sentences, such as BLEU, between 0 and 100."""
 
     name: str  # heading in tables
     file: str  # file of a run's folder that holds the counts of each sentence, by metric
     width: int  # number of counts of a sentence
-    of_reference: slice  # the counts that depend on the reference alone
+    of_reference: slice  # indices of the counts that depend on the reference alone
     from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of summed counts
 
     def by_length(
@@ -29,17 +32,17 @@ class Measure:
         unit: str = "tokens",
         score: str = "score",
     ) -> list[dict[str, Any]]:
-        """Returns the scores of sentences grouped by length.
+        """Groups sentences by length, and returns the score of each group.
 
         Args:
           counts: the counts of each sentence.
           lengths: the length of each sentence.
-          bounds: the upper bounds of `bleu.buckets`.
-          unit: unit of the lengths, the key of a bucket's range.
-          score: key of a bucket's score.
+          bounds: the greatest length of each group but the last, ascending (see `bleu.buckets`).
+          unit: the unit of the lengths, which is the key of a group's range.
+          score: the key of a group's score.
 
         Returns:
-          A dictionary for each bucket: its range, its number of `sentences`, and their score.
+          A dictionary for each group, such as {"tokens": "1-20", "sentences": 7, "score": 31.2}.
         """
         return [
             {unit: name, "sentences": len(some), score: self.from_counts(counts[some].sum(axis=0))}

@@ -1,15 +1,17 @@
 """PARSEVAL scores of parses (labelled brackets), as EVALB computes them.
 
-The rules are those of EVALB's COLLINS.prm (Collins 1997): a bracket is right if its label and its
-words are right; TOP does not count; punctuation is removed before brackets are compared, and so are
-brackets that contain nothing else; ADVP and PRT are one label. Several brackets with one label
-around the same words are matched one to one.
+The rules are those of EVALB's COLLINS.prm (Collins 1997). A bracket is right if its label and its
+words are right. TOP does not count. Punctuation is removed before brackets are compared, and so are
+brackets that contain only punctuation. ADVP and PRT are treated as the same label. Several brackets
+with the same label around the same words are matched one to one.
 
-There are three differences. A virtual root other than TOP does not count either (`virtual_root`).
-EVALB leaves out sentences without a parse, or whose parse has other words than the tree; here every
-parse has the words of its sentence (`trees.from_linearised`), so that every sentence counts. And
-the treebank's tags alone determine what is punctuation, where EVALB uses the tags of either tree,
-so that parses without parts of speech can be scored.
+There are three differences to EVALB:
+  * A virtual root does not count even if its label is not TOP (see `virtual_root`).
+  * EVALB leaves out sentences without a parse, and sentences whose parse has other words than the
+    tree. Here every parse has the words of its sentence (see `trees.from_linearised`), so that
+    every sentence counts.
+  * EVALB uses the tags of both trees to find punctuation. Here the treebank's tags alone are used,
+    so that parses without parts of speech can be scored.
 """
 
 import collections
@@ -30,10 +32,11 @@ SAME = {"PRT": "ADVP"}  # EQ_LABEL: a label and its equal
 
 
 def virtual_root(golds: Sequence[trees.Tree]) -> str | None:
-    """Returns the label of the trees' virtual root, such as ROOT in (ROOT (S …)), or None.
+    """Returns the label of the trees' virtual root, such as ROOT in (ROOT (S …)).
 
-    A virtual root is a top bracket around a single constituent or word. All trees have one with the
-    same label, and no other bracket has this label.
+    A virtual root is a top bracket around a single constituent or word. Returns None unless the top
+    brackets of all trees are virtual roots with the same label, and no other bracket has this
+    label.
     """
     label = golds[0].brackets[0].label if golds and golds[0].brackets else None
     for tree in golds:
@@ -46,12 +49,12 @@ def virtual_root(golds: Sequence[trees.Tree]) -> str | None:
 
 
 def count(gold: trees.Tree, test: trees.Tree, root: str | None = None) -> list[int]:
-    """Counts a sentence's brackets and tags, in the order of `COUNTED`.
+    """Returns the counts of one sentence's brackets and tags, in the order of `COUNTED`.
 
     Args:
       gold: the treebank's tree.
       test: the parse.
-      root: a label that does not count, like TOP.
+      root: a further label whose brackets do not count, from `virtual_root`.
 
     Raises:
       ValueError: the trees have different words.
@@ -91,10 +94,10 @@ def counts(
 
     Args:
       golds: the treebank's trees, each with a constituent around all its words.
-      tests: their parses.
+      tests: the parse of each sentence.
 
     Raises:
-      ValueError: the trees of a sentence have different words.
+      ValueError: a parse has other words than the treebank's tree.
     """
     root = virtual_root(golds)
     rows = [count(gold, test, root) for gold, test in zip(golds, tests, strict=True)]
@@ -102,13 +105,17 @@ def counts(
 
 
 def from_counts(counts: Int[np.ndarray, "6"]) -> float:
-    """Returns F1 between 0 and 100 from the counts of `counts`, summed over sentences."""
+    """Returns F1, between 0 and 100, given the sum of the rows that `counts` returns."""
     matched, gold, test = counts.tolist()[:3]
     return 200 * matched / (gold + test) if gold + test else 0.0
 
 
 def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
-    """Returns the scores of EVALB's summary; `tagging` is None if no word has the right tag."""
+    """Returns the scores of EVALB's summary, given the counts that `counts` returns.
+
+    "f1", "recall", "precision", "exact" and "tagging" are percentages; "crossing" is the mean
+    number of crossing brackets of a sentence. "tagging" is None if no word has the right tag.
+    """
     summed = counts.sum(axis=0)
     matched, gold, test, crossing, words, tags = summed
     right = (counts[:, 0] == counts[:, 1]) & (counts[:, 0] == counts[:, 2])
