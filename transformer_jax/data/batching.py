@@ -24,10 +24,11 @@ def fill(
     source_length: int,
     target_length: int,
 ) -> sequences.Batch:
-    """Returns a batch whose rows hold the given examples, one segment for each example.
+    """Returns a batch with the given examples, each of which is one segment of its row.
 
     Args:
-      rows: the examples of each row, or pairs of a source and a target without BOS and EOS.
+      rows: the examples of each row. A pair of a source and a target, without BOS and EOS, may take
+        the place of an example.
       source_length: positions of a source row.
       target_length: positions of a target row.
 
@@ -67,7 +68,7 @@ def _write(
 
 @final
 class PackedBatches:
-    """A sequence of packed batches, each of which has only the rows that this host computes."""
+    """The packed batches of one kind of examples, with only the rows that this process reads."""
 
     def __init__(
         self,
@@ -78,14 +79,15 @@ class PackedBatches:
         num_steps: int,
         rows_here: Sequence[int] | None = None,
     ) -> None:
-        """Plans the batches, without packing any yet.
+        """Prepares the batches; examples are packed when a batch is read.
 
         Args:
           examples: the examples.
-          config: gives the lengths of rows, the packing window and the seed.
-          batch_rows: rows of the global batch.
+          config: contains the lengths of rows, the packing window and the seed.
+          batch_rows: the number of rows of the global batch.
           num_steps: the number of batches.
-          rows_here: the rows of each batch that this host reads, ascending; None: all.
+          rows_here: the indices of the global batch's rows that this process reads, ascending;
+            None: all rows.
         """
         self._examples = examples
         self._lengths = (config.data.source_length, config.data.target_length)
@@ -108,9 +110,9 @@ class PackedBatches:
         )
 
     def fill_rates(self) -> tuple[float, float]:
-        """Returns the shares of source and of target positions that hold tokens, not padding.
+        """Returns the shares of source positions and of target positions that are not padding.
 
-        They are measured over the first MEASURED_WINDOWS windows of packing.
+        The shares are measured on the rows of the first MEASURED_WINDOWS windows of packing.
         """
         rows = self.plan.epoch_end(0, MEASURED_WINDOWS)
         chosen = np.array([each for row in self.plan.rows(0, rows) for each in row], np.int32)
@@ -123,10 +125,14 @@ class PackedBatches:
 
 @final
 class TrainingBatches:
-    """The sequence of all batches of a run, in which one part follows another."""
+    """The batches of all steps of a run.
+
+    A run may have two parts, one after the other: the batches of its objective and the batches of
+    translation.
+    """
 
     def __init__(self, parts: Sequence[PackedBatches]) -> None:
-        """Joins the parts, of which at least one has batches."""
+        """Concatenates the batches of several parts; at least one part must not be empty."""
         self._parts = [part for part in parts if len(part)]
         *self._starts, self._length = itertools.accumulate(map(len, self._parts), initial=0)
         self.batch_rows = parts[0].batch_rows
@@ -141,14 +147,17 @@ class TrainingBatches:
         return self._parts[number][index - self._starts[number]]
 
     def part(self, index: int) -> PackedBatches:
-        """Returns the part that contains a batch, given the batch's index.
+        """Returns the part that contains the batch with this index.
 
-        The index after that of the last batch belongs to the last part.
+        The index len(self) belongs to the last part.
         """
         return self._parts[bisect.bisect_right(self._starts, index) - 1]
 
     def from_step(self, step: int) -> Iterator[sequences.Batch]:
-        """Returns an iterator over batches step, step + 1, …, which Grain's threads read ahead."""
+        """Returns an iterator over the batches from index `step` on.
+
+        Grain's threads read batches ahead.
+        """
         batches = grain.MapDataset.source(self).slice(slice(step, None))
         return iter(
             batches.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=8))
@@ -157,13 +166,13 @@ class TrainingBatches:
 
 @dataclasses.dataclass(frozen=True)
 class PaddedBatch:
-    """Source sentences of similar length, one per row, and their indices among all sentences.
+    """A batch of source sentences of similar length for decoding, one sentence per row.
 
     Rows beyond len(indices) repeat the last sentence, so that all batches have the same number of
     rows. Targets are empty.
     """
 
-    indices: list[int]
+    indices: list[int]  # the index, among all sentences, of each row's sentence
     batch: sequences.Batch
 
 
@@ -175,7 +184,8 @@ def padded_batches(
     Args:
       source: token ids of sentences, without BOS and EOS.
       batch_rows: rows of each batch.
-      multiple: lengths of rows are rounded up to a multiple of it, so that few shapes are compiled.
+      multiple: the length of rows is rounded up to a multiple of this number, so that few shapes
+        are compiled.
     """
     order = sorted(range(len(source)), key=lambda i: len(source[i]), reverse=True)
     for start in range(0, len(order), batch_rows):

@@ -9,7 +9,7 @@ from typing import Any, final
 
 
 class PairSource(abc.ABC):
-    """Sentence pairs in a fixed order, which can be read repeatedly and may exceed memory."""
+    """Sentence pairs in a fixed order, which can be read several times and may exceed memory."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -85,8 +85,9 @@ def in_memory(
 
     Args:
       sets: pairs of "train", "dev" and "test".
-      provenance: recorded with each run.
-      terminals: the key of `trees.TERMINALS` by which trees were linearised, for the digests.
+      provenance: files, line counts and digests, for the run's record.
+      terminals: the key of `trees.TERMINALS` with which trees were linearised. It is part of the
+        digests.
       symbols: see `Corpus.symbols`.
     """
     digest = hashlib.sha256(terminals.encode())

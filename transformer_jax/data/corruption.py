@@ -1,8 +1,8 @@
 """Corruption of a text's tokens for training objectives.
 
-A text has at least `SHORTEST` tokens. A mask is True at the chosen tokens. The number of chosen
-tokens depends on the text's length alone; their positions are random. All functions are pure,
-except that they advance the random generator.
+Some of a text's tokens are chosen; they are then masked, replaced or removed. Masks are True at the
+chosen tokens. The number of chosen tokens depends only on the text's length, which is at least
+`SHORTEST`. The positions of the chosen tokens are random.
 """
 
 import numpy as np
@@ -19,27 +19,35 @@ Tokens = Integer[np.ndarray, "_"]
 
 
 def number_chosen(length: int) -> int:
-    """Returns the number of tokens to choose in a text: about SHARE of them, at least one.
+    """Returns the number of tokens to corrupt in a text, about SHARE of all its tokens.
 
-    At least one token is not chosen.
+    At least one token is corrupted, and at least one is not.
 
     Args:
-      length: the number of the text's tokens.
+      length: the number of tokens in the text.
     """
     return min(max(round(length * SHARE), 1), length - 1)
 
 
 def number_of_spans(length: int) -> int:
-    """Returns the number of spans into which T5 divides the chosen tokens of a text."""
+    """Returns the number of spans into which T5 divides the chosen tokens of a text.
+
+    Args:
+      length: the number of tokens in the text.
+    """
     return max(round(number_chosen(length) / MEAN_SPAN), 1)
 
 
 def random_spans(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
-    """Returns a mask of `number_chosen` tokens in `number_of_spans` spans that do not touch.
+    """Draws a random mask of `number_chosen` tokens in `number_of_spans` spans that do not touch.
 
-    All such masks are equally likely. T5's code draws only masks that begin with a kept token and
-    end with a chosen one. A text of 30 tokens or fewer has one span, for which a single such mask
-    exists: T5's code would always choose the end of the text.
+    All such masks are equally likely. This differs from T5's code, which draws only masks that are
+    False at the first token and True at the last. A text of 30 tokens or fewer has a single span.
+    T5's code would always place it at the end of the text.
+
+    Args:
+      length: the number of tokens in the text.
+      rng: source of the random numbers.
     """
     chosen, spans = number_chosen(length), number_of_spans(length)
     sizes = _composition(chosen, spans, rng)
@@ -57,7 +65,12 @@ def _composition(number: int, parts: int, rng: np.random.Generator) -> Int[np.nd
 
 
 def random_tokens(length: int, rng: np.random.Generator) -> Bool[np.ndarray, "n"]:
-    """Returns a mask of `number_chosen` tokens at random positions, as BERT chooses them."""
+    """Draws a mask of `number_chosen` tokens at random positions, as for BERT.
+
+    Args:
+      length: the number of tokens in the text.
+      rng: source of the random numbers.
+    """
     mask = np.zeros(length, bool)
     mask[rng.choice(length, number_chosen(length), replace=False)] = True
     return mask
@@ -72,8 +85,8 @@ def with_sentinels(text: Text, spans: Bool[np.ndarray, "n"], first: int) -> tupl
       first: the id of the first sentinel; the others follow it.
 
     Returns:
-      The text with a sentinel in place of each span, and the spans, each after its sentinel, with
-      one more sentinel at the end.
+      Two lists of ids: the text with a sentinel in place of each span; and all spans, each preceded
+      by its sentinel, with one more sentinel at the end.
     """
     begins = spans & ~np.concatenate([[False], spans[:-1]])
     kept = np.where(begins, first + np.cumsum(begins) - 1, text)[begins | ~spans]
@@ -89,14 +102,16 @@ def masked(
     mask: int,
     rng: np.random.Generator,
 ) -> Text:
-    """Returns a text with its chosen tokens masked, replaced or kept, independently of one another.
+    """Returns a text in which each chosen token is masked, replaced by a random token or kept.
+
+    Each chosen token is drawn independently.
 
     Args:
       text: token ids.
       chosen: True at the chosen tokens.
-      shares: probabilities that a chosen token becomes the mask, and that it becomes a random
-        token; BERT: 0.8 and 0.1; T5's "BERT-style": 0.9 and 0.1.
-      vocab_size: random tokens are ids below it, special tokens excluded.
+      shares: the probability that a chosen token is masked, and the probability that it is replaced
+        by a random token. BERT has 0.8 and 0.1; T5's "BERT-style" objective has 0.9 and 0.1.
+      vocab_size: random tokens are ids below this number, without special tokens.
       mask: the id of the mask.
       rng: source of the random numbers.
     """

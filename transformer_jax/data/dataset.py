@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """A development or test set, as text and as ids without BOS and EOS.
+    """A development or test set, as text and as token ids.
 
-    A test set may be empty.
+    The ids do not include BOS and EOS. A test set may be empty.
     """
 
     source: list[str]
@@ -48,7 +48,7 @@ class TokenPairs(NamedTuple):
 
     source: token_cache.Lists  # without BOS and EOS
     target: token_cache.Lists  # their translations
-    usable: Int[np.ndarray, "pairs"]  # indices of those to train on: not empty or too long
+    usable: Int[np.ndarray, "pairs"]  # indices of training pairs that are not empty or too long
 
 
 class Direction(NamedTuple):
@@ -67,7 +67,8 @@ class Dataset:
     source: token_cache.Lists  # training sentences with tags, without BOS and EOS
     target: token_cache.Lists  # their translations
     usable: Int[np.ndarray, "pairs"]  # indices of training pairs that are not empty or too long
-    texts: TokenPairs  # training pairs without tags, in one direction of each pair of languages
+    # Training pairs without tags. For each pair of languages, one direction is included.
+    texts: TokenPairs
     tag_tokens: int  # tags at each source's start: 0 or 1
     dev: HeldOut  # of the main direction
     test: HeldOut  # of the main direction
@@ -98,10 +99,10 @@ FILES: dict[str, tuple[str, ...]] = {
 
 
 def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
-    """Returns the dataset of a configuration.
+    """Loads the corpus of a configuration, and encodes it with its tokenizer.
 
-    The tokenizer and the encoded training set are read from the cache if it holds them; otherwise
-    the tokenizer is trained, the training set is encoded, and both are cached.
+    The tokenizer and the encoded training set are read from the cache if the cache contains them.
+    Otherwise the tokenizer is trained, the training set is encoded, and both are cached.
 
     Raises:
       UserError: fields contradict one another, the corpus cannot be read, the tokenizer cannot be
@@ -163,7 +164,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> Dataset:
 def _tokenizer(
     config: config_lib.DataConfig, corpora: Sequence[corpus_lib.Corpus], cache_dir: pathlib.Path
 ) -> tokenizer_lib.Tokenizer:
-    """Returns the tokenizer of all corpora together."""
+    """Returns a tokenizer that is trained on all corpora together, from the cache if possible."""
     train, digest = corpora[0].train, corpora[0].train_digest
     if len(corpora) > 1:
         train = corpus_lib.JoinedPairs([corpus.train for corpus in corpora])
@@ -201,7 +202,7 @@ def _load_direction(
 
 
 def _joined(parts: Sequence[TokenPairs], tags: Sequence[list[int]]) -> TokenPairs:
-    """Returns the pairs of all parts, with each part's tag before its sources."""
+    """Concatenates the pairs of several parts, and puts the tag of a part before its sources."""
     if len(parts) == 1 and not tags[0]:
         return parts[0]
     starts = np.cumsum([0, *(len(part.source) for part in parts[:-1])])
@@ -214,7 +215,7 @@ def _joined(parts: Sequence[TokenPairs], tags: Sequence[list[int]]) -> TokenPair
 
 
 def longest(dataset: Dataset) -> tuple[int, int]:
-    """Returns the lengths of the longest held-out source and target, in tokens with EOS."""
+    """Returns the greatest length of a held-out source and of a held-out target, EOS included."""
     held_out = [dataset.dev, dataset.test]
     for direction in dataset.directions.values():
         held_out += [direction.dev, direction.test]

@@ -1,9 +1,9 @@
 """Translation in several directions with one model (Johnson et al. 2017).
 
-A tag before the source names the target language. Each target language has a tag, whose id comes
-after the tokenizer's ids. Each direction has a separate data config. For text files, a path prefix
-may name a pair of languages: for both en-fr and fr-en, PATH/train:en-fr stands for PATH/train.en
-and PATH/train.fr. A prefix without languages belongs to the languages of the main direction.
+Each source begins with a tag that stands for the target language. The ids of tags come after the
+tokenizer's ids. Each direction has a separate data config. For text files, a path prefix may name a
+pair of languages: PATH/train:en-fr stands for PATH/train.en and PATH/train.fr, and is used for both
+en-fr and fr-en. A prefix without languages belongs to the languages of the main direction.
 """
 
 import dataclasses
@@ -61,7 +61,11 @@ def of(config: config_lib.DataConfig) -> list[config_lib.DataConfig]:
 
 
 def tags(config: config_lib.DataConfig) -> dict[str, int]:
-    """Returns the tag of each target language, or {} with one direction; raises as `of`."""
+    """Returns the id of each target language's tag, or {} if data.directions is empty.
+
+    Raises:
+      UserError: data.directions is malformed or lacks the main direction.
+    """
     if not config.directions:
         return {}
     languages = sorted({target for _, target in _listed(config)})

@@ -24,7 +24,10 @@ Parts = tuple[int | None, int | None]
 
 
 class Examples(abc.ABC):
-    """Numbered examples, which may change from epoch to epoch."""
+    """Examples that are numbered from 0 in each epoch.
+
+    An example may change from epoch to epoch, for example by other random masks.
+    """
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -35,7 +38,12 @@ class Examples(abc.ABC):
         """Returns an example by its epoch and number, both counted from 0."""
 
     def lengths(self, epoch: int, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Returns how many positions each example takes in a source row and in a target row."""
+        """Returns the number of positions that each example takes in a source and in a target row.
+
+        Args:
+          epoch: the epoch, from 0.
+          numbers: the numbers of the examples.
+        """
         examples = [self.get(epoch, number) for number in numbers.tolist()]
         lengths = [(len(example.source) + 1, len(example.target) + 1) for example in examples]
         source, target = np.array(lengths, np.int32).reshape(-1, 2).T
@@ -45,7 +53,7 @@ class Examples(abc.ABC):
 @final
 @dataclasses.dataclass(frozen=True)
 class TranslationExamples(Examples):
-    """The training pairs, the same in all epochs."""
+    """The training pairs as examples of translation, which are the same in all epochs."""
 
     dataset: dataset_lib.Dataset
 
@@ -62,7 +70,10 @@ class TranslationExamples(Examples):
 
 
 class SentenceExamples(Examples):
-    """Examples that an objective makes from single sentences: all sources, then all targets."""
+    """Examples that an objective makes from single sentences.
+
+    The sentences are all sources, followed by all targets.
+    """
 
     def __init__(
         self,
@@ -77,10 +88,10 @@ class SentenceExamples(Examples):
         """Chooses the texts that have a suitable length.
 
         Args:
-          source: token ids of sentences.
-          target: token ids of their translations.
-          pairs: the numbers of the pairs to take texts from.
-          longest: most tokens of a text; shorter texts than `corruption.SHORTEST` are left out.
+          source: token ids of the sources.
+          target: token ids of the targets; target i is the translation of source i.
+          pairs: the indices of the pairs whose sentences are used.
+          longest: the greatest number of tokens in a text. The least is `corruption.SHORTEST`.
           objective: the objective.
           ids: the ids that the objective may use.
           seed: seed of the random numbers.
@@ -111,7 +122,7 @@ class SentenceExamples(Examples):
         return self._objective.example(self._text(self._chosen[number]), rng, self._ids)
 
     def _text(self, parts: Parts) -> Int[np.ndarray, "n"]:
-        """Returns the tokens of a text: one sentence, or a source and a target with EOS between."""
+        """Returns the tokens of a text: one sentence, or a source, EOS and a target."""
         source, target = parts
         sides = []
         if source is not None:
@@ -125,7 +136,10 @@ class SentenceExamples(Examples):
 
 @final
 class PairExamples(SentenceExamples):
-    """Examples that an objective makes from pairs: a source, EOS and its translation."""
+    """Examples that an objective makes from sentence pairs.
+
+    The text of an example is a source, EOS and the source's translation.
+    """
 
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Parts]:
         return ((pair, pair) for pair in pairs.tolist())
@@ -133,9 +147,10 @@ class PairExamples(SentenceExamples):
 
 @final
 class CandidateExamples(SentenceExamples):
-    """Examples that an objective makes from candidates.
+    """Examples that an objective makes from right and wrong sentence pairs.
 
-    Each source is followed by its translation in one example, and by another target in the next.
+    There are two examples for each source. In the first, the source is followed by its translation;
+    in the second, by the target of another pair.
     """
 
     def _candidates(self, pairs: Int[np.ndarray, "pairs"]) -> Iterator[Parts]:
@@ -166,8 +181,8 @@ def training(dataset: dataset_lib.Dataset, config: config_lib.Config) -> Example
     """Returns the examples that the config's objective makes from the training texts.
 
     Raises:
-      UserError: no text of `corruption.SHORTEST` tokens or more fits into a row, or all targets are
-        equal where pairs are classified.
+      UserError: no text of `corruption.SHORTEST` tokens or more fits into a row; or the objective
+        classifies pairs, and all targets are equal.
     """
     longest = objectives.longest_text(config)
     objective = objectives.KINDS[config.train.objective]

@@ -1,4 +1,7 @@
-"""Wrong translations for pair classification: other targets, of equal length if possible."""
+"""Wrong translations for pair classification: targets of other pairs with a similar length.
+
+A classifier could otherwise recognise many wrong translations by their length.
+"""
 
 import numpy as np
 from jaxtyping import Int
@@ -11,10 +14,12 @@ Lists = token_cache.Lists | list[list[int]]
 def draw(targets: Lists, pairs: Int[np.ndarray, "pairs"], seed: int) -> Int[np.ndarray, "_"]:
     """Draws a wrong translation for each pair: the target of another pair.
 
-    The distinct targets of each length are put into a random cycle, and the wrong translation of a
-    pair is the successor of its target. If there is only one distinct target of a length, the wrong
-    translation is drawn from the targets of the nearest length. If no target repeats and each
-    length has several targets, every target is used equally often as a right and as a wrong one.
+    The distinct targets of each length are put into a random cycle. The wrong translation of a pair
+    is the target that follows the pair's own target in this cycle. If a length has only one
+    distinct target, the wrong translation is drawn from the targets of the nearest length.
+
+    If no target repeats and each length has several targets, every target is a wrong translation
+    exactly once.
 
     Args:
       targets: lists of token ids.

@@ -1,7 +1,7 @@
-"""Training objectives for the first steps of a run, whose examples are made from plain texts.
+"""Training objectives other than translation, for the first steps of a run.
 
-An example is a pure function of the seed, the epoch and the text's number (`examples`). To add an
-objective, write its class and add it to KINDS.
+The examples of an objective are made from texts. An example depends only on the seed, the epoch and
+the text's number (see `examples`). To add an objective, write its class and add it to KINDS.
 """
 
 import abc
@@ -17,7 +17,7 @@ from transformer_jax import fields
 from transformer_jax.data import corruption, directions
 from transformer_jax.data import tokenizer as tokenizer_lib
 
-NONE = "none"  # train.objective of a run that translates from its first step
+NONE = "none"  # value of train.objective for a run that translates from its first step
 BERT_MASKINGS = 10  # Devlin et al. 2019 mask each text in ten ways (their dupe_factor)
 PAIR_CLASSIFICATION = "matching"
 Tokens = Sequence[int] | Integer[np.ndarray, "_"]
@@ -29,9 +29,9 @@ Texts = Literal["sentence", "pair", "candidate"]
 class Example(NamedTuple):
     """Token ids of a source and a target, and the labels of the target's positions.
 
-    The model reads BOS and the target, and has one label at each of these positions. If `labels` is
-    None, the labels are the target and EOS, which a decoder predicts. A label of PAD does not
-    count.
+    The model reads BOS and the target, and there is a label for each of these positions. If
+    `labels` is None, the labels are the tokens of the target, followed by EOS, as a decoder
+    predicts them. Positions with the label PAD do not count.
     """
 
     source: Tokens  # without EOS
@@ -40,9 +40,10 @@ class Example(NamedTuple):
 
 
 class Ids(NamedTuple):
-    """Ids of a run that has an objective.
+    """The ranges of token ids in a run that has an objective.
 
-    The tokenizer's ids are followed by the tags of directions, and then by the objective's ids.
+    The tokenizer's ids come first, then the tags of directions, then the objective's own ids, such
+    as the mask.
     """
 
     vocab_size: int  # number of the tokenizer's ids
@@ -59,16 +60,16 @@ class Objective(abc.ABC):
     masked: ClassVar[bool] = False
 
     texts: Texts = "sentence"
-    distinct_epochs: int = 0  # epochs after which examples repeat; 0: they never do
+    distinct_epochs: int = 0  # number of epochs after which examples repeat; 0: they never repeat
     # Encoder-only: names of the objectives on whose held-out examples a model is scored. Its
     # perplexity is measured on the examples of the first objective.
     scored_by: tuple[str, ...] = ()
 
     def extra_ids(self, longest: int) -> int:
-        """Returns how many ids the objective adds to the vocabulary.
+        """Returns the number of ids that the objective adds to the vocabulary.
 
         Args:
-          longest: most tokens of a text.
+          longest: the greatest number of tokens in a text.
         """
         return 0
 
@@ -76,7 +77,12 @@ class Objective(abc.ABC):
     def example(self, text: corruption.Text, rng: np.random.Generator, ids: Ids) -> Example:
         """Returns an example made from a text.
 
-        Its source and its target have at most as many tokens as the text.
+        The example's source and target have at most as many tokens as the text.
+
+        Args:
+          text: the text's token ids.
+          rng: source of the random numbers.
+          ids: the ids that the objective may use.
         """
 
 
@@ -84,7 +90,8 @@ class Objective(abc.ABC):
 class SpanCorruption(Objective):
     """T5's span corruption (Raffel et al. 2020).
 
-    In the source, sentinels replace spans of the text; the target lists these spans.
+    The source is the text with a sentinel in place of each of some spans. The target consists of
+    these spans, each after its sentinel.
     """
 
     def extra_ids(self, longest: int) -> int:
@@ -126,22 +133,23 @@ class BertStyle(Objective):
 
 
 class EncoderObjective(Objective):
-    """A base class of objectives for encoder-only models; the source is empty."""
+    """Base class of objectives for encoder-only models, whose examples have an empty source."""
 
     encoder_only = True
 
     def extra_ids(self, longest: int) -> int:
-        # The mask and the two labels of pair classification: one number for all objectives, so that
-        # a run can start from the weights of another.
+        # The mask and the two labels of pair classification. All encoder-only objectives have the
+        # same ids, so that a run can start from the weights of a run with another objective.
         return 3
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class MaskedTokens(EncoderObjective):
-    """A masked language model (Devlin et al. 2019, section 3.1).
+    """The objective of a masked language model (Devlin et al. 2019, section 3.1).
 
-    Of the chosen tokens, 80% are masked, 10% are replaced by random tokens and 10% are kept.
+    15% of the tokens are chosen as labels. Of these, 80% are masked, 10% are replaced by random
+    tokens and 10% are kept.
     """
 
     masked = True
@@ -160,9 +168,9 @@ class MaskedTokens(EncoderObjective):
 
 @final
 class AllTokens(EncoderObjective):
-    """ELMo's objective: every token is a label, unmasked (Peters et al. 2018).
+    """ELMo's objective: to predict every token of a text without masks (Peters et al. 2018).
 
-    The model must not see a token at the position that predicts it.
+    The architecture must ensure that the position that predicts a token does not see it.
     """
 
     scored_by = ("elmo",)
@@ -173,9 +181,10 @@ class AllTokens(EncoderObjective):
 
 @final
 class PairClassification(EncoderObjective):
-    """Pair classification: is the second sentence a translation of the first?
+    """Pair classification: to predict whether the second sentence is a translation of the first.
 
-    No tokens are masked. The label is predicted at the position of BOS; `examples` sets it.
+    No tokens are masked. The label is at the position of BOS. `example` leaves it PAD, and
+    `examples.CandidateExamples` sets it.
     """
 
     masked = True
@@ -189,7 +198,7 @@ class PairClassification(EncoderObjective):
 def pair_labels(ids: Ids) -> tuple[int, int]:
     """Returns the two labels of pair classification, for a translation and for another sentence.
 
-    They are the two ids after that of the mask.
+    Both labels are token ids, which follow the id of the mask.
     """
     return ids.first_extra + 1, ids.first_extra + 2
 
@@ -225,12 +234,13 @@ def ids_of(config: config_lib.Config) -> Ids:
 
 
 def longest_text(config: config_lib.Config) -> int:
-    """Returns the number of tokens of the longest text that fits into a row with BOS or EOS.
+    """Returns the greatest number of tokens in a text that fits into a row with BOS or EOS.
 
-    The text must fit into a source row and a target row; with an encoder-only objective, into a
-    target row alone.
+    The text must fit into both a source row and a target row. With an encoder-only objective, it
+    must fit into a target row only.
     """
-    objective, data = of(config), config.data
+    objective = of(config)
+    data = config.data
     if objective is not None and objective.encoder_only:
         return data.target_length - 1
     return min(data.source_length, data.target_length) - 1

@@ -13,12 +13,9 @@ Counts = dict[str, dict[str, int]]
 
 
 def find(corpus: corpus_lib.Corpus, cache_dir: pathlib.Path) -> Counts:
-    """Counts held-out sentences that occur in the training set, and logs a warning for each set.
+    """Returns the counts of `count` from the cache, and logs a warning for each set with overlap.
 
-    The counts are cached; the warnings are repeated at every start.
-
-    Returns:
-      The counts that `count` returns.
+    If the cache does not contain the counts, they are computed and cached.
     """
     key = hashlib.sha256(f"{corpus.digest} {corpus.test_digest}".encode())
     path = cache_dir / f"overlap-{key.hexdigest()[:16]}.json"
@@ -37,7 +34,7 @@ def find(corpus: corpus_lib.Corpus, cache_dir: pathlib.Path) -> Counts:
 def count(corpus: corpus_lib.Corpus) -> Counts:
     """Counts the held-out sources and pairs that also occur in the training set.
 
-    If the source of a pair is empty, its target is counted as the source.
+    If the source of a pair is empty, as for a language model, the target is used as the source.
 
     Returns:
       For each of the sets "dev" and "test" that has pairs: `of`, the number of its pairs;

@@ -1,11 +1,11 @@
-"""Packing of sentence pairs into rows: a pure function of the lengths, the seed and the row.
+"""Packing of sentence pairs into rows.
 
-An epoch is a seeded shuffle of the pairs, cut into windows. Within a window, pairs are packed by
-best fit, longest target first, and the rows are shuffled. The rows of all windows of all epochs
-form one sequence, of which batch 0 has the first R rows, batch 1 the next R rows, and so on. The
-position in the input is therefore given by the step number, on any number of hosts. Checkpoints
-also store the index of each window's first row, because packing the earlier windows again would
-take minutes for millions of pairs.
+In each epoch, the pairs are shuffled with a seed and cut into windows. Within a window, pairs are
+packed by best fit, longest target first, and the rows are shuffled. The rows of all windows of all
+epochs form one sequence. Batch 0 has the first R rows of this sequence, batch 1 the next R rows,
+and so on. The step number alone therefore determines the next batch, on any number of hosts.
+Checkpoints also store the index of each window's first row, because a resumed run would otherwise
+have to pack all earlier windows again, which takes minutes for millions of pairs.
 """
 
 import bisect
@@ -17,7 +17,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Int
 
-# The positions that pairs take in a source row and in a target row, given an epoch and the pairs.
+# A function of an epoch and of pairs. It returns the number of positions that each pair takes in a
+# source row and in a target row.
 Lengths = Callable[
     [int, Int[np.ndarray, "pairs"]], tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]
 ]
@@ -31,8 +32,9 @@ def pack(
 ) -> list[list[int]]:
     """Packs pairs into rows by best fit; lengths and capacities are in positions.
 
-    Each pair, longest target first, is added to the row with the least room left for targets and,
-    among those, the least room for sources.
+    Pairs are packed in descending order of their target's length. A pair is added to the row in
+    which it fits with the least room left for targets. Among several such rows, the row with the
+    least room left for sources is chosen.
 
     Returns:
       For each row, the indices of its pairs.
@@ -63,7 +65,7 @@ def pack(
 
 @final
 class Plan:
-    """The infinite sequence of packed rows, from which batches are read."""
+    """The infinite sequence of packed rows of all epochs, from which batches are read."""
 
     def __init__(
         self,
@@ -77,11 +79,11 @@ class Plan:
         """Prepares the plan; windows are packed when their rows are read.
 
         Args:
-          pairs: number of pairs in an epoch.
-          lengths: returns the lengths of pairs.
-          source_capacity: positions of a source row.
-          target_capacity: positions of a target row.
-          window: pairs that are packed together.
+          pairs: the number of pairs in an epoch.
+          lengths: a function that returns the lengths of pairs in an epoch (see `Lengths`).
+          source_capacity: the number of positions in a source row.
+          target_capacity: the number of positions in a target row.
+          window: the number of pairs that are packed together.
           seed: seed of the shuffles.
         """
         self._pairs, self._lengths = pairs, lengths
@@ -112,7 +114,8 @@ class Plan:
 
         Args:
           epoch: the epoch, from 0.
-          most_windows: if given, the epoch is taken to end after this number of its windows.
+          most_windows: if given, the index of the row after this number of the epoch's windows is
+            returned instead, unless the epoch has fewer windows.
         """
         windows = min(most_windows or self._windows_per_epoch, self._windows_per_epoch)
         last = epoch * self._windows_per_epoch + windows
@@ -121,7 +124,7 @@ class Plan:
             return self._starts[last]
 
     def epoch_of(self, row: int) -> int:
-        """Returns the epoch of a row that `rows` has returned, given the row's index."""
+        """Returns the epoch of the row with this index, which `rows` must have returned before."""
         with self._lock:
             return (bisect.bisect_right(self._starts, row) - 1) // self._windows_per_epoch
 
@@ -132,7 +135,11 @@ class Plan:
             return list(self._starts)
 
     def remember(self, starts: Sequence[int]) -> None:
-        """Takes over the `starts` of another plan that had the same arguments."""
+        """Skips the packing of windows that another plan with the same arguments has packed.
+
+        Args:
+          starts: the `starts` of the other plan.
+        """
         with self._lock:
             self._starts = max(self._starts, list(starts), key=len)
 

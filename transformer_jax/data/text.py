@@ -1,8 +1,8 @@
 r"""Parallel text files: aligned, one sentence per line, plain or gzip-compressed.
 
-The path prefix `X` stands for `X.en` and `X.de`, or `X.en.gz` and `X.de.gz`. Without a source
-language it stands for the target's file alone, and sources are blank. Lines end at "\n" only:
-`str.splitlines` would also split at U+0085, which real news contains.
+The path prefix `X` stands for the files `X.en` and `X.de`, or `X.en.gz` and `X.de.gz`. Without a
+source language, the prefix stands for the file of the target language alone, and sources are blank.
+Lines end at "\n" only: `str.splitlines` would also split at U+0085, which occurs in news texts.
 """
 
 import collections
@@ -110,8 +110,8 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
     """Yields lines decoded from UTF-8, without line ends.
 
     Args:
-      lines: the lines.
-      name: the name of their file, for error messages.
+      lines: the lines as bytes.
+      name: the name of the lines' file, for error messages.
 
     Raises:
       UserError: a line is not UTF-8.
@@ -140,7 +140,11 @@ def lines(path: pathlib.Path) -> Iterator[str]:
 
 
 def read_lines(path: pathlib.Path) -> list[str]:
-    """Returns all lines of a file; raises UserError as `lines`, or if the file is empty."""
+    """Returns all lines of a file.
+
+    Raises:
+      UserError: the file cannot be read or is empty, or a line is not UTF-8.
+    """
     content = list(lines(path))
     if not content:
         raise errors.UserError(f"{path} is empty: it has 0 lines")
@@ -151,7 +155,8 @@ def _find(prefix: str, language: str) -> _File:
     candidates = [pathlib.Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
     for path in candidates:
         try:
-            exists, is_file = path.exists(), path.is_file()
+            exists = path.exists()
+            is_file = path.is_file()
         except OSError as error:  # no permission, or a name that is too long
             raise errors.UserError(f"cannot read {path}: {error}") from error
         if exists and not is_file:
@@ -165,8 +170,13 @@ def _find(prefix: str, language: str) -> _File:
 
 
 def _count(path: pathlib.Path) -> int:
-    """Returns the number of lines of a file, and warns of odd characters in them."""
-    count, odd = 0, collections.Counter()
+    """Returns the number of lines in a file, and logs a warning of carriage returns, NULs and BOMs.
+
+    Raises:
+      UserError: the file cannot be read or is empty, or a line is not UTF-8.
+    """
+    count = 0
+    odd = collections.Counter()
     for line in lines(path):
         count += 1
         odd["end with a carriage return"] += line.endswith("\r")

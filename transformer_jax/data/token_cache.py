@@ -1,6 +1,7 @@
-"""Encoded sentences on disk: written once per corpus and tokenizer, then memory-mapped.
+"""A cache of encoded sentences on disk.
 
-Writing may be interrupted; the next start resumes it.
+The files are written once for each corpus and tokenizer, and then memory-mapped. If writing is
+interrupted, the next process that needs the cache resumes it.
 """
 
 import abc
@@ -31,7 +32,7 @@ SIDES = ("source", "target")
 
 
 class Lists(abc.ABC):
-    """A sequence of lists of ids."""
+    """A sequence of lists of token ids, one list for each sentence."""
 
     lengths: Int[np.ndarray, "lists"]
 
@@ -40,13 +41,13 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def __getitem__(self, index: int) -> Integer[np.ndarray, "ids"]:
-        """Returns a list of ids."""
+        """Returns the list of ids with this index."""
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class TokenLists(Lists):
-    """Lists concatenated in one array: list i is ids[ends[i - 1]:ends[i]]."""
+    """Lists of ids, concatenated in one array: list i is ids[ends[i - 1]:ends[i]]."""
 
     ids: Integer[np.ndarray, "ids"]
     ends: Int[np.ndarray, "lists"]
@@ -59,10 +60,18 @@ class TokenLists(Lists):
 
 @final
 class JoinedLists(Lists):
-    """The lists of several parts, one part after another, with each part's tag before its lists."""
+    """The concatenation of several sequences of lists, the parts.
+
+    In all lists of a part, the part's tag precedes the ids.
+    """
 
     def __init__(self, parts: Sequence[Lists], tags: Sequence[Sequence[int]]) -> None:
-        """Joins the parts without copying them; a tag is a list of ids, which may be empty."""
+        """Joins the parts without copying them.
+
+        Args:
+          parts: the sequences of lists.
+          tags: the ids to put before the lists of each part, such as a language tag; may be empty.
+        """
         self._parts, self._tags = parts, tags
         self._ends = np.cumsum([len(part) for part in parts]).tolist()
         self.lengths = np.concatenate(
@@ -79,12 +88,14 @@ class JoinedLists(Lists):
 def encoded(
     pairs: corpus_lib.PairSource, tokenizer: tokenizer_lib.Tokenizer, folder: pathlib.Path
 ) -> tuple[TokenLists, TokenLists]:
-    """Returns encoded sources and targets from the cache, which is written first if necessary.
+    """Returns the ids of all sources and of all targets, memory-mapped from the cache.
+
+    If the cache does not exist, the pairs are encoded and written first.
 
     Args:
-      pairs: the sentences; blank ones have no ids.
-      tokenizer: encodes them.
-      folder: the cache of these pairs and this tokenizer.
+      pairs: the sentence pairs; a blank sentence has no ids.
+      tokenizer: the tokenizer that encodes the sentences.
+      folder: the folder of the cache, which is specific to these pairs and this tokenizer.
 
     Raises:
       UserError: a file of the cache is damaged.
@@ -136,7 +147,7 @@ def _read(folder: pathlib.Path, side: str, kinds: Mapping[str, np.dtype], lists:
 
 @contextlib.contextmanager
 def _alone(path: pathlib.Path) -> Iterator[None]:
-    """Holds a lock file, after waiting for other processes to release it."""
+    """Holds a lock on a file during the body, after waiting until other processes release it."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,10 +160,10 @@ def _alone(path: pathlib.Path) -> Iterator[None]:
 def _write(
     pairs: corpus_lib.PairSource, tokenizer: tokenizer_lib.Tokenizer, folder: pathlib.Path
 ) -> None:
-    """Encodes pairs chunk by chunk into the files of a folder.
+    """Encodes pairs chunk by chunk, and appends the ids to files in a folder.
 
-    `written.json` holds the numbers of pairs and ids written so far, from which a stopped process
-    resumes.
+    If an earlier process was stopped while it wrote the files, encoding continues after the last
+    complete chunk. The file `written.json` has the numbers of pairs and ids written so far.
     """
     folder.mkdir(exist_ok=True)
     record = folder / "written.json"

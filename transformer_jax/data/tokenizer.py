@@ -59,18 +59,21 @@ class Tokenizer(abc.ABC):
         """Returns the ids of each sentence's tokens, without BOS and EOS."""
 
     def encode_lines(self, lines: Sequence[str]) -> list[list[int]]:
-        """Encodes lines as `encode`, but returns no ids for blank lines."""
+        """Returns the ids of each line's tokens, as `encode` does, and [] for a blank line."""
         return self.encode([line if line.strip() else "" for line in lines])
 
     @abc.abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the text of each id, with U+2581 for a space and `<0x41>` for a byte."""
+        """Returns the text of each id.
+
+        A space is shown as U+2581, and a byte in hexadecimal, such as `<0x0A>`.
+        """
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each list of ids, without special tokens.
 
-        Invalid UTF-8 is decoded as U+FFFD.
+        Bytes that are not valid UTF-8 are decoded as U+FFFD.
         """
 
 
@@ -124,7 +127,7 @@ def train(sentences: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()
     Args:
       sentences: sentences of all languages.
       vocab_size: number of pieces, including special tokens, bytes and symbols.
-      symbols: words that are one piece each, with the space before them.
+      symbols: words that become one piece each, together with the space before the word.
 
     Returns:
       The serialised model.
@@ -170,16 +173,16 @@ def cached(
     cache_dir: pathlib.Path,
     symbols: Sequence[str] = (),
 ) -> Tokenizer:
-    """Returns the tokenizer of a corpus, from the cache or newly trained.
+    """Returns the tokenizer of a corpus from the cache; if it is not there, trains and caches it.
 
     Args:
-      pairs: the training pairs, which are read only if the cache lacks the model.
+      pairs: the training pairs. They are read only if the tokenizer is not in the cache.
       vocab_size: number of pieces.
-      most_pairs: most pairs to train on, evenly spread over all.
-      corpus_digest: identifies the pairs; the model's file is named after a hash of it and of the
-        settings.
+      most_pairs: the greatest number of pairs to train on; they are evenly spread over all pairs.
+      corpus_digest: a digest of the training pairs. The name of the tokenizer's file contains a
+        hash of this digest and of the settings.
       cache_dir: the folder of the cache.
-      symbols: as for `train`.
+      symbols: words that become one piece each, together with the space before the word.
 
     Raises:
       UserError: the corpus is too small, or the model in the cache is damaged.
@@ -213,7 +216,8 @@ def read(path: files.Path, remedy: str) -> Tokenizer:
         raise errors.UserError(f"cannot read {path} ({error}): {remedy}") from error
 
 
-# Each has the arguments of `cached`.
+# Functions that return a tokenizer, by the value of data.vocabulary. Their arguments are those of
+# `cached`.
 VOCABULARIES: dict[str, Callable[..., Tokenizer]] = {
     "bpe": cached,
     "bytes": lambda *_: ByteTokenizer(),

@@ -45,7 +45,7 @@ _ENDS = re.compile(r"(-?\d+)?:(-?\d+)?(?::([1-9]\d*))?")
 
 @dataclasses.dataclass
 class _Open:
-    """A bracket that is not closed yet."""
+    """A bracket of a tree that the reader has not seen closed yet."""
 
     line: int
     label: str | None = None  # None: not read yet; "": no label
@@ -55,17 +55,17 @@ class _Open:
     may_be_empty: bool = False  # a phrase of GreynirCorpus
 
 
-# nltk.Tree.fromstring reads one tree at a time, reports no line of an error, and removes nothing;
-# code around it would be longer than this reader.
+# nltk.Tree.fromstring reads one tree at a time, does not report the line of an error, and does not
+# remove annotations. Code that added this to it would be longer than this reader.
 def parse(
     lines: Iterable[str], name: str, empty: collections.Counter[str] | None = None
 ) -> Iterator[trees.Tree]:
-    """Yields the trees in lines of text.
+    """Yields the trees in lines of text, without the annotations that the module removes.
 
     Args:
       lines: text in Penn brackets.
       name: the source of the lines, for error messages.
-      empty: counts the labels of removed empty nodes.
+      empty: a counter, to which the labels of removed empty nodes are added.
 
     Raises:
       UserError: the brackets are malformed; the message has the line's number.
@@ -124,12 +124,14 @@ def _tree(bracket: _Open, name: str, number: int, empty: collections.Counter[str
       bracket: the bracket.
       name: the source of the lines, for error messages.
       number: the number of the line that closes the bracket, for error messages.
-      empty: counts the labels of removed empty nodes.
+      empty: a counter, to which the labels of removed empty nodes are added.
 
     Raises:
       UserError: the bracket is malformed.
     """
-    label, words, children = bracket.label or "", bracket.words, bracket.children
+    label = bracket.label or ""
+    words = bracket.words
+    children = bracket.children
     if words and children:
         raise errors.UserError(
             f"{name}: line {number:,} closes a bracket, {label[:40]!r}, with words beside other "
@@ -150,13 +152,14 @@ def _tree(bracket: _Open, name: str, number: int, empty: collections.Counter[str
         return trees.ABSENT
     inner = trees.beside(children)
     label = re.split("[-=]", label)[0] or label
-    return trees.join(label, inner) if inner.words and label not in ("", trees.ROOT) else inner
+    is_constituent = bool(inner.words) and label not in ("", trees.ROOT)
+    return trees.join(label, inner) if is_constituent else inner
 
 
 def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     """Loads sentences and their linearised trees from treebank files.
 
-    The trees of data.parsed, which a model wrote, are appended to those of data.train.
+    The trees of data.parsed, which a model has written, are appended to the training set.
 
     Raises:
       UserError: a set is missing or has no trees, a file cannot be read or is malformed, or
@@ -185,7 +188,8 @@ def load_toy(config: config_lib.DataConfig) -> corpus_lib.Corpus:
     the training set.
 
     Raises:
-      UserError: as `generator.sets` and `read`, or data.tree_terminals is unknown.
+      UserError: a set would have no sentence, a file of data.parsed cannot be read or is malformed,
+        or data.tree_terminals is unknown.
     """
     drawn = generator.sets(config)
     sets = {name: [sentence.tree for sentence in part] for name, part in drawn.items()}
@@ -213,10 +217,11 @@ def _corpus(
 
 
 def read(paths: str, field: str) -> tuple[list[trees.Tree], list[dict[str, Any]]]:
-    """Reads the trees of files.
+    """Reads the trees of treebank files.
 
     Args:
-      paths: paths, patterns and slices, separated by commas.
+      paths: file paths or glob patterns, separated by commas. Each may be followed by a slice of
+        its trees, such as wsj*.mrg[:100] for the first 100 trees and wsj*.mrg[~:100] for the rest.
       field: the config field that contains them, for error messages.
 
     Returns:
@@ -249,7 +254,12 @@ def read(paths: str, field: str) -> tuple[list[trees.Tree], list[dict[str, Any]]
 
 
 def _parts(part: str) -> tuple[str, slice, bool]:
-    """Returns a path or pattern, its slice, and whether the slice selects trees to leave out."""
+    """Splits a path or pattern from the slice after it.
+
+    Returns:
+      The path or pattern; the slice, which is slice(None) if there is none; and whether the slice
+      selects the trees to leave out instead of the trees to read.
+    """
     match = _SLICE.fullmatch(part)
     if not match or not (match[2] or ":" in match[3]) or os.path.exists(part):
         return part, slice(None), False
@@ -263,7 +273,7 @@ def _parts(part: str) -> tuple[str, slice, bool]:
 
 
 def _files(pattern: str, field: str) -> list[pathlib.Path]:
-    """Returns the files of a path or pattern, sorted by name."""
+    """Returns the files that a path or glob pattern stands for, sorted by name."""
     is_path = os.path.exists(pattern)  # even if it looks like a pattern
     names = [pattern] if is_path else sorted(glob.glob(pattern, recursive=True))
     paths = [pathlib.Path(name) for name in names]

@@ -1,7 +1,7 @@
 """Constituency trees as sequences, after Vinyals et al. 2015, "Grammar as a Foreign Language".
 
-A tree becomes its brackets from left to right, each with its label; each word is replaced by its
-part of speech or by XX, one symbol for all:
+A tree is written as the sequence of its opening and closing brackets, each with its label. Each
+word is replaced by its part of speech, or by XX, one symbol for all words:
 
   (S (NP (DT The) (NN dog)) (VP (VBZ sleeps)) (. .))
   (S (NP XX XX )NP (VP XX )VP XX )S
@@ -24,7 +24,7 @@ TERMINALS: dict[str, Callable[[str], str]] = {"xx": lambda tag: ANY_TAG, "pos": 
 
 
 class Bracket(NamedTuple):
-    """A constituent."""
+    """A constituent of a tree: a label and a range of words."""
 
     label: str
     start: int  # index of its first word
@@ -36,9 +36,9 @@ class Bracket(NamedTuple):
 class Tree:
     """A constituency tree: words, their parts of speech, and brackets in the order of opening.
 
-    The order determines the nesting, because no bracket is empty, and of two brackets around the
-    same words the outer one opens first. No function of trees is recursive, so that their depth is
-    not limited.
+    No bracket is empty. Of two brackets around the same words, the outer bracket comes first. The
+    order of the brackets therefore determines how they are nested. Functions of trees are not
+    recursive, so that the depth of a tree is not limited.
     """
 
     words: tuple[str, ...]
@@ -66,7 +66,10 @@ def leaf(tag: str, words: str) -> Tree:
 
 
 def join(label: str, *children: Tree) -> Tree:
-    """Returns a constituent of some children, of which those without words are left out."""
+    """Returns a tree with one constituent around the given children.
+
+    Children without words are left out.
+    """
     together = beside(children)
     whole = Bracket(label, 0, len(together.words))
     return Tree(together.words, together.tags, (whole, *together.brackets))
@@ -89,7 +92,10 @@ def beside(parts: Iterable[Tree]) -> Tree:
 
 
 def bracketed(tree: Tree) -> str:
-    r"""Returns a tree in Penn brackets on one line; brackets and \ in words are escaped by \."""
+    r"""Returns a tree in Penn brackets on one line.
+
+    Brackets and backslashes in words are preceded by a backslash.
+    """
     parts = []
     for opening, index, closing in _steps(tree):
         parts += [f" ({label}" for label in opening]
@@ -116,7 +122,12 @@ def linearised(tree: Tree, terminals: str) -> str:
 
 
 def _steps(tree: Tree) -> Iterator[tuple[list[str], int, list[str]]]:
-    """Yields, for each word, the labels that open before it, its index, and those closed after."""
+    """Yields the brackets before and after each word.
+
+    Yields:
+      For each word, the labels of the brackets that open before it, the word's index, and the
+      labels of the brackets that close after it.
+    """
     is_open: list[Bracket] = []
     following = 0
     for index in range(len(tree.words)):
@@ -134,11 +145,15 @@ def _steps(tree: Tree) -> Iterator[tuple[list[str], int, list[str]]]:
 def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
     r"""Returns the tree that a model has written for a sentence, repaired if it is malformed.
 
-    A malformed tree is repaired, so that every sentence can be scored. As in Vinyals et al.,
-    unmatched brackets are matched at the beginning or end of the sentence. Further rules are ours:
-    a closing bracket closes the innermost open one, whatever its label; empty brackets and surplus
-    symbols are dropped; words without a symbol are appended, outside all brackets but the root; a
-    tree without a root gets `ROOT`; a bracket within a part begins another part; \ is dropped.
+    Malformed trees are repaired so that every sentence can be scored. As in Vinyals et al.,
+    brackets without a partner are opened at the beginning or closed at the end of the sentence.
+    Further rules, which are not in that paper:
+      * A closing bracket closes the innermost open bracket, whatever its label.
+      * Empty brackets, and symbols beyond the number of words, are dropped.
+      * Words without a symbol are appended outside all brackets except the root.
+      * A tree without a root gets the root `ROOT`.
+      * A bracket inside a symbol begins another symbol.
+      * Backslashes are dropped.
 
     Args:
       text: the linearised tree.
@@ -185,7 +200,14 @@ def from_linearised(text: str, words: Sequence[str]) -> tuple[Tree, bool]:
 
 
 def symbols(trees: Iterable[Tree], terminals: str) -> list[str]:
-    """Returns all symbols that linearised trees with the labels of these trees may contain."""
+    """Returns all symbols of the linearised trees, sorted.
+
+    They are an opening and a closing bracket for each label, and the symbols of words.
+
+    Args:
+      trees: the trees.
+      terminals: a key of `TERMINALS`.
+    """
     symbol_of = TERMINALS[terminals]
     names: set[str] = set()
     for tree in trees:

@@ -1,7 +1,8 @@
 """The size of a run's vocabulary.
 
-It consists of the tokenizer's ids, the tags of directions and the ids of the run's objective, in
-this order. Translations contain the tokenizer's ids alone, and perplexity is computed over these.
+The vocabulary consists of the tokenizer's ids, the tags of directions and the ids of the run's
+objective, in this order. Translations contain only the tokenizer's ids, and perplexity is computed
+over these ids.
 """
 
 from transformer_jax import config as config_lib
@@ -11,7 +12,11 @@ MULTIPLE = 8  # the number of extra ids is rounded up, so that a tensor mesh div
 
 
 def size(config: config_lib.Config) -> int:
-    """Returns the number of rows of the embedding; raises UserError as `objectives.of`."""
+    """Returns the number of rows of the embedding.
+
+    Raises:
+      UserError: the objective is unknown.
+    """
     objective = objectives.of(config)
     extra = len(directions.tags(config.data))
     if objective is not None:

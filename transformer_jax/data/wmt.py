@@ -62,8 +62,8 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
     """Opens a WMT dataset, after downloading and preparing it if necessary.
 
     Args:
-      config: names the dataset and TFDS's folder.
-      cache_dir: where digests of the dataset's files are cached.
+      config: contains the name of the dataset and the folder of TFDS.
+      cache_dir: the folder in which digests of the dataset's files are cached.
 
     Raises:
       UserError: the dataset does not exist, is in other languages, or cannot be downloaded or
@@ -112,7 +112,7 @@ def load(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus_lib.C
 
 
 def _prepare(builder: tfds.core.DatasetBuilder, name: str) -> None:
-    """Downloads and prepares a dataset unless TFDS has it."""
+    """Downloads and prepares a dataset unless TFDS has already prepared it."""
     if builder.is_prepared():
         return
     _log.info("fetching and preparing %s into %s", name, builder.data_dir)
@@ -152,9 +152,12 @@ _TFDS_PARSER = tfds_wmt._parse_parallel_sentences
 
 
 def _parse_line_by_line(first: str, second: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields the pairs of two aligned files with TFDS's keys, reading plain text line by line.
+    """Replaces TFDS's parser of two aligned files by one that reads plain text line by line.
 
-    TFDS would read the whole files, which takes tens of gigabytes for English–French.
+    TFDS's parser reads whole files into memory, which takes tens of gigabytes for English–French.
+
+    Yields:
+      The key of a pair, as in TFDS, and the pair's sentences by language.
     """
     if first.endswith(".sgm") or "*" in first:
         yield from _TFDS_PARSER(first, second)
@@ -176,7 +179,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _held_out(split: Split) -> corpus_lib.Pairs:
-    """Returns a development or test set, with the SGML entities of newstest2014 decoded."""
+    """Returns the pairs of a development or test set, with SGML entities such as &quot; decoded."""
     pairs = [
         [saxutils.unescape(side, {"&quot;": '"', "&apos;": "'"}) for side in pair]
         for pair in split.read()
