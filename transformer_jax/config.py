@@ -1,4 +1,4 @@
-"""All config fields, with their types, defaults, ranges and meanings, and the checks between them.
+"""All config fields, with their types, defaults, ranges and meanings, and checks of whole configs.
 
 The defaults are the paper's base model and recipe (Vaswani et al. 2017, Table 3, first row). Any
 field can be set on the command line: --config.model.d_k=16. To add a field, add its line here.
@@ -7,6 +7,7 @@ field can be set on the command line: --config.model.d_k=16. To add a field, add
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -36,8 +37,8 @@ Devices = Annotated[int, fields.Range(1, fields.MOST, besides=(-1, "for the rest
 def field(default: Any, meaning: str, *, is_path: bool = False) -> Any:
     """Returns a dataclass field with a default and a one-line meaning.
 
-    The default of an existing field must never change: `fingerprint` leaves out fields that have
-    their defaults.
+    The default of an existing field must never change, because `fingerprint` does not cover fields
+    that have their default values.
 
     Args:
       default: the field's value if a config does not set it.
@@ -227,12 +228,13 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
 
 
 def from_record(values: Mapping[str, Any]) -> Config:
-    """Returns a configuration from JSON that this or an earlier version has recorded.
+    """Returns a configuration from a record, such as the content of a run's config.json.
 
-    Fields that no longer exist (`REMOVED`) are dropped if they have their defaults.
+    An earlier version of this package may have written the record. Fields that no longer exist
+    (`REMOVED`) are dropped if they have their default values.
 
     Raises:
-      UserError: as `from_mapping`, or a removed field has another value than its default.
+      UserError: as `from_mapping`, or a removed field does not have its default value.
     """
     current = dict(values)
     for name in REMOVED:
@@ -250,7 +252,7 @@ def without_removed(changes: Mapping[str, Any]) -> dict[str, Any]:
       changes: recorded values by dotted field name.
 
     Raises:
-      UserError: a removed field has another value than its default.
+      UserError: a removed field does not have its default value.
     """
     for name, default in REMOVED.items():
         if name in changes and changes[name] != default:
@@ -316,7 +318,7 @@ def is_hashed(name: str) -> bool:
 
 
 def hashed_fields(config: Config) -> dict[str, Any]:
-    """Returns the fields that can change a run's result, by dotted name."""
+    """Returns the values of the fields that can change a run's result, by dotted name."""
     return {name: value for name, value in flatten(config).items() if is_hashed(name)}
 
 
@@ -324,25 +326,26 @@ def fingerprint(config: Config, digests: Mapping[str, str]) -> str:
     """Returns a run's `config_hash`: the SHA-256 of everything that determines its result.
 
     The hash covers three parts:
-      * the fields of model, train, data, decode and evaluation that differ from their defaults;
-        a field that is added later therefore changes no hash;
-      * `digests`, in place of the fields that name files; that of the test set counts only if
-        evaluation.score_test is set;
+      * The fields of model, train, data, decode and evaluation that differ from their defaults.
+        If a field is added to this package later, hashes therefore stay the same.
+      * `digests`, which replace the fields that name files. The digest of the test set is covered
+        only if evaluation.score_test is set.
       * checkpoint.every, if checkpoints are averaged.
 
-    These parts are hashed as canonical JSON: keys are sorted, and equal numbers are written alike.
+    The parts are hashed as canonical JSON: keys are sorted, and whole numbers such as 1.0 are
+    written as integers.
 
     Args:
       config: the run's configuration.
-      digests: SHA-256 of the corpus, the tokenizer, the test set and further directions, by name;
-        where train.start_from is set, the config_hash of its run as "start_from".
+      digests: SHA-256 of the "corpus", the "tokenizer", the "test" set and further "directions". If
+        train.start_from is set, "start_from" is the config_hash of the run that it names.
     """
     defaults = flatten(DEFAULTS)
-    content: dict[str, Any] = {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value
-        for name, value in flatten(config).items()
-        if is_hashed(name) and value != defaults[name]
-    }
+    content: dict[str, Any] = {}
+    for name, value in flatten(config).items():
+        if is_hashed(name) and value != defaults[name]:
+            is_whole = isinstance(value, float) and value.is_integer()
+            content[name] = int(value) if is_whole else value
     content["digests"] = dict(digests)
     if not config.evaluation.score_test:
         content["digests"].pop("test", None)
@@ -385,7 +388,7 @@ def _require_consistent(config: Config) -> None:
             f"{train.objective_steps}: a run has both, or neither"
         )
     average = config.evaluation.average_checkpoints
-    written = -(-config.train.num_steps // config.checkpoint.every)
+    written = math.ceil(config.train.num_steps / config.checkpoint.every)
     if average > min(config.checkpoint.keep, written):
         raise errors.UserError(
             f"evaluation.average_checkpoints={average} is more than the checkpoints that are kept: "

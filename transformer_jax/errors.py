@@ -2,8 +2,8 @@
 
 
 class UserError(Exception):
-    """A user's mistake; exit code 2."""
+    """An error that the user can correct; the command ends with exit code 2."""
 
 
 class RunError(Exception):
-    """A run that cannot continue; exit code 1."""
+    """An error that ends a run; the command ends with exit code 1."""

@@ -47,13 +47,14 @@ class Range:
 
 
 def build(kind: type[T], values: Any, path: str = "") -> T:
-    """Returns an instance of a dataclass, and of dataclasses within it, from nested mappings.
+    """Returns an instance of a dataclass, built from a mapping and validated.
 
-    Missing fields take their defaults.
+    Fields that are dataclasses themselves are built from nested mappings. Missing fields take their
+    defaults.
 
     Args:
       kind: the dataclass.
-      values: the values of its fields, by name.
+      values: the values of the dataclass's fields, by name.
       path: the prefix of field names in error messages; it is empty or ends with a dot.
 
     Raises:
@@ -96,7 +97,13 @@ def lookup(field: str, name: str, table: Mapping[str, T]) -> T:
 
 
 def require_known(field: str, name: str, known: Collection[str]) -> None:
-    """Raises UserError, which lists the known names, unless `name` is one of them."""
+    """Raises UserError if `name` is not one of the known names.
+
+    Args:
+      field: the config field or flag whose value is `name`, for the error message.
+      name: the name.
+      known: the known names, which the error message lists.
+    """
     if name not in known:
         raise errors.UserError(f"{field}={name!r} is unknown{_closest(name, known)}")
 
@@ -105,9 +112,9 @@ def unknown(whole: str, name: str, known: Collection[str]) -> errors.UserError:
     """Returns the error for a config field that does not exist.
 
     Args:
-      whole: the field's dotted name, as the user wrote it.
-      name: the part of `whole` that is unknown.
-      known: the names that are possible in its place; the message lists them.
+      whole: the field's dotted name, as the user wrote it, such as "modle.d_k".
+      name: the part of `whole` that is unknown, such as "modle".
+      known: the known names at the position of `name`, which the error message lists.
     """
     printable = whole if whole.isprintable() and len(whole) < 80 else repr(whole[:80])
     return errors.UserError(f"there is no config field {printable}{_closest(name, known)}")

@@ -1,7 +1,8 @@
 """Paths on this machine and in buckets, atomic writes, and JSON records.
 
-A run's folder is on this machine or in a bucket of Google Cloud Storage. The type `Path` covers
-both. Files that are memory-mapped or locked must be on this machine, and have a `pathlib.Path`.
+A run's folder is on this machine or in a bucket of Google Cloud Storage. The type `Path` stands for
+paths of both kinds. Files that are memory-mapped or locked must be on this machine; functions that
+do so take a `pathlib.Path`.
 """
 
 import hashlib
@@ -28,8 +29,8 @@ def path(name: str) -> Path:
     """Returns the path of a file or folder on this machine or at gs://BUCKET/NAME.
 
     Raises:
-      UserError: the name is another kind of address, the address has a character of *?[]#, gcsfs is
-        not installed, or a path on this machine is refused by `local_path`.
+      UserError: the name is an address that does not begin with gs://, an address contains one of
+        the characters *?[]#, gcsfs is not installed, or `local_path` raises UserError.
     """
     if not _ADDRESS.match(name):
         return local_path(name)
@@ -55,10 +56,11 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def local_path(name: str) -> pathlib.Path:
-    """Returns a path on this machine, in which ~ stands for the home folder.
+    """Returns a path on this machine, in which ~ is replaced by the home folder.
 
     Raises:
-      UserError: the name is an address, or libraries would read the path as a pattern.
+      UserError: the name is an address such as gs://BUCKET, or the path contains a backslash or one
+        of the characters *?[]{}, by which libraries would take it for a pattern.
     """
     if _ADDRESS.match(name):
         raise errors.UserError(f"{name} is no folder of this machine, which is needed here")
@@ -94,7 +96,7 @@ def sha256(path: Path) -> str:
 def met_in_a_bucket(error: BaseException) -> bool:
     """Returns whether an error was raised while a bucket was read or written.
 
-    Such errors have no common class. They are recognised by the modules in their tracebacks.
+    Errors of buckets have no common class. They are recognised by the modules in their tracebacks.
     """
     modules = (frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__))
     # Not the whole of `google`, because protobuf is a part of it.
@@ -108,7 +110,7 @@ def make_folder(folder: Path, what: str) -> None:
 
     Args:
       folder: the folder.
-      what: what the error message calls it.
+      what: a description of the folder for the error message, such as "the run's folder".
 
     Raises:
       UserError: the folder cannot be created.

@@ -1,6 +1,6 @@
-"""Command-line entry point: flag definitions and error reporting.
+"""Entry point of commands: parsing of flags and reporting of errors.
 
-A user's mistake is reported in one line on stderr, with exit code 2.
+A user's mistake is reported in one line on stderr, and the command ends with exit code 2.
 """
 
 import itertools
@@ -35,9 +35,10 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
     """Parses the command line, calls `main` and exits with its result.
 
     Args:
-      main: function of the positional arguments.
-      *arguments: names of the positional arguments, for messages: `[DIR]` is optional, and a last
-        name that ends in `...` may be repeated.
+      main: a function that takes the positional arguments and returns the exit code or None.
+      *arguments: the names of the positional arguments, for messages. An argument whose name is in
+        brackets, such as `[DIR]`, is optional. If the last name ends in `...`, the argument may be
+        repeated.
     """
     _open_missing_streams()
     memory.keep_freed_memory()
@@ -47,10 +48,11 @@ def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
 
 
 def _open_missing_streams() -> None:
-    """Opens standard streams that the caller has closed on the null device.
+    """Opens the null device for each standard stream that is closed.
 
-    Otherwise `print` writes to standard output what is meant for a closed standard error, and
-    files that are opened later get the numbers of the closed streams. `sys.stdin` stays None.
+    Otherwise files that are opened later would get the file descriptors of the closed streams, and
+    `print` would write messages for a closed standard error to standard output. `sys.stdin` stays
+    None if standard input is closed.
     """
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)
@@ -62,7 +64,7 @@ def _open_missing_streams() -> None:
 
 
 def standard_input() -> BinaryIO:
-    """Returns the bytes of standard input; raises UserError if it is closed."""
+    """Returns standard input as a binary file; raises UserError if standard input is closed."""
     if sys.stdin is None:
         raise errors.UserError("standard input is closed: give a file, as in < test.en")
     return sys.stdin.buffer
@@ -75,7 +77,10 @@ def define_required(name: str, meaning: str) -> flags.FlagHolder:
 
 
 def define_config(*, required: bool = True) -> flags.FlagHolder:
-    """Defines --config=FILE, whose fields are overridden as --config.model.d_k=16."""
+    """Defines the flag --config=FILE.
+
+    Its fields can be overridden by further flags, such as --config.model.d_k=16.
+    """
     if required:
         _REQUIRED["config"] = ": give a file, such as --config=configs/toy.py"
     return config_flags.DEFINE_config_file(
@@ -104,9 +109,9 @@ def cache_dir(name: str, workdir: files.Path) -> pathlib.Path:
     """Returns the folder of --cache_dir.
 
     Args:
-      name: the flag's value; if it is empty, the folder is WORKDIR/cache, or ./cache if WORKDIR is
-        in a bucket.
-      workdir: the run's folder, WORKDIR.
+      name: the flag's value. If it is empty, the folder is `workdir`/cache, or ./cache if `workdir`
+        is in a bucket.
+      workdir: the run's folder.
     """
     if name:
         return files.local_path(name)
@@ -116,8 +121,12 @@ def cache_dir(name: str, workdir: files.Path) -> pathlib.Path:
 def sizes(name: str, texts: Sequence[str]) -> list[int]:
     """Returns the distinct sizes that a flag lists, ascending.
 
+    Args:
+      name: the flag's name, for error messages.
+      texts: the sizes as text.
+
     Raises:
-      UserError: one of them is no whole number of at least 1, or there are fewer than two.
+      UserError: a size is not a whole number of at least 1, or there are fewer than two sizes.
     """
     for text in texts:
         if not text.strip().isdecimal() or int(text) < 1:
@@ -129,7 +138,10 @@ def sizes(name: str, texts: Sequence[str]) -> list[int]:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Parses flags and returns the other arguments; exits after --help or a mistake."""
+    """Parses flags, and returns the positional arguments.
+
+    The process exits after --help and after a mistake in the flags.
+    """
     if any(argument in _HELP for argument in argv[1:]):
         print(_help())
         sys.exit(0)
@@ -148,7 +160,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def _help() -> str:
-    """Returns the command's description and its flags by module, its own module first."""
+    """Returns the text of --help: the command's description and its flags, by module."""
     command = sys.modules["__main__"]
     own = command.__spec__.name if command.__spec__ else "__main__"
     sections = {}
@@ -180,7 +192,7 @@ def _require_config(argv: Sequence[str]) -> None:
     """Raises UserError if the config file cannot be run, or an overridden field does not exist.
 
     Without this check, ml_collections would report a missing file only when the config is read, and
-    other errors with a traceback.
+    would report other errors with a traceback.
     """
     for argument, following in itertools.pairwise([*argv, ""]):
         if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
@@ -192,7 +204,11 @@ def _require_config(argv: Sequence[str]) -> None:
 
 
 def _run_config_file(argument: str) -> None:
-    """Runs FILE, or FILE:ARGUMENT, as ml_collections does; raises UserError if that fails."""
+    """Runs a config file as ml_collections does, to raise UserError if the file has a mistake.
+
+    Args:
+      argument: the value of --config, FILE or FILE:ARGUMENT.
+    """
     name, *arguments = argument.split(":", 1)
     if not pathlib.Path(name).is_file():
         raise errors.UserError(f"--config: no such file: {name}")
@@ -213,7 +229,13 @@ def _run_config_file(argument: str) -> None:
 def _guarded(
     main: Callable[..., int | None], positional: Sequence[str], arguments: Sequence[str]
 ) -> int | None:
-    """Calls `main` and returns the exit code. Known errors are reported in one line on stderr."""
+    """Calls `main` and returns the exit code; reports known errors in one line on stderr.
+
+    Args:
+      main: the command's function.
+      positional: the positional arguments.
+      arguments: the names of the positional arguments, as in `run`.
+    """
     repeats = any(name.endswith("...") for name in arguments[-1:])
     if len(positional) > len(arguments) and not repeats:
         return _complain(f"unexpected argument {positional[len(arguments)]!r}: flags begin with --")
@@ -260,7 +282,10 @@ def _complain(message: str, code: int = 2) -> int:
 
 
 def _show_log() -> None:
-    """Prints log lines of this package, as "12:34:56 text", and warnings of libraries to stderr."""
+    """Sends this package's log, and warnings of libraries, to stderr.
+
+    A line of the log is printed as "12:34:56 text".
+    """
     absl_logging.set_verbosity(absl_logging.WARNING)
     # Orbax and gcsfs log errors, with tracebacks, that they then raise.
     absl_logging.get_absl_handler().addFilter(
@@ -279,10 +304,10 @@ def _show_log() -> None:
 
 
 def _report_unraisable(error: Any) -> None:
-    """Prints an unraisable exception, unless a failed write has caused it.
+    """Prints an exception that Python could not raise, unless a failed write has caused it.
 
-    After a failed write Orbax closes its event loop, and then TensorStore's threads fail too. The
-    error of the write is raised; dozens of tracebacks from these threads would hide it.
+    After a failed write, Orbax closes its event loop, and then TensorStore's threads fail too. The
+    error of the write itself is raised. Dozens of tracebacks from these threads would hide it.
     """
     if str(error.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(error)

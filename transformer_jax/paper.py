@@ -8,9 +8,9 @@ from transformer_jax import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class Reported:
-    """Results of a row of Table 3 or a similar table.
+    """The paper's results for a row of Table 3, or of a table with the same columns.
 
-    In the paper they come from beam search, without checkpoint averaging.
+    The paper uses beam search and no checkpoint averaging.
     """
 
     ppl: float  # per wordpiece
@@ -42,7 +42,7 @@ TABLE3 = {
     "big": Reported(4.33, 26.4, 213),
 }
 
-# Sizes of the base row, which a base of another size scales.
+# Sizes of the paper's base row. If a table has another base row, its sizes are scaled accordingly.
 BASE_SIZES: dict[str, int] = {
     name: config_lib.get(config_lib.DEFAULTS, name)
     for name in (
@@ -61,7 +61,8 @@ BASE_SIZES: dict[str, int] = {
 class Translation:
     """A row of Table 2: tokenised BLEU on newstest2014, and training cost in FLOPs.
 
-    The paper estimates the cost as time × GPUs × their sustained single-precision rate.
+    The paper estimates the cost as training time × number of GPUs × sustained single-precision
+    FLOPS of a GPU.
     """
 
     bleu_de: float | None = None
@@ -91,7 +92,7 @@ class LayerKind:
     complexity: str  # operations of a layer
     powers: Mapping[str, int]  # of n and of d in the complexity
     sequential: str  # sequential operations
-    sequential_power: int  # of n in them
+    sequential_power: int  # the power of n in the sequential operations
     path: str  # longest path between two positions through a network of such layers
 
 
@@ -162,7 +163,7 @@ _DATA_RECIPE = {"data.directions", "data.vocabulary", "data.train_max_tokens"}
 
 
 def deviations(config: config_lib.Config) -> list[str]:
-    """Returns a line for each field whose value differs from the paper's recipe."""
+    """Returns a line of text for each config field whose value differs from the paper's recipe."""
     lines = []
     for name, papers in config_lib.flatten(config_lib.DEFAULTS).items():
         in_recipe = name.startswith(("model.", "train.", "decode.")) or name in _DATA_RECIPE

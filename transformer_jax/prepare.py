@@ -2,8 +2,8 @@
 
 python -m transformer_jax.prepare --config=configs/base.py --cache_dir=cache
 
-This command caches the corpus, the tokenizer and the encoded training set for
-`train --cache_dir=cache`. The same command resumes a stopped preparation.
+The corpus, the tokenizer and the encoded training set are cached for `train --cache_dir=cache`. If
+the preparation is stopped, the same command resumes it.
 """
 
 import logging
@@ -22,7 +22,7 @@ _CACHE_DIR = flags.DEFINE_string("cache_dir", "cache", "Folder of the prepared d
 
 
 def main() -> None:
-    """Prepares the data and logs its sizes."""
+    """Prepares the data, and logs the sizes of its parts."""
     config = flags_lib.read_config(_CONFIG)
     if not _CACHE_DIR.value:
         raise errors.UserError("--cache_dir is empty: name a folder")

@@ -21,7 +21,7 @@ _HYPOTHESES = flags_lib.define_required("hypotheses", "File of translations.")
 
 
 def main() -> None:
-    """Prints one line per variant."""
+    """Prints the score and the signature of each BLEU variant, one variant per line."""
     if not re.fullmatch("[a-z]{2,3}", _LANGUAGE.value):  # Moses falls back to English
         raise errors.UserError(
             f"--language={_LANGUAGE.value} should be two or three small letters, as in de"

@@ -6,7 +6,7 @@ from jaxtyping import Int
 
 
 class Sequences(NamedTuple):
-    """Rows of tokens, each of which holds one or several sentences.
+    """Rows of token ids; each row holds one or several sentences.
 
     The arrays are NumPy arrays until `sharding.put` transfers them to devices.
     """
@@ -23,5 +23,5 @@ class Batch(NamedTuple):
     """
 
     source: Sequences  # the source sentences, each with its EOS
-    target: Sequences  # the decoder's input: the target shifted right by one, each after its BOS
-    labels: Int[Any, "B T"]  # the token after each target position, up to EOS; 0 is not counted
+    target: Sequences  # the decoder's input: BOS and the target sentence, for each pair
+    labels: Int[Any, "B T"]  # the token after each target position, up to EOS; 0 does not count

@@ -1,4 +1,4 @@
-"""Trains and evaluates one run; the same command resumes a stopped run.
+"""Trains and evaluates one run. If the run is stopped, the same command resumes it.
 
 python -m transformer_jax.train --config=configs/toy.py --workdir=runs/one
 srun python -m transformer_jax.train --config=configs/base.py --workdir=runs/base --distributed
