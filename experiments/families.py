@@ -95,10 +95,10 @@ def rows_for(base: config_lib.Config) -> dict[str, dict[str, Any]]:
 
 
 def _stacks(num_layers: int) -> dict[str, dict[str, Any]]:
-    """Returns rows L: decoder-only models, and an encoder–decoder with shared weights.
+    """Returns the rows L: decoder-only models, and an encoder–decoder with shared weights.
 
     In rows "prefix", each source token attends to the whole source; in rows "causal", only to
-    earlier tokens. N is the number of layers of each of base's stacks.
+    earlier tokens. A name with 2N has as many layers as base's encoder and decoder together.
     """
     causal = {"model.architecture": "decoder"}
     prefix = {**causal, "model.source_attention": "full"}

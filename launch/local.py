@@ -64,8 +64,8 @@ class Local(engine.Engine):
 def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
     """Divides devices among jobs that run at the same time.
 
-    On a CPU every job uses all devices. Several jobs may share a GPU if every GPU gets the same
-    number of jobs. A TPU chip is used by one job only.
+    On a CPU every job uses all devices. With more jobs than GPUs, the number of jobs must be a
+    multiple of the number of GPUs. A TPU chip is used by one job only.
 
     Args:
       kind: the name of JAX's backend, "cpu", "gpu" or "tpu".

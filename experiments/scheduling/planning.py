@@ -272,12 +272,12 @@ def unfinished(
     chosen: Collection[str],
     reuse: Sequence[pathlib.Path],
 ) -> tuple[list[PlannedRun], dict[str, pathlib.Path]]:
-    """Returns the runs to start, and the folders of the weights that they start from.
+    """Returns the runs to start, and the folders with the weights that they start from.
 
-    A run of a chosen row is started if it has a result neither in the sweep's folder nor in a
-    folder of `reuse`. If a run to start needs the weights of another run, and no folder has the
-    checkpoints of that other run, both are started. Published folders have results without
-    checkpoints.
+    A chosen row's run is started unless it has a result, in the sweep's folder or in a folder of
+    `reuse`. If it starts from the weights of another run, its source, those are taken from a folder
+    with the source's checkpoints. If there is none, the source is started too. Published folders
+    have no checkpoints.
 
     Args:
       planned: the runs of the sweep, and the runs whose weights they start from; see `plan`.
@@ -285,10 +285,11 @@ def unfinished(
       reuse: further folders in which finished runs are looked up.
 
     Returns:
-      The runs, and the folders of weights by config_hash.
+      The runs to start, and the folder of each source by the source's config_hash.
 
     Raises:
-      UserError: a run starts from the weights of a row that is neither chosen nor trained.
+      UserError: a source has no checkpoints, and is finished or belongs to a row that is not
+        chosen.
     """
     reusable = [frames.load(folder) for folder in reuse]
     finished = {config_hash for sweep in reusable for config_hash in sweep.folders}

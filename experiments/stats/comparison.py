@@ -110,7 +110,10 @@ class Comparison:
     tuned: Mapping[str, tuning.Tuned]
 
     def significant_over_seeds(self, row: str) -> bool:
-        """Returns True if a row's difference is significant when other seeds are accounted for."""
+        """Returns True if a row's difference from base is significant, given the seed variance.
+
+        The result is False if the seed variance is unknown.
+        """
         line = self.rows.loc[row]
         return bool(line["significant"] and line["over_seeds"])
 
@@ -373,7 +376,7 @@ def _detectable(gap: differences.Difference | None, verdict: verdicts.Verdict | 
 
 
 def mean_and_deviation(name: str, values: list[float]) -> dict[str, float]:
-    """Returns the mean and the standard deviation of values, as items `name` and `name_sd`.
+    """Returns {name: mean of the values, f"{name}_sd": their standard deviation}.
 
     The mean of no values, and the standard deviation of fewer than two, is NaN.
     """

@@ -30,8 +30,9 @@ class Verdict:
 
     Attributes:
       word: one of `WORDS`.
-      level: the level of significance in the last step of Holm's procedure, for the tests that a
-        difference is 0.
+      level: the p-value below which Holm's procedure would have rejected the next hypothesis that
+        a difference is 0: 0.05 / (number of hypotheses not rejected). The detectable difference is
+        computed at this level.
       is_significant: True if the difference is significantly different from 0, at 95% for all rows
         together.
     """

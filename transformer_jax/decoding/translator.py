@@ -221,9 +221,9 @@ def cast(params: Any, dtype: Any) -> Any:
 def _side_by_side(batch_sentences: int, mesh: jax.sharding.Mesh) -> int:
     """Returns the number of searches that translate parts of a batch in parallel.
 
-    On a CPU, there is one search for each core, if each search has at least FEWEST_ROWS sentences:
-    a search on several cores would wait for the slowest core at each of many small products. On
-    other devices there is one search.
+    On a CPU there are as many searches as cores, or fewer, so that each has at least FEWEST_ROWS
+    sentences. One search on all cores would be slower, since the cores would wait for each other
+    after every small matrix product. On other devices, and on several, there is one search.
     """
     if mesh.size > 1 or mesh.devices.flat[0].platform != "cpu":
         return 1

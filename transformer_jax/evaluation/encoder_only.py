@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Bool
-from scipy import stats
 
 from transformer_jax import config as config_lib
 from transformer_jax import files, models, sequences
@@ -91,6 +90,8 @@ def score(
 
 def accuracy(right: int, answers: int) -> dict[str, float]:
     """Returns the share of right answers, its 95% Wilson interval and the number of answers."""
+    from scipy import stats  # imported here, because it takes half a second
+
     low, high = stats.binomtest(right, answers).proportion_ci(0.95, "wilson")
     return {"share": right / answers, "low": low, "high": high, "answers": answers}
 

@@ -199,7 +199,7 @@ def score(
     """Scores a model's likelihoods and translations, and writes files into the run's folder.
 
     The files are sources.txt, hypotheses.txt, references.txt and, for tests of significance,
-    nll.json and bleu_counts.json, with `bleu.counts` of the variants that tables compare. The
+    nll.json and bleu_counts.json, with `bleu.counts` of the main variant. The
     file names begin with the set's name and "_", such as test_nll.json, unless the set is "dev".
     Without sources, only nll.json is written.
 
@@ -225,11 +225,8 @@ def score(
     files.write_lines(workdir / f"{file_prefix}hypotheses.txt", hypotheses)
     files.write_lines(workdir / f"{file_prefix}references.txt", pairs.target)
     main_variant = bleu.main_variant(language)
-    counts = {
-        variant: bleu.counts(hypotheses, pairs.target, language, variant).tolist()
-        for variant in (main_variant, bleu.PAPER)
-    }
-    files.write_json(workdir / f"{file_prefix}bleu_counts.json", counts)
+    counts = bleu.counts(hypotheses, pairs.target, language, main_variant).tolist()
+    files.write_json(workdir / f"{file_prefix}bleu_counts.json", {main_variant: counts})
     scores = bleu.score(hypotheses, pairs.target, language)
     main = scores[main_variant]
     _log.info("%s: ppl %.3f, BLEU %.2f (%s)", name, ppl, main["score"], main["signature"])

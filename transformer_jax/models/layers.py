@@ -170,8 +170,8 @@ FEED_FORWARDS: dict[str, type[FeedForward]] = {"relu": Relu, "gelu": Gelu, "swig
 class Layer(nn.Module):
     """A layer of self-attention, cross-attention and feed-forward network (section 3.1).
 
-    Cross-attention is left out in encoders and in decoder-only models. Their layers have
-    `cross_position` None, or are called without a source.
+    The layer has no cross-attention if `cross_position` is None, as in encoders, and skips it if it
+    is called without a source.
     """
 
     config: config_lib.ModelConfig

@@ -247,12 +247,10 @@ def _flatten(params: Any) -> dict[str, Any]:
 def _origins(
     target_params: dict[str, Any], source_params: dict[str, Any], stride: int
 ) -> dict[str, str]:
-    """Returns, for each parameter that is copied, its name in the model and in the source model.
-
-    The keys are names in the model, and the values are names in the source model.
+    """Maps the name of each parameter that is copied to its name in the source model.
 
     Raises:
-      UserError: two arrays of equal name differ in shape, or the models have no name in common.
+      UserError: a parameter and the one that it is copied from differ in shape, or none is copied.
     """
     origins = {}
     for name, array in target_params.items():

@@ -280,14 +280,19 @@ def _cross_entropy(
 def _backward(
     sharded: bool, chunks: int, skips: bool, gradients: Any, factors: Losses
 ) -> tuple[Any, ...]:
-    """Returns the gradients of outputs, embedding, labels, real and eps (None for the last three).
+    """The backward pass of `_cross_entropy`, which scales the gradients of its forward pass.
+
+    Only the smoothed loss is differentiated.
 
     Args:
-      sharded: as in `_cross_entropy`.
-      chunks: as in `_cross_entropy`.
-      skips: as in `_cross_entropy`.
-      gradients: the gradients of the smoothed loss, from `_in_chunks`.
-      factors: the gradients of the final result with respect to the losses.
+      sharded: not used.
+      chunks: not used.
+      skips: not used.
+      gradients: the residuals: gradients of the smoothed loss, from `_in_chunks`.
+      factors: the cotangents of the losses.
+
+    Returns:
+      The gradients of outputs and embedding, and None for labels, real and eps.
     """
     factor = factors.smoothed
     d_outputs, d_matrix = gradients
