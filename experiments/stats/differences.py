@@ -121,7 +121,7 @@ def bootstrap_scores(counts: Mapping[int, Counts], measure: str) -> Scores:
     for run in counts.values():
         # Floating point is exact for these counts, and its product much faster.
         sums = sample_weights(len(run)).astype(np.float64) @ run
-        scores.append([score(sample) for sample in sums.astype(np.int64)])
+        scores.append(score(sums.astype(np.int64)))
     return np.array(scores)
 
 

@@ -173,15 +173,15 @@ def _traced(sizes: config_lib.ModelConfig, vocab_size: int, lengths: tuple[int, 
     )
     batch = sequences.Batch(source, target, target.tokens)
 
-    def logits(params: Any, batch: sequences.Batch, key: Any) -> jax.Array:
-        # The forward pass of a gradient, which is the program that training runs.
-        outputs, _ = jax.vjp(lambda p: models.predictions(model, p, batch, key=key).outputs, params)
-        return embedding.logits(embedding.of(params), outputs)
+    def forward(key: Any, batch: sequences.Batch) -> tuple[jax.Array, Any]:
+        """Returns the logits, and the parameters."""
+        predicted, boxed = model.init_with_output(key, batch, method="predict")
+        params = nn.unbox(boxed)
+        return embedding.logits(embedding.of(params), predicted.outputs), params
 
     with jax.sharding.use_abstract_mesh(_SEVERAL):
-        params = nn.unbox(jax.eval_shape(model.init, key, source, target))
-        forward = jax.make_jaxpr(logits)(params, batch, key)
+        traced, (_, params) = jax.make_jaxpr(forward, return_shape=True)(key, batch)
     return _Counted(
         sum(leaf.size for leaf in jax.tree.leaves(params)),
-        matrix_flops(forward.jaxpr) // _ROWS,
+        matrix_flops(traced.jaxpr) // _ROWS,
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from sacrebleu.metrics import bleu as sacrebleu
 
 _log = logging.getLogger(__name__)
@@ -155,23 +155,32 @@ def counts(
 
 
 def from_counts(
-    counts: Int[np.ndarray, "10"], variant: str, effective_order: bool = False
-) -> float:
-    """Returns corpus BLEU, given the sum of the rows that `counts` returns.
+    counts: Int[np.ndarray, "*B 10"], variant: str, effective_order: bool = False
+) -> Float[Any, "*B"]:
+    """Returns corpus BLEU as sacreBLEU computes it, given sums of the rows that `counts` returns.
 
     Args:
       counts: the ten counts, summed over sentences.
       variant: the BLEU variant.
       effective_order: whether n-grams that are longer than the hypothesis are ignored.
     """
-    words, reference, *ngrams = counts.tolist()
-    smoothing = _VARIANTS[variant].get("smooth_method", "exp")
-    return sacrebleu.BLEU.compute_bleu(
-        ngrams[:4], ngrams[4:], words, reference, smoothing, effective_order=effective_order
-    ).score
+    words, reference = counts[..., 0], counts[..., 1]
+    matches, totals = counts[..., 2:6], counts[..., 6:]
+    exist = totals > 0
+    if _VARIANTS[variant].get("smooth_method", "exp") == "exp":
+        # The first n without matches counts as half a match, the second as a quarter, and so on.
+        missing = exist & (matches == 0)
+        matches = np.where(missing, 0.5 ** np.cumsum(missing, axis=-1), matches)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logarithms = np.log(100 * matches / totals)
+        brevity_penalty = np.exp(np.minimum(0, 1 - reference / words))
+        logarithms = np.where(exist, logarithms, 0 if effective_order else -np.inf)
+        orders = exist.sum(axis=-1) if effective_order else 4
+        scores = brevity_penalty * np.exp(logarithms.sum(axis=-1) / orders)
+    return np.where(counts[..., 2:6].any(axis=-1), scores, 0.0)[()]
 
 
-def of_sentence(counts: Int[np.ndarray, "10"]) -> float:
+def of_sentence(counts: Int[np.ndarray, "10"]) -> Float[Any, ""]:
     """Returns the smoothed BLEU of a single sentence, given its ten counts from `counts`.
 
     The score equals that of sacreBLEU's `sentence_bleu`. N-grams that are longer than the sentence

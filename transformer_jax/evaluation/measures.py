@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from transformer_jax.evaluation import bleu, parseval
 
@@ -22,7 +22,7 @@ class Measure:
     file: str  # file of a run's folder that holds the counts of each sentence, by metric
     width: int  # number of counts of a sentence
     of_reference: slice  # indices of the counts that depend on the reference alone
-    from_counts: Callable[[Int[np.ndarray, "_"]], float]  # the score of summed counts
+    from_counts: Callable[[Int[np.ndarray, "*B _"]], Float[Any, "*B"]]  # scores of summed counts
 
     def by_length(
         self,

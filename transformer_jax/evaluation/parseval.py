@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from transformer_jax.data import trees
 
@@ -104,10 +104,11 @@ def counts(
     return np.array(rows, np.int32).reshape(-1, len(COUNTED))
 
 
-def from_counts(counts: Int[np.ndarray, "6"]) -> float:
-    """Returns F1, between 0 and 100, given the sum of the rows that `counts` returns."""
-    matched, gold, test = counts.tolist()[:3]
-    return 200 * matched / (gold + test) if gold + test else 0.0
+def from_counts(counts: Int[np.ndarray, "*B 6"]) -> Float[Any, "*B"]:
+    """Returns F1, between 0 and 100, given sums of the rows that `counts` returns."""
+    matched, gold, test = np.moveaxis(counts[..., :3], -1, 0)
+    # Without brackets on either side there are no matches, and F1 is 0.
+    return 200 * matched / np.maximum(gold + test, 1)
 
 
 def score(counts: Int[np.ndarray, "sentences 6"]) -> dict[str, Any]:
