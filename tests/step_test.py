@@ -1,7 +1,8 @@
-"""Dropout masks of steps and of the parts of a step."""
+"""Initial parameters, and dropout masks of steps and of the parts of a step."""
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,3 +52,18 @@ def test_each_part_of_a_step_has_a_dropout_mask_of_its_own(loss_of):
     first, second = [[PAIR], []], [[], [PAIR]]
     assert loss_of(3, first, 0.5) != loss_of(3, second, 0.5)
     assert loss_of(3, first, 0.0) == loss_of(3, second, 0.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"model.position": "relative"}, {"model.architecture": "lstm", "model.position": "none"}],
+)
+def test_parameters_drawn_one_by_one_are_those_of_one_program(make_config, changes):
+    config = make_config(changes)
+    model = models.build(config.model, config.data.vocab_size)
+    key = jax.random.key(config.train.seed)
+    together = jax.jit(lambda key: nn.unbox(models.init(model, key)))(key)
+    alone = models.draw(model, key)
+    assert jax.tree.structure(alone) == jax.tree.structure(together)
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import dropout, kernels, products
+from transformer_jax.models import dropout, initializers, kernels, products
 from transformer_jax.models import positions as positions_lib
 
 
@@ -205,7 +205,7 @@ class Projection(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        initialiser = nn.with_logical_partitioning(nn.initializers.glorot_uniform(), self.axes)
+        initialiser = nn.with_logical_partitioning(initializers.glorot_uniform, self.axes)
         kernel = jnp.asarray(self.param("kernel", initialiser, self.shape), self.dtype)
         return products.einsum(self.spec, x, kernel.reshape(self.heads))
 

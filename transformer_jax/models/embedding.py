@@ -9,7 +9,7 @@ from flax.linen import spmd
 from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import products
+from transformer_jax.models import initializers, products
 
 
 def make(
@@ -28,7 +28,7 @@ def make(
       name: the parameter's name.
       axis: logical name of the axis of size `number`.
     """
-    initialiser = nn.initializers.normal(1 / math.sqrt(config.d_model))
+    initialiser = initializers.normal(1 / math.sqrt(config.d_model))
     initialiser = nn.with_logical_partitioning(initialiser, (axis, "embed"))
     return jnp.asarray(module.param(name, initialiser, (number, config.d_model)))
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer_jax import config as config_lib
-from transformer_jax.models import embedding, products
+from transformer_jax.models import embedding, initializers, products
 
 
 class Position(nn.Module):
@@ -156,7 +156,7 @@ class T5Bias(Position):
     def bias(
         self, queries: Float[Array, "B H T d_k"], offset: Int[Array, "#B T S"]
     ) -> Float[Array, "#B H T S"]:
-        initialiser = nn.initializers.normal(1 / math.sqrt(self.config.d_model))
+        initialiser = initializers.normal(1 / math.sqrt(self.config.d_model))
         initialiser = nn.with_logical_partitioning(initialiser, (None, "heads"))
         table = self.param("table", initialiser, (self.BUCKETS, self.config.num_heads))
         # A product with one-hot vectors, because its gradient is a product too, not a scatter.
@@ -227,7 +227,7 @@ class Relative(Position):
     @nn.compact
     def _vectors(self, name: str, width: int) -> Float[Array, "U H C"]:
         heads = self.config.num_heads
-        initialiser = nn.initializers.glorot_uniform()
+        initialiser = initializers.glorot_uniform
         initialiser = nn.with_logical_partitioning(initialiser, (None, "heads"))
         table = self.param(name, initialiser, (2 * self.FARTHEST + 1, heads * width))
         return jnp.asarray(table, self.config.dtype).reshape(-1, heads, width)

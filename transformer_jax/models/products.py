@@ -19,6 +19,8 @@ import jax.numpy as jnp
 from jax.experimental import layout
 from jaxtyping import Array, Float, Int
 
+from transformer_jax.models import initializers
+
 
 def einsum(
     spec: str, a: Float[Array, "..."], b: Float[Array, "..."], dtype: Any = None
@@ -162,7 +164,7 @@ class Dense(nn.Module):
     features: int  # O
     use_bias: bool = True
     dtype: Any = jnp.float32
-    kernel_init: nn.initializers.Initializer = nn.initializers.glorot_uniform()
+    kernel_init: nn.initializers.Initializer = initializers.glorot_uniform
     axes: tuple[str | None, str | None] = (None, None)  # logical names of I and O
 
     @nn.compact

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer_jax import config as config_lib
 from transformer_jax import errors
-from transformer_jax.models import products
+from transformer_jax.models import initializers, products
 
 State = tuple[Float[Array, "..."], ...]  # one or two vectors, the first of which is the output
 
@@ -33,7 +33,7 @@ class RecurrentCell(nn.Module):
         features = self.gates * self.width
         self.from_input = products.Dense(features, dtype=self.dtype)
         self.from_state = products.Dense(
-            features, use_bias=False, dtype=self.dtype, kernel_init=nn.initializers.orthogonal()
+            features, use_bias=False, dtype=self.dtype, kernel_init=initializers.orthogonal
         )
 
     def advance(self, state: State, projected: Float[Array, "*B gates"]) -> State:
