@@ -250,11 +250,11 @@ def _scores(sweeps: Sequence[comparison.Comparison], names: Sequence[str]) -> ta
 
 
 def _sign(name: str, sweeps: Sequence[comparison.Comparison]) -> str:
-    """Compares the signs of a row's difference from base between sweeps.
+    """Describes whether a row's difference from base has the same sign in all sweeps.
 
     Returns:
-      "same" or "opposite", followed by ", by chance?" if a difference is not significant; "" if
-      fewer than two sweeps have the row.
+      "same" or "opposite", followed by ", by chance?" unless the difference is significant in every
+      sweep; "" if fewer than two sweeps have the row.
     """
     having = [each for each in sweeps if name in each.dev.gaps]
     if len(having) < 2:

@@ -94,13 +94,18 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
         )
     if parallel == 1:
         return Devices(count, [{}])
-    names = visible.split(",") if kind == "gpu" and visible else [str(i) for i in range(count)]
+    names = [str(i) for i in range(count)]
+    if kind == "gpu" and visible:
+        names = visible.split(",")
     environments: list[Mapping[str, str]] = []
     for slot in range(parallel):
         first = slot * for_each % count
         devices = ",".join(names[first : first + for_each])
         if kind == "gpu":
-            environments.append({"CUDA_VISIBLE_DEVICES": devices, **_gpu_memory(parallel // count)})
+            environment = {"CUDA_VISIBLE_DEVICES": devices}
+            if parallel > count:
+                environment |= _gpu_memory(parallel // count)
+            environments.append(environment)
         else:
             environments.append(
                 {
@@ -113,8 +118,6 @@ def share(kind: str, count: int, parallel: int, visible: str = "") -> Devices:
 
 
 def _gpu_memory(jobs_per_gpu: int) -> dict[str, str]:
-    if jobs_per_gpu <= 1:
-        return {}
     return {
         "XLA_CLIENT_MEM_FRACTION": f"{GPU_MEMORY / jobs_per_gpu:.3f}",
         # The variable's old name, which may be set. JAX does not accept both names.

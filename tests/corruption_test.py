@@ -48,9 +48,9 @@ def test_every_mask_with_these_numbers_is_equally_likely(length):
     chosen, spans = corruption.number_chosen(length), corruption.number_of_spans(length)
     possible = []
     for places in itertools.combinations(range(length), chosen):
-        mask = np.isin(np.arange(length), places)
-        if runs(mask) == spans:
-            possible.append(tuple(mask.tolist()))
+        gaps = sum(later > earlier + 1 for earlier, later in itertools.pairwise(places))
+        if gaps + 1 == spans:
+            possible.append(tuple(np.isin(np.arange(length), places).tolist()))
     rng = np.random.default_rng(0)
     drawn = collections.Counter(
         tuple(corruption.random_spans(length, rng).tolist()) for _ in range(10 * len(possible))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -51,14 +52,32 @@ def test_chinese_has_sacrebleus_tokeniser(language):
     assert bleu.from_counts(counts.sum(0), variant) == pytest.approx(found[variant]["score"])
 
 
-def test_languages_without_a_tokeniser_are_named_in_a_warning(caplog):
-    bleu.main_variant.cache_clear()
-    for language, reason in (("th", "splits at spaces"), ("de", ""), ("ja", "sacrebleu[ja]")):
+def test_a_text_that_the_tokeniser_does_not_split_is_named_in_a_warning(caplog):
+    for text, language, reason in (
+        ("今天天气很好，我们去公园散步。", "de", "that of language de, splits at spaces"),
+        ("สวัสดีครับ ผมชื่อสมชาย", "th", "that of language th, splits at spaces"),
+        ("今天天气很好，我们去公园散步。", "zh", ""),
+        ("Ein Hund 犬 im Haus.", "de", ""),
+    ):
         caplog.clear()
-        assert bleu.main_variant(language) in ("sacrebleu_13a", "sacrebleu_ja-mecab")
-        if language != "ja" or bleu.main_variant("ja") == "sacrebleu_13a":
-            assert reason in caplog.text
-            assert bool(caplog.text) == bool(reason)
+        bleu.score([text], [text], language)
+        assert reason in caplog.text
+        assert bool(caplog.text) == bool(reason)
+
+
+def test_a_tokeniser_that_is_not_installed_is_named_in_a_warning(caplog, monkeypatch):
+    bleu.main_variant.cache_clear()
+
+    class WithoutMecab:
+        _TOKENIZER_MAP: ClassVar = {"ja": "ja-mecab"}
+
+        def __init__(self, **_):
+            raise RuntimeError("pip install sacrebleu[ja]")
+
+    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", WithoutMecab)
+    assert bleu.main_variant("ja") == "sacrebleu_13a"
+    assert "ja-mecab is not installed: pip install sacrebleu[ja]" in caplog.text
+    bleu.main_variant.cache_clear()
 
 
 def test_sentence_scores_are_sacrebleus():

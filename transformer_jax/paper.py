@@ -8,7 +8,7 @@ from transformer_jax import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class Reported:
-    """The paper's results for a row of Table 3, or of a table with the same columns.
+    """Published results for one row of the paper's Table 3, or of a table with its columns.
 
     The paper uses beam search and no checkpoint averaging.
     """

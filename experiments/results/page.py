@@ -70,7 +70,8 @@ def answer(compared: comparison.Comparison) -> str:
     done = rows[rows["seeds"] > 0]
     seeds = sorted({int(number) for number in done["seeds"]}) or [0]
     runs = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    parts = [f"{len(done)} of {len(rows)} rows, {runs} seed{'' if runs == '1' else 's'}."]
+    noun = "seed" if runs == "1" else "seeds"
+    parts = [f"{len(done)} of {len(rows)} rows, {runs} {noun}."]
     judged = rows[rows["difference"].notna()]
     over_seeds = judged[judged["over_seeds"]]
     significant = over_seeds[over_seeds["significant"]].sort_values("difference")
@@ -299,12 +300,12 @@ def _downloads(name: str, document: documents.Document) -> str:
         "md": tables.markdown(document.tables, document.notes),
         "tex": document.latex,
     }
-    links = " ".join(
-        f'<a download="{name}.{end}" href="data:text/plain;charset=utf-8;base64,'
-        f'{base64.b64encode(content.encode()).decode()}">{end.upper()}</a>'
-        for end, content in contents.items()
-    )
-    return f'<p class="downloads">Download the table: {links}</p>'
+    prefix = "data:text/plain;charset=utf-8;base64,"
+    links = []
+    for end, content in contents.items():
+        encoded = base64.b64encode(content.encode()).decode()
+        links.append(f'<a download="{name}.{end}" href="{prefix}{encoded}">{end.upper()}</a>')
+    return f'<p class="downloads">Download the table: {" ".join(links)}</p>'
 
 
 def _provenance(compared: comparison.Comparison) -> tables.Table:
@@ -330,7 +331,8 @@ def _provenance(compared: comparison.Comparison) -> tables.Table:
 
 
 def _digest(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _text(name: str) -> str:

@@ -131,7 +131,8 @@ def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Compar
     """
     description = sweep.description
     table = table_lib.of_corpus(description.table, description.base, table)
-    if lost := {*table.needed} - description.rows.keys():
+    lost = set(table.needed) - description.rows.keys()
+    if lost:
         raise errors.UserError(
             f"{sweep.folder / 'sweep.json'} lacks rows that claims compare "
             f"({', '.join(sorted(lost))}): {store.REMEDY}"
@@ -165,7 +166,8 @@ def reference(description: store.Description, row: str) -> str:
     The reference row is base. There is one exception: for a row that sets data.train_max_tokens, it
     is the row that sets only this field, to the same value, if there is such a row.
     """
-    field, overrides = "data.train_max_tokens", description.rows[row]
+    field = "data.train_max_tokens"
+    overrides = description.rows[row]
     if field in overrides:
         for other, changes in description.rows.items():
             rest = {name: value for name, value in changes.items() if name != field}
@@ -260,7 +262,8 @@ def _compare_set(
         for row in scores
         if row in references and references[row] != row and references[row] in scores
     }
-    sentences = next((len(run) for runs in counts.values() for run in runs.values()), 0)
+    lengths = [len(run) for runs in counts.values() for run in runs.values()]
+    sentences = lengths[0] if lengths else 0  # the same for all runs
     return OneSet(scores, gaps, variance, verdicts.judge(gaps, paper), sentences)
 
 
@@ -294,7 +297,8 @@ def _frame(
     tuned: Mapping[str, tuning.Tuned],
     paper: Mapping[str, float],
 ) -> pd.DataFrame:
-    description, lines = sweep.description, []
+    description = sweep.description
+    lines = []
     base_params = next(iter(sweep.values(description.base_row, "params")), np.nan)
     failed = sweep.failures["row"].value_counts()
     for row in description.rows:
@@ -442,7 +446,8 @@ def require_alike(
       UserError: runs on the same corpus differ in a column, such as the tokenizer. For a column
         that depends on a field, rows that change this field are not compared.
     """
-    rows_of = {**{row: row for row in description.rows}, **_variants(description)}
+    rows_of = {row: row for row in description.rows}
+    rows_of |= _variants(description)
     known: dict[tuple[str, str], dict[Hashable, str]] = {}
     for record in records.to_dict("records"):
         row = record["row"]
@@ -455,15 +460,16 @@ def require_alike(
             if is_missing or column in ("row", "seed", *varied):
                 continue
             rows = known.setdefault((table.corpus(rows_of[row]), column), {})
-            rows.setdefault(value, row)
+            if value not in rows:
+                rows[value] = row
     for (_, column), rows in known.items():
         if len(rows) > 1:
             name = _NAMES.get(column, column.replace("_", " "))
             values = ", ".join(sorted(str(value)[:60] or "none" for value in rows))
+            examples = " and ".join(dict.fromkeys(rows.values()))
             raise errors.UserError(
                 f"these results cannot stand in one table: they differ in {name} ({values}): see "
-                f"{' and '.join(dict.fromkeys(rows.values()))}; give each its own sweep and "
-                "--workdir"
+                f"{examples}; give each its own sweep and --workdir"
             )
 
 

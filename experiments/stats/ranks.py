@@ -1,9 +1,9 @@
 """Rank correlation of rows: Kendall's tau-b with the paper, and the agreement of two sweeps.
 
-Intervals are computed by a bootstrap that draws sentences, the same for all rows, and runs of each
-row. If there is a pooled variance over seeds, runs are not drawn. Instead, a normal random number
-is added to each row's mean. The standard deviation of this number is also random, since the pooled
-variance is an estimate.
+Intervals are computed by a bootstrap. Each draw resamples the sentences, in the same way for all
+rows, and the runs of each row separately. If there is a pooled variance over seeds, runs are not
+resampled. Instead, a normal random number that stands for the seeds is added to each row's mean.
+Its standard deviation is drawn too, since the pooled variance is itself an estimate.
 """
 
 import dataclasses

@@ -183,11 +183,11 @@ class AllTokens(EncoderObjective):
 class PairClassification(EncoderObjective):
     """Pair classification: to predict whether the second sentence is a translation of the first.
 
-    No tokens are masked. The label is at the position of BOS. `example` leaves it PAD, and
-    `examples.CandidateExamples` sets it.
+    No token is replaced by a mask. The only label is at the position of BOS. `example` leaves it
+    PAD, and `examples.CandidateExamples` sets it.
     """
 
-    masked = True
+    masked = True  # few positions have labels, and the model does not see them
     texts = "candidate"
     scored_by = (PAIR_CLASSIFICATION,)
 

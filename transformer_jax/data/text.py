@@ -67,14 +67,19 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
             "data.target_language is empty: set it to the ending of the target files, such as de; "
             "for a language model, leave data.source_language empty instead"
         )
-    ends = list(filter(None, (config.source_language, config.target_language)))
+    ends = [config.target_language]
+    if config.source_language:
+        ends.insert(0, config.source_language)
     records: list[dict[str, Any]] = []
     digest = hashlib.sha256()
     sets: dict[str, Files] = {}
     digests: dict[str, str] = {}
     for name in corpus_lib.SETS:
         pairs: list[tuple[_File | None, _File]] = []
-        for prefix in filter(None, map(str.strip, getattr(config, name).split(","))):
+        prefixes = [part.strip() for part in getattr(config, name).split(",")]
+        for prefix in prefixes:
+            if not prefix:
+                continue
             side_files = [_find(prefix, end) for end in ends]
             source = side_files[0] if len(side_files) == 2 else None
             target = side_files[-1]
@@ -85,7 +90,14 @@ def load(config: config_lib.DataConfig) -> corpus_lib.Corpus:
                 )
             pairs.append((source, target))
             for file in side_files:
-                records.append({"set": name, **dataclasses.asdict(file), "path": str(file.path)})
+                records.append(
+                    {
+                        "set": name,
+                        "path": str(file.path),
+                        "sha256": file.sha256,
+                        "lines": file.lines,
+                    }
+                )
                 digest.update(f"{name} {file.sha256}\n".encode())
         if not pairs and name != "test":
             raise errors.UserError(
@@ -133,7 +145,8 @@ def lines(path: pathlib.Path) -> Iterator[str]:
       UserError: the file cannot be read, or a line is not UTF-8.
     """
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rb") as file:
             yield from decoded(file, str(path))
     except (OSError, EOFError, zlib.error) as error:
         raise errors.UserError(f"cannot read {path}: {error}") from error
@@ -179,17 +192,19 @@ def _count(path: pathlib.Path) -> int:
     odd = collections.Counter()
     for line in lines(path):
         count += 1
-        odd["end with a carriage return"] += line.endswith("\r")
-        odd["hold a NUL"] += "\0" in line
-        odd["begin with a BOM"] += line.startswith("\ufeff")
+        if line.endswith("\r"):
+            odd["end with a carriage return"] += 1
+        if "\0" in line:
+            odd["hold a NUL"] += 1
+        if line.startswith("\ufeff"):
+            odd["begin with a BOM"] += 1
     if not count:
         raise errors.UserError(f"{path} is empty: it has 0 lines")
     for oddity, number in odd.items():
-        if number:
-            _log.warning(f"{path}: {number:,} lines {oddity}, which stays part of the sentence")
+        _log.warning(f"{path}: {number:,} lines {oddity}, which stays part of the sentence")
     return count
 
 
 def _in_memory(pairs: Files) -> corpus_lib.Pairs:
-    source, target = zip(*pairs.read(), strict=True) if len(pairs) else ((), ())
-    return corpus_lib.Pairs(list(source), list(target))
+    both = list(pairs.read())
+    return corpus_lib.Pairs([source for source, _ in both], [target for _, target in both])

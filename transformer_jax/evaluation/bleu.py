@@ -33,12 +33,15 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
 _SACREBLEU = {f"sacrebleu_{name}": {"tokenize": name} for name in (*_TOKENISERS, "intl")}
 _LOWERCASE = "_lowercase"
-_VARIANTS: dict[str, dict[str, Any]] = {**_SACREBLEU, PAPER: _MULTI_BLEU}  # sacreBLEU's options
-_VARIANTS |= {f"{name}{_LOWERCASE}": {**_VARIANTS[name], "lowercase": True} for name in _VARIANTS}
+_CASED: dict[str, dict[str, Any]] = {**_SACREBLEU, PAPER: _MULTI_BLEU}
+_LOWERCASED: dict[str, dict[str, Any]] = {
+    f"{name}{_LOWERCASE}": {**options, "lowercase": True} for name, options in _CASED.items()
+}
+_VARIANTS = _CASED | _LOWERCASED  # sacreBLEU's options of each variant
 # Further codes of the languages for which sacreBLEU chooses a tokeniser.
 _CODES = {"zho": "zh", "chi": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
-# Languages without spaces between words, and without a tokeniser in sacreBLEU's choice.
-_UNSPACED = {"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"}
+# Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Japanese and Chinese.
+_UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 
 
 @functools.cache
@@ -46,8 +49,7 @@ def main_variant(language: str) -> str:
     """Returns the name of the BLEU variant that tables show for a target language.
 
     The variant is sacreBLEU with its own choice of tokeniser for the language. A warning is logged
-    if sacreBLEU has no tokeniser for a language that does not separate words by spaces, or if the
-    tokeniser is not installed.
+    if the tokeniser is not installed.
 
     Args:
       language: the code of the language, such as zh, zho or zh-CN.
@@ -65,12 +67,6 @@ def main_variant(language: str) -> str:
             " ".join(str(error).split()),
         )
         return MAIN
-    if code in _UNSPACED:
-        _log.warning(
-            "BLEU of %s means little: sacreBLEU has no tokeniser for the language, and 13a splits "
-            "at spaces; separate the words of both sides by spaces first",
-            language,
-        )
     return f"sacrebleu_{tokeniser}"
 
 
@@ -112,20 +108,30 @@ def score(
         English abbreviations alone.
 
     Returns:
-      For each variant, the main one first, the `score` between 0 and 100 and its `signature`.
+      For each variant, the main one first, the `score` between 0 and 100 and its `signature`. A
+      warning is logged if the main variant splits at spaces and the references have none.
 
     Raises:
       ValueError: the numbers of hypotheses and references differ.
     """
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
+    names = (main_variant(language), "sacrebleu_intl", PAPER)
+    letters = "".join(itertools.chain(*references)).replace(" ", "")
+    if names[0] == MAIN and 2 * len(_UNSPACED.findall(letters)) > len(letters):
+        _log.warning(
+            "BLEU means little: the tokeniser 13a, which is that of language %s, splits at spaces, "
+            "and the references have none between words: name their language, or separate words",
+            language,
+        )
     # Preparing sentences is slow, so that it is done once for all variants.
     as_paper = [prepare_as_paper(side, language) for side in (hypotheses, references)]
     prepared = f"punctuation+moses.{language}.{importlib.metadata.version('sacremoses')}"
-    prepared += "+atat" if language == "de" else ""  # compounds
+    if language == "de":
+        prepared += "+atat"  # compounds
     scores = {}
-    names = (main_variant(language), "sacrebleu_intl", PAPER)
-    for variant in (f"{name}{suffix}" for name in names for suffix in ("", _LOWERCASE)):
+    variants = [f"{name}{suffix}" for name in names for suffix in ("", _LOWERCASE)]
+    for variant in variants:
         metric = _metric(variant)
         prepared_sides = as_paper if _is_as_paper(variant) else (hypotheses, references)
         result = metric.corpus_score(list(prepared_sides[0]), [list(prepared_sides[1])])
@@ -167,6 +173,7 @@ def from_counts(
     words, reference = counts[..., 0], counts[..., 1]
     matches, totals = counts[..., 2:6], counts[..., 6:]
     exist = totals > 0
+    has_match = matches.any(axis=-1)
     if _VARIANTS[variant].get("smooth_method", "exp") == "exp":
         # The first n without matches counts as half a match, the second as a quarter, and so on.
         missing = exist & (matches == 0)
@@ -177,7 +184,7 @@ def from_counts(
         logarithms = np.where(exist, logarithms, 0 if effective_order else -np.inf)
         orders = exist.sum(axis=-1) if effective_order else 4
         scores = brevity_penalty * np.exp(logarithms.sum(axis=-1) / orders)
-    return np.where(counts[..., 2:6].any(axis=-1), scores, 0.0)[()]
+    return np.where(has_match, scores, 0.0)[()]  # [()] makes a 0-dimensional array a number
 
 
 def of_sentence(counts: Int[np.ndarray, "10"]) -> Float[Any, ""]:

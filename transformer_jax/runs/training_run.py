@@ -307,7 +307,9 @@ def _by_direction(
         directions[direction] = dict(scores[direction])
         if f"{direction}_test" in scores:
             directions[direction]["test"] = scores[f"{direction}_test"]
-    return {**result, "directions": directions} if directions else result
+    if directions:
+        result["directions"] = directions
+    return result
 
 
 def measured_on(config: config_lib.Config, dataset: dataset_lib.Dataset) -> dict[str, Any]:
