@@ -111,3 +111,11 @@ def test_empty_and_long_training_pairs_are_dropped_and_counted(make_config, tmp_
     assert len(loaded.usable) == 100
     assert loaded.provenance["dropped"] == {"empty": 3, "too_long": 2, "left_out": 0}
     assert len(loaded.dev) == 105
+
+
+def test_a_byte_order_mark_is_left_out_with_one_warning(tmp_path, caplog):
+    path = tmp_path / "a.de"
+    path.write_bytes("\ufeffein Hund\nzwei\n".encode())
+    for _ in range(2):
+        assert text.read_lines(path) == ["ein Hund", "zwei"]
+    assert caplog.text.count("byte order mark") == 1

@@ -74,7 +74,7 @@ def run(path: pathlib.Path) -> dict[str, Any]:
       UserError: the file fails, or a mapping in it has a key twice.
     """
     with _of_file(path):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Dict):  # Python silently keeps the last of equal keys
                 keys = [each.value for each in node.keys if isinstance(each, ast.Constant)]
                 for key in (key for key in set(keys) if keys.count(key) > 1):

@@ -5,8 +5,10 @@ source language, the prefix stands for the file of the target language alone, an
 Lines end at "\n" only: `str.splitlines` would also split at U+0085, which occurs in news texts.
 """
 
+import codecs
 import collections
 import dataclasses
+import functools
 import gzip
 import hashlib
 import itertools
@@ -129,6 +131,9 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
       UserError: a line is not UTF-8.
     """
     for number, line in enumerate(lines, start=1):
+        if number == 1 and line.startswith(codecs.BOM_UTF8):
+            _warn_of_bom(name)
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
             yield line.removesuffix(b"\n").decode()
         except UnicodeDecodeError as error:
@@ -136,6 +141,11 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
                 f"{name}: line {number:,} is not UTF-8 ({error.reason} at byte "
                 f"{error.start + 1} of the line)"
             ) from error
+
+
+@functools.cache  # once for each file, which may be read several times
+def _warn_of_bom(name: str) -> None:
+    _log.warning(f"{name} begins with a byte order mark, which is left out")
 
 
 def lines(path: pathlib.Path) -> Iterator[str]:
