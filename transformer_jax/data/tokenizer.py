@@ -133,7 +133,7 @@ def train(sentences: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()
       The serialised model.
 
     Raises:
-      UserError: the corpus is too small for this vocabulary.
+      UserError: SentencePiece fails, for example because the corpus is too small.
     """
     if vocab_size < SMALLEST:
         raise errors.UserError(
@@ -161,7 +161,9 @@ def train(sentences: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()
                 f"data.vocab_size={vocab_size:,} is less than the corpus's characters, 256 bytes "
                 "and 4 special tokens together: choose a larger one"
             ) from error
-        raise
+        raise errors.UserError(
+            f"SentencePiece finds no vocabulary in the training set: {' '.join(str(error).split())}"
+        ) from error
     return model.getvalue()
 
 

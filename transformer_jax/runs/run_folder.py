@@ -1,6 +1,7 @@
 """The folder of a run: its configuration, lock, records and trained model."""
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -137,6 +138,10 @@ def only_run_in(workdir: files.Path) -> Iterator[None]:
             raise errors.UserError(
                 f"another process is at work in {workdir}: wait for it, or stop it"
             ) from error
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOTSUP):
+                raise
+            _log.warning("%s has no locks: start no other process in it", workdir)
         yield
 
 
