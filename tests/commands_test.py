@@ -189,6 +189,42 @@ def test_messages_do_not_enter_the_output_if_streams_are_closed(closed):
     assert ("error: standard input is closed" in done.stderr) == (closed == "<&-")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("JAX_ENABLE_X64", "1", "JAX_ENABLE_X64=1 is not supported: unset it"),
+        ("JAX_DISABLE_JIT", "true", "JAX_DISABLE_JIT=true is not supported"),
+        ("JAX_NUMPY_RANK_PROMOTION", "raise", "JAX_NUMPY_RANK_PROMOTION=raise is not supported"),
+        ("JAX_PLATFORMS", "cuda", "JAX_PLATFORMS=cuda: JAX finds no device"),
+        ("JAX_PLATFORMS", "nonsense", "'nonsense' is not in the list of known backends"),
+    ],
+)
+def test_settings_of_jax_that_cannot_work_are_refused(variable, value, message):
+    program = "import jax\nfrom transformer_jax import flags\nflags.run(jax.devices)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, variable: value},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode in (1, 2)
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+
+
+def test_a_terminal_that_lacks_a_character_shows_a_question_mark():
+    program = "from transformer_jax import flags\nflags.run(lambda: print('5 \u2212 3'))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == b"5 ? 3\n"
+
+
 INTERRUPTED = "def main(): raise KeyboardInterrupt"
 
 

@@ -3,6 +3,7 @@
 A user's mistake is reported in one line on stderr, and the command ends with exit code 2.
 """
 
+import io
 import itertools
 import logging
 import os
@@ -11,9 +12,11 @@ import re
 import runpy
 import select
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, NoReturn
 
+import jax
 import ml_collections
 from absl import app, flags
 from absl import logging as absl_logging
@@ -61,6 +64,10 @@ def _open_missing_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         absl_logging.get_absl_handler().python_handler.stream = sys.stderr
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal of another encoding than UTF-8 shows ? for a character that it lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def standard_input() -> BinaryIO:
@@ -226,6 +233,30 @@ def _run_config_file(argument: str) -> None:
         )
 
 
+# Settings of JAX under which its programs or this package fail, with the values that work.
+_JAX_SETTINGS = {
+    "jax_enable_x64": False,
+    "jax_disable_jit": False,
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_numpy_rank_promotion": "allow",
+}
+
+
+def _require_jax_settings() -> None:
+    """Raises UserError if a variable of the environment sets JAX to what this package lacks."""
+    for name, needed in _JAX_SETTINGS.items():
+        if getattr(jax.config, name) != needed:
+            raise errors.UserError(
+                f"{name.upper()}={os.environ.get(name.upper(), '')} is not supported: unset it"
+            )
+
+
+def _has_no_backend(error: Exception) -> bool:
+    """Returns whether JAX raised an error because it found no device."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].f_globals["__name__"] == "jax._src.xla_bridge"
+
+
 def _guarded(
     main: Callable[..., int | None], positional: Sequence[str], arguments: Sequence[str]
 ) -> int | None:
@@ -245,6 +276,7 @@ def _guarded(
         return _complain("--workdir is empty: name a folder; . is the current one")
     _show_log()
     try:
+        _require_jax_settings()
         status = main(*positional)
         sys.stdout.flush()
         return status
@@ -262,6 +294,12 @@ def _guarded(
         if isinstance(error, BrokenPipeError) and _reader_has_left():  # such as `head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
             return 1
+        if _has_no_backend(error):
+            reason = str(error) or "its plugin is not installed"
+            return _complain(
+                f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: JAX finds no device "
+                f"({reason}): unset the variable, or install transformer_jax[cuda] or [tpu]"
+            )
         if files.met_in_a_bucket(error):
             return _complain(f"the bucket fails: {type(error).__name__}: {error}", 1)
         if isinstance(error, OSError) and error.errno is not None:  # raised by the system
