@@ -47,7 +47,7 @@ class Tree:
 
     @property
     def has_root(self) -> bool:
-        """Whether one constituent contains all words."""
+        """True if one constituent contains all words."""
         return bool(self.brackets) and self.brackets[0][1:] == (0, len(self.words))
 
 
