@@ -8,14 +8,13 @@ rows to overrides; see `experiments.sweep.rows.read`. The table has the name of 
 warmup_smoothing.
 """
 
-import pathlib
 import re
 
 from absl import flags
 
 from experiments.scheduling import runner
 from experiments.sweep import rows, store, table
-from transformer_jax import errors
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
 _SWEEP = flags.DEFINE_string(
@@ -25,7 +24,7 @@ _SWEEP = flags.DEFINE_string(
 
 def main() -> int:
     """Runs the sweep of the file in --sweep; returns the exit code."""
-    path = pathlib.Path(_SWEEP.value)
+    path = files.expanded(_SWEEP.value)
     if not re.fullmatch(r"\w+", path.stem):
         raise errors.UserError(
             f"--sweep={path}: the table is called as the file: use letters, digits and _ alone"

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from tests import tiny
-from transformer_jax import errors
+from transformer_jax import errors, files
 from transformer_jax.data import dataset, text
 
 
@@ -119,3 +119,10 @@ def test_a_byte_order_mark_is_left_out_with_one_warning(tmp_path, caplog):
     for _ in range(2):
         assert text.read_lines(path) == ["ein Hund", "zwei"]
     assert caplog.text.count("byte order mark") == 1
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert files.path("~/run") == files.local_path("~/run") == tmp_path / "run"
+    with pytest.raises(errors.UserError, match=r"~nobody-of-this-name/x: .*home"):
+        files.path("~nobody-of-this-name/x")

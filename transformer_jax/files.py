@@ -55,6 +55,14 @@ _PATTERN = re.compile(r"[*?\[\]{}\\]")  # TensorStore reads the last, \, as /
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
+def expanded(name: str) -> pathlib.Path:
+    """Returns a path in which ~ is replaced by the home folder; UserError if there is none."""
+    try:
+        return pathlib.Path(name).expanduser()
+    except RuntimeError as error:
+        raise errors.UserError(f"{name}: {error}") from error
+
+
 def local_path(name: str) -> pathlib.Path:
     """Returns a path on this machine, in which ~ is replaced by the home folder.
 
@@ -64,10 +72,7 @@ def local_path(name: str) -> pathlib.Path:
     """
     if _ADDRESS.match(name):
         raise errors.UserError(f"{name} is no folder of this machine, which is needed here")
-    try:
-        path = pathlib.Path(name).expanduser()
-    except RuntimeError as error:
-        raise errors.UserError(f"{name}: {error}") from error
+    path = expanded(name)
     if found := _PATTERN.search(str(path.absolute())):
         raise errors.UserError(
             f"{path.absolute()} contains {found[0]!r}, which Orbax and TensorStore do not take "

@@ -3,12 +3,11 @@
 python -m transformer_jax.score --references=test.de --hypotheses=out.de
 """
 
-import pathlib
 import re
 
 from absl import flags
 
-from transformer_jax import errors
+from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 from transformer_jax.data import text
 from transformer_jax.evaluation import bleu
@@ -26,8 +25,8 @@ def main() -> None:
         raise errors.UserError(
             f"--language={_LANGUAGE.value} should be two or three small letters, as in de"
         )
-    references = text.read_lines(pathlib.Path(_REFERENCES.value))
-    hypotheses = text.read_lines(pathlib.Path(_HYPOTHESES.value))
+    references = text.read_lines(files.expanded(_REFERENCES.value))
+    hypotheses = text.read_lines(files.expanded(_HYPOTHESES.value))
     if len(references) != len(hypotheses):
         raise errors.UserError(
             f"{_REFERENCES.value} has {len(references):,} lines, but {_HYPOTHESES.value} has "

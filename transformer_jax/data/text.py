@@ -175,7 +175,7 @@ def read_lines(path: pathlib.Path) -> list[str]:
 
 
 def _find(prefix: str, language: str) -> _File:
-    candidates = [pathlib.Path(f"{prefix}.{language}{end}") for end in ("", ".gz")]
+    candidates = [files.expanded(f"{prefix}.{language}{end}") for end in ("", ".gz")]
     for path in candidates:
         try:
             exists = path.exists()

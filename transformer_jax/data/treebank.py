@@ -274,6 +274,7 @@ def _parts(part: str) -> tuple[str, slice, bool]:
 
 def _files(pattern: str, field: str) -> list[pathlib.Path]:
     """Returns the files that a path or glob pattern stands for, sorted by name."""
+    pattern = os.path.expanduser(pattern)
     is_path = os.path.exists(pattern)  # even if it looks like a pattern
     names = [pattern] if is_path else sorted(glob.glob(pattern, recursive=True))
     paths = [pathlib.Path(name) for name in names]
