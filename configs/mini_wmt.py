@@ -1,4 +1,4 @@
-"""Table 3 on real sentences, for one large GPU: the paper's base model with half its d_model.
+"""Table 3 on real sentences, for one large GPU: the paper's base model at half its width.
 
 The training text of mini-WMT joins short sentences (Tatoeba), image captions (Multi30k) and older
 news test sets of WMT. The development set is newstest2013, and the test set is newstest2014. You

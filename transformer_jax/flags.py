@@ -252,9 +252,12 @@ def _require_jax_settings() -> None:
 
 
 def _has_no_backend(error: Exception) -> bool:
-    """Returns whether JAX raised an error because it found no device."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return frames[-1].f_globals["__name__"] == "jax._src.xla_bridge"
+    """Returns whether JAX raised an error while it looked for devices.
+
+    Such errors have no class of their own, so the file that raised the error decides.
+    """
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return pathlib.Path(last.filename).stem == "xla_bridge"
 
 
 def _guarded(

@@ -116,9 +116,10 @@ def longest_chain(text: str) -> int:
 
 
 def sampler(program: Callable[[], object]) -> Callable[[], float]:
-    """Returns a function that times a program, and returns the seconds of one call.
+    """Returns a function that measures the seconds of one call of a program.
 
-    The program is first called twice, so that compilation is not timed.
+    `sampler` itself calls the program twice: to compile it, and to choose the number of calls whose
+    mean is one sample.
 
     Args:
       program: runs the program and waits for its result.

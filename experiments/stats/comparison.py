@@ -443,8 +443,9 @@ def require_alike(
       table: its table. Only rows on the same corpus are compared.
 
     Raises:
-      UserError: runs on the same corpus differ in a column, such as the tokenizer. For a column
-        that depends on a field, rows that change this field are not compared.
+      UserError: runs on the same corpus differ in a column, such as the tokenizer. A row may differ
+        in the columns that its overrides affect: a row that sets decode.alpha is compared in all
+        columns but decode_alpha.
     """
     rows_of = {row: row for row in description.rows}
     rows_of |= _variants(description)

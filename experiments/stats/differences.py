@@ -3,8 +3,11 @@
 The variance over sentences is estimated by the paired bootstrap (Koehn 2004), which draws sentences
 with replacement, the same sentences for both rows. The variance over seeds is the variance between
 runs. The two variances are added. Student's t with Satterthwaite's degrees of freedom (1946)
-accounts for the small number of seeds. Both variances include the uncertainty of a single run over
-sentences, so that intervals are slightly too wide:
+accounts for the small number of seeds. The interaction of seed and sentence, that is the sentences
+on which a run happens to be better or worse than other runs of its row, is a part of both
+variances. The intervals are therefore slightly too wide.
+
+The half-width of the 95% interval is
 
   half-width = t(0.975, ν) √V,  V = B + P,  P = s₁²/n₁ + s₂²/n₂,  ν = V² / (Σ part² / freedom)
 

@@ -1,7 +1,7 @@
 """Losses: cross-entropy with label smoothing, and distillation.
 
-Logits are the largest array of a training step. Cross-entropy computes them for a few rows at a
-time, together with their gradients, and keeps no array of the vocabulary's size. Distillation
+Logits are the largest array of a training step. Cross-entropy computes them for a part of the rows
+or positions at a time, together with their gradients, and never holds all of them. Distillation
 computes the logits of all rows at once.
 """
 
