@@ -8,10 +8,10 @@ GreynirCorpus, for example, are sorted by length:
   --config.data.train='greynir/dev_4500.psd[~::9]' --config.data.dev='greynir/dev_4500.psd[::9]'
 
 Annotations that parsers do not predict are removed as usual: traces and other empty elements
-(-NONE-), constituents that contain nothing else, function tags and indices (NP-SBJ-1, NP=2), the unlabelled
-bracket or TOP around a whole tree, and the backslash before / * ( ) and \ in a word. In trees of
-GreynirCorpus, META, lemma and exp_… brackets are removed too; terminals are shortened to their word
-class (no_et_nf_kvk to no), a terminal of several words becomes one terminal for each word, and
+(-NONE-), constituents that contain nothing else, function tags and indices (NP-SBJ-1, NP=2), the
+unlabelled bracket or TOP around a whole tree, and the backslash before / * ( ) and \ in a word. In
+trees of GreynirCorpus, META, lemma and exp_… brackets are removed too; terminals are shortened to
+their word class (no_et_nf_kvk to no), a terminal of several words becomes one for each word, and
 phrases with nothing after the label, such as (S-MAIN ), are removed. In other treebanks, a bracket
 with nothing after its label is an error. A bracket within a word must be written \( or \).
 """
