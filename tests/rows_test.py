@@ -61,3 +61,9 @@ def test_rows_are_chosen_by_name_and_pattern():
     assert rows.select(odd, "x[1]") == ["x[1]"]  # a name means itself
     assert rows.select(odd, "RMS, slow") == ["RMS, slow"]
     assert rows.select(odd, "x*,RMS*") == ["x[1]", "x1", "RMS, slow"]
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "rates.py"
+    path.write_bytes("\ufeffROWS = {}\n".encode())
+    assert rows.run(path)["ROWS"] == {}

@@ -1,5 +1,6 @@
 """Whole runs on the toy corpus: resume, records, failures, and use from Python."""
 
+import errno
 import fcntl
 import json
 import os
@@ -341,3 +342,12 @@ def test_a_result_names_its_commit_and_whether_code_differs_from_it(tmp_path, mo
     new.unlink()
     module.write_text("# changed")
     assert training_run.git_commit() == f"{commit}+changes"
+
+
+def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with run_folder.only_run_in(tmp_path):
+        assert f"{tmp_path} has no locks" in caplog.text

@@ -123,3 +123,8 @@ def test_symbols_are_part_of_the_cache_key(sentences, tmp_path):
     without = tokenizer.cached(pairs, 400, 1000, "digest", tmp_path)
     assert tokenizer.cached(pairs, 400, 1000, "digest", tmp_path, ["(S"]).digest != without.digest
     assert tokenizer.cached(pairs, 400, 1000, "digest", tmp_path).digest == without.digest
+
+
+def test_an_error_of_sentencepiece_is_one_of_the_users():
+    with pytest.raises(errors.UserError, match="SentencePiece finds no vocabulary in the training"):
+        tokenizer.train(["a\u2585b"] * 100, 400)  # a character that it reserves

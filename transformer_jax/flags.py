@@ -60,9 +60,9 @@ def _open_missing_streams() -> None:
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
         absl_logging.get_absl_handler().python_handler.stream = sys.stderr
     for stream in (sys.stdout, sys.stderr):
         # A terminal of another encoding than UTF-8 shows ? for a character that it lacks.

@@ -117,8 +117,9 @@ def score(
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses, but {len(references)} references")
     names = (main_variant(language), "sacrebleu_intl", PAPER)
-    letters = "".join(itertools.chain(*references)).replace(" ", "")
-    if names[0] == MAIN and 2 * len(_UNSPACED.findall(letters)) > len(letters):
+    text = "".join(references).replace(" ", "")
+    is_unspaced = 2 * len(_UNSPACED.findall(text)) > len(text)
+    if is_unspaced and names[0] == MAIN:
         _log.warning(
             "BLEU means little: the tokeniser 13a, which is that of language %s, splits at spaces, "
             "and the references have none between words: name their language, or separate words",

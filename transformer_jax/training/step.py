@@ -265,7 +265,6 @@ def make_step(
         counts = losses.count(batch.labels, batch.target.segments)
         step_key = jax.random.fold_in(key, state.step)
         gradients, sums = gradient(state.params, batch, hyper, counts, step_key)
-        gradient_norm = optax.tree.norm(gradients) / sums.tokens
         gradients = jax.tree.map(lambda g: g / sums.tokens, gradients)
         updates, opt_state = transformation.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -273,7 +272,7 @@ def make_step(
             smoothed_loss=sums.smoothed / sums.tokens,
             true_loss=sums.true / sums.tokens,
             tokens=sums.tokens,
-            gradient_norm=gradient_norm,
+            gradient_norm=optax.tree.norm(gradients),
         )
         return TrainState(state.step + 1, params, opt_state), metrics
 
