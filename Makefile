@@ -17,7 +17,7 @@ BIN := .venv/bin
 	lock clean
 
 table3: .venv/.installed
-	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR)
+	$(BIN)/python -m experiments.table3 --config=configs/toy.py --workdir=$(WORKDIR) --noise_floor=5
 
 # Side by side: one of them alone leaves cores idle.
 test: .venv/.installed

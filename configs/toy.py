@@ -2,7 +2,7 @@
 
 python -m transformer_jax.train --config=configs/toy.py --workdir=runs/toy-base
 
-The row base reaches 93.3 BLEU (development set, sacreBLEU).
+The row base reaches 90 BLEU (development set, sacreBLEU).
 
 The loss of a small model stays on a plateau until the model aligns words with their translations.
 If training ended on the plateau, the table would only show which rows have left it. Sizes, learning
@@ -10,7 +10,7 @@ rate, steps and corpus were therefore chosen by the learning curves of base and 
 All rows should leave the plateau, and perplexity should change little in the last quarter of
 training. The scores of the table were not used for this choice. Three properties of the corpus
 shorten the plateau: each word is one token, some pairs are very short, and each pair is repeated
-about 16 times.
+about ten times.
 """
 
 import ml_collections
@@ -28,22 +28,22 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.d_v = 8
     config.model.max_positions = 256
 
-    config.train.num_steps = 2800
-    config.train.warmup_steps = 800
-    config.train.learning_rate_scale = 0.8
-    config.train.batch_tokens = 300
+    config.train.num_steps = 1400
+    config.train.warmup_steps = 400
+    config.train.learning_rate_scale = 0.6
+    config.train.batch_tokens = 312
 
     config.data.corpus = "toy"
     config.data.toy_pairs = 4_000
     config.data.toy_held_out_pairs = 500
     config.data.vocab_size = 1000
-    config.data.source_length = 28
-    config.data.target_length = 30
+    config.data.source_length = 24
+    config.data.target_length = 24
 
     config.decode.batch_sentences = 32
     config.decode.extra_tokens = 15
 
-    config.checkpoint.every = 1400
-    config.log.dev_every = 700
+    config.checkpoint.every = 700
+    config.log.dev_every = 350
     config.log.bucket_tokens = 6
     return config

@@ -18,15 +18,15 @@ def get_config() -> ml_collections.ConfigDict:
     config = toy.get_config()
     config.model.num_layers = 2
 
-    config.train.num_steps = 3000
-    config.train.warmup_steps = 600
+    config.train.num_steps = 1000
+    config.train.warmup_steps = 300
     config.train.batch_tokens = 1500
 
     config.data.corpus = "toy_parsing"
     config.data.target_language = "trees"
-    config.data.toy_pairs = 100_000
-    config.data.source_length = 80
-    config.data.target_length = 150
+    config.data.toy_pairs = 20_000
+    config.data.source_length = 40
+    config.data.target_length = 80
 
     config.decode.alpha = 0.3
     config.decode.extra_tokens = 60
@@ -34,6 +34,6 @@ def get_config() -> ml_collections.ConfigDict:
     config.evaluation.score_test = True
     config.evaluation.average_checkpoints = 5
     config.checkpoint.keep = 5
-    config.checkpoint.every = 100
-    config.log.dev_every = 750
+    config.checkpoint.every = 50
+    config.log.dev_every = 250
     return config

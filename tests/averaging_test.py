@@ -12,7 +12,7 @@ import pytest
 import transformer_jax
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models
-from transformer_jax.data.toy import generator
+from transformer_jax.data import toy
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import training_run
 from transformer_jax.training import checkpoint
@@ -75,7 +75,7 @@ def test_the_interval_is_hashed_only_where_checkpoints_are_averaged(make_config)
 def test_a_run_evaluates_its_average_on_both_sets(make_config, tmp_path, cache_dir):
     config = make_config({"evaluation.average_checkpoints": 2, "evaluation.score_test": True})
     result = training_run.run(config, tmp_path, cache_dir)
-    _, held_out = generator.sentences(config.data.toy_pairs, 2 * config.data.toy_held_out_pairs, 0)
+    _, held_out = toy.sentences(config.data.toy_pairs, 2 * config.data.toy_held_out_pairs, 0)
     dev, test = held_out[:16], held_out[16:]
     for prefix, part in (("", dev), ("test_", test)):
         references = (tmp_path / f"{prefix}references.txt").read_text().splitlines()

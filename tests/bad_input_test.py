@@ -9,14 +9,14 @@ import shutil
 import pytest
 
 from tests import refusals
-from transformer_jax.data.toy import generator
+from transformer_jax.data import toy
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A small corpus of files without a mistake."""
     folder = tmp_path_factory.mktemp("corpus")
-    pairs, held_out = generator.sentences(300, 20, 0)
+    pairs, held_out = toy.sentences(300, 20, 0)
     for name, some in (("train", pairs), ("dev", held_out)):
         for end, side in (("en", "english"), ("de", "german")):
             text = "".join(f"{getattr(pair, side)}\n" for pair in some)

@@ -5,8 +5,7 @@ import json
 import pytest
 
 import transformer_jax
-from transformer_jax.data import tokenizer
-from transformer_jax.data.toy import generator
+from transformer_jax.data import tokenizer, toy
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def test_its_tokens_are_bytes_and_its_translations_are_text(server, workdir):
     assert (workdir / "tokenizer.model").read_bytes() == tokenizer.ByteTokenizer.MODEL
     loaded = transformer_jax.load(workdir)
     assert loaded.params["params"]["embedding"].shape[0] == loaded.tokenizer.vocab_size == 260
-    sentences = [pair.english for pair in generator.sentences(5, 1, 5)[0]]
+    sentences = [pair.english for pair in toy.sentences(5, 1, 5)[0]]
     done = server.run(
         "transformer_jax.translate",
         f"--workdir={workdir}",
@@ -36,7 +35,7 @@ def test_its_tokens_are_bytes_and_its_translations_are_text(server, workdir):
 def test_its_speed_counts_sentences_of_the_training_set(workdir):
     result = json.loads((workdir / "result.json").read_text())
     held_out = {field: result["data"]["pairs"][field] for field in ("train", "dev")}
-    train, _ = generator.sentences(held_out["train"], 2 * held_out["dev"], 0)
+    train, _ = toy.sentences(held_out["train"], 2 * held_out["dev"], 0)
     lengths = [[len(text.encode()) + 1 for text in (p.english, p.german)] for p in train]
     usable = [german for english, german in lengths if max(english, german) <= 160]
     tokens = result["tokens_per_second"] / result["sentences_per_second"]

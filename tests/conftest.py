@@ -18,10 +18,10 @@ jax.config.update("jax_disable_most_optimizations", True)  # JAX has read its va
 # Every annotated shape and type is checked at run time, under the tests only.
 jaxtyping.install_import_hook("transformer_jax", "beartype.beartype")
 
-from configs import toy  # noqa: E402  (the package must be imported under the hook)
+from configs import toy as toy_config  # noqa: E402  (the package must be imported under the hook)
 from tests import fake_bucket, refusals, tiny, warm_commands  # noqa: E402
 from transformer_jax import config as config_lib  # noqa: E402
-from transformer_jax.data.toy import generator  # noqa: E402
+from transformer_jax.data import toy  # noqa: E402
 
 MakeConfig = Callable[..., config_lib.Config]
 
@@ -44,7 +44,7 @@ def make_config() -> MakeConfig:
     """A function from overrides, by dotted name, to a tiny configuration."""
 
     def make(overrides: dict[str, object] | None = None) -> config_lib.Config:
-        config = toy.get_config()
+        config = toy_config.get_config()
         config.update_from_flattened_dict({**tiny.OVERRIDES, **(overrides or {})})
         return config_lib.from_mapping(config.to_dict())
 
@@ -62,11 +62,11 @@ def compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def draw_once() -> Iterator[None]:
     """Caches the toy's sentences, drawn without shape checks: 3,000 take half a million calls."""
-    draw = generator.sentences
+    draw = toy.sentences
 
     @functools.cache
     @functools.wraps(draw)
-    def drawn(*arguments: int) -> tuple[list[generator.Sentence], list[generator.Sentence]]:
+    def drawn(*arguments: int) -> tuple[list[toy.Sentence], list[toy.Sentence]]:
         before = jaxtyping.config.jaxtyping_disable
         jaxtyping.config.update("jaxtyping_disable", True)
         try:
@@ -75,7 +75,7 @@ def draw_once() -> Iterator[None]:
             jaxtyping.config.update("jaxtyping_disable", before)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generator, "sentences", drawn)
+        patch.setattr(toy, "sentences", drawn)
         yield
 
 

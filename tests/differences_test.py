@@ -9,7 +9,7 @@ from sacrebleu import significance as sacrebleu_significance
 from sacrebleu.metrics import bleu as sacrebleu
 
 from experiments.stats import differences
-from transformer_jax.data.toy import generator
+from transformer_jax.data import toy
 from transformer_jax.evaluation import bleu
 
 
@@ -24,7 +24,7 @@ def degrade(sentences, share, seed):
 
 @pytest.fixture(scope="module")
 def references():
-    return [pair.german for pair in generator.sentences(300, 1, 0)[0]]
+    return [pair.german for pair in toy.sentences(300, 1, 0)[0]]
 
 
 @pytest.fixture(scope="module")

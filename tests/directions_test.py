@@ -20,10 +20,10 @@ from transformer_jax.data import (
     dataset,
     directions,
     token_cache,
+    toy,
     vocabulary,
 )
 from transformer_jax.data import examples as examples_lib
-from transformer_jax.data.toy import generator
 from transformer_jax.distributed import sharding
 from transformer_jax.evaluation import attention_weights, evaluators
 
@@ -166,7 +166,7 @@ def test_each_direction_has_its_scores(workdir, commands_cache):
 
 def test_translations_are_in_the_requested_language(server, workdir):
     loaded = transformer_jax.load(workdir)
-    sentences = [pair.english for pair in generator.sentences(6, 1, 5)[0]]
+    sentences = [pair.english for pair in toy.sentences(6, 1, 5)[0]]
     german, english = (loaded.encode(sentences, to) for to in ("de", "en"))
     assert loaded.encode(sentences) == german
     assert [row[1:] for row in german] == [row[1:] for row in english]
@@ -285,7 +285,7 @@ def test_a_model_trained_both_ways_translates_into_the_requested_language(server
         f"--workdir={tmp_path}",
     ]
     subprocess.run(command, check=True, capture_output=True, env=server.environment)
-    train, held_out = generator.sentences(4000, 60, 0)
+    train, held_out = toy.sentences(4000, 60, 0)
     english, german = (
         {word for pair in train for word in re.findall(r"\w+", getattr(pair, side))}
         for side in ("english", "german")

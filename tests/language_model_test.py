@@ -10,8 +10,7 @@ import pytest
 import transformer_jax
 from tests import refusals, tiny
 from transformer_jax import models
-from transformer_jax.data import batching, overlap, text
-from transformer_jax.data.toy import generator
+from transformer_jax.data import batching, overlap, text, toy
 from transformer_jax.runs import run_folder
 
 SETS = {"train": 300, "dev": 20}
@@ -30,7 +29,7 @@ OURS = {
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
-    pairs, held_out = generator.sentences(SETS["train"], SETS["dev"], 0)
+    pairs, held_out = toy.sentences(SETS["train"], SETS["dev"], 0)
     for name, some in (("train", pairs), ("dev", held_out)):
         lines = "".join(f"{pair.german}\n" for pair in some)
         (folder / f"{name}.de").write_text(lines, encoding="utf-8")

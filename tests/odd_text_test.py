@@ -5,8 +5,7 @@ import pytest
 import transformer_jax
 from tests import refusals
 from transformer_jax import errors
-from transformer_jax.data import dataset
-from transformer_jax.data.toy import generator
+from transformer_jax.data import dataset, toy
 from transformer_jax.decoding import translator as translator_lib
 from transformer_jax.distributed import memory
 
@@ -81,7 +80,7 @@ def test_ten_thousand_words_that_do_not_fit_are_refused_by_name(translator, monk
 @pytest.fixture
 def corpus():
     """Lines of a small corpus, by set and language."""
-    pairs, held_out = generator.sentences(300, 20, 0)
+    pairs, held_out = toy.sentences(300, 20, 0)
     return {
         (name, end): [getattr(pair, side) for pair in some]
         for name, some in (("train", pairs), ("dev", held_out))

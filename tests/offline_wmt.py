@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.translate import wmt14, wmt_t2t
 
-from transformer_jax.data.toy import generator
+from transformer_jax.data import toy
 
 STATMT, DATA = "http://www.statmt.org", "http://data.statmt.org"
 CHECKSUMS = "OFFLINE_WMT_CHECKSUMS"  # environment variable: a JSON file of them
@@ -37,10 +37,10 @@ def archives(pairs: int, held_out: int, foreign: str = "de") -> dict[str, bytes]
       foreign: de for `wmt_t2t_translate/de-en`, fr for `wmt14_translate/fr-en`; the sentences are
         German in either.
     """
-    train, rest = generator.sentences(pairs, 2 * held_out, 0)
+    train, rest = toy.sentences(pairs, 2 * held_out, 0)
     dev, test = rest[:held_out], rest[held_out:]
 
-    def plain(stem: str, sentences: list[generator.Sentence]) -> dict[str, bytes]:
+    def plain(stem: str, sentences: list[toy.Sentence]) -> dict[str, bytes]:
         return {
             f"{stem}.{foreign}": "".join(f"{s.german}\n" for s in sentences).encode(),
             f"{stem}.en": "".join(f"{s.english}\n" for s in sentences).encode(),

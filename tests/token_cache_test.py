@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from transformer_jax import errors
-from transformer_jax.data import corpus, token_cache, tokenizer
-from transformer_jax.data.toy import generator
+from transformer_jax.data import corpus, token_cache, tokenizer, toy
 
 
 @pytest.fixture(scope="module")
 def pairs():
-    train, _ = generator.sentences(300, 1, 0)
+    train, _ = toy.sentences(300, 1, 0)
     source, target = [s.english for s in train], [s.german for s in train]
     source[5], target[7] = "  ", ""
     return corpus.Pairs(source, target)

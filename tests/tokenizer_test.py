@@ -6,13 +6,12 @@ import pytest
 import sentencepiece
 
 from transformer_jax import config, errors
-from transformer_jax.data import corpus, tokenizer
-from transformer_jax.data.toy import generator
+from transformer_jax.data import corpus, tokenizer, toy
 
 
 @pytest.fixture(scope="module")
 def sentences():
-    train, _ = generator.sentences(300, 2, 0)
+    train, _ = toy.sentences(300, 2, 0)
     return [pair.english for pair in train] + [pair.german for pair in train]
 
 

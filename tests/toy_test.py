@@ -1,6 +1,7 @@
-"""The toy corpus: German that a German would write, and combinations held out."""
+"""The toy corpus: correct German, trees, and held-out combinations."""
 
 import inspect
+import itertools
 import re
 from typing import Any
 
@@ -8,13 +9,13 @@ import pytest
 
 from configs import toy as toy_config
 from tests import tiny
-from transformer_jax.data.toy import clauses, generator, grammar
+from transformer_jax.data import toy, trees
 
 
 @pytest.fixture(scope="module")
 def sets():
     data = toy_config.get_config().to_dict()["data"]
-    return generator.sentences(data["toy_pairs"], 2 * data["toy_held_out_pairs"], data["toy_seed"])
+    return toy.sentences(data["toy_pairs"], 2 * data["toy_held_out_pairs"], data["toy_seed"])
 
 
 def test_it_is_as_large_as_promised_and_disjoint(sets):
@@ -37,17 +38,17 @@ def test_development_pairs_hold_out_word_combinations(sets):
 
 
 def test_the_docstring_shows_ten_pairs(sets):
-    shown = re.findall(r"^  (\S.*)\n    (\S.*)$", generator.__doc__ or "", re.MULTILINE)
+    shown = re.findall(r"^  (\S.*)\n    (\S.*)$", toy.__doc__ or "", re.MULTILINE)
     assert len(shown) == 10
     assert set(shown) <= {(pair.english, pair.german) for pair in sets[0]}
 
 
 def load(seed, **fields):
-    return generator.load(tiny.data(toy_pairs=50, toy_held_out_pairs=5, toy_seed=seed, **fields))
+    return toy.load(tiny.data(toy_pairs=50, toy_held_out_pairs=5, toy_seed=seed, **fields))
 
 
 def test_the_seed_determines_the_corpus():
-    draw: Any = inspect.unwrap(generator.sentences)  # conftest keeps what it has drawn
+    draw: Any = inspect.unwrap(toy.sentences)  # conftest keeps what it has drawn
     assert draw(7, 50, 10) == draw(7, 50, 10)
     assert load(7).digest != load(8).digest
 
@@ -57,116 +58,81 @@ def test_directions_mirror_each_other():
     assert list(forth.train.read()) == [(b, a) for a, b in back.train.read()]
 
 
-NOUNS = {noun.en: noun for kind in grammar.NOUNS.values() for noun in kind}
-VERBS = {
-    verb.en: verb
-    for verbs in (grammar.TRANSITIVE, grammar.DITRANSITIVE, grammar.INTRANSITIVE)
-    for verb in verbs
-}
-PERFECT = grammar.AUXILIARIES[3]
-
-
-def phrase(noun, determiner="the", **options):
-    plural = options.pop("plural", False)
-    return grammar.NounPhrase(NOUNS[noun], plural, determiner, **options)
-
-
-# Written by hand, from a grammar book rather than from the generator.
-CASES = [
+# Written by hand, from a grammar book rather than from the rules.
+PAIRS = [
+    ("The dog sees the beautiful man.", "Der Hund sieht den schönen Mann."),
     (
-        clauses.Clause(VERBS["see"], phrase("dog"), direct=phrase("man", adjective="old")),
-        "second",
-        "the dog sees the old man",
-        "der Hund sieht den alten Mann",
+        "Today a queen gives the neighbour no red hat.",
+        "Heute gibt eine Königin dem Nachbarn keinen roten Hut.",
+    ),
+    ("The doctors fetch her horse.", "Die Ärztinnen holen ihr Pferd ab."),
+    (
+        "Anna believes that the boy fetches a small clock.",
+        "Anna glaubt, dass der Junge eine kleine Uhr abholt.",
     ),
     (
-        clauses.Clause(
-            VERBS["give"],
-            phrase("queen", "a"),
-            phrase("neighbour"),
-            phrase("hat", "no", adjective="red"),
-            time="today",
-        ),
-        "time",
-        "a queen gives the neighbour no red hat today",
-        "heute gibt eine Königin dem Nachbarn keinen roten Hut",
+        "Has the man chosen twenty-three red bears?",
+        "Hat der Mann dreiundzwanzig rote Bären ausgesucht?",
+    ),
+    ("The bear will wait behind the school.", "Der Bär wird hinter der Schule warten."),
+    (
+        "Peter sells the school clock because it is heavy.",
+        "Peter verkauft die Schuluhr, weil sie schwer ist.",
     ),
     (
-        clauses.Clause(
-            VERBS["fetch"], phrase("doctor", plural=True), direct=phrase("horse", "her")
-        ),
-        "second",
-        "the doctors fetch her horse",
-        "die Ärztinnen holen ihr Pferd ab",
+        "Greta picks her tables although they are new.",
+        "Greta hebt ihre Tische auf, obwohl sie neu sind.",
     ),
     (
-        clauses.Clause(
-            VERBS["fetch"], phrase("boy"), direct=phrase("clock", "a", adjective="small")
-        ),
-        "last",
-        "the boy fetches a small clock",
-        "der Junge eine kleine Uhr abholt",
+        "The bears that the queen seeks can stop.",
+        "Die Bären, die die Königin sucht, können aufhören.",
     ),
+    ("The boy that finds the dog listens.", "Der Junge, der den Hund findet, hört zu."),
     (
-        clauses.Clause(
-            VERBS["choose"],
-            phrase("judge"),
-            direct=phrase("calf", "", plural=True, count=23, adjective="red"),
-            auxiliary=PERFECT,
-        ),
-        "first",
-        "the judge has chosen twenty-three red calves",
-        "hat der Richter dreiundzwanzig rote Kälber ausgesucht",
+        "Clara laughs when she must lend the boys her book.",
+        "Clara lacht, wenn sie den Jungen ihr Buch ausleihen muss.",
     ),
-    (
-        clauses.Clause(
-            VERBS["wait"],
-            phrase("bear"),
-            place=("behind", phrase("door", modifier="garden", adjective="heavy")),
-            auxiliary=grammar.AUXILIARIES[0],
-        ),
-        "last",
-        "the bear will wait behind the heavy garden door",
-        "der Bär hinter der schweren Gartentür warten wird",
-    ),
-    (
-        clauses.Clause(
-            VERBS["lend"], phrase("judge"), phrase("dog", plural=True), phrase("book", "his")
-        ),
-        "second",
-        "the judge lends the dogs his book",
-        "der Richter leiht den Hunden sein Buch aus",
-    ),
+    ("A small picture in the garden.", "Ein kleines Bild in dem Garten."),
 ]
 
 
-@pytest.mark.parametrize(("clause", "order", "english", "german"), CASES)
-def test_clauses_are_right_in_both_languages(clause, order, english, german):
-    assert " ".join(clause.english().words) == english
-    assert clause.german(order) == german
+def english(text):
+    return " ".join(re.findall(r" ([^ ()]+)\)", text)).lower()
 
 
-def test_pronouns_agree_with_their_noun():
-    clock, table = phrase("clock"), phrase("table")
-    assert (
-        *clauses.Pronoun(clock).english().words,
-        clauses.Pronoun(clock).german("nominative"),
-    ) == ("it", "sie")
-    assert (
-        *clauses.Pronoun(table).english().words,
-        clauses.Pronoun(table).german("nominative"),
-    ) == ("it", "er")
+def derivations(symbol, sentence):
+    """Yields the phrases of a symbol that may occur in a sentence, by exhaustive search."""
+    if symbol in toy.WORDS:
+        for word in toy.WORDS[symbol]:
+            brackets = [form for form in word.forms.values() if form.startswith("(")]
+            if any(f" {english(form)} " in sentence for form in brackets):
+                yield word
+        return
+    for rule in toy.RULES[symbol]:
+        choices = [list(derivations(name, sentence)) for _, name in rule.slots]
+        for parts in itertools.product(*choices):
+            slots = [slot for slot, _ in rule.slots]
+            phrase = toy.Phrase(rule, dict(zip(slots, parts, strict=True)))
+            has_features = "{f}" in rule.forms.get("en", "{f}")
+            if has_features or f" {english(f'{phrase}')} " in sentence:
+                yield phrase
 
 
-@pytest.mark.parametrize(
-    ("value", "english", "german"),
-    [
-        (2, "two", "zwei"),
-        (12, "twelve", "zwölf"),
-        (21, "twenty-one", "einundzwanzig"),
-        (40, "forty", "vierzig"),
-        (67, "sixty-seven", "siebenundsechzig"),
-    ],
-)
-def test_numbers_are_said_the_german_way_round(value, english, german):
-    assert grammar.number(value) == (english, german)
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_translations_are_those_of_a_grammar_book(source, target):
+    words = f" {source[:-1].lower()} {source[-1]} "
+    phrases = list(derivations("sentence", words))
+    whole = [phrase for phrase in phrases if f" {english(f'{phrase}')} " == words]
+    assert {toy.sentence_of(phrase, frozenset()).german for phrase in whole} == {target}
+
+
+def test_trees_have_the_labels_of_the_penn_treebank():
+    (whole,) = [
+        phrase
+        for phrase in derivations("sentence", " the boy that finds the dog listens . ")
+        if english(f"{phrase}") == "the boy that finds the dog listens ."
+    ]
+    assert trees.bracketed(toy.sentence_of(whole, frozenset()).tree) == (
+        "(S (NP (NP (DT The) (NN boy)) (SBAR (WHNP (WDT that)) (S (VP (VBZ finds) "
+        "(NP (DT the) (NN dog)))))) (VP (VBZ listens)) (. .))"
+    )

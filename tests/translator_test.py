@@ -12,15 +12,14 @@ import transformer_jax
 from tests import random_parameters
 from transformer_jax import config as config_lib
 from transformer_jax import models, sequences
-from transformer_jax.data import batching
-from transformer_jax.data.toy import generator
+from transformer_jax.data import batching, toy
 from transformer_jax.decoding import beam_search, translator
 from transformer_jax.distributed import sharding
 
 
 @pytest.fixture(scope="module")
 def sentences():
-    pairs, _ = generator.sentences(45, 1, 3)
+    pairs, _ = toy.sentences(45, 1, 3)
     return [pair.english for pair in pairs]
 
 

@@ -14,15 +14,14 @@ import pytest
 
 from tests import parseval_test, tiny
 from transformer_jax import errors
-from transformer_jax.data import treebank, trees
-from transformer_jax.data.toy import generator
+from transformer_jax.data import toy, treebank, trees
 
 GREYNIR = os.environ.get("GREYNIR", "")
 
 
 @pytest.fixture(scope="module")
-def toy():
-    train, held_out = generator.sentences(500, 100, 0)
+def sentences():
+    train, held_out = toy.sentences(500, 100, 0)
     return train + held_out
 
 
@@ -62,8 +61,8 @@ def require_round_trips(tree):
     assert set(without_tags.tags) == {"XX"}
 
 
-def test_every_tree_of_the_toy_is_the_same_after_both_ways(toy):
-    for sentence in toy:
+def test_every_tree_of_the_toy_is_the_same_after_both_ways(sentences):
+    for sentence in sentences:
         require_round_trips(sentence.tree)
 
 
@@ -78,7 +77,7 @@ def test_every_tree_of_greynir_is_the_same_after_both_ways():
 
 
 @pytest.mark.parametrize("terminals", ["xx", "pos"])
-def test_it_is_written_as_vinyals_et_al_write_it(toy, terminals):
+def test_it_is_written_as_vinyals_et_al_write_it(sentences, terminals):
     tree = next(
         treebank.parse(["(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"], "")
     )
@@ -87,7 +86,7 @@ def test_it_is_written_as_vinyals_et_al_write_it(toy, terminals):
         "pos": "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S",
     }
     assert trees.linearised(tree, terminals) == expected[terminals]
-    for sentence in toy[:200]:
+    for sentence in sentences[:200]:
         alone = written(nested(trees.bracketed(sentence.tree)), terminals)
         assert trees.linearised(sentence.tree, terminals) == alone
 
@@ -138,10 +137,10 @@ def test_malformed_trees_are_repaired_and_reported(text, repaired):
     assert trees.bracketed(tree) == repaired
 
 
-def test_any_sequence_becomes_a_tree_of_the_sentence(toy):
+def test_any_sequence_becomes_a_tree_of_the_sentence(sentences):
     draw = random.Random(2)
     odd = ["(", ")", "<unk>", "X)", "(X(", "\\(", "\\"]
-    parts = [*trees.symbols([sentence.tree for sentence in toy], "pos"), *odd]
+    parts = [*trees.symbols([sentence.tree for sentence in sentences], "pos"), *odd]
     for _ in range(500):
         words = ["word"] * draw.randrange(1, 6)
         text = " ".join(draw.choices(parts, k=draw.randrange(15)))

@@ -13,8 +13,7 @@ from configs import base
 from tests import offline_wmt, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors
-from transformer_jax.data import dataset, wmt
-from transformer_jax.data.toy import generator
+from transformer_jax.data import dataset, toy, wmt
 
 PAIRS, HELD_OUT = 600, 16
 
@@ -120,7 +119,7 @@ def test_train_table_and_score_need_no_network(prepared, tmp_path):
     assert result["data"]["languages"] == ["en", "de"]
     assert set(result["bleu"]) >= {"sacrebleu_13a", "sacrebleu_intl", "paper"}
     references = (workdir / "references.txt").read_text().splitlines()
-    _, held_out = generator.sentences(PAIRS, 2 * HELD_OUT, 0)
+    _, held_out = toy.sentences(PAIRS, 2 * HELD_OUT, 0)
     assert sorted(references) == sorted(s.german for s in held_out[:HELD_OUT])
 
     done = command(
@@ -183,7 +182,7 @@ def test_entities_of_sgml_are_decoded(prepared, monkeypatch):
     pairs = list(corpus.train.read())
     assert len(pairs) == len(corpus.train) == PAIRS
     assert list(corpus.train.read(7, every=3)) == pairs[7::3]
-    train, _ = generator.sentences(PAIRS, 2 * HELD_OUT, 0)
+    train, _ = toy.sentences(PAIRS, 2 * HELD_OUT, 0)
     assert sorted(pairs) == sorted((s.english, s.german) for s in train)
 
 

@@ -13,9 +13,8 @@ from jaxtyping import Int
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields
 from transformer_jax.data import corpus as corpus_lib
-from transformer_jax.data import directions, objectives, overlap, text, token_cache, treebank
+from transformer_jax.data import directions, objectives, overlap, text, token_cache, toy, treebank
 from transformer_jax.data import tokenizer as tokenizer_lib
-from transformer_jax.data.toy import generator
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +83,7 @@ def _load_tfds(config: config_lib.DataConfig, cache_dir: pathlib.Path) -> corpus
 
 
 CORPORA: dict[str, Callable[[config_lib.DataConfig, pathlib.Path], corpus_lib.Corpus]] = {
-    "toy": lambda config, _: generator.load(config),
+    "toy": lambda config, _: toy.load(config),
     "text": lambda config, _: text.load(config),
     "tfds": _load_tfds,
     "trees": lambda config, _: treebank.load(config),

@@ -29,8 +29,7 @@ from typing import Any
 from transformer_jax import config as config_lib
 from transformer_jax import errors, fields, files
 from transformer_jax.data import corpus as corpus_lib
-from transformer_jax.data import text, trees
-from transformer_jax.data.toy import generator
+from transformer_jax.data import text, toy, trees
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +190,7 @@ def load_toy(config: config_lib.DataConfig) -> corpus_lib.Corpus:
       UserError: a set would have no sentence, a file of data.parsed cannot be read or is malformed,
         or data.tree_terminals is unknown.
     """
-    drawn = generator.sets(config)
+    drawn = toy.sets(config)
     sets = {name: [sentence.tree for sentence in part] for name, part in drawn.items()}
     parsed, records = read(config.parsed, "data.parsed")
     sets["train"] += parsed
