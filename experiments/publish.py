@@ -214,6 +214,6 @@ def main(folder: str = "") -> None:
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder, like the argument.")
-    _OUTPUT = flags.DEFINE_string("output", None, "The folder to write.", required=True)
+    _OUTPUT = flags_lib.define_required("output", "The folder to write.")
     _EXAMPLES = flags.DEFINE_bool("examples", True, "Whether to include ten sentences.")
     flags_lib.run(main, "[DIR]")

@@ -10,16 +10,12 @@ warmup_smoothing.
 
 import re
 
-from absl import flags
-
 from experiments.scheduling import runner
 from experiments.sweep import rows, store, table
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
-_SWEEP = flags.DEFINE_string(
-    "sweep", None, "Python file that has GRID, ZIP or ROWS.", required=True
-)
+_SWEEP = flags_lib.define_required("sweep", "Python file that has GRID, ZIP or ROWS.")
 
 
 def main() -> int:

@@ -214,6 +214,30 @@ def test_settings_of_jax_that_cannot_work_are_refused(variable, value, message):
     assert message in line
 
 
+def test_figures_need_no_backend_of_matplotlib():
+    program = "import transformer_jax.flags\nimport transformer_jax.drawing.heat_maps"
+    variable = {"MPLBACKEND": "module://of_a_kernel.backend_inline"}
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, **variable}, check=True)
+
+
+def test_an_int_in_a_config_file_is_a_float_where_the_field_is_one(tmp_path):
+    config = (
+        "import ml_collections\n"
+        "def get_config():\n"
+        "  return ml_collections.ConfigDict({'train': {'label_smoothing': 0}})\n"
+    )
+    (tmp_path / "config.py").write_text(config)
+    program = (
+        "from transformer_jax import flags\n"
+        "config = flags.define_config()\n"
+        "flags.run(lambda: print(flags.read_config(config).train.label_smoothing))\n"
+    )
+    command = [sys.executable, "-c", program, f"--config={tmp_path / 'config.py'}"]
+    for more, value in ((), "0.0"), (("--config.train.label_smoothing=0.1",), "0.1"):
+        done = subprocess.run([*command, *more], capture_output=True, check=True)
+        assert done.stdout.decode().strip() == value
+
+
 def test_a_terminal_that_lacks_a_character_shows_a_question_mark():
     program = "from transformer_jax import flags\nflags.run(lambda: print('5 \u2212 3'))"
     done = subprocess.run(

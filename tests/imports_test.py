@@ -72,7 +72,7 @@ def test_imports_go_downwards_only(folder):
     for module, path in modules(folder):
         if module == "transformer_jax":
             continue  # the package's face, above all rooms
-        for name in imported(path):
+        for name in imported(path) - {"transformer_jax"}:
             assert room(name) <= room(module), f"{module} imports {name}"
             if folder not in ("experiments", "configs"):
                 assert name.split(".")[0] == folder, f"{module} imports {name}"

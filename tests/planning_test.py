@@ -38,11 +38,13 @@ def finish(one, checkpoints=True):
         (one.folder / "checkpoints").mkdir()
 
 
-def test_rows_with_equal_settings_share_a_run(plan):
+def test_rows_with_equal_settings_share_a_run(plan, caplog):
     rows = {"base": {}, "same": {"train.label_smoothing": 0.1}, "other": {"model.d_ff": 12}}
     base, same, other = plan(rows)
     assert base.run.config_hash == same.run.config_hash != other.run.config_hash
     assert base.folder == same.folder
+    (warning,) = caplog.messages
+    assert warning == "row 'same' has the settings of row 'base': they share their runs"
 
 
 def test_a_run_waits_for_the_run_of_another_row_with_its_sources_settings(

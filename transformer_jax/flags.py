@@ -32,6 +32,7 @@ flags.disclaim_key_flags()
 _PACKAGES = ("transformer_jax", "experiments", "launch")
 _HELP = ("--help", "-help", "-?")
 _REQUIRED: dict[str, str] = {}  # names of required flags, with a hint
+_GROUPS: dict[str, Sequence[str]] = {}  # headings of --help, with the names of their flags
 
 
 def run(main: Callable[..., int | None], *arguments: str) -> NoReturn:
@@ -90,12 +91,46 @@ def define_config(*, required: bool = True) -> flags.FlagHolder:
     """
     if required:
         _REQUIRED["config"] = ": give a file, such as --config=configs/toy.py"
-    return config_flags.DEFINE_config_file(
+    holder = config_flags.DEFINE_config_file(
         "config",
         None,
         "Config file, such as configs/toy.py; --config.model.d_k=16 sets a field.",
         lock_config=True,
     )
+    flag = flags.FLAGS["config"]
+    flag.parser = _ConfigParser(flag.parser)
+    return holder
+
+
+class _ConfigParser(flags.ArgumentParser):
+    """Parser of --config; fields declared as float become floats where a file gives an int.
+
+    ml_collections parses an override such as --config.train.label_smoothing=0.1 with the type of
+    the value in the config file.
+
+    Args:
+      parser: the parser that reads the file.
+    """
+
+    def __init__(self, parser: flags.ArgumentParser) -> None:
+        super().__init__()
+        self._parser = parser
+
+    def parse(self, argument: str) -> ml_collections.ConfigDict:
+        """Returns the content of a config file."""
+        config: Any = self._parser.parse(argument)
+        with config.ignore_type():
+            for name, kind in config_lib.types().items():
+                section, _, field = name.partition(".")
+                value = config.get(section, {}).get(field)
+                if kind is float and type(value) is int:
+                    config[section][field] = float(value)
+        return config
+
+
+def group(heading: str, *names: str) -> None:
+    """Lists flags of the caller's module under a heading of their own in --help."""
+    _GROUPS[heading] = names
 
 
 def read_config(holder: flags.FlagHolder) -> config_lib.Config:
@@ -167,17 +202,21 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def _help() -> str:
-    """Returns the text of --help: the command's description and its flags, by module."""
+    """Returns the text of --help: the command's description and its flags, by group and module."""
     command = sys.modules["__main__"]
     own = command.__spec__.name if command.__spec__ else "__main__"
-    sections = {}
+    headings = {name: heading for heading, names in _GROUPS.items() for name in names}
+    sections: dict[str, list[str]] = {heading: [] for heading in ("Flags", *_GROUPS)}
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        name = own if module == sys.argv[0] else module
-        if name == own or name.split(".")[0] in _PACKAGES:
-            lines = [f"  {_described(flag)}" for flag in sorted(defined, key=lambda f: f.name)]
-            sections[name] = "\n".join([f"Flags of {name}:", *lines])
-    ordered = sorted(sections, key=lambda name: (name != own, name))
-    return "\n\n".join([(command.__doc__ or "").strip(), *(sections[name] for name in ordered)])
+        is_own = module == sys.argv[0] or module == own
+        if not is_own and module.split(".")[0] not in _PACKAGES:
+            continue
+        default = "Flags" if is_own else f"Flags of {module}"
+        for flag in sorted(defined, key=lambda flag: flag.name):
+            lines = sections.setdefault(headings.get(flag.name, default), [])
+            lines.append(f"  {_described(flag)}")
+    texts = [f"{name}:\n" + "\n".join(lines) for name, lines in sections.items() if lines]
+    return "\n\n".join([(command.__doc__ or "").strip(), *texts])
 
 
 def _described(flag: flags.Flag) -> str:

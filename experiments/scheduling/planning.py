@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 import pathlib
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -20,6 +21,8 @@ from transformer_jax import flags as flags_lib
 from transformer_jax.data import dataset as dataset_lib
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import starting_weights, training_run
+
+_log = logging.getLogger("transformer_jax.sweep")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +197,18 @@ def plan(
     for row in chosen:
         for seed in range(seeds[row]):
             add(row, seed)
+    _warn_of_equal_rows(planned)
     return list(planned.values())
+
+
+def _warn_of_equal_rows(planned: Mapping[tuple[str, int], PlannedRun]) -> None:
+    first: dict[str, str] = {}
+    warned: set[tuple[str, str]] = set()
+    for (row, _), run in planned.items():
+        other = first.setdefault(run.run.config_hash, row)
+        if other != row and (row, other) not in warned:
+            warned.add((row, other))
+            _log.warning("row %r has the settings of row %r: they share their runs", row, other)
 
 
 def source_row(row: str, rows: Mapping[str, Mapping[str, Any]], base: config_lib.Config) -> str:

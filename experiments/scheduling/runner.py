@@ -29,7 +29,7 @@ from transformer_jax.training import tracking
 _log = logging.getLogger("transformer_jax.sweep")
 
 _CONFIG = flags_lib.define_config(required=False)
-_WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder.", required=True)
+_WORKDIR = flags_lib.define_required("workdir", "The sweep's folder.")
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir",
     "",
@@ -103,6 +103,12 @@ for _name, _help in _SETTINGS.items():
         flags.DEFINE_integer(_name, _default, _help, lower_bound=_default)
     else:
         flags.DEFINE_string(_name, _default, _help)
+flags_lib.group(
+    "The runs", "config", "workdir", "cache_dir", "rows", "seeds", "noise_floor", "match", "tune",
+    "reuse", "retry_failed", "wandb",
+)  # fmt: skip
+flags_lib.group("Without running anything", "status", "dry_run", "device")
+flags_lib.group("Where to run", "launcher", *_SETTINGS)
 LAUNCHERS: dict[str, type[local.Local | engine.Queue]] = {
     local.Local.name: local.Local,
     **submissions.ENGINES,
