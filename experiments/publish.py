@@ -2,19 +2,24 @@
 
   python -m experiments.publish runs/toy --output=experiments/published/toy
 
-The folder has neither corpora nor checkpoints. It has the files sweep.json, runs.csv, curves.csv,
+The folder has no corpora. It has the files sweep.json, runs.csv, curves.csv,
 lengths.csv, sentences.npz (counts and likelihoods of each sentence, but no text), the table as
 Markdown and CSV, examples.json with ten sentences (omitted with --noexamples), and PROVENANCE.md,
-which you complete. `experiments.report` reads the folder, and another sweep can use the runs with
---reuse. If --output is a published folder of the same table, the runs are added to that folder.
+which you complete. --model=base adds the trained model of base's first run, which
+`transformer_jax.load` reads. `experiments.report` reads the folder, and another sweep can use the
+runs with --reuse. If --output is a published folder of the same table, the runs are added to it.
 """
 
+import contextlib
 import dataclasses
+import json
 import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pandas as pd
 from absl import flags
 
@@ -22,9 +27,13 @@ from experiments.results import examples, frames, report
 from experiments.stats import comparison
 from experiments.sweep import store
 from transformer_jax import config as config_lib
-from transformer_jax import errors, files
+from transformer_jax import errors, files, models
 from transformer_jax import flags as flags_lib
+from transformer_jax.data import vocabulary
+from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder
+from transformer_jax.training import checkpoint
+from transformer_jax.training import step as step_lib
 
 _DATA_PATHS = [
     name
@@ -70,6 +79,56 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
     if not provenance.exists():
         files.write(provenance, _provenance(sweep).encode())
     print(f"Published {len(sweep.runs)} runs in {output}; complete {provenance}")
+
+
+def publish_model(workdir: pathlib.Path, row: str, output: pathlib.Path) -> None:
+    """Publishes the trained model of a row's first run, which `transformer_jax.load` reads.
+
+    So that the checkpoint can be compressed, the moments of the optimiser, which only resuming
+    needs, are replaced by zeros, and parameters are rounded to 16 significant bits.
+
+    Args:
+      workdir: the sweep's folder.
+      row: the name of the row.
+      output: the folder to write; it must not exist.
+
+    Raises:
+      UserError: the row has no finished run with a checkpoint, or `output` exists.
+    """
+    sweep = frames.load(workdir)
+    runs = sweep.of(row).to_dict("records")
+    folder = sweep.folders[runs[0]["config_hash"]] if runs else workdir
+    if not run_folder.has_checkpoints(folder):
+        raise errors.UserError(
+            f"--model={row}: {workdir} has no finished run with checkpoints of it"
+        )
+    if output.exists():
+        raise errors.UserError(f"{output} exists: delete it, or leave out --model")
+    config = run_folder.read_config(folder)
+    if config.evaluation.average_checkpoints > 1:
+        raise errors.UserError(f"--model={row}: its checkpoints are averaged; one can be published")
+    tokenizer = run_folder.read_tokenizer(folder, config)
+    mesh = sharding.make_mesh(config_lib.MeshConfig(), jax.devices()[:1])
+    shapes = step_lib.state_shapes(
+        models.build(config.model, vocabulary.size(config)), config, mesh
+    )
+    with contextlib.closing(
+        checkpoint.Checkpoints(folder / "checkpoints", config, tokenizer.digest)
+    ) as trained:
+        state, wall_seconds, _ = trained.restore(shapes)
+    published_state = state._replace(
+        params=jax.tree.map(lambda values: jax.lax.reduce_precision(values, 8, 15), state.params),
+        opt_state=jax.tree.map(jnp.zeros_like, state.opt_state),
+    )
+    with contextlib.closing(
+        checkpoint.Checkpoints(output / "checkpoints", config, tokenizer.digest)
+    ) as published:
+        published.save(published_state, wall_seconds)
+        published.wait()
+    for name in ("config.json", "run.json", "result.json"):
+        content = _file_names(json.loads((folder / name).read_text(encoding="utf-8")))
+        files.write_json(output / name, content)
+    files.write(output / "tokenizer.model", tokenizer.model)
 
 
 def _publishable(sweep: frames.Sweep) -> store.Description:
@@ -210,10 +269,13 @@ def main(folder: str = "") -> None:
         raise errors.UserError("name the sweep's folder: python -m experiments.publish DIR")
     output = files.local_path(_OUTPUT.value)
     publish(files.local_path(workdir), output, _EXAMPLES.value)
+    if _MODEL.value:
+        publish_model(files.local_path(workdir), _MODEL.value, output / "model")
 
 
 if __name__ == "__main__":
     _WORKDIR = flags.DEFINE_string("workdir", None, "The sweep's folder, like the argument.")
     _OUTPUT = flags_lib.define_required("output", "The folder to write.")
     _EXAMPLES = flags.DEFINE_bool("examples", True, "Whether to include ten sentences.")
+    _MODEL = flags.DEFINE_string("model", "", "Row whose trained model is published too.")
     flags_lib.run(main, "[DIR]")

@@ -5,9 +5,12 @@ import json
 import re
 import shutil
 
+import jax
+import numpy as np
 import pandas as pd
 import pytest
 
+import transformer_jax
 from experiments import publish, table3
 from experiments.results import examples, frames
 from experiments.scheduling import progress
@@ -15,6 +18,7 @@ from experiments.sweep import store
 from tests import tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors
+from transformer_jax.runs import run_folder
 
 
 def run_table3(server, workdir, *arguments, **overrides):
@@ -142,6 +146,22 @@ def test_a_published_folder_has_the_same_results(swept, tmp_path):
         own, published = ours.statistics(config_hash), theirs.statistics(config_hash)
         assert own.keys() == published.keys() == {"bleu", "nats", "tokens"}
         assert all((own[name] == published[name]).all() for name in own)
+
+
+def test_a_published_model_translates_as_its_run(swept, tmp_path):
+    workdir, _ = swept
+    publish.publish_model(workdir, "base", tmp_path / "model")
+    ours, theirs = (
+        run_folder.load_model(folder_of(workdir, "base")),
+        run_folder.load_model(tmp_path),
+    )
+    for own, published in zip(*map(jax.tree.leaves, (ours.params, theirs.params)), strict=True):
+        np.testing.assert_allclose(own, published, rtol=2**-16)
+    sources = ["Thomas fetches the bear.", "The dogs sleep."]
+    expected = transformer_jax.load(folder_of(workdir, "base")).translate(sources)
+    assert transformer_jax.load(tmp_path).translate(sources) == expected
+    with pytest.raises(errors.UserError, match="exists: delete it"):
+        publish.publish_model(workdir, "base", tmp_path / "model")
 
 
 def test_ten_sentences_are_published_unless_there_should_be_none(swept, tmp_path):

@@ -281,6 +281,9 @@ def load(workdir: str | files.Path) -> translator_lib.Translator:
 
     For example, `load("runs/X").translate(["A dog sleeps."])` returns a list of one translation.
 
+    Args:
+      workdir: the folder of a run, or a published folder with a model.
+
     Raises:
       UserError: the folder holds no run, a run without checkpoints, a damaged run or an
         encoder-only model.
@@ -301,10 +304,15 @@ def load_model(workdir: str | files.Path) -> Trained:
     The parameters are the mean of the newest evaluation.average_checkpoints checkpoints. No code
     from the folder is executed.
 
+    Args:
+      workdir: the folder of a run, or a published folder with a model.
+
     Raises:
       UserError: the folder holds no run, a run without checkpoints, or a damaged run.
     """
     folder = files.path(os.fspath(workdir))
+    if (folder / "model").is_dir():
+        folder /= "model"
     for name in ("config.json", "tokenizer.model", "checkpoints/"):
         path = folder / name
         try:
