@@ -37,7 +37,7 @@ from transformer_jax.models import masks, positions
 from transformer_jax.runs import run_folder
 from transformer_jax.training import step as step_lib
 
-SENTENCE = "Thomas fetches the bear."  # from the toy's training set; the tour follows it
+SENTENCE = "Anna fetches a table."  # from the toy's training set; the tour follows it
 SHOWN_POSITIONS = 64
 HEAD = 0  # the head whose ALiBi bias is drawn: the one with the steepest slope
 # Okabe and Ito's colours, which people with colour blindness can tell apart.
