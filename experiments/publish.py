@@ -32,7 +32,7 @@ from transformer_jax import flags as flags_lib
 from transformer_jax.data import vocabulary
 from transformer_jax.distributed import sharding
 from transformer_jax.runs import run_folder
-from transformer_jax.training import checkpoint
+from transformer_jax.training import checkpoint, manifest
 from transformer_jax.training import step as step_lib
 
 _DATA_PATHS = [
@@ -125,6 +125,10 @@ def publish_model(workdir: pathlib.Path, row: str, output: pathlib.Path) -> None
     ) as published:
         published.save(published_state, wall_seconds)
         published.wait()
+    step = output / "checkpoints" / str(int(state.step))
+    for marker in step.rglob("commit_success.txt"):
+        files.write(marker, b"")  # Orbax writes the path of the folder into it
+    manifest.write(step)
     for name in ("config.json", "run.json", "result.json"):
         content = _file_names(json.loads((folder / name).read_text(encoding="utf-8")))
         files.write_json(output / name, content)
