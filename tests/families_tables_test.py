@@ -131,4 +131,4 @@ def test_tables_name_the_tokens_of_a_perplexity(objective, expected):
     steps = 0 if objective == objectives.NONE else BASE.train.num_steps
     changes = {"train.objective": objective, "train.objective_steps": steps}
     description = sweeps.of_runs({}, {"base": changes}, configuration=BASE).description
-    assert documents.ppl_of(description, "base") == expected
+    assert labels.ppl_of(description, "base") == expected

@@ -149,20 +149,6 @@ def _explained(compared: comparison.Comparison, row: str, split: str = "dev") ->
     return f"{word} ({'one seed' if gap.runs[0] == 1 else 'one seed of base'})"
 
 
-def ppl_of(description: store.Description, row: str) -> str:
-    """Returns a text for the tokens over which a row's perplexity is computed.
-
-    The text is "" for the target tokens. Encoder-only rows have others, such as "masked tokens".
-    """
-    objective = objectives.of(description.config(row))
-    if objective is None or not objective.encoder_only:
-        return ""
-    scored_by = objective.scored_by[0]
-    if scored_by == objectives.PAIR_CLASSIFICATION:
-        return "answers"
-    return "masked tokens" if objectives.KINDS[scored_by].masked else "all tokens"
-
-
 def notes(compared: comparison.Comparison) -> list[str]:
     """Returns the notes that explain the table of rows."""
     sweep, description = compared.sweep, compared.sweep.description

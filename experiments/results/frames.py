@@ -36,6 +36,7 @@ MEASURES = {"bleu": measures.MEASURES[bleu.MAIN], "f1": measures.MEASURES[measur
 _MEASURE_KEYS = {"bleu": bleu.MAIN_VARIANTS, "f1": (measures.F1,)}
 SPLITS = {"dev": "", "test": "test_"}  # the prefix of columns and files of each set
 ROUNDING = 1e-6  # greatest difference between a recorded score and the score computed from counts
+ROUNDING_NATS = 1e-4  # the same for ln PPL; likelihoods are stored in single precision
 
 _BLEU_COLUMNS = {
     **dict.fromkeys(bleu.MAIN_VARIANTS, "bleu"),
@@ -159,6 +160,46 @@ class Sweep:
                 )
             by_seed[run["seed"]] = counts
         return by_seed
+
+    def likelihoods(
+        self, row: str, split: str = "dev"
+    ) -> tuple[dict[int, float], dict[int, np.ndarray]]:
+        """Returns the perplexity of each run, and the likelihoods of its sentences.
+
+        Args:
+          row: the name of a row, or of a variant of a row for --tune.
+          split: "dev" or "test".
+
+        Returns:
+          The perplexity by seed; and by seed, for runs that have them, an array [sentences, 2] with
+          the negative log-likelihood in nats and the number of tokens of each sentence.
+
+        Raises:
+          UserError: likelihoods do not give the run's perplexity.
+        """
+        perplexities: dict[int, float] = {}
+        likelihoods: dict[int, np.ndarray] = {}
+        prefix = SPLITS[split]
+        for run in self.of(row).to_dict("records"):
+            ppl = run.get(f"{prefix}ppl", np.nan)
+            if pd.isna(ppl):
+                continue
+            perplexities[run["seed"]] = ppl
+            statistics = self.statistics(run["config_hash"])
+            nats, tokens = (statistics.get(prefix + name) for name in ("nats", "tokens"))
+            if nats is None or tokens is None:
+                continue
+            path = self.folders[run["config_hash"]]
+            remedy = RESTORE if store.is_published(path) else EVALUATE_AGAIN
+            total = tokens.sum(dtype=np.int64)
+            computed = nats.sum(dtype=np.float64) / max(total, 1)
+            if nats.shape != tokens.shape or abs(computed - np.log(ppl)) > ROUNDING_NATS:
+                raise errors.UserError(
+                    f"{path}: the likelihoods of the {split} set give perplexity "
+                    f"{np.exp(computed):.3f}, but the result says {ppl:.3f}: {remedy}"
+                )
+            likelihoods[run["seed"]] = np.stack([nats.astype(np.float64), tokens], axis=1)
+        return perplexities, likelihoods
 
     def statistics(self, config_hash: str) -> dict[str, np.ndarray]:
         """Returns the per-sentence statistics of a run by name.
