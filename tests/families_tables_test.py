@@ -6,8 +6,8 @@ import pytest
 
 from configs import toy
 from experiments import families
-from experiments.results import documents, lengths
 from experiments.results import families as tables_of
+from experiments.results import lengths
 from experiments.stats import comparison
 from tests import sweeps
 from transformer_jax import config as config_lib

@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 
 import numpy as np
-import pytest
 
 from experiments.stats import differences, scores, verdicts
 

@@ -357,7 +357,12 @@ def _load_published(folder: pathlib.Path, description: store.Description) -> Swe
     curves = _read_csv(folder / "curves.csv", _REQUIRED["curves"])
     lengths = _read_csv(folder / "lengths.csv", _REQUIRED["lengths"])
     done = set(runs["config_hash"])
-    missing = [dataclasses.asdict(run) for run in description.runs if run.config_hash not in done]
+    lost = [run for run in description.runs if run.config_hash not in done]
+    if lost:
+        raise errors.UserError(
+            f"{folder / 'runs.csv'} is damaged (it lacks {lost[0].row} with seed {lost[0].seed}, "
+            f"which sweep.json lists): {RESTORE}"
+        )
     return Sweep(
         folder=folder,
         description=description,
@@ -365,7 +370,7 @@ def _load_published(folder: pathlib.Path, description: store.Description) -> Swe
         curves=curves,
         lengths=lengths.reindex(columns=_LENGTHS),
         failures=pd.DataFrame(columns=[*_KEYS, "error"]),
-        missing=pd.DataFrame(missing, columns=_KEYS),
+        missing=pd.DataFrame(columns=_KEYS),
         folders=dict.fromkeys(done, folder),
     )
 
@@ -375,8 +380,11 @@ def _read_csv(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
         columns = list(pd.read_csv(path, nrows=0).columns)
         text = {name: str for name in columns if name in _TEXT or name.endswith("_signature")}
         frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+        is_whole = path.read_bytes().endswith(b"\n")
     except (OSError, ValueError) as error:
         raise errors.UserError(f"{path} is damaged ({error}): {RESTORE}") from error
+    if not is_whole:
+        raise errors.UserError(f"{path} is damaged (its last line is cut off): {RESTORE}")
     for name in required:
         if name not in frame:
             raise errors.UserError(f"{path} is damaged (it has no column {name}): {RESTORE}")

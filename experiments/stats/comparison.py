@@ -129,6 +129,16 @@ class Comparison:
         """The comparison on `answer_set`."""
         return self.dev if self.test is None else self.test
 
+    @property
+    def answer_rows(self) -> pd.DataFrame:
+        """`rows` without the columns of the other set, and without the prefix of `answer_set`."""
+        prefix = frames.SPLITS["test"]
+        of_test = [name for name in self.rows if name.startswith(prefix)]
+        if self.test is None:
+            return self.rows.drop(columns=of_test)
+        names = {name: name.removeprefix(prefix) for name in of_test}
+        return self.rows.drop(columns=list(names.values())).rename(columns=names)
+
 
 def compare(sweep: frames.Sweep, table: table_lib.Table | None = None) -> Comparison:
     """Compares the rows of a sweep.
