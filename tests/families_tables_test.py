@@ -6,8 +6,8 @@ import pytest
 
 from configs import toy
 from experiments import families
+from experiments.results import comparable, labels, lengths
 from experiments.results import families as tables_of
-from experiments.results import lengths
 from experiments.stats import comparison
 from tests import sweeps
 from transformer_jax import config as config_lib
@@ -77,7 +77,7 @@ def test_only_rows_with_equal_buckets_share_a_table(sweep):
 
 
 def test_bytes_and_tags_change_tokens_and_nothing_else(sweep):
-    comparison.require_alike(comparison._measured(sweep), sweep.description, families.TABLE)
+    comparable.require_alike(comparable.measured(sweep), sweep.description, families.TABLE)
     rows = {"base": {}, "bytes": {"model.d_k": 3}}
     mixed = sweeps.of_runs({row: [run(1.0, 1.0, tokenizer_sha256=row)] for row in rows}, rows)
     with pytest.raises(

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 
 import numpy as np
+import pytest
 
 from experiments.stats import differences, scores, verdicts
 
@@ -81,11 +82,23 @@ def measure(setting, tables, seed=0):
     return Rates(*(float(np.mean(each)) for each in (covered, alarms, found)))
 
 
-def check(rates, tables, power):
+# The power that a review of these statistics found by a simulation of its own.
+LEAST_POWER = {"val": 0.33, "test": 0.53, "test, shared seed effect": 0.69, "one seed": 0.03}
+
+
+@pytest.mark.parametrize(
+    ("name", "tables"),
+    [
+        ("test, shared seed effect", 2000),
+        *(pytest.param(name, 4000, marks=pytest.mark.slow) for name in SETTINGS),
+    ],
+)
+def test_intervals_cover_and_verdicts_err_in_5_percent(name, tables):
+    rates = measure(SETTINGS[name], tables)
     error = 2 * (0.05 * 0.95 / tables) ** 0.5
-    assert 0.94 <= rates.coverage <= 0.96 + error, rates
+    assert 0.94 <= rates.coverage <= (0.965 if name == "one seed" else 0.96), rates
     assert rates.alarms <= 0.05 + error, rates
-    assert rates.power >= power, rates
+    assert rates.power >= LEAST_POWER[name] - error, rates
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import documents, labels, lengths, sensitivity, tables
-from experiments.stats import comparison, differences, scores
+from experiments.stats import comparison
 from transformer_jax import paper
 
 FURTHER = ("recall", "precision", "exact", "crossing", "tagging", "malformed")
@@ -108,10 +108,10 @@ def _paper_table(compared: comparison.Comparison) -> tables.Table:
 def _half_width(compared: comparison.Comparison, row: str) -> float:
     """Returns the half-width of the 95% interval of a row's F1 on the test set.
 
-    It is NaN for runs without counts or without errors, and for a test set of a single sentence.
+    The variance over seeds is pooled over rows. The half-width is NaN for rows without counts or
+    errors, and for a test set of a single sentence.
     """
-    counts = compared.sweep.counts(row, "f1", "test")
-    if not counts or min(map(len, counts.values())) < 2:
+    measured = compared.test.score if compared.test else None
+    if measured is None or row not in measured.means.runs:
         return np.nan
-    means = differences.Means({row: scores.from_counts(counts, "f1")}, row)
-    return means.interval(row).half_width
+    return measured.means.interval(row).half_width
