@@ -8,7 +8,6 @@ from configs import toy
 from experiments import families
 from experiments.results import comparable, labels, lengths
 from experiments.results import families as tables_of
-from experiments.stats import comparison
 from tests import sweeps
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -83,10 +82,10 @@ def test_bytes_and_tags_change_tokens_and_nothing_else(sweep):
     with pytest.raises(
         errors.UserError, match=r"differ in tokenizer \(base, bytes\): see base and"
     ):
-        comparison.require_alike(comparison._measured(mixed), mixed.description, families.TABLE)
-    records = comparison._measured(sweep).assign(data_sha256=["a", "a", "a", "another"])
+        comparable.require_alike(comparable.measured(mixed), mixed.description, families.TABLE)
+    records = comparable.measured(sweep).assign(data_sha256=["a", "a", "a", "another"])
     with pytest.raises(errors.UserError, match="differ in corpus"):
-        comparison.require_alike(records, sweep.description, families.TABLE)
+        comparable.require_alike(records, sweep.description, families.TABLE)
 
 
 def test_a_row_of_bytes_has_room_for_the_tokens_of_base():
