@@ -1,6 +1,7 @@
 """Rank correlations, against SciPy and counts by hand."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_the_permutation_test_is_scipys():
     ours = {str(i): float(value) for i, value in enumerate(random.normal(0, 1, 7))}
     paper = {name: 100 * value + 80 * random.normal() for name, value in ours.items()}
     found = ranks.tau(means_of(ours, 0.01), paper)
-    exact = scipy.stats.kendalltau([*ours.values()], [*paper.values()], method="exact")
+    exact: Any = scipy.stats.kendalltau([*ours.values()], [*paper.values()], method="exact")
     assert found
     assert found.estimate.value == pytest.approx(exact.statistic)
     assert found.p_value == pytest.approx(exact.pvalue, abs=0.015)

@@ -137,7 +137,7 @@ class Means:
         self._is_pooled = is_pooled
         self._design = seeds.design(tuple(r for r, _ in chosen), tuple(s for _, s in chosen))
         self.components = self._design.fit(self._scores[is_pooled]) if chosen else None
-        ratio = self.components.seed / self.components.run if self._has_seed_effect else 0.0
+        ratio = self.components.ratio if self.components else 0.0
         weights = {row: (self._rows == row) / len(each) for row, each in self.runs.items()}
         if chosen:
             for row, of_runs in zip(self._design.rows, self._design.weights(ratio), strict=True):
@@ -146,16 +146,12 @@ class Means:
         self.weights = weights
         self.of_sentences = self._of_sentences()
 
-    @property
-    def _has_seed_effect(self) -> bool:
-        return self.components is not None and self.components.seed > 0
-
     def _of_sentences(self) -> float:
         """Returns r, estimated from the components of the deviations that estimate σ²."""
         if self.components is None:
             return 0.0
         basis = self._design.basis
-        if self._has_seed_effect:
+        if self.components.seed:
             basis = basis[:, self._design.is_residual]
         components = basis.T @ self._deviations[self._is_pooled]
         return float((components**2).sum() / basis.shape[1])

@@ -58,6 +58,11 @@ class Components:
     total: float
     total_freedom: int
 
+    @property
+    def ratio(self) -> float:
+        """τ²/σ²."""
+        return self.seed / self.run if self.seed else 0.0
+
 
 class Design:
     """The rows and seeds of a set of runs, without scores."""
