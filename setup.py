@@ -53,6 +53,7 @@ setuptools.setup(
             "pytest-xdist>=3.8",
             "ruff>=0.13",
             "selenium>=4.30",
+            "statsmodels>=0.14",  # what the mixed model is compared with
         ],
     },
 )

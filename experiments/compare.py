@@ -21,7 +21,7 @@ import pandas as pd
 from absl import flags
 
 from experiments.results import documents, frames, sensitivity, tables
-from experiments.stats import comparison, ranks
+from experiments.stats import comparison, differences, ranks
 from experiments.sweep import cost
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models
@@ -108,7 +108,7 @@ def compare_sweeps(workdirs: Sequence[pathlib.Path], names: Sequence[str] = ()) 
     first = sweeps[0]
     for other in sweeps[1:]:
         _require_same_table(first, other)
-    known = dict.fromkeys(name for each in sweeps for name in each.dev.gaps)
+    known = dict.fromkeys(name for each in sweeps for name in _gaps(each))
     _require_known(names, known, *workdirs)
     chosen = list(names or known)
     shown = [
@@ -120,7 +120,7 @@ def compare_sweeps(workdirs: Sequence[pathlib.Path], names: Sequence[str] = ()) 
         shown.append(_texts("field", list(map(str, workdirs)), fields, "Configuration of base"))
     notes = [
         "*: the 95% interval excludes 0. “by chance?”: not significant in all sweeps, all rows and "
-        "other seeds considered."
+        "other seeds considered. All numbers are of the development sets."
     ]
     for other in sweeps[1:]:
         notes += _agreement(first, other, chosen)
@@ -201,11 +201,16 @@ def _require_same_table(first: comparison.Comparison, other: comparison.Comparis
             f"{ours.folder} holds {table} with base {base!r}, {theirs.folder} {other_table} with "
             f"base {other_base!r}: name sweeps of one table and base"
         )
-    if not _shared(first, other, [*first.dev.gaps]):
+    if not _shared(first, other, [*_gaps(first)]):
         raise errors.UserError(
             f"{ours.folder} and {theirs.folder} share no row that both compare with base: run "
             "the same rows in both"
         )
+
+
+def _gaps(compared: comparison.Comparison) -> Mapping[str, differences.Difference]:
+    """Returns the rows' differences from base on the development set."""
+    return compared.dev.score.gaps if compared.dev.score else {}
 
 
 def _shared(
@@ -219,7 +224,7 @@ def _shared(
     ours, theirs = first.rows["reference"], other.rows["reference"]
     shared: dict[str, str] = {}
     for name in names:
-        in_both = name in first.dev.gaps and name in other.dev.gaps
+        in_both = name in _gaps(first) and name in _gaps(other)
         if in_both and ours[name] == theirs[name]:
             shared[name] = ours[name]
     return shared
@@ -256,12 +261,12 @@ def _sign(name: str, sweeps: Sequence[comparison.Comparison]) -> str:
       "same" or "opposite", followed by ", by chance?" unless the difference is significant in every
       sweep; "" if fewer than two sweeps have the row.
     """
-    having = [each for each in sweeps if name in each.dev.gaps]
+    having = [each for each in sweeps if name in _gaps(each)]
     if len(having) < 2:
         return ""
-    means = [each.dev.gaps[name].mean for each in having]
+    means = [_gaps(each)[name].mean for each in having]
     word = "opposite" if min(means) < 0 < max(means) else "same"
-    is_significant = all(each.significant_over_seeds(name) for each in having)
+    is_significant = all(each.rows.loc[name, "significant"] for each in having)
     return word if is_significant else f"{word}, by chance?"
 
 
@@ -302,18 +307,14 @@ def _agreement(
     references = _shared(first, other, names)
     if not references:
         return []
-    rows = list(dict.fromkeys([*references.values(), *references]))
-    agreement = ranks.agreement(
-        [{name: each.dev.scores[name] for name in rows} for each in (first, other)],
-        references,
-        (first.dev.variance, other.dev.variance),
-    )
+    sides = [each.dev.score for each in (first, other)]
+    agreement = ranks.agreement([side.means for side in sides if side], references)
     return [
         f"{other.sweep.folder} against {first.sweep.folder}: same sign in "
         f"{_interval(agreement.signs, '.0%')} of {len(references)} rows; of all "
         f"{agreement.num_pairs} pairs of rows {_interval(agreement.pairs, '.0%')} in the same "
-        f"order (chance: 50%); Kendall's tau-b {_interval(agreement.tau, '.2f')}. Intervals are a "
-        "bootstrap's over sentences, and over seeds where their variance is known."
+        f"order (chance: 50%); Kendall's tau-b {_interval(agreement.tau, '.2f')}. Intervals are "
+        "for other sentences, and for other seeds where their variance is known."
     ]
 
 
@@ -327,10 +328,7 @@ def _interval(estimate: ranks.Estimate, form: str) -> str:
 def _limits(compared: comparison.Comparison, names: Sequence[str]) -> list[str]:
     """Returns notes on rows with a single seed, and on failed or missing runs."""
     single = [
-        name
-        for name in names
-        if name in compared.dev.gaps
-        if len(compared.dev.scores[name]) < 2 and not compared.dev.variance
+        name for name in names if name in _gaps(compared) if not _gaps(compared)[name].over_seeds
     ]
     notes = documents.shortfalls(compared.sweep)
     if single:

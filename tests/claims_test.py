@@ -39,9 +39,9 @@ def claim_of(*inequalities):
     [
         ((80, 81, 82), (40, 41, 42), "agrees"),
         ((40, 41, 42), (80, 81, 82), "disagrees"),
-        ((70, 80, 90), (69, 79, 89), "undecided"),
-        ((80,), (40, 41, 42), "undecided"),
-        ((80, 80, 80), (40, 40, 40), "undecided"),
+        ((70, 80, 90), (69, 79, 89), "not resolved"),
+        ((80,), (40, 41, 42), "not resolved"),
+        ((80, 80, 80), (40, 40, 40), "not resolved"),
         ((), (40, 41, 42), "not run"),
         ((80, None, 82), (40, 41, 42), "not measurable"),
     ],
@@ -61,9 +61,9 @@ def test_a_row_that_failed_is_no_evidence():
     ("higher", "expected"),
     [
         ((79.6, 79.7, 79.8), "agrees"),  # lower by 0.3, significantly less than 1
-        ((70, 80, 90), "undecided"),
+        ((70, 80, 90), "not resolved"),
         ((76, 76.1, 76.2), "disagrees"),
-        ((79,), "undecided"),
+        ((79,), "not resolved"),
     ],
 )
 def test_no_lower_allows_a_margin(higher, expected):
@@ -94,7 +94,7 @@ def test_a_claim_agrees_only_if_every_inequality_does():
     both = [claims.Inequality("a", "b", each) for each in (claims.BLEU, claims.LOST_ON_LONG)]
     sweep = sweep_of(a=(80, 81, 82), b=(40, 41, 42), c=(30, 40, 50), d=())
     assert verdict(claim_of(*both), sweep) == "agrees"
-    for second, expected in ((("b", "a"), "disagrees"), (("b", "c"), "undecided"),
+    for second, expected in ((("b", "a"), "disagrees"), (("b", "c"), "not resolved"),
                              (("b", "d"), "not run")):  # fmt: skip
         claim = claim_of(claims.Inequality("a", "b"), claims.Inequality(*second))
         assert verdict(claim, sweep) == expected
@@ -106,7 +106,7 @@ def test_one_inequality_of_many_refutes_a_claim_only_at_its_share_of_5_percent()
     inequalities = [claims.Inequality("a", "b"), claims.Inequality("b", "c")]
     test: Any = scipy.stats.ttest_ind([40, 41, 42], [42.5, 43.7, 44.9], equal_var=False)
     assert 0.025 < test.pvalue < 0.05
-    assert verdict(claim_of(*inequalities), sweep) == "undecided"
+    assert verdict(claim_of(*inequalities), sweep) == "not resolved"
     assert verdict(claim_of(*inequalities[1:]), sweep) == "disagrees"
 
 

@@ -8,7 +8,7 @@ import scipy.stats
 from sacrebleu import significance as sacrebleu_significance
 from sacrebleu.metrics import bleu as sacrebleu
 
-from experiments.stats import differences
+from experiments.stats import differences, scores
 from transformer_jax.data import toy
 from transformer_jax.evaluation import bleu
 
@@ -43,8 +43,8 @@ def runs(references):
 
 def difference(ours, theirs):
     """Returns the difference of two rows by the counts of their runs."""
-    scores = [differences.bootstrap_scores(side, "bleu") for side in (ours, theirs)]
-    return differences.difference(scores[0], scores[1])
+    rows = {"row": scores.from_counts(ours, "bleu"), "base": scores.from_counts(theirs, "bleu")}
+    return differences.Means(rows, "base").difference("row", "base")
 
 
 def test_counts_of_sentences_sum_to_corpus_bleu(runs, references):
@@ -66,50 +66,80 @@ def test_one_run_each_agrees_with_sacrebleu(runs, references):
             test_type="bs",
             n_samples=2000,
         )
-        scores: Any = test()[1]
-        base, row = scores["BLEU"]
+        results: Any = test()[1]
+        base, row = results["BLEU"]
         assert found.mean == pytest.approx(row.score - base.score)
-        # A difference is significant for the paired bootstrap where our interval excludes 0.
         assert found.excludes_0 == (row.p_value < 0.05)
+        # The jackknife's interval of one system is that of sacreBLEU's bootstrap.
+        alone = scores.from_counts({0: ours[1]}, "bleu")[0]
+        half = 1.96 * (alone.deviations**2).sum() ** 0.5
+        assert half == pytest.approx(row.ci, rel=0.1)
 
 
-def test_sentences_and_seeds_both_widen_the_interval(runs):
-    one = difference({0: runs[0.2, 0][1]}, {0: runs[0.1, 0][1]})
-    ours, theirs = ({seed: runs[share, seed][1] for seed in range(3)} for share in (0.2, 0.1))
-    several = difference(ours, theirs)
-    alike = [dict(enumerate([runs[share, 0][1]] * 3)) for share in (0.2, 0.1)]
-    same = difference(alike[0], alike[1])
-    assert (one.runs, several.runs) == ((1, 1), (3, 3))
-    assert same.half_width == pytest.approx(one.half_width)  # seeds that do not differ add nothing
-    scores = [
-        [bleu.from_counts(run.sum(0), bleu.MAIN) for run in side.values()]
-        for side in (ours, theirs)
-    ]
-    assert several.mean == pytest.approx(np.mean(scores[0]) - np.mean(scores[1]))
-    # Without sentences it is Welch's; with them, their variance is added, known exactly.
-    welch: Any = scipy.stats.ttest_ind(*scores, equal_var=False)
-    over_seeds = (several.mean / welch.statistic) ** 2
-    samples = [differences.bootstrap_scores(side, "bleu")[:, 1:].mean(0) for side in (ours, theirs)]
-    over_sentences = np.var(samples[0] - samples[1], ddof=1)
-    freedom = welch.df * ((over_seeds + over_sentences) / over_seeds) ** 2
-    expected = scipy.stats.t.ppf(0.975, freedom) * (over_seeds + over_sentences) ** 0.5
-    assert several.half_width == pytest.approx(expected)
-    assert several.half_width > 1.96 * over_sentences**0.5
+def test_the_jackknife_is_the_bootstrap(runs):
+    ours, theirs = runs[0.2, 0][1], runs[0.1, 0][1]
+    random = np.random.default_rng(0)
+    gaps = []
+    for _ in range(4000):
+        chosen = random.integers(len(ours), size=len(ours))
+        gaps.append(
+            bleu.from_counts(ours[chosen].sum(0), bleu.MAIN)
+            - bleu.from_counts(theirs[chosen].sum(0), bleu.MAIN)
+        )
+    found = difference({0: ours}, {0: theirs})
+    assert found.standard_error == pytest.approx(np.std(gaps), rel=0.05)
 
 
-def test_an_interval_over_seeds_alone_is_that_of_welch():
-    # Means 10 and 7, variances 1 and 4, three runs each.
-    found = differences.from_variances(3.0, 0.0, ([9, 10, 11], [5, 7, 9]))
-    interval = scipy.stats.ttest_ind([9, 10, 11], [5, 7, 9], equal_var=False).confidence_interval()
-    assert found.half_width == pytest.approx((interval.high - interval.low) / 2)
-    # By hand: standard error sqrt(5/3), 50/17 degrees of freedom, t at 97.5% about 3.22.
-    assert found.half_width == pytest.approx(3.22 * (5 / 3) ** 0.5, rel=2e-3)
-    for sides in (([9], [5, 7, 9]), ([5, 7, 9], [9]), ([9, 9], [5, 5])):  # no variance is known
-        assert differences.from_variances(2.0, 0.0, sides).half_width == 0
+def test_the_jackknife_of_a_mean_is_its_standard_error():
+    values = np.random.default_rng(1).normal(size=(50, 1))
+    found = scores.jackknife(values, lambda sums: sums[..., 0] / 50)
+    # Without a sentence, the sum of the others is divided by 50 still.
+    exact = (49 / 50) ** 0.5 * np.abs(values - values.mean())[:, 0] / 50
+    assert np.abs(found.deviations) == pytest.approx(exact)
+    tokens = np.stack([values[:, 0], np.ones(50)], axis=1)
+    (of_mean,) = scores.log_perplexities({0: 1.0}, {0: tokens}).values()
+    assert (of_mean.deviations**2).sum() == pytest.approx(values.var(ddof=1) / 50)
+
+
+def test_a_run_of_its_own_sentences_is_counted_once():
+    """With no other source of variance, the variance is that of the runs, and B adds nothing."""
+    random = np.random.default_rng(3)
+    of_row, of_run, number = 0.2, 0.5, 4
+    rows: dict[str, dict[int, scores.Run]] = {"base": {}, "row": {}}
+    for place, row in enumerate(rows):
+        for seed in range(number):
+            deviations = np.zeros(10)
+            deviations[place] = of_row
+            deviations[2 + place * number + seed] = of_run
+            rows[row][seed + 10 * place] = scores.Run(random.normal(0, of_run), deviations)
+    means = differences.Means(rows, "base")
+    gap = means.difference("row", "base")
+    assert means.of_sentences == pytest.approx(of_run**2)
+    assert means.components
+    over_seeds = means.components.total * 2 / number
+    assert gap.standard_error**2 == pytest.approx(2 * of_row**2 + over_seeds)
+    freedom = 6 * ((2 * of_row**2 + over_seeds) / over_seeds) ** 2
+    assert gap.freedom == pytest.approx(freedom)
+
+
+def test_draws_have_the_variances_of_differences():
+    random = np.random.default_rng(4)
+    rows = {
+        row: {seed: scores.Run(random.normal(), random.normal(0, 0.02, 300)) for seed in range(4)}
+        for row in ("base", "a", "b", "c", "d", "e")
+    }
+    means = differences.Means(rows, "base")
+    drawn = means.draw(["a", "base"], 40_000, seed=0)
+    gap = means.difference("a", "base")
+    assert drawn[0, 0] - drawn[0, 1] == pytest.approx(gap.mean)
+    assert means.components
+    freedom = means.components.freedom
+    inflated = gap.standard_error * (freedom / (freedom - 2)) ** 0.5
+    assert np.std(drawn[1:, 0] - drawn[1:, 1]) == pytest.approx(inflated, rel=0.05)
 
 
 @pytest.mark.slow
-def test_the_interval_of_the_bootstrap_covers_the_truth_in_95_percent():
+def test_the_interval_over_sentences_covers_the_truth_in_95_percent():
     # Systems that are equally good by construction: their difference should lie within the
     # interval in 95% of many small corpora.
     random = np.random.default_rng(0)
@@ -129,8 +159,8 @@ def test_the_interval_of_the_bootstrap_covers_the_truth_in_95_percent():
 @pytest.mark.parametrize("freedom", [3, 8, np.inf])
 def test_a_detectable_difference_is_mostly_detected(freedom):
     """Simulates estimates with their standard errors."""
-    half = float(scipy.stats.t.ppf(0.975, freedom))  # of a standard error of 1
-    truth = differences.Difference(0.0, half, (3, 3), freedom).detectable()
+    truth = differences.Difference(0.0, 1.0, (3, 3), freedom).detectable()
+    half = float(scipy.stats.t.ppf(0.975, freedom))
     random = np.random.default_rng(0)
     estimates = random.normal(truth, 1, 100_000)
     errors = 1.0

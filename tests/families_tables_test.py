@@ -6,9 +6,8 @@ import pytest
 
 from configs import toy
 from experiments import families
-from experiments.results import documents, lengths
+from experiments.results import comparable, labels, lengths
 from experiments.results import families as tables_of
-from experiments.stats import comparison
 from tests import sweeps
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -77,16 +76,16 @@ def test_only_rows_with_equal_buckets_share_a_table(sweep):
 
 
 def test_bytes_and_tags_change_tokens_and_nothing_else(sweep):
-    comparison.require_alike(comparison._measured(sweep), sweep.description, families.TABLE)
+    comparable.require_alike(comparable.measured(sweep), sweep.description, families.TABLE)
     rows = {"base": {}, "bytes": {"model.d_k": 3}}
     mixed = sweeps.of_runs({row: [run(1.0, 1.0, tokenizer_sha256=row)] for row in rows}, rows)
     with pytest.raises(
         errors.UserError, match=r"differ in tokenizer \(base, bytes\): see base and"
     ):
-        comparison.require_alike(comparison._measured(mixed), mixed.description, families.TABLE)
-    records = comparison._measured(sweep).assign(data_sha256=["a", "a", "a", "another"])
+        comparable.require_alike(comparable.measured(mixed), mixed.description, families.TABLE)
+    records = comparable.measured(sweep).assign(data_sha256=["a", "a", "a", "another"])
     with pytest.raises(errors.UserError, match="differ in corpus"):
-        comparison.require_alike(records, sweep.description, families.TABLE)
+        comparable.require_alike(records, sweep.description, families.TABLE)
 
 
 def test_a_row_of_bytes_has_room_for_the_tokens_of_base():
@@ -131,4 +130,4 @@ def test_tables_name_the_tokens_of_a_perplexity(objective, expected):
     steps = 0 if objective == objectives.NONE else BASE.train.num_steps
     changes = {"train.objective": objective, "train.objective_steps": steps}
     description = sweeps.of_runs({}, {"base": changes}, configuration=BASE).description
-    assert documents.ppl_of(description, "base") == expected
+    assert labels.ppl_of(description, "base") == expected

@@ -1,7 +1,9 @@
 """Damaged results are named with a remedy; tuned sweeps can be published twice."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 
 from experiments import publish
@@ -50,6 +52,9 @@ def test_a_tuned_sweep_is_published_twice(swept, tmp_path):
     [
         ("sentences.npz", lambda content: content[: len(content) // 2]),
         ("runs.csv", lambda content: content.replace(b"config_hash", b"hash", 1)),
+        ("runs.csv", lambda content: content[:-40]),
+        ("runs.csv", lambda content: content[: content[:-1].rindex(b"\n") + 1]),
+        ("curves.csv", lambda content: content[:-1]),
         ("runs.csv", None),
         ("curves.csv", None),
     ],
@@ -64,6 +69,21 @@ def test_a_damaged_published_folder_is_named(swept, tmp_path, name, damage):
         path.unlink()
     with pytest.raises(errors.UserError, match=rf"{name} is damaged .*: restore the published"):
         frames.load(output).counts("base", "bleu")
+
+
+def test_likelihoods_of_sentences_give_the_perplexity(swept):
+    folder = sweeps.folder(swept, "base")
+    tokens = [3, 5, 2]
+    ppl = json.loads((folder / "result.json").read_bytes())["ppl"]
+    nats = [math.log(ppl) * count for count in tokens]
+    path = folder / "nll.json"
+    path.write_text(json.dumps({"nats": nats, "tokens": tokens}))
+    perplexities, likelihoods = frames.load(swept).likelihoods("base")
+    assert perplexities == {0: ppl}
+    assert likelihoods[0] == pytest.approx(np.transpose([nats, tokens]))
+    path.write_text(json.dumps({"nats": [1.01 * each for each in nats], "tokens": tokens}))
+    with pytest.raises(errors.UserError, match="likelihoods of the dev set give perplexity"):
+        frames.load(swept).likelihoods("base")
 
 
 def test_a_working_sweep_is_not_overwritten_by_a_published_one(swept, tmp_path):

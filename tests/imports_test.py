@@ -37,6 +37,7 @@ ROOMS = [
     "experiments.benchmarks",
     "experiments.results.frames",
     "experiments.results.labels",
+    "experiments.results.comparable",
     "experiments.stats",
     "experiments.results",
     "experiments.scheduling",

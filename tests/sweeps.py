@@ -251,9 +251,9 @@ def of_runs(
 
 def without_counts(sweep: frames.Sweep, table: table_lib.Table) -> comparison.Comparison:
     """Returns the comparison of a sweep whose runs have no counts of their sentences."""
-    nothing = comparison.OneSet({}, {}, None, {}, 0)
+    nothing = comparison.OneSet(0)
     rows = comparison._frame(sweep, table, nothing, None, {}, {})
-    return comparison.Comparison(sweep, table, rows, nothing, None, None, {})
+    return comparison.Comparison(sweep, table, rows, nothing, None, {}, {})
 
 
 def add_seeds(workdir: pathlib.Path, row: str, seeds: int) -> None:

@@ -213,15 +213,63 @@ def test_a_sweep_whose_base_has_not_run_says_so(tmp_path):
     assert "There are no differences: base has not run." in markdown
 
 
-def test_one_seed_without_a_variance_over_seeds_shows_no_effect(tmp_path):
+def test_one_seed_is_not_tested_and_further_runs_of_base_are_enough(tmp_path):
     rows = {"base": {}, "low": {"model.d_ff": 16}}
     sweeps.make(tmp_path, sweeps.Made(rows, table="mine", seeds=1, sentences=40))
     sweeps.spoil(sweeps.folder(tmp_path, "low"))
     compared = comparison.compare(frames.load(tmp_path))
-    assert compared.rows.loc["low", "significant"]
-    assert "Lower" not in page.answer(compared)
-    known = compared.rows.assign(over_seeds=True)
-    assert "Lower than base in BLEU: low" in page.answer(dataclasses.replace(compared, rows=known))
+    line = compared.rows.loc["low"]
+    assert (line["over_seeds"], line["significant"], line["verdict"]) == (
+        False,
+        False,
+        "not resolved",
+    )
+    assert line["half_width"] > 0
+    assert "One seed, not tested for other seeds: 1 row." in page.answer(compared)
+    assert "not resolved (one seed)" in report.build(compared).tables[0].cells()[1]
+    sweeps.add_seeds(tmp_path, "base", 5)
+    compared = comparison.compare(frames.load(tmp_path))
+    line = compared.rows.loc["low"]
+    assert (line["over_seeds"], line["significant"], line["verdict"]) == (True, True, "worse")
+    assert "Lower than base in BLEU: low" in page.answer(compared)
+
+
+def test_a_table_has_a_column_of_verdicts_for_each_measure(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=3, sentences=40, tested=True))
+    compared = comparison.compare(frames.load(tmp_path))
+    document = report.build(compared)
+    heads = [column.full_head for column in document.tables[0].columns]
+    for head in ("test: − base", "test: ln PPL − base", "says (BLEU)", "says (ln PPL)"):
+        assert heads.count(head) == 1
+    (legend,) = [note for note in document.notes if "mostly would be seen" in note]
+    assert "within ±0.5 BLEU, or ±3% of perplexity" in legend
+    data = document.data
+    for column in ("verdict", "log_ppl_verdict", "log_ppl_minus_base"):
+        assert data[column].notna().sum() == data[f"test_{column}"].notna().sum() == 3
+    report.write(tmp_path)
+    assert len(pd.read_csv(tmp_path / "runs.csv")) == 12
+
+
+def test_a_row_that_failed_to_train_has_no_difference(tmp_path):
+    sweeps.make(tmp_path, sweeps.Made(sweeps.some_rows(), seeds=3, sentences=40))
+    folder = sweeps.folder(tmp_path, "A h=1", 1)
+    sweeps.change(folder, ppl=1000.0)
+    (folder / "metrics.jsonl").unlink()
+    compared = comparison.compare(frames.load(tmp_path))
+    line = compared.rows.loc["A h=1"]
+    assert compared.failed == {"A h=1": [1]}
+    assert line["verdict"] == line["log_ppl_verdict"] == "failed 1 of 3"
+    assert pd.isna(line["difference"])
+    others = [
+        score for seed, score in enumerate(compared.sweep.values("A h=1", "bleu")) if seed != 1
+    ]
+    assert line["score"] == pytest.approx(sum(others) / 2)
+    for measured in compared.dev.measured.values():
+        assert set(measured.gaps) == {"D P_drop=0.0", "E"}
+        assert "A h=1" not in measured.means.pooled
+    assert compared.dev.tau_of_all
+    assert "A h=1: 2 of 3 runs learned" in " ".join(report.build(compared).notes)
+    assert "Failed to train: A h=1 (1 of 3 runs)" in page.answer(compared)
 
 
 def test_rows_of_parsers_are_compared_by_f1_in_any_table():

@@ -7,22 +7,18 @@ as the table for the paper's Table 2) sets its field `document` to a function th
 
 import collections
 import dataclasses
+import math
 import pathlib
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from experiments.results import frames, labels, tables
-from experiments.stats import comparison, differences, ranks, seed_variance, verdicts
+from experiments.stats import comparison, failures, ranks, verdicts
 from experiments.sweep import cost, store
 from transformer_jax import paper
-from transformer_jax.data import objectives
 
-DETECTABLE = (
-    "Detectable: a true difference of this size is detected with "
-    f"{differences.POWER:.0%} power if the standard deviation over seeds is known; with this few "
-    "seeds, power is 55 to 80%."
-)
+SMOOTHING = "train.label_smoothing"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,32 +52,46 @@ class Document:
 
 
 def rows_table(compared: comparison.Comparison) -> tables.Table:
-    """Returns the first table of a report: the rows that have run, beside base and the paper."""
+    """Returns the first table of a report: the rows that have run, beside base and the paper.
+
+    It is of the test set if the runs were scored on it, otherwise of the development set.
+    """
     description, score = compared.sweep.description, compared.table.score
-    rows = compared.rows
+    rows = compared.answer_rows
     rows = rows[(rows["seeds"] > 0) | (rows["failed"] > 0)]
     share = rows["params_share"]
     rows = rows.assign(
-        ppl_of=[ppl_of(description, row) for row in rows["row"]],
+        ppl_of=[labels.ppl_of(description, row) for row in rows["row"]],
         params_millions=rows["params"].astype(float) / 1e6,
         params_share=share.where(share.abs() > cost.NOTABLE),
-        verdict=[_explained(compared, row) for row in rows["row"]],
+        verdict=[_explained(compared, row, "") for row in rows["row"]],
+        log_ppl_verdict=[_explained(compared, row, "log_ppl_") for row in rows["row"]],
     )
+    group = "" if compared.test is None else "test"
     columns = [
         tables.Column("row", main=True),
         tables.Column("change", main=True),
-        tables.Column("PPL", "ppl", ".3f", "ppl_sd"),
+        *_score_columns(score, group),
     ]
+    has_verdicts = rows["verdict"].notna().any()
+    if has_verdicts:
+        columns.append(tables.Column(f"says ({score})", "verdict", main=True))
+    columns += _ppl_columns(rows, group)
     if (rows["ppl_of"] != "").any():
         columns.append(tables.Column("PPL of", "ppl_of"))
-    columns += [
-        tables.Column(score, "score", ".2f", "score_sd", main=True),
-        tables.Column("− base", "difference", "+.2f", "half_width", main=True),
-    ]
+    if rows["log_ppl_verdict"].notna().any():
+        columns.append(tables.Column("says (ln PPL)", "log_ppl_verdict"))
     for field in description.tune:
         name = field.split(".")[-1]
         columns.append(tables.Column(f"best of {name}", "best_score", ".2f"))
         columns.append(tables.Column(name, "best_value"))
+    if compared.table.reported:
+        if compared.test is None:
+            columns += _paper_columns()
+        columns += [
+            tables.Column(f"{score} − base", "paper_difference", "+.1f", group="paper"),
+            tables.Column("ln PPL − base", "paper_log_ppl_difference", "+.3f", group="paper"),
+        ]
     columns += [
         tables.Column("params ×10⁶", "params_millions", ".3g"),
         tables.Column("params − base", "params_share", "+.0%"),
@@ -89,78 +99,63 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     ]
     if (rows["failed"] > 0).any():
         columns.append(tables.Column("failed", form="d"))
-    if compared.table.reported:
-        columns += [
-            tables.Column("PPL", "paper_ppl", ".2f", group="paper"),
-            tables.Column("BLEU", "paper_score", ".1f", group="paper"),
-            tables.Column("− base", "paper_difference", "+.1f", group="paper"),
-            tables.Column("params ×10⁶", "paper_params", "d", group="paper"),
-            tables.Column("verdict", main=True),
-        ]
-    return _with_detectable(rows, columns, "detectable")
+    return tables.Table(rows, columns)
 
 
-def test_set(compared: comparison.Comparison) -> Section:
-    """Returns a section with the results on the test set, of rows whose reference row is base."""
-    test, description = compared.test, compared.sweep.description
-    if test is None:
+def development_set(compared: comparison.Comparison) -> Section:
+    """Returns a section with the results on the development set, if the first table has others."""
+    rows = compared.rows[compared.rows["seeds"] > 0]
+    if compared.test is None or not len(rows):
         return Section([])
-    rows = compared.rows
-    base = description.base_row
-    with_base = rows["reference"].isna() | (rows["reference"] == base)
-    rows = rows[with_base & rows["test_score"].notna()]
-    rows = rows.assign(test_verdict=[_explained(compared, row, "test") for row in rows["row"]])
     columns = [
         tables.Column("row", main=True),
-        tables.Column("PPL", "test_ppl", ".3f", "test_ppl_sd", "test"),
-        tables.Column(compared.table.score, "test_score", ".2f", "test_score_sd", "test", True),
-        tables.Column("− base", "test_difference", "+.2f", "test_half_width", "test", True),
+        *_score_columns(compared.table.score, "dev"),
+        *_ppl_columns(rows, "dev"),
     ]
     if compared.table.reported:
-        columns.append(tables.Column("− base", "paper_difference", "+.1f", group="paper"))
-        columns.append(tables.Column("verdict", "test_verdict", main=True))
-    sentences = f"{test.sentences:,} sentence{'s' if test.sentences > 1 else ''}"
-    title = f"Test set{file_names(description, 'test')}, {sentences}"
-    note = seed_variance_note(compared, "test")
-    return Section([_with_detectable(rows, columns, "test_detectable", title, note)])
+        columns += _paper_columns()
+    description, sentences = compared.sweep.description, compared.dev.sentences
+    title = f"Development set{file_names(description, 'dev')}, {sentences:,} sentences"
+    return Section([tables.Table(rows, columns, title)])
 
 
-def _with_detectable(
-    rows: pd.DataFrame,
-    columns: list[tables.Column],
-    name: str,
-    title: str = "",
-    note: str = "",
-) -> tables.Table:
-    if rows[name].notna().any():
-        columns = [*columns, tables.Column("detectable", name, ".1f")]
-        note = f"{DETECTABLE} {note}".strip()
-    return tables.Table(rows, columns, title, note)
+def _score_columns(score: str, group: str) -> list[tables.Column]:
+    return [
+        tables.Column(score, "score", ".2f", "score_sd", group, True),
+        tables.Column("− base", "difference", "+.2f", "half_width", group, True),
+    ]
 
 
-def _explained(compared: comparison.Comparison, row: str, split: str = "dev") -> str | None:
-    """Returns the verdict on a row as a text, such as "reproduced" or "undecided (one seed)"."""
-    one_set = compared.dev if split == "dev" else compared.test
-    if one_set is None or row not in one_set.verdicts:
-        return None
-    word, gap = one_set.verdicts[row].word, one_set.gaps[row]
-    if word != verdicts.UNDECIDED or gap.over_seeds:
-        return word
-    return f"{word} ({'one seed' if gap.runs[0] == 1 else 'one seed of base'})"
+def _ppl_columns(rows: pd.DataFrame, group: str) -> list[tables.Column]:
+    columns = [tables.Column("PPL", "ppl", ".3f", "ppl_sd", group)]
+    if rows["log_ppl_difference"].notna().any():
+        difference = ("log_ppl_difference", "+.3f", "log_ppl_half_width")
+        columns.append(tables.Column("ln PPL − base", *difference, group))
+    return columns
 
 
-def ppl_of(description: store.Description, row: str) -> str:
-    """Returns a text for the tokens over which a row's perplexity is computed.
+def _paper_columns() -> list[tables.Column]:
+    return [
+        tables.Column("BLEU", "paper_score", ".1f", group="paper"),
+        tables.Column("PPL", "paper_ppl", ".2f", group="paper"),
+        tables.Column("params ×10⁶", "paper_params", "d", group="paper"),
+    ]
 
-    The text is "" for the target tokens. Encoder-only rows have others, such as "masked tokens".
+
+def _explained(compared: comparison.Comparison, row: str, prefix: str) -> str | None:
+    """Returns the verdict on a row as a text, such as "better" or "not resolved (one seed)".
+
+    † marks perplexities that the row changes by design.
     """
-    objective = objectives.of(description.config(row))
-    if objective is None or not objective.encoder_only:
-        return ""
-    scored_by = objective.scored_by[0]
-    if scored_by == objectives.PAIR_CLASSIFICATION:
-        return "answers"
-    return "masked tokens" if objectives.KINDS[scored_by].masked else "all tokens"
+    measured = compared.answers.measured.get(prefix)
+    if measured is None or row not in measured.verdicts:
+        return None
+    word = measured.verdicts[row].word
+    gap = measured.gaps.get(row)
+    if gap and not gap.over_seeds:
+        word += " (one seed)" if max(gap.runs) == 1 else " (seeds do not differ)"
+    is_smoothed = prefix and SMOOTHING in labels.changes(compared.sweep.description, row)
+    return f"{word} †" if is_smoothed else word
 
 
 def notes(compared: comparison.Comparison) -> list[str]:
@@ -168,11 +163,8 @@ def notes(compared: comparison.Comparison) -> list[str]:
     sweep, description = compared.sweep, compared.sweep.description
     paragraphs = [labels.base_settings(description)]
     if len(sweep.runs):
-        paragraphs.append(
-            f"{_measured_on(sweep)} ± after PPL and scores: standard deviation over seeds. ± after "
-            "differences: half-width of the 95% interval, over sentences and, where their variance "
-            "is known, over seeds."
-        )
+        paragraphs += [_legend(compared), _measured_on(compared)]
+        paragraphs += _failures(compared)
         paragraphs += [note for note in [seed_variance_note(compared)] if note]
         paragraphs += _paper_notes(compared)
         kinds = collections.Counter(sweep.runs.get("device_kind", pd.Series(dtype=str)).dropna())
@@ -199,14 +191,99 @@ def notes(compared: comparison.Comparison) -> list[str]:
     return paragraphs
 
 
-def _measured_on(sweep: frames.Sweep) -> str:
-    description = sweep.description
+def _legend(compared: comparison.Comparison) -> str:
+    """Returns the legend of the columns of differences and verdicts."""
+    answers, score = compared.answers, compared.table.score
+    measured = answers.measured.values()
+    if not any(each.gaps for each in measured):
+        return "± after means: standard deviation over seeds."
+    over_sentences = [each.scale.name for each in measured if each.means.over_sentences]
+    sentences = f" and, for {' and '.join(over_sentences)}, other sentences"
+    is_tested = any(gap.over_seeds for each in measured for gap in each.gaps.values())
+    parts = ["± after means: standard deviation over seeds."]
+    if not is_tested:
+        parts.append(
+            "− base: the row minus base, with a 95% interval for other sentences alone where "
+            "their statistics are known. One seed a row: no difference is tested for other seeds."
+        )
+        return " ".join(parts)
+    parts.append(
+        "− base: the row minus base, averaged over runs and adjusted for the seeds that they have, "
+        f"with a 95% interval for other random seeds{sentences if over_sentences else ''}."
+    )
+    not_chance = "our difference is not chance (5% error for the whole column, Holm)"
+    scale, percent = verdicts.SCALES[compared.table.measure], 100 * verdicts.LOG_PPL.equivalence
+    within = f"within ±{scale.equivalence} {score}, or ±{percent:.0f}% of perplexity"
+    if compared.table.reported:
+        parts.append(
+            f"Same direction: {not_chance} and has the paper's sign; sizes are not compared, since "
+            f"corpus and model are smaller. No difference: {within}. Smaller than the paper's: a "
+            "difference as large as the paper's would be seen."
+        )
+    else:
+        parts.append(f"Better, worse: {not_chance}. No difference: {within}.")
+    parts.append(f"Not resolved: these runs cannot tell{_detectable(answers)}.")
+    if compared.table.reported:
+        parts.append(
+            "The paper reports one run a row, so its differences below about 0.3 BLEU may be "
+            "chance."
+        )
+    smoothed = [
+        row
+        for row in (answers.log_ppl.gaps if answers.log_ppl else ())
+        if SMOOTHING in labels.changes(compared.sweep.description, row)
+    ]
+    if smoothed:
+        parts.append("† Label smoothing changes perplexity by design.")
+    return " ".join(parts)
+
+
+def _detectable(answers: comparison.OneSet) -> str:
+    """Returns a text with the differences that the tests would mostly detect."""
+    sizes = []
+    for each in answers.measured.values():
+        size = verdicts.detectable(each.gaps, each.verdicts)
+        if size is not None and each is answers.log_ppl:
+            sizes.append(f"{tables.number(math.expm1(size), '.1%')} of perplexity")
+        elif size is not None:
+            sizes.append(f"{tables.number(size, '.1f')} {each.scale.name}")
+    return f"; a difference of {' or '.join(sizes)} mostly would be seen" if sizes else ""
+
+
+def _failures(compared: comparison.Comparison) -> list[str]:
+    """Returns a note on the rows with runs that failed to train."""
+    sweep, score = compared.sweep, compared.table.score
+    parts = []
+    for row, seeds in compared.failed.items():
+        if row not in compared.answer_rows.index:
+            continue
+        runs = len(sweep.of(row))
+        number = runs - len(seeds)
+        text = f"{row}: {number} of {runs} runs learned"
+        if number:
+            value = tables.number(compared.answer_rows.loc[row, "score"], ".2f")
+            text += f"; {'the one that did' if number == 1 else 'those that did'}: {value} {score}"
+        parts.append(text)
+    if not parts:
+        return []
+    return [
+        f"{'. '.join(parts)}. A run failed to train if its lowest development perplexity is above "
+        f"{failures.FAILED} times base's final one (rows without a paper's score: and above "
+        f"{failures.FAILED} times their best run). Such a row has no difference and is left out "
+        "of the tests, of pooled variances and of tau; its means are over the runs that learned."
+    ]
+
+
+def _measured_on(compared: comparison.Comparison) -> str:
+    sweep, description = compared.sweep, compared.sweep.description
     data = description.base.data
     signatures = sweep.runs.get("bleu_signature", pd.Series(dtype=str)).dropna()
     signature = next((each for each in signatures if each), "none")
+    sentences = f", {compared.answers.sentences:,} sentences" if compared.answers.sentences else ""
+    name = {"dev": "Development set", "test": "Test set"}[compared.answer_set]
     return (
-        f"Development set{file_names(description, 'dev')} of the {data.corpus} corpus, "
-        f"{data.source_language} to {data.target_language}. BLEU: {signature}."
+        f"{name}{file_names(description, compared.answer_set)}{sentences}, of the {data.corpus} "
+        f"corpus, {data.source_language} to {data.target_language}. BLEU: {signature}."
     )
 
 
@@ -215,16 +292,21 @@ def _paper_notes(compared: comparison.Comparison) -> list[str]:
         return []
     paragraphs = [
         f"paper: {compared.table.reported_on}. Across corpora only signs and ranks of differences "
-        f"compare. Verdict: {verdicts.RULES}"
+        "compare."
     ]
-    if compared.tau:
-        value, low, high = (
-            tables.number(each, ".2f") for each in dataclasses.astuple(compared.tau.estimate)
+    taus = [
+        f"{name} {_tau(each.tau)}{f'; with the failed rows {_tau(all_rows)}' if all_rows else ''}"
+        for name, each, all_rows in (
+            ("development set", compared.dev, compared.dev.tau_of_all),
+            ("test set", compared.test, compared.test.tau_of_all if compared.test else None),
         )
+        if each and each.tau
+    ]
+    if taus:
         paragraphs.append(
-            f"Kendall's tau-b with the paper, over the {compared.tau.num_pairs} pairs of rows that "
-            f"it separates by at least {ranks.SEPARATED} BLEU: {value} (95%: {low} to {high}), on "
-            "the development set."
+            "Kendall's tau-b with the paper in BLEU, over the pairs of rows that it separates by "
+            f"at least {ranks.SEPARATED}: {'; '.join(taus)}. Intervals are for other seeds and "
+            "sentences; p is that of a permutation test against chance."
         )
     description = compared.sweep.description
     width, theirs = description.base.model.d_model, paper.BASE_SIZES["model.d_model"]
@@ -238,35 +320,46 @@ def _paper_notes(compared: comparison.Comparison) -> list[str]:
     return paragraphs
 
 
-def seed_variance_note(compared: comparison.Comparison, split: str = "dev") -> str:
-    """Returns a note on the pooled standard deviation over seeds; "" without --noise_floor."""
-    one_set = compared.dev if split == "dev" else compared.test
+def _tau(tau: ranks.Tau) -> str:
+    value, low, high = (tables.number(each, ".2f") for each in dataclasses.astuple(tau.estimate))
+    p_value = "< 0.001" if tau.p_value < 0.001 else f"= {tau.p_value:.3f}"
+    return f"{value} (95%: {low} to {high}; p {p_value}; {tau.num_pairs} pairs)"
+
+
+def seed_variance_note(compared: comparison.Comparison) -> str:
+    """Returns a note on the standard deviations over seeds; "" if no row has two runs."""
     description = compared.sweep.description
     base, runs = description.base_row, len(compared.sweep.of(description.base_row))
-    variance = one_set.variance if one_set else None
-    if variance is None:
-        if runs >= description.noise_floor:
-            return ""
-        return (
-            f"Standard deviation over seeds: {base} has {runs} of {description.noise_floor} runs."
+    parts = []
+    for each in compared.answers.measured.values():
+        components = each.means.components
+        if components is None or not components.total:
+            continue
+        form = ".4f" if each is compared.answers.log_ppl else ".2f"
+        text = f"{each.scale.name} {components.total**0.5:{form}}"
+        if components.seed:
+            text += (
+                f", of which {components.seed**0.5:{form}} for the seed's effect on all rows and "
+                f"{components.run**0.5:{form}} for the run (their squares add up)"
+            )
+        text += f", {components.total_freedom} degrees of freedom"
+        own = [
+            f"{row} ({variance**0.5:{form}})"
+            for row, variance in each.means.own.items()
+            if row not in compared.failed
+        ]
+        if own:
+            text += f"; not pooled, since they vary more than all others: {', '.join(own)}"
+        parts.append(text)
+    notes = []
+    if parts:
+        notes.append(
+            "Standard deviation of a run over seeds, pooled over rows and used for rows with one "
+            f"run too: {'. '.join(parts)}."
         )
-    others = len(variance.rows) - 1
-    pooled = f"{variance.pooled.variance**0.5:.2f}"
-    rows = f"{others} other row{'s' if others > 1 else ''}"
-    pool = f", pooled with {rows} {pooled}" if others else ""
-    note = (
-        f"Standard deviation over seeds: {base} {variance.base_deviation:.2f} over {runs} runs"
-        f"{pool}, with {variance.pooled.freedom} degrees of freedom; used for all rows"
-    )
-    if not variance.excluded:
-        return f"{note}."
-    excluded = ", ".join(
-        f"{row} ({each.variance**0.5:.2f})" for row, each in variance.excluded.items()
-    )
-    return (
-        f"{note} but those with a run that failed to train, with a lowest development perplexity "
-        f"above {seed_variance.FAILED} times base's, which have their own: {excluded}."
-    )
+    if runs < description.noise_floor:
+        notes.append(f"{base} has {runs} of {description.noise_floor} runs.")
+    return " ".join(notes)
 
 
 def file_names(description: store.Description, split: str) -> str:
@@ -327,18 +420,26 @@ def data(compared: comparison.Comparison, further: Sequence[str] = ()) -> pd.Dat
     """
     rows, table, description = compared.rows, compared.table, compared.sweep.description
     score = table.measure
-    columns = {
-        **{name: name for name in ("row", "change", "seeds", "failed", "ppl", "ppl_sd")},
+    first = ["row", "change", "seeds", "failed", "failed_to_train"]
+    of_set = {
+        "ppl": "ppl",
+        "ppl_sd": "ppl_sd",
         "score": score,
         "score_sd": f"{score}_sd",
         "difference": f"{score}_minus_base",
         "half_width": "interval_half_width",
-        "params": "params",
+        "freedom": f"{score}_freedom",
+        "p_value": f"{score}_p_value",
+        "verdict": "verdict",
+        "log_ppl_difference": "log_ppl_minus_base",
+        "log_ppl_half_width": "log_ppl_half_width",
+        "log_ppl_freedom": "log_ppl_freedom",
+        "log_ppl_p_value": "log_ppl_p_value",
+        "log_ppl_verdict": "log_ppl_verdict",
     }
+    columns = {**{name: name for name in first}, **of_set, "params": "params"}
     more = means_and_deviations(compared.sweep, description.rows, further)
     columns |= {name: name for name in more}
-    if compared.dev.variance:
-        columns |= {"seed_sd": "seed_sd", "seed_sd_freedom": "seed_sd_freedom"}
     for field in description.tune:
         columns |= {"best_value": f"best_{field}_value", "best_score": f"best_{field}_{score}"}
     if table.reported:
@@ -346,12 +447,9 @@ def data(compared: comparison.Comparison, further: Sequence[str] = ()) -> pd.Dat
             "paper_ppl": "paper_ppl",
             "paper_score": "paper_bleu",
             "paper_difference": "paper_bleu_minus_base",
+            "paper_log_ppl_difference": "paper_log_ppl_minus_base",
             "paper_params": "paper_params_millions",
-            "verdict": "verdict",
         }
     if compared.test:
-        test = ["ppl", "ppl_sd", "score", "score_sd", "difference", "half_width"]
-        test += ["seed_sd", "seed_sd_freedom"] if compared.test.variance else []
-        test += ["verdict"] if table.reported else []
-        columns |= {f"test_{name}": f"test_{columns[name]}" for name in test}
+        columns |= {f"test_{name}": f"test_{column}" for name, column in of_set.items()}
     return rows.assign(**more)[list(columns)].rename(columns=columns)

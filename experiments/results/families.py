@@ -10,7 +10,7 @@ import statistics
 import numpy as np
 import pandas as pd
 
-from experiments.results import documents, frames, tables
+from experiments.results import documents, frames, labels, tables
 from experiments.stats import comparison
 from transformer_jax.evaluation import encoder_only as accuracy_lib
 
@@ -84,7 +84,7 @@ def encoder_only(compared: comparison.Comparison) -> documents.Section:
     lines = []
     for row in rows:
         ppl = comparison.mean_and_deviation("ppl", sweep.values(row, "ppl"))
-        ppl_of = documents.ppl_of(sweep.description, row) or "target tokens"
+        ppl_of = labels.ppl_of(sweep.description, row) or "target tokens"
         lines.append({"row": row, **ppl, "ppl_of": ppl_of, **_accuracy(sweep, row)})
     columns = [
         tables.Column("row"),

@@ -36,6 +36,7 @@ MEASURES = {"bleu": measures.MEASURES[bleu.MAIN], "f1": measures.MEASURES[measur
 _MEASURE_KEYS = {"bleu": bleu.MAIN_VARIANTS, "f1": (measures.F1,)}
 SPLITS = {"dev": "", "test": "test_"}  # the prefix of columns and files of each set
 ROUNDING = 1e-6  # greatest difference between a recorded score and the score computed from counts
+ROUNDING_NATS = 1e-4  # the same for ln PPL; likelihoods are stored in single precision
 
 _BLEU_COLUMNS = {
     **dict.fromkeys(bleu.MAIN_VARIANTS, "bleu"),
@@ -159,6 +160,46 @@ class Sweep:
                 )
             by_seed[run["seed"]] = counts
         return by_seed
+
+    def likelihoods(
+        self, row: str, split: str = "dev"
+    ) -> tuple[dict[int, float], dict[int, np.ndarray]]:
+        """Returns the perplexity of each run, and the likelihoods of its sentences.
+
+        Args:
+          row: the name of a row, or of a variant of a row for --tune.
+          split: "dev" or "test".
+
+        Returns:
+          The perplexity by seed; and by seed, for runs that have them, an array [sentences, 2] with
+          the negative log-likelihood in nats and the number of tokens of each sentence.
+
+        Raises:
+          UserError: likelihoods do not give the run's perplexity.
+        """
+        perplexities: dict[int, float] = {}
+        likelihoods: dict[int, np.ndarray] = {}
+        prefix = SPLITS[split]
+        for run in self.of(row).to_dict("records"):
+            ppl = run.get(f"{prefix}ppl", np.nan)
+            if pd.isna(ppl):
+                continue
+            perplexities[run["seed"]] = ppl
+            statistics = self.statistics(run["config_hash"])
+            nats, tokens = (statistics.get(prefix + name) for name in ("nats", "tokens"))
+            if nats is None or tokens is None:
+                continue
+            path = self.folders[run["config_hash"]]
+            remedy = RESTORE if store.is_published(path) else EVALUATE_AGAIN
+            total = tokens.sum(dtype=np.int64)
+            computed = nats.sum(dtype=np.float64) / max(total, 1)
+            if nats.shape != tokens.shape or abs(computed - np.log(ppl)) > ROUNDING_NATS:
+                raise errors.UserError(
+                    f"{path}: the likelihoods of the {split} set give perplexity "
+                    f"{np.exp(computed):.3f}, but the result says {ppl:.3f}: {remedy}"
+                )
+            likelihoods[run["seed"]] = np.stack([nats.astype(np.float64), tokens], axis=1)
+        return perplexities, likelihoods
 
     def statistics(self, config_hash: str) -> dict[str, np.ndarray]:
         """Returns the per-sentence statistics of a run by name.
@@ -316,7 +357,12 @@ def _load_published(folder: pathlib.Path, description: store.Description) -> Swe
     curves = _read_csv(folder / "curves.csv", _REQUIRED["curves"])
     lengths = _read_csv(folder / "lengths.csv", _REQUIRED["lengths"])
     done = set(runs["config_hash"])
-    missing = [dataclasses.asdict(run) for run in description.runs if run.config_hash not in done]
+    lost = [run for run in description.runs if run.config_hash not in done]
+    if lost:
+        raise errors.UserError(
+            f"{folder / 'runs.csv'} is damaged (it lacks {lost[0].row} with seed {lost[0].seed}, "
+            f"which sweep.json lists): {RESTORE}"
+        )
     return Sweep(
         folder=folder,
         description=description,
@@ -324,7 +370,7 @@ def _load_published(folder: pathlib.Path, description: store.Description) -> Swe
         curves=curves,
         lengths=lengths.reindex(columns=_LENGTHS),
         failures=pd.DataFrame(columns=[*_KEYS, "error"]),
-        missing=pd.DataFrame(missing, columns=_KEYS),
+        missing=pd.DataFrame(columns=_KEYS),
         folders=dict.fromkeys(done, folder),
     )
 
@@ -334,8 +380,11 @@ def _read_csv(path: pathlib.Path, required: Sequence[str]) -> pd.DataFrame:
         columns = list(pd.read_csv(path, nrows=0).columns)
         text = {name: str for name in columns if name in _TEXT or name.endswith("_signature")}
         frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+        is_whole = path.read_bytes().endswith(b"\n")
     except (OSError, ValueError) as error:
         raise errors.UserError(f"{path} is damaged ({error}): {RESTORE}") from error
+    if not is_whole:
+        raise errors.UserError(f"{path} is damaged (its last line is cut off): {RESTORE}")
     for name in required:
         if name not in frame:
             raise errors.UserError(f"{path} is damaged (it has no column {name}): {RESTORE}")

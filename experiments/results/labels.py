@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments.sweep import store
 from transformer_jax import config as config_lib
+from transformer_jax.data import objectives
 
 SYMBOLS = {  # the paper's column heads, in its order
     "model.num_layers": "N",
@@ -54,3 +55,17 @@ def base_settings(description: store.Description) -> str:
     config = description.config(row)
     sizes = {field: config_lib.get(config, field) for field in SYMBOLS if field != "model.position"}
     return f"{row}: {assignments({**sizes, **description.rows[row]})}"
+
+
+def ppl_of(description: store.Description, row: str) -> str:
+    """Returns a text for the tokens over which a row's perplexity is computed.
+
+    The text is "" for the target tokens. Encoder-only rows have others, such as "masked tokens".
+    """
+    objective = objectives.of(description.config(row))
+    if objective is None or not objective.encoder_only:
+        return ""
+    scored_by = objective.scored_by[0]
+    if scored_by == objectives.PAIR_CLASSIFICATION:
+        return "answers"
+    return "masked tokens" if objectives.KINDS[scored_by].masked else "all tokens"

@@ -28,17 +28,20 @@ ROW_HEIGHT = 26  # pixels
 def render(compared: comparison.Comparison, document: documents.Document) -> str:
     """Returns the page of a comparison as HTML."""
     parts = [_downloads(compared.table.name, document)]
-    figure = differences_figure(compared)
-    if figure:
-        together = ", for all rows together" if compared.dev.verdicts else ""
-        sentences = [
-            f"Difference of {compared.table.score} from base with its 95% interval.",
-            f"A filled mark is significant{together}.",
-        ]
-        if compared.table.reported:
-            sentences.append("Diamonds are the paper's.")
-        sentences.append("An arrow marks a value beyond the axis, which stands in the label.")
-        parts.append(_figure("Differences from base", figure, " ".join(sentences)))
+    for prefix, measured in compared.answers.measured.items():
+        figure = differences_figure(compared, prefix)
+        if figure:
+            sentences = [
+                f"Difference of {measured.scale.name} from base with its 95% interval.",
+                "A filled mark is significant, for all rows together.",
+            ]
+            if prefix:
+                sentences.append("Lower perplexity is better.")
+            if compared.table.reported:
+                sentences.append("Diamonds are the paper's.")
+            sentences.append("An arrow marks a value beyond the axis, which stands in the label.")
+            title = f"Differences from base in {measured.scale.name}"
+            parts.append(_figure(title, figure, " ".join(sentences)))
     for number, table in enumerate(document.tables):
         title = table.title or ("Rows" if number == 0 else "Further numbers")
         parts.append(f"<section><h2>{html.escape(title)}</h2>\n{tables.html(table)}</section>")
@@ -66,55 +69,87 @@ def render(compared: comparison.Comparison, document: documents.Document) -> str
 
 def answer(compared: comparison.Comparison) -> str:
     """Returns a few sentences that summarise the results of a sweep."""
-    rows = compared.rows
+    rows = compared.answer_rows
     done = rows[rows["seeds"] > 0]
     seeds = sorted({int(number) for number in done["seeds"]}) or [0]
     runs = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     noun = "seed" if runs == "1" else "seeds"
     parts = [f"{len(done)} of {len(rows)} rows, {runs} {noun}."]
-    judged = rows[rows["difference"].notna()]
-    over_seeds = judged[judged["over_seeds"]]
-    significant = over_seeds[over_seeds["significant"]].sort_values("difference")
+    for prefix, measured in compared.answers.measured.items():
+        parts += _answer_of(rows, prefix, measured.scale)
+    failed = [
+        f"{line.row} ({line.failed_to_train} of {line.seeds} runs)"
+        for line in done.itertuples()
+        if line.failed_to_train
+    ]
+    if failed:
+        parts.append(f"Failed to train: {', '.join(failed)}.")
+    if compared.answers.tau:
+        value = tables.number(compared.answers.tau.estimate.value, ".2f")
+        parts.append(f"Kendall's tau-b with the paper: {value}.")
+    return " ".join(parts)
+
+
+def _answer_of(rows: pd.DataFrame, prefix: str, scale: verdicts.Scale) -> list[str]:
+    """Returns sentences that summarise the differences of one measure."""
+    form = "+.1f" if scale is not verdicts.LOG_PPL else "+.2f"
+    judged = rows[rows[f"{prefix}difference"].notna()]
+    tested = judged[judged[f"{prefix}over_seeds"]]
+    if not len(tested):
+        if not len(judged) or prefix:
+            return []
+        return [f"One seed, not tested for other seeds: {_rows(len(judged))}."]
+    difference, words = f"{prefix}difference", tested[f"{prefix}verdict"]
+    significant = tested[tested[f"{prefix}significant"]].sort_values(difference)
+    parts = []
     for word, chosen in (
-        ("Lower", significant[significant["difference"] < 0]),
-        ("Higher", significant[significant["difference"] > 0][::-1]),
+        ("Lower", significant[significant[difference] < 0]),
+        ("Higher", significant[significant[difference] > 0][::-1]),
     ):
         if len(chosen):
             names = ", ".join(
-                f"{line.row} ({tables.number(line.difference, '+.1f')})"
-                for line in chosen.itertuples()
+                f"{row} ({tables.number(value, form)})"
+                for row, value in zip(chosen["row"], chosen[difference], strict=True)
             )
-            parts.append(f"{word} than base in {compared.table.score}: {names}.")
-    is_tie = over_seeds["verdict"] == verdicts.TIE
-    if is_tie.any():
-        parts.append(f"No difference, as in the paper: {', '.join(over_seeds['row'][is_tie])}.")
-    is_unresolved = ~over_seeds["significant"].astype(bool) & ~is_tie
-    unresolved = int(is_unresolved.sum())
+            parts.append(f"{word} than base in {scale.name}: {names}.")
+    for word, text in (
+        (verdicts.AS_PAPER, "No difference, as in the paper"),
+        (verdicts.NO_DIFFERENCE, "No difference"),
+        (verdicts.SMALLER, "Smaller than the paper's"),
+    ):
+        if (words == word).any():
+            parts.append(f"{text}: {', '.join(tested['row'][words == word])}.")
+    unresolved = int((words == verdicts.NOT_RESOLVED).sum())
     if unresolved:
-        parts.append(f"Not resolved: {_rows(unresolved)}.")
-    if len(judged) > len(over_seeds):
-        parts.append(
-            f"One seed, not tested for other seeds: {_rows(len(judged) - len(over_seeds))}."
-        )
-    if compared.tau:
-        value = tables.number(compared.tau.estimate.value, ".2f")
-        parts.append(f"Kendall's tau-b with the paper: {value}.")
-    return " ".join(parts)
+        parts.append(f"Not resolved in {scale.name}: {_rows(unresolved)}.")
+    return parts
 
 
 def _rows(number: int) -> str:
     return "1 row" if number == 1 else f"{number} rows"
 
 
-def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
+def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.Figure | None:
     """Returns a plot of each row's difference from base, with 95% intervals.
 
-    Returns None if no row has a difference.
+    Args:
+      compared: the rows.
+      prefix: the prefix of the measure's columns; see `comparison.OneSet.measured`.
+
+    Returns:
+      The plot; None if no row has a difference.
     """
-    rows = compared.rows
+    rows = compared.answer_rows
+    names = ["difference", "half_width", "significant", "verdict"]
+    rows = rows.assign(
+        **{name: rows[f"{prefix}{name}"] for name in names},
+        paper_difference=rows[f"paper_{prefix}difference"],
+    )
     rows = rows[rows["difference"].notna()]
     if not len(rows):
         return None
+    form = "+.3f" if prefix else "+.2f"
+    score = "ln PPL" if prefix else compared.table.score
     low, high = robust_range(rows)
     places = []  # the vertical place of each row
     place = 0.0
@@ -126,10 +161,10 @@ def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
     rows = rows.assign(place=places)
     inside = rows["difference"].between(low, high)
     names = [
-        _label(line, is_inside)
+        _label(line, is_inside, form)
         for (_, line), is_inside in zip(rows.iterrows(), inside, strict=True)
     ]
-    hovers = [_hover(line) for _, line in rows.iterrows()]
+    hovers = [_hover(line, form) for _, line in rows.iterrows()]
     rows = rows.assign(hover=hovers)
     ours, clipped = rows[inside], rows[~inside]
     figure = go.Figure()
@@ -172,11 +207,11 @@ def differences_figure(compared: comparison.Comparison) -> go.Figure | None:
             mode="markers",
             name="paper",
             marker={"color": PAPER, "size": 8, "symbol": "diamond-open"},
-            text=[f"paper: {tables.number(each, '+.1f')}" for each in paper["paper_difference"]],
+            text=[f"paper: {tables.number(each, form)}" for each in paper["paper_difference"]],
             hoverinfo="text",
         )
     _set_layout(figure, height=int(110 + ROW_HEIGHT * (place + 1)))
-    figure.update_xaxes(range=[low, high], title=f"{compared.table.score} − base", zeroline=False)
+    figure.update_xaxes(range=[low, high], title=f"{score} − base", zeroline=False)
     figure.update_yaxes(
         range=[place + 1, 0], tickvals=places, ticktext=names, showgrid=False, zeroline=False
     )
@@ -190,28 +225,29 @@ def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
     The differences of all other rows with their intervals, the paper's differences, and 0 are
     inside the range.
     """
-    ends = rows["difference"].abs() + rows["half_width"]
+    ends = rows["difference"].abs() + rows["half_width"].fillna(0)
     first, third = np.quantile(ends, [0.25, 0.75])
     kept = rows[ends <= third + FENCE * (third - first)]
-    lower, upper = kept["difference"] - kept["half_width"], kept["difference"] + kept["half_width"]
+    widths = kept["half_width"].fillna(0)
+    lower, upper = kept["difference"] - widths, kept["difference"] + widths
     low = min(0.0, lower.min(), rows["paper_difference"].min())
     high = max(0.0, upper.max(), rows["paper_difference"].max())
     margin = 0.05 * (high - low)
     return float(low - margin), float(high + margin)
 
 
-def _label(line: pd.Series, is_inside: bool) -> str:
+def _label(line: pd.Series, is_inside: bool, form: str) -> str:
     """Returns the label of a row: its name, and its difference if that is beyond the axis."""
     if not is_inside:
-        return f"{_plain(line['row'])}: {tables.number(line['difference'], '+.1f')}"
+        return f"{_plain(line['row'])}: {tables.number(line['difference'], form)}"
     return _plain(line["row"])
 
 
-def _hover(line: pd.Series) -> str:
+def _hover(line: pd.Series, form: str) -> str:
     columns = [
         tables.Column("row"),
         tables.Column("change"),
-        tables.Column("difference", form="+.2f", deviation="half_width"),
+        tables.Column("difference", form=form, deviation="half_width"),
         tables.Column("verdict"),
     ]
     cells = [column.cell(line) for column in columns]
@@ -229,7 +265,7 @@ def curves_figure(compared: comparison.Comparison) -> go.Figure | None:
     if metric is None:
         return None
     curves = curves.dropna(subset=[metric])
-    effects = compared.rows["difference"].abs().nlargest(SHOWN_EFFECTS).index
+    effects = compared.answer_rows["difference"].abs().nlargest(SHOWN_EFFECTS).index
     shown = [compared.sweep.description.base_row, *effects]
     figure = go.Figure()
     rows = [row for row in compared.rows["row"] if row in set(curves["row"])]

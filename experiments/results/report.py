@@ -1,6 +1,7 @@
-"""Writes the report of a sweep: TABLE.md, TABLE.csv and report.html.
+"""Writes the report of a sweep: TABLE.md, TABLE.csv, runs.csv and report.html.
 
-TABLE is the name of the table, such as table3. The first table is also printed on the terminal.
+TABLE is the name of the table, such as table3. runs.csv has the numbers of each run. The first
+table is also printed on the terminal.
 """
 
 import pathlib
@@ -21,7 +22,7 @@ def build(compared: comparison.Comparison) -> documents.Document:
     if compared.table.document:
         return compared.table.document(compared)
     main = documents.rows_table(compared)
-    sections = [documents.test_set(compared), sensitivity.section(compared)]
+    sections = [documents.development_set(compared), sensitivity.section(compared)]
     sections += [section(compared) for section in compared.table.sections]
     further = [table for section in sections for table in section.tables]
     notes = [note for section in sections for note in section.notes]
@@ -53,6 +54,7 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
         f"{name}.csv": tables.csv(document.data),
     }
     if not store.is_published(folder):
+        contents["runs.csv"] = tables.csv(compared.sweep.runs)
         contents["report.html"] = page.render(compared, document)
     for file, content in contents.items():
         files.write(folder / file, content.encode())

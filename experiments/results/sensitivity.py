@@ -7,12 +7,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import documents, tables
-from experiments.stats import comparison, differences, seed_variance, verdicts
+from experiments.stats import comparison, differences, scores, verdicts
 
 CHOICE = "chosen on the development set, scored on the test set"
-# Verdicts in a table without a paper. They are computed as if all differences of a paper were
-# negative, so that "reproduced" means lower.
-_SIGNS = {verdicts.REPRODUCED: "lower", verdicts.CONTRADICTS: "higher"}
 
 
 def section(compared: comparison.Comparison) -> documents.Section:
@@ -23,12 +20,11 @@ def section(compared: comparison.Comparison) -> documents.Section:
     tuned, description = compared.tuned, compared.sweep.description
     if not tuned:
         return documents.Section([])
-    scores = _test_scores(compared)
-    variance = comparison.pooled_variance(compared.sweep, scores)
+    means = _test_means(compared)
     recipe = {row: row for row, tuned_row in tuned.items() if tuned_row.tried[0].name == row}
     best = {row: tuned[row].best.name for row in tuned if _is_complete(compared, row)}
-    at_recipe = _judge(compared, recipe, scores, variance)
-    at_best = _judge(compared, best, scores, variance)
+    at_recipe = _judge(compared, recipe, means)
+    at_best = _judge(compared, best, means)
     lines = []
     for row, tuned_row in tuned.items():
         further = [name for name in description.variants(row).values() if name != row]
@@ -83,16 +79,16 @@ def device_hours(runs: pd.DataFrame) -> float:
     return float((runs["wall_seconds"] * devices).sum() / 3600) if len(runs) else 0.0
 
 
-def _test_scores(compared: comparison.Comparison) -> dict[str, differences.Scores]:
-    """Returns the bootstrap scores on the test set, for each variant of a row for --tune."""
+def _test_means(compared: comparison.Comparison) -> differences.Means:
+    """Returns the means on the test set of each variant of a row for --tune."""
     measure = compared.table.measure
-    return {
-        tried.name: differences.bootstrap_scores(
-            compared.sweep.counts(tried.name, measure, "test"), measure
-        )
-        for each in compared.tuned.values()
-        for tried in each.tried
+    names = [tried.name for each in compared.tuned.values() for tried in each.tried]
+    runs = {
+        name: scores.from_counts(compared.sweep.counts(name, measure, "test"), measure)
+        for name in names
     }
+    failed = [name for name in names if name in compared.failed]
+    return differences.Means(runs, compared.sweep.description.base_row, failed)
 
 
 def _is_complete(compared: comparison.Comparison, row: str) -> bool:
@@ -103,40 +99,37 @@ def _is_complete(compared: comparison.Comparison, row: str) -> bool:
 
 
 def _judge(
-    compared: comparison.Comparison,
-    chosen: Mapping[str, str],
-    scores: Mapping[str, differences.Scores],
-    variance: seed_variance.SeedVariance | None,
+    compared: comparison.Comparison, chosen: Mapping[str, str], means: differences.Means
 ) -> dict[str, dict[str, Any]]:
     """Compares one variant of each row with the chosen variant of the reference row.
 
     Args:
       compared: the rows.
       chosen: the variant of each row. A row without one gets NaN and no verdict.
-      scores: bootstrap scores of the variants on the test set.
-      variance: the pooled variance over seeds on the test set, if there is one.
+      means: the means of the variants on the test set.
 
     Returns:
       For each tuned row, the "difference" from the reference row, the "half_width" of its 95%
       interval, and the "verdict".
     """
-    description = compared.sweep.description
-    gaps = {}
+    description, table = compared.sweep.description, compared.table
+    gaps, failed = {}, {}
     for row in chosen:
         other = comparison.reference(description, row)
-        if row != other and other in chosen and compared.test and compared.test.sentences > 1:
-            gaps[row] = comparison.gap(scores, chosen[row], chosen[other], variance)
-    if compared.table.reported:
-        judged = verdicts.judge(gaps, comparison.paper_differences(description, compared.table))
-        words = {row: each.word for row, each in judged.items()}
-    else:
-        judged = verdicts.judge(gaps, dict.fromkeys(gaps, -1.0))
-        words = {row: _SIGNS.get(each.word, each.word) for row, each in judged.items()}
+        if row == other or other not in chosen or not compared.test or compared.test.sentences < 2:
+            continue
+        seeds = compared.failed.get(chosen[row])
+        if seeds:
+            failed[row] = verdicts.failed(len(seeds), len(means.runs[chosen[row]]))
+        elif chosen[other] not in compared.failed:
+            gaps[row] = means.difference(chosen[row], chosen[other])
+    paper = comparison.paper_differences(table, description.base_row, "bleu")
+    judged = {**verdicts.judge(gaps, verdicts.SCALES[table.measure], paper), **failed}
     return {
         row: {
             "difference": gaps[row].mean if row in gaps else np.nan,
             "half_width": gaps[row].half_width if row in gaps else np.nan,
-            "verdict": words.get(row),
+            "verdict": judged[row].word if row in judged else None,
         }
         for row in compared.tuned
     }

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import documents, labels, lengths, sensitivity, tables
-from experiments.stats import comparison, differences
+from experiments.stats import comparison
 from transformer_jax import paper
-from transformer_jax.evaluation import parseval
 
 FURTHER = ("recall", "precision", "exact", "crossing", "tagging", "malformed")
 _NOTES = (
@@ -109,17 +108,10 @@ def _paper_table(compared: comparison.Comparison) -> tables.Table:
 def _half_width(compared: comparison.Comparison, row: str) -> float:
     """Returns the half-width of the 95% interval of a row's F1 on the test set.
 
-    It is computed as the half-width of the difference from a perfect parser. It is NaN for runs
-    without counts or without errors, and for a test set of a single sentence.
+    The variance over seeds is pooled over rows. The half-width is NaN for rows without counts or
+    errors, and for a test set of a single sentence.
     """
-    counts = compared.sweep.counts(row, "f1", "test")
-    if not counts or min(map(len, counts.values())) < 2:
+    measured = compared.test.score if compared.test else None
+    if measured is None or row not in measured.means.runs:
         return np.nan
-    equal = ("matched", "gold", "test")
-    perfect = [
-        parseval.COUNTED.index("gold" if name in equal else name) for name in parseval.COUNTED
-    ]
-    perfect_counts = {seed: run[:, perfect] for seed, run in counts.items()}
-    scores = differences.bootstrap_scores(counts, "f1")
-    perfect_scores = differences.bootstrap_scores(perfect_counts, "f1")
-    return differences.difference(scores, perfect_scores).half_width or np.nan
+    return measured.means.interval(row).half_width

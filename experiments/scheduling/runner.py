@@ -12,9 +12,8 @@ import jax
 import pandas as pd
 from absl import flags
 
-from experiments.results import frames, report
+from experiments.results import comparable, frames, report
 from experiments.scheduling import dry_run, local_runs, planning, progress, submissions
-from experiments.stats import comparison
 from experiments.sweep import cost, store
 from experiments.sweep import rows as rows_lib
 from experiments.sweep import table as table_lib
@@ -372,7 +371,7 @@ def _require_comparable(
         [{"row": one.run.row, "seed": one.run.seed, **one.measured_on} for one in planned]
     )
     try:
-        comparison.require_alike(records, description, table)
+        comparable.require_alike(records, description, table)
     except errors.UserError as error:
         raise errors.UserError(f"nothing was run: {error}") from error
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from experiments.results import frames
-from experiments.stats import differences, verdicts
+from experiments.stats import differences, multiple, verdicts
 from transformer_jax.evaluation import bleu
 
 MARGIN = 1.0  # BLEU; for an inequality with ≥, a row may be lower by less than this
@@ -115,7 +115,7 @@ class Result:
     Attributes:
       inequality: the inequality.
       runs: the number of runs of the higher row and of the lower one.
-      verdict: AGREES, DISAGREES, UNDECIDED, or the reason why it could not be tested.
+      verdict: AGREES, DISAGREES, NOT_RESOLVED, or the reason why it could not be tested.
       difference: the mean difference; NaN if it could not be tested.
       half_width: the half-width of its 95% interval; NaN for single runs.
       refutes_claim: True if the inequality disagrees at the 95% level after a Bonferroni
@@ -164,7 +164,7 @@ def judge(
     for reason in (FAILED, NOT_RUN, NOT_MEASURABLE):
         if reason in words:
             return reason, results
-    return (AGREES if words == {AGREES} else verdicts.UNDECIDED), results
+    return (AGREES if words == {AGREES} else verdicts.NOT_RESOLVED), results
 
 
 def _test(
@@ -189,12 +189,25 @@ def _test(
         return Result(inequality, runs, NOT_MEASURABLE)
     if not all(sides):
         return Result(inequality, runs, NOT_RUN)
-    higher, lower = map(statistics.fmean, sides)
-    gap = differences.from_variances(higher - lower, 0.0, sides)
+    gap = _welch(*sides)
     beyond = gap.mean - (0 if inequality.strictly else -MARGIN)
-    p_value = gap.p_value(abs(beyond)) if gap.half_width else 1.0  # single or equal runs
-    verdict = verdicts.UNDECIDED
-    if p_value < differences.LEVEL:
+    p_value = gap.p_value(abs(beyond))
+    verdict = verdicts.NOT_RESOLVED
+    if p_value < multiple.LEVEL:
         verdict = AGREES if beyond > 0 else DISAGREES
-    refutes = verdict == DISAGREES and p_value < differences.LEVEL / tests
-    return Result(inequality, runs, verdict, gap.mean, gap.half_width or math.nan, refutes)
+    refutes = verdict == DISAGREES and p_value < multiple.LEVEL / tests
+    return Result(inequality, runs, verdict, gap.mean, gap.half_width, refutes)
+
+
+def _welch(higher: Sequence[float], lower: Sequence[float]) -> differences.Difference:
+    """Returns the difference of two means with Welch's standard error; NaN for single runs."""
+    mean = statistics.fmean(higher) - statistics.fmean(lower)
+    runs = (len(higher), len(lower))
+    if min(runs) < 2:
+        return differences.Difference(mean, math.nan, runs)
+    parts = [statistics.variance(side) / len(side) for side in (higher, lower)]
+    variance = sum(parts)
+    if not variance:
+        return differences.Difference(mean, math.nan, runs)
+    squares = sum(part**2 / (number - 1) for part, number in zip(parts, runs, strict=True))
+    return differences.Difference(mean, variance**0.5, runs, variance**2 / squares, True)

@@ -1,21 +1,25 @@
 """Rank correlation of rows: Kendall's tau-b with the paper, and the agreement of two sweeps.
 
-Intervals are computed by a bootstrap. Each draw resamples the sentences, in the same way for all
-rows, and the runs of each row separately. If there is a pooled variance over seeds, runs are not
-resampled. Instead, a normal random number that stands for the seeds is added to each row's mean.
-Its standard deviation is drawn too, since the pooled variance is itself an estimate.
+tau-b is (C − D) / √(T₁ T₂), with C concordant and D discordant pairs of rows, and T₁ and T₂ pairs
+that are not tied in each order. With the paper, only pairs that it separates by `SEPARATED` count.
+
+Intervals are quantiles of tau-b over `DRAWS` draws of the rows' means; see
+`differences.Means.draw`. They say where tau-b would lie with other seeds and sentences. They are
+not a test against chance. That test is a permutation test: it assigns our means to rows at random,
+and counts how often tau-b is at least as large in absolute value.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from experiments.stats import differences, seed_variance
+from experiments.stats import differences
 
 SEPARATED = 0.5  # BLEU; pairs of rows that differ by less in the paper are not counted
+DRAWS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +33,17 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Tau:
-    """Kendall's tau-b with the paper, and the number of pairs of rows that it is computed over."""
+    """Kendall's tau-b with the paper.
+
+    Attributes:
+      estimate: the correlation.
+      num_pairs: the number of pairs of rows that it is computed over.
+      p_value: the p-value of the permutation test.
+    """
 
     estimate: Estimate
     num_pairs: int
+    p_value: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,21 +65,20 @@ class Agreement:
 
 
 def tau(
-    rows: Mapping[str, differences.Scores],
-    paper: Mapping[str, float],
-    variance: seed_variance.SeedVariance | None = None,
+    means: differences.Means, paper: Mapping[str, float], without: Collection[str] = ()
 ) -> Tau | None:
     """Returns Kendall's tau-b between our order of rows and the paper's.
 
     Args:
-      rows: bootstrap scores of each row's runs.
+      means: the rows' means.
       paper: the paper's score of each row.
-      variance: the pooled variance over seeds, if there is one.
+      without: rows that are left out.
 
     Returns:
       The correlation over pairs that the paper separates by `SEPARATED`; None if there are none.
     """
-    scores = np.array([paper[name] for name in rows])
+    rows = [row for row in means.runs if row in paper and row not in without]
+    scores = np.array([paper[row] for row in rows])
     pairs = [
         (i, j)
         for i, j in itertools.combinations(range(len(rows)), 2)
@@ -76,34 +86,30 @@ def tau(
     ]
     if not pairs:
         return None
-    first, second = np.transpose(pairs)
-    means = _resample(rows, variance, seed=2)
-    ours, theirs = (np.sign(each[..., first] - each[..., second]) for each in (means, scores))
-    return Tau(_estimate(tau_b(ours, theirs[None])), len(pairs))
+    theirs = _signs(scores[None], pairs)
+    drawn = means.draw(rows, DRAWS, seed=2)
+    estimate = _estimate(tau_b(_signs(drawn, pairs), theirs))
+    random = np.random.default_rng(4)
+    shuffled = random.permuted(np.repeat(drawn[:1], DRAWS, axis=0), axis=1)
+    by_chance = np.abs(tau_b(_signs(shuffled, pairs), theirs))
+    extreme = int((by_chance >= abs(estimate.value) - 1e-9).sum())
+    return Tau(estimate, len(pairs), (1 + extreme) / (1 + DRAWS))
 
 
-def agreement(
-    sides: Sequence[Mapping[str, differences.Scores]],
-    references: Mapping[str, str],
-    variances: Sequence[seed_variance.SeedVariance | None] = (None, None),
-) -> Agreement:
+def agreement(sides: Sequence[differences.Means], references: Mapping[str, str]) -> Agreement:
     """Compares the order of rows by score between two sweeps.
 
-    The intervals are biased towards no agreement, since resampling adds noise to noisy scores.
+    The intervals are biased towards no agreement, since draws add noise to noisy scores.
 
     Args:
-      sides: for each sweep, the bootstrap scores of the rows. Both sweeps have the same rows.
+      sides: for each sweep, the means of the rows.
       references: for each row except base, the reference row, to which the row's score is compared.
-      variances: the pooled variance over seeds of each sweep, if there is one.
     """
-    names = list(sides[0])
+    names = list(dict.fromkeys([*references.values(), *references]))
     place = {name: number for number, name in enumerate(names)}
     from_base = [(place[row], place[other]) for row, other in references.items()]
     pairs = list(itertools.combinations(range(len(names)), 2))
-    both = [
-        _resample({name: side[name] for name in names}, variance, seed=3 + number)
-        for number, (side, variance) in enumerate(zip(sides, variances, strict=True))
-    ]
+    both = [side.draw(names, DRAWS, seed=3 + number) for number, side in enumerate(sides)]
     signs = [_signs(means, from_base) for means in both]
     ordered = [_signs(means, pairs) for means in both]
     return Agreement(
@@ -114,42 +120,13 @@ def agreement(
     )
 
 
-def _resample(
-    rows: Mapping[str, differences.Scores],
-    variance: seed_variance.SeedVariance | None,
-    seed: int,
-) -> Float[np.ndarray, "samples rows"]:
-    """Returns each row's mean score on each bootstrap sample of sentences and seeds.
-
-    The first sample has the measured scores.
-    """
-    random = np.random.default_rng(seed)
-    samples = next(iter(rows.values())).shape[1]
-    deviations = variance.draw_deviations(rows, random, samples) if variance else {}
-    means = []
-    for name, scores in rows.items():
-        if variance:
-            noise = random.normal(size=samples) * deviations[name] / len(scores) ** 0.5
-            noise[0] = 0
-            means.append(scores.mean(0) + noise)
-        else:
-            chosen = random.integers(len(scores), size=scores.shape)
-            chosen[:, 0] = np.arange(len(scores))
-            # The mean of n redrawn runs varies by (n − 1) / n of the variance of n new ones.
-            wider = (len(scores) / max(len(scores) - 1, 1)) ** 0.5
-            spread = wider * (scores - scores.mean(0))
-            means.append(scores.mean(0) + np.take_along_axis(spread, chosen, 0).mean(0))
-    return np.transpose(means)
-
-
 def tau_b(
     ours: Float[np.ndarray, "samples pairs"], theirs: Float[np.ndarray, "_ pairs"]
 ) -> Float[np.ndarray, "samples"]:
     """Returns Kendall's tau-b over given pairs of rows.
 
-    tau-b is the number of concordant pairs minus the number of discordant pairs, divided by the
-    geometric mean of the numbers of untied pairs in the two orders. `scipy.stats.kendalltau` would
-    use all pairs of rows, including pairs that the paper does not separate.
+    `scipy.stats.kendalltau` would use all pairs of rows, including pairs that the paper does not
+    separate.
 
     Args:
       ours: the sign of the difference of each pair of rows in one order.

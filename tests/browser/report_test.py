@@ -55,7 +55,7 @@ def luminance(driver):
 
 def test_the_page_opens_without_errors_and_without_a_network(browser, report):
     plots = opened(browser, report)
-    assert len(plots) == 2
+    assert len(plots) == 3
     assert browser.get_log("browser") == []
     loaded = browser.execute_script(
         "return performance.getEntriesByType('resource').map(entry => entry.name)"
@@ -68,7 +68,7 @@ def test_the_page_opens_without_errors_and_without_a_network(browser, report):
 
 
 def test_an_outlier_has_an_arrow_and_leaves_the_scale_to_the_rest(browser, report):
-    figure, _ = opened(browser, report)
+    figure, *_ = opened(browser, report)
     traces, low, high, names = browser.execute_script(
         "const {data, layout} = arguments[0];"
         "return [data.map(({name, x}) => [name, x]), ...layout.xaxis.range, layout.yaxis.ticktext]",
@@ -84,7 +84,7 @@ def test_an_outlier_has_an_arrow_and_leaves_the_scale_to_the_rest(browser, repor
 
 
 def test_base_and_the_three_largest_effects_are_drawn_first(browser, report):
-    _, curves = opened(browser, report)
+    *_, curves = opened(browser, report)
     drawn = browser.execute_script(
         "return arguments[0].data.filter(({visible}) => visible === true).map(({name}) => name)",
         curves,
@@ -138,7 +138,7 @@ def test_axe_has_no_findings(report, width, dark):
 def test_texts_of_figures_follow_the_colours_of_the_page(report):
     for dark in (False, True):
         with chromium.started(800, 900, dark) as driver:
-            figure, _ = opened(driver, report)
+            figure, *_ = opened(driver, report)
             colour, text = (
                 driver.execute_script(f"return getComputedStyle(arguments[0]).{name}", element)
                 for name, element in (
