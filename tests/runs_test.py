@@ -46,7 +46,8 @@ def assert_same(one, other):
 
 
 def command(workdir, cache_dir, **overrides):
-    values = {**tiny.OVERRIDES, "model.num_layers": 1, "train.num_steps": STEPS, **overrides}
+    sizes = {"model.num_layers": 1, "train.num_steps": STEPS, "checkpoint.every": 10}
+    values = {**tiny.OVERRIDES, **sizes, **overrides}
     return [
         "transformer_jax.train",
         "--config=configs/toy.py",
