@@ -8,13 +8,12 @@ import dataclasses
 import functools
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import final
 
-from launch import engine
+from launch import engine, fork_server
 
 SECONDS_TO_SAVE = 120  # from SIGTERM to SIGKILL, so that a run can save its state
 SECONDS_BETWEEN_POLLS = 0.5
@@ -130,6 +129,7 @@ def run(
     devices: Devices,
     on_end: Callable[[engine.Job, int | None], None],
     on_tick: Callable[[Sequence[engine.Job]], None],
+    imports: Sequence[str] = (),
 ) -> None:
     """Runs jobs in order. As many jobs run at a time as there are shares of devices.
 
@@ -143,6 +143,8 @@ def run(
       on_end: called with each job that has ended and the job's exit code. The code is None for a
         job that was not started.
       on_tick: called twice a second with the running jobs.
+      imports: modules that the jobs import, if they are Python commands. These are imported once
+        for all jobs; see `fork_server`.
 
     Raises:
       KeyboardInterrupt: the process was interrupted or received SIGTERM or SIGHUP. The running jobs
@@ -150,94 +152,86 @@ def run(
     """
     waiting = list(jobs)
     failed: set[str] = set()
-    running: dict[int, tuple[engine.Job, subprocess.Popen[bytes]]] = {}  # by share of devices
-    try:
-        with _signals_as_interrupts():
-            while waiting or running:
-                for job in list(waiting):
-                    if job.after in failed:
-                        waiting.remove(job)
-                        failed.add(job.name)
-                        on_end(job, None)
-                active = [job for job, _ in running.values()]
-                unfinished = {job.name for job in [*waiting, *active]}
-                for slot in range(len(devices.environments)):
-                    ready = [job for job in waiting if job.after not in unfinished]
-                    if slot not in running and ready:
-                        waiting.remove(ready[0])
-                        running[slot] = (ready[0], _start(ready[0], slot, devices))
-                on_tick([job for job, _ in running.values()])
-                time.sleep(SECONDS_BETWEEN_POLLS)
-                for slot, (job, process) in list(running.items()):
-                    code = process.poll()
-                    if code is None:
-                        continue
-                    del running[slot]
-                    if code == engine.RUN_AGAIN:
-                        waiting.insert(0, job)
-                        continue
-                    if code:
-                        failed.add(job.name)
-                    on_end(job, code)
-    finally:
-        _stop([process for _, process in running.values()])
+    running: dict[int, tuple[engine.Job, fork_server.Process]] = {}  # by share of devices
+    with fork_server.ForkServer(imports) as server:
+        try:
+            with _signals_as_interrupts() as received:
+                while (waiting or running) and not received:
+                    for job in list(waiting):
+                        if job.after in failed:
+                            waiting.remove(job)
+                            failed.add(job.name)
+                            on_end(job, None)
+                    active = [job for job, _ in running.values()]
+                    unfinished = {job.name for job in [*waiting, *active]}
+                    for slot in range(len(devices.environments)):
+                        ready = [job for job in waiting if job.after not in unfinished]
+                        if slot not in running and ready:
+                            waiting.remove(ready[0])
+                            running[slot] = (ready[0], _start(server, ready[0], slot, devices))
+                    on_tick([job for job, _ in running.values()])
+                    time.sleep(SECONDS_BETWEEN_POLLS)
+                    for slot, (job, process) in list(running.items()):
+                        code = process.poll()
+                        if code is None:
+                            continue
+                        del running[slot]
+                        if code == engine.RUN_AGAIN:
+                            waiting.insert(0, job)
+                            continue
+                        if code:
+                            failed.add(job.name)
+                        on_end(job, code)
+        finally:
+            _stop([process for _, process in running.values()])
 
 
 @contextlib.contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP raise KeyboardInterrupt inside a `with` block.
+def _signals_as_interrupts() -> Iterator[list[int]]:
+    """Makes a `with` block raise KeyboardInterrupt at its end if a signal to stop was received.
 
-    A signal that the process ignores, as it ignores SIGHUP under nohup, stays ignored.
+    The signals are SIGINT, SIGTERM and SIGHUP. A signal that the process ignores, as it ignores
+    SIGHUP under nohup, stays ignored.
+
+    Yields:
+      The signals received so far. The block should end soon if there are any.
     """
-    signals = [signal.SIGTERM, signal.SIGHUP]
+    # An exception at any moment could come while a job starts, which nothing would stop then.
+    received: list[int] = []
+    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     handlers = {each: signal.getsignal(each) for each in signals}
     for each, handler in handlers.items():
         if handler != signal.SIG_IGN:
-            signal.signal(each, signal.default_int_handler)
+            signal.signal(each, lambda number, _: received.append(number))
     try:
-        yield
+        yield received
     finally:
         for each, handler in handlers.items():
             signal.signal(each, handler)
+    if received:
+        raise KeyboardInterrupt
 
 
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _stop(processes: Sequence[fork_server.Process]) -> None:
     for process in processes:
-        process.terminate()
+        process.send(signal.SIGTERM)
     for process in processes:
-        try:
-            process.wait(timeout=SECONDS_TO_SAVE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process.wait(SECONDS_TO_SAVE) is None:
+            process.send(signal.SIGKILL)
+            process.wait(SECONDS_TO_SAVE)
 
 
-def _start(job: engine.Job, slot: int, devices: Devices) -> subprocess.Popen[bytes]:
+def _start(
+    server: fork_server.ForkServer, job: engine.Job, slot: int, devices: Devices
+) -> fork_server.Process:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     cores = _cores()
-    # A new process inherits the cores of this process, which are therefore restricted until it has
-    # started. Jobs share cores if there are fewer cores than jobs.
-    _set_cores(cores[slot % len(cores) :: len(devices.environments)])
-    try:
-        with job.log.open("ab") as log:
-            return subprocess.Popen(
-                job.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **devices.environments[slot]},
-                start_new_session=True,
-            )
-    finally:
-        _set_cores(cores)
+    # Jobs share cores if there are fewer cores than jobs.
+    own = cores[slot % len(cores) :: len(devices.environments)]
+    return server.start(job.command, job.log, devices.environments[slot], own)
 
 
 def _cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def _set_cores(cores: Sequence[int]) -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)

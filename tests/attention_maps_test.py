@@ -234,7 +234,7 @@ def test_the_command_writes_figures(server, workdir, tmp_path):
         *(sys.executable, "-W", "error"),
         *("-W", "ignore:the load_module:DeprecationWarning"),  # of ml_collections
         *("-m", "transformer_jax.attention_maps", f"--workdir={workdir}"),
-        *(f"--source={SOURCE}", f"--output={tmp_path}"),
+        *(f"--source={SOURCE}", f"--target={TARGET}", f"--output={tmp_path}"),
     ]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=server.environment

@@ -25,7 +25,7 @@ def one_device():
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints(make_config, one_device, tmp_path):
-    every_two = {"checkpoint.every": 2, "checkpoint.keep": 3}
+    every_two = {"model.num_layers": 1, "checkpoint.every": 2, "checkpoint.keep": 3}
     config = make_config(every_two)
     model = models.build(config.model, config.data.vocab_size)
     first = step_lib.init_state(model, config, one_device)

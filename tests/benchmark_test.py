@@ -131,7 +131,7 @@ def test_rows_of_ours_are_timed_and_a_peer_that_is_missing_is_left_out(
     dataset, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(worker, "SECONDS_A_SAMPLE", 0.1)
-    workload = workloads.WORKLOADS["toy"]
+    workload = dataclasses.replace(workloads.WORKLOADS["toy"], changes={"model.num_layers": 1})
     batches = workloads.write(tmp_path / "batches", dataset, workload)
     rows = benchmark.training_rows(workload, batches, "cpu")
     assert {row.needs for row in rows} == {"jax", "torch"}

@@ -17,6 +17,7 @@ from transformer_jax.training import step as step_lib
 
 STEPS = (2, 4, 6, 8)
 CHANGES = {
+    "model.num_layers": 1,
     "checkpoint.every": 2,
     "checkpoint.keep": 4,
     "evaluation.average_checkpoints": 3,

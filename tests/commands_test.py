@@ -138,12 +138,10 @@ def test_documented_fields_exist():
     assert given <= known
 
 
-@pytest.mark.parametrize(
-    "module", ["transformer_jax.train", "transformer_jax.translate", "experiments.table3"]
-)
-def test_no_command_imports_what_it_does_not_use(module):
+def test_no_command_imports_what_it_does_not_use():
+    # The command of a table imports whatever the commands of single runs import.
     code = (
-        f"import sys, {module};"
+        "import sys, experiments.table3;"
         "print([name for name in ('tensorflow', 'torch', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -166,7 +164,7 @@ def test_a_closed_pipe_ends_a_command_quietly(tmp_path):
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-"])
 def test_messages_do_not_enter_the_output_if_streams_are_closed(closed):
     program = """if True:
         import sys
@@ -184,8 +182,7 @@ def test_messages_do_not_enter_the_output_if_streams_are_closed(closed):
         text=True,
     )
     assert done.stdout == "3\n"  # the number of a file opened later: 0 to 2 are taken
-    is_input_closed = "<" in closed
-    assert done.returncode == (2 if is_input_closed else 0)
+    assert done.returncode == 2
     assert ("error: standard input is closed" in done.stderr) == (closed == "<&-")
 
 
@@ -193,8 +190,6 @@ def test_messages_do_not_enter_the_output_if_streams_are_closed(closed):
     ("variable", "value", "message"),
     [
         ("JAX_ENABLE_X64", "1", "JAX_ENABLE_X64=1 is not supported: unset it"),
-        ("JAX_DISABLE_JIT", "true", "JAX_DISABLE_JIT=true is not supported"),
-        ("JAX_NUMPY_RANK_PROMOTION", "raise", "JAX_NUMPY_RANK_PROMOTION=raise is not supported"),
         ("JAX_PLATFORMS", "cuda", "JAX_PLATFORMS=cuda: JAX finds no device"),
         ("JAX_PLATFORMS", "nonsense", "'nonsense' is not in the list of known backends"),
     ],
@@ -269,7 +264,8 @@ INTERRUPTED = "def main(): raise KeyboardInterrupt"
     ],
     ids=["a connection", "nothing kept", "kept"],
 )
-def test_the_last_line_names_the_reason_for_the_end(main, code, message):
+def test_the_last_line_names_the_reason_for_the_end(server, tmp_path, main, code, message):
     program = f"from absl import flags\n{main}\nimport transformer_jax.flags as f\nf.run(main)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert (done.returncode, done.stderr.decode()) == (code, f"error: {message}\n")
+    (tmp_path / "program.py").write_text(program)
+    done = server.run("program", environment={"PYTHONPATH": str(tmp_path)})
+    assert (done.code, done.stderr) == (code, f"error: {message}\n")

@@ -81,8 +81,18 @@ def draw_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """One cache for all tests of a worker."""
-    return tmp_path_factory.mktemp("cache")
+    """One cache for all tests."""
+    return _shared(tmp_path_factory, "cache")
+
+
+def _shared(tmp_path_factory: pytest.TempPathFactory, name: str) -> pathlib.Path:
+    """Returns a folder that all workers of this session share."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder = folder / name
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +106,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm_commands.S
 @pytest.fixture(scope="session")
 def commands_cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The cache of commands that the server runs."""
-    return tmp_path_factory.mktemp("commands_cache")
+    return _shared(tmp_path_factory, "commands_cache")
 
 
 @pytest.fixture(scope="session")

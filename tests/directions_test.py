@@ -172,10 +172,9 @@ def test_translations_are_in_the_requested_language(server, workdir):
     assert [row[1:] for row in german] == [row[1:] for row in english]
     assert {row[0] for row in german}.isdisjoint(row[0] for row in english)
     assert loaded.encode([""], "en") == [[]]
-    for to, expected in (("en", english), ("", german)):
-        command = ["transformer_jax.translate", f"--workdir={workdir}", f"--to={to}"]
-        done = server.run(*command, stdin="".join(f"{line}\n" for line in sentences).encode())
-        assert done.stdout.decode().splitlines() == loaded.translate_ids(expected)
+    command = ["transformer_jax.translate", f"--workdir={workdir}", "--to=en"]
+    done = server.run(*command, stdin="".join(f"{line}\n" for line in sentences).encode())
+    assert done.stdout.decode().splitlines() == loaded.translate_ids(english)
     done = server.run("transformer_jax.translate", f"--workdir={workdir}", "--to=fr")
     refusals.assert_refused(done, r"this model translates into de and en, not into fr")
 

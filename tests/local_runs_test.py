@@ -30,8 +30,9 @@ class Prepared(planning.Work):
 
 
 @pytest.fixture
-def work(tmp_path):
+def work(tmp_path, monkeypatch):
     """Three runs, in the order of the table."""
+    monkeypatch.setattr(local_runs, "IMPORTS", ())  # `mv` needs none
     rows = {name: sweeps.some_rows()[name] for name in ROWS}
     sweeps.make(tmp_path, sweeps.Made(rows, seeds=1))
     description = store.read(tmp_path)

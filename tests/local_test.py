@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import pytest
 
@@ -12,6 +13,17 @@ from launch import engine, local
 def python(name, code, folder, after=""):
     """Returns a job that runs Python code."""
     return engine.Job(name, name, [sys.executable, "-c", code], folder / name / "log.txt", after)
+
+
+def code_that_saves(ready, saved):
+    """Returns code that creates a file when it is ready, and another when it receives SIGTERM."""
+    return (
+        "import pathlib, signal, sys, time\n"
+        f"save = lambda *_: sys.exit(pathlib.Path({str(saved)!r}).touch())\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "time.sleep(60)"
+    )
 
 
 def ended(jobs, parallel):
@@ -61,13 +73,7 @@ def test_a_job_that_depends_on_a_failed_job_is_not_started(tmp_path):
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
 def test_on_a_signal_running_jobs_are_stopped_and_can_save(tmp_path, end):
     ready, saved = tmp_path / "ready", tmp_path / "saved"
-    code = (
-        "import pathlib, signal, sys, time\n"
-        f"save = lambda *_: sys.exit(pathlib.Path({str(saved)!r}).touch())\n"
-        "signal.signal(signal.SIGTERM, save)\n"
-        f"pathlib.Path({str(ready)!r}).touch()\n"
-        "time.sleep(60)"
-    )
+    code = code_that_saves(ready, saved)
     handler = signal.getsignal(end)
 
     def stop(running):
@@ -143,3 +149,60 @@ def test_the_process_of_a_job_has_the_variables_of_its_share(tmp_path):
     jobs = [python(name, write, tmp_path) for name in ("a", "b")]
     local.run(jobs, local.share("gpu", 2, 2), lambda job, code: None, lambda running: None)
     assert {path.read_text() for path in tmp_path.glob("*/log.txt")} == {"0", "1"}
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A function from code to a job that runs it as a module, python -m NAME."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+    def write(name, code):
+        (tmp_path / f"{name}.py").write_text(code)
+        return engine.Job(
+            name, name, [sys.executable, "-m", name, "x"], tmp_path / name / "log.txt"
+        )
+
+    return write
+
+
+def test_modules_run_in_forks_of_a_process_that_has_imported_what_they_need(module):
+    code = "import atexit, sys; print(sys.argv[1], __name__, 'colorsys' in sys.modules); "
+    code += "atexit.register(print, 'the end'); sys.exit(7)"
+    job = module("forked", code)
+    ends = []
+    local.run(
+        [job],
+        local.share("cpu", 1, 1),
+        lambda _, end: ends.append(end),
+        lambda _: None,
+        ["colorsys"],
+    )
+    assert ends == [7]
+    assert job.log.read_text() == "x __main__ True\nthe end\n"
+
+
+def test_a_killed_job_ends_alone(module):
+    jobs = [
+        module("killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+        module("raising", "1 / 0"),
+        module("slow", "import time; time.sleep(1.5)"),
+    ]
+    assert sorted(ended(jobs, 3)) == [("killed", -signal.SIGKILL), ("raising", 1), ("slow", 0)]
+    assert jobs[1].log.read_text().endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_all_jobs_stop_if_the_process_that_starts_them_dies(module, tmp_path):
+    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    slow = module("slow", code_that_saves(ready, saved))
+    killer = module(
+        "killer",
+        "import os, pathlib, signal, time\n"
+        f"while not pathlib.Path({str(ready)!r}).exists(): time.sleep(0.05)\n"
+        "os.kill(os.getppid(), signal.SIGKILL)",
+    )
+    with pytest.raises(engine.EngineError, match="the process that starts the runs has died"):
+        ended([slow, killer], 2)
+    deadline = time.monotonic() + 20
+    while not saved.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -110,11 +110,8 @@ class Reference:
 @pytest.mark.parametrize(
     ("overrides", "kept"),
     [
-        ({}, ALL),
         ({}, (0.7, 0.8, 0.9)),
-        ({"model.num_kv_heads": 2}, ALL),
-        ({"model.window": 1}, ALL),
-        ({"model.feed_forward": "gelu"}, ALL),
+        ({"model.num_kv_heads": 2, "model.window": 1, "model.feed_forward": "gelu"}, ALL),
         ({"model.feed_forward": "swiglu"}, (0.7, 0.8, 0.9)),
     ],
     ids=str,

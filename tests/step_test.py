@@ -59,7 +59,7 @@ def test_each_part_of_a_step_has_a_dropout_mask_of_its_own(loss_of):
     [{}, {"model.position": "relative"}, {"model.architecture": "lstm", "model.position": "none"}],
 )
 def test_parameters_drawn_one_by_one_are_those_of_one_program(make_config, changes):
-    config = make_config(changes)
+    config = make_config({"model.num_layers": 1, **changes})
     model = models.build(config.model, config.data.vocab_size)
     key = jax.random.key(config.train.seed)
     together = jax.jit(lambda key: nn.unbox(models.init(model, key)))(key)

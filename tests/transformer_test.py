@@ -19,22 +19,16 @@ from transformer_jax.models import dropout, interface
 
 VOCABULARY = 50
 jitted_logits = jax.jit(models.logits, static_argnums=0)
+# Each kind of each part, with kinds of other parts where the parts are independent.
 VARIANTS = [
     {},
-    {"model.position": "none"},
-    {"model.position": "learned"},
-    {"model.position": "rotary"},
-    {"model.num_kv_heads": 2},
-    {"model.position": "t5"},
-    {"model.position": "alibi"},
-    {"model.position": "relative"},
+    {"model.position": "none", "model.feed_forward": "gelu"},
+    {"model.position": "learned", "model.feed_forward": "swiglu"},
+    {"model.position": "rotary", "model.num_kv_heads": 2},
+    {"model.position": "t5", "model.embedding_norm": True},
+    {"model.position": "alibi", "model.norm_placement": "pre", "model.norm": "rms_norm"},
     {"model.position": "relative", "model.num_kv_heads": 2, "model.window": 3},
-    {"model.window": 3},
     {"model.window": 2, "model.attention_pattern": "interleaved", "model.global_every": 2},
-    {"model.norm_placement": "pre", "model.norm": "rms_norm"},
-    {"model.embedding_norm": True},
-    {"model.feed_forward": "gelu"},
-    {"model.feed_forward": "swiglu"},
     {"model.architecture": "rnn", "model.position": "none"},
     {"model.architecture": "gru", "model.position": "none", "model.recurrent_attention": "dot"},
     {"model.architecture": "lstm", "model.position": "none", "model.recurrent_attention": "none"},

@@ -22,6 +22,13 @@ _log = logging.getLogger("transformer_jax.sweep")
 REFUSED = 2  # exit code of a run that cannot start because of a mistake of the user
 LOG_SECONDS = 20  # between lines of progress if the output is not a terminal
 REFRESH_SECONDS = 2  # between updates of the table of progress on a terminal
+# What runs import, except for the command itself.
+IMPORTS = (
+    "transformer_jax.flags",
+    "transformer_jax.runs.training_run",
+    "transformer_jax.training.tracking",
+    "sacremoses",  # otherwise imported when a run is scored
+)
 
 
 def separate_failed(
@@ -111,7 +118,7 @@ def run(
         shown_at = now
 
     with live if console.is_terminal else contextlib.nullcontext():
-        local.run(work.local_jobs(*more), devices, on_end, on_tick)
+        local.run(work.local_jobs(*more), devices, on_end, on_tick, IMPORTS)
     return failed
 
 
