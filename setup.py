@@ -1,4 +1,4 @@
-"""Packaging of the library; configs, experiments and launch run from the checkout."""
+"""Packaging of the library, its commands and its configs."""
 
 import pathlib
 
@@ -7,11 +7,15 @@ import setuptools
 setuptools.setup(
     name="transformer_jax",
     version="0.1.0",
-    description="What does each part of the Transformer buy? Table 3 of the paper, in JAX.",
+    description="Which parts of the Transformer matter? Table 3 of the paper, in JAX.",
     long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    packages=setuptools.find_packages(include=["transformer_jax", "transformer_jax.*"]),
+    packages=setuptools.find_namespace_packages(
+        include=["transformer_jax*", "experiments*", "launch*", "configs*"],
+        exclude=["experiments.published*"],
+    ),
+    package_data={"experiments.results": ["page.*"], "launch": ["*.sh"], "": ["*.json"]},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.1",
@@ -42,6 +46,7 @@ setuptools.setup(
         "bench": ["ctranslate2>=4.6", "torch==2.13.0"],  # what the benchmark compares with
         "cuda": ["jax[cuda13]>=0.10"],
         "gcs": ["gcsfs>=2025.10"],  # runs in buckets
+        "notebook": ["ipykernel>=7.0", "nbclient>=0.10", "nbformat>=5.10"],
         "parity": ["torch==2.13.0", "transformers==5.24.0"],  # what the parity tests compare with
         "tpu": ["jax[tpu]>=0.10"],
         "wandb": ["wandb>=0.31"],  # --wandb

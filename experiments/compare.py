@@ -33,26 +33,25 @@ Shown = tuple[list[tables.Table], list[str]]  # tables, and notes to print below
 _LAYER = re.compile(r"_(\d+)$")
 
 
-def compare_rows(workdir: pathlib.Path, names: Sequence[str]) -> Shown:
+def compare_rows(compared: comparison.Comparison, names: Sequence[str]) -> Shown:
     """Compares rows of one sweep: their results, configurations and parameter arrays.
 
     Args:
-      workdir: the sweep's folder.
+      compared: the sweep.
       names: the rows, which need not have run.
 
     Returns:
       Tables, and notes to print below the tables.
 
     Raises:
-      UserError: the folder holds no sweep, or the sweep has no such row.
+      UserError: the sweep has no such row.
     """
-    sweep = frames.load(workdir)
+    sweep = compared.sweep
     description = sweep.description
     known = [
         name for row in description.rows for name in (row, *description.variants(row).values())
     ]
-    _require_known(names, dict.fromkeys(known), workdir)
-    compared = comparison.compare(sweep)
+    _require_known(names, dict.fromkeys(known), sweep.folder)
     configs = [description.config(name) for name in names]
     lines = []
     for name, config in zip(names, configs, strict=True):
@@ -385,7 +384,7 @@ def main(*workdirs: str) -> None:
             "second sweep"
         )
     if len(folders) == 1:
-        shown, notes = compare_rows(folders[0], _ROWS.value)
+        shown, notes = compare_rows(comparison.compare(frames.load(folders[0])), _ROWS.value)
     else:
         shown, notes = compare_sweeps(folders, _ROWS.value)
     tables.show(shown, notes)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from experiments import compare, table3
+from experiments.results import frames
+from experiments.stats import comparison
 from experiments.sweep import cost
 from tests import sweeps
 from transformer_jax import config as config_lib
@@ -48,7 +50,9 @@ def test_differing_fields_are_those_that_were_set():
 
 
 def test_rows_of_a_sweep_are_compared_by_results_fields_and_shapes(made):
-    (rows, fields, shapes), notes = compare.compare_rows(made, ["base", "C N=2", "E"])
+    (rows, fields, shapes), notes = compare.compare_rows(
+        comparison.compare(frames.load(made)), ["base", "C N=2", "E"]
+    )
     found = lines_of(rows)
     assert found["base"]["seeds"] == "2"
     assert found["C N=2"]["− base"].startswith(("+", "−"))
@@ -61,7 +65,7 @@ def test_rows_of_a_sweep_are_compared_by_results_fields_and_shapes(made):
     assert layers
     assert all(line[2] == "—" for line in layers)
     assert notes == []
-    _, notes = compare.compare_rows(made, ["base", "D eps_ls=0.2"])
+    _, notes = compare.compare_rows(comparison.compare(frames.load(made)), ["base", "D eps_ls=0.2"])
     assert notes == ["Parameters: the same."]
 
 
@@ -128,7 +132,7 @@ def test_sweeps_that_cannot_be_compared_are_refused(made, tmp_path, rows, table,
 
 def test_unknown_rows_are_refused_by_name(made):
     with pytest.raises(errors.UserError, match="there is no row 'A'; choose among 'base', 'A h=1'"):
-        compare.compare_rows(made, ["base", "A"])
+        compare.compare_rows(comparison.compare(frames.load(made)), ["base", "A"])
 
 
 def test_a_row_with_another_reference_does_not_count(tmp_path):
