@@ -3,8 +3,7 @@
   python -m experiments.table4 --config=configs/toy_parsing.py --workdir=runs/toy-parsing
 
 The model reads a sentence of the toy corpus and writes the sentence's tree. Development and test
-sentences have combinations of words that no training sentence has. Unseen compounds, such as
-"summer clock", are the hardest. More training trees and the averaging of checkpoints raise F1
+sentences have combinations of words that no training sentence has. Its F1 is 99.6
 (docs/results/parsing.md). The paper's parser is configs/wsj.py.
 """
 
