@@ -4,6 +4,7 @@
 # make faults: kills a run at 50 random moments (KILLS=50), stops it, damages it and fills its disk.
 # make parity: the tests that compare with PyTorch, which it installs.
 # make bench:  training beside PyTorch, which it installs with CTranslate2.
+# make notebook: executes the notebook.
 # make browser: the tests of report.html, in Chromium, and of its table in LaTeX.
 # make slurm:  the tests of sweeps on a private Slurm of two nodes.
 # make engines: what SkyPilot and xpk themselves say of what we give them, each in its own environment.
@@ -13,7 +14,7 @@ WORKDIR ?= runs/toy
 KILLS ?= 50
 BIN := .venv/bin
 
-.PHONY: table3 test lint types tests slow parity bench faults browser slurm engines accelerators \
+.PHONY: table3 test lint types tests slow parity bench notebook faults browser slurm engines accelerators \
 	lock clean
 
 table3: .venv/.installed
@@ -41,6 +42,9 @@ parity: .venv/.parity
 
 bench: .venv/.bench
 	$(BIN)/python -m experiments.benchmark --workdir=runs/bench
+
+notebook: .venv/.notebook
+	cd notebooks && ../$(BIN)/jupyter-execute --output=executed table3.ipynb
 
 faults: .venv/.installed
 	KILLS=$(KILLS) $(BIN)/python -m pytest -n 0 -m slow tests/faults_test.py
@@ -80,7 +84,7 @@ accelerators: .venv-tpu/.installed
 JAX = $(shell sed -n 's/^jax==\([0-9.]*\).*/\1/p' requirements.lock)
 
 # Not from a lock with hashes: PyTorch's file of one version differs from index to index.
-.venv/.parity .venv/.bench: .venv/.%: .venv/.installed
+.venv/.parity .venv/.bench .venv/.notebook: .venv/.%: .venv/.installed
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[$*]'
 	touch $@
 
