@@ -272,6 +272,21 @@ def test_a_row_that_failed_to_train_has_no_difference(tmp_path):
     assert "Failed to train: A h=1 (1 of 3 runs)" in page.answer(compared)
 
 
+def test_rows_with_equal_settings_are_tested_once(tmp_path):
+    rows = {"base": {}, "low": {"model.d_ff": 16}, "copy": {}, "again": {"model.d_ff": 16}}
+    made = sweeps.Made(rows, table="mine", seeds=2, sentences=40)
+    sweeps.make(tmp_path, made, missing=["copy", "again"])
+    measured = comparison.compare(frames.load(tmp_path)).dev.score
+    assert measured
+    assert list(measured.means.runs) == ["base", "low"]
+    assert measured.verdicts["again"] == measured.verdicts["low"]
+    assert list(measured.gaps) == ["low", "again"]
+    # Holm's correction is for one test.
+    assert measured.verdicts["low"].p_value == measured.gaps["low"].p_value(
+        abs(measured.gaps["low"].mean)
+    )
+
+
 def test_rows_of_parsers_are_compared_by_f1_in_any_table():
     parsing = config_lib.from_mapping(toy_parsing.get_config().to_dict())
     assert table.of_corpus("mine", parsing).measure == "f1"

@@ -243,6 +243,8 @@ def judge(
 ) -> Measured | None:
     """Compares rows by one measure on one set.
 
+    Rows with equal settings share their runs. They are tested once, and have the same verdict.
+
     Args:
       runs: the runs of each row.
       description: the sweep.
@@ -257,6 +259,8 @@ def judge(
     runs = {row: each for row, each in runs.items() if each}
     if base not in runs:
         return None
+    equals = _equal_rows(description)
+    runs = {row: each for row, each in runs.items() if row not in equals}
     without = [row for row in failed if row != base]
     learned = {seed: run for seed, run in runs[base].items() if seed not in failed.get(base, [])}
     means = differences.Means({**runs, base: learned or runs[base]}, base, without)
@@ -271,7 +275,25 @@ def judge(
             row: verdicts.failed(len(failed[row]), len(runs[row])) for row in without if row in runs
         },
     }
+    for row, first in equals.items():
+        if first in gaps:
+            gaps[row] = gaps[first]
+        if first in found:
+            found[row] = found[first]
     return Measured(scale, means, gaps, found)
+
+
+def _equal_rows(description: store.Description) -> dict[str, str]:
+    """Returns the rows that share runs with an earlier row, each with the earlier row."""
+    names = [description.base_row, *description.rows]
+    runs = [run for run in description.runs if run.row in names]
+    first: dict[str, str] = {}
+    equals = {}
+    for run in sorted(runs, key=lambda run: names.index(run.row)):
+        earlier = first.setdefault(run.config_hash, run.row)
+        if earlier != run.row:
+            equals[run.row] = earlier
+    return equals
 
 
 def _compare_set(
