@@ -191,6 +191,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
         for argument in argv:
             _require_utf8(argument)
         if "config" in flags.FLAGS:
+            argv = [_with_home(argument) for argument in argv]
             _require_config(argv)
         positional = flags.FLAGS(list(argv))
         for name, hint in _REQUIRED.items():
@@ -225,6 +226,14 @@ def _described(flag: flags.Flag) -> str:
     required = " (required)" if flag.name in _REQUIRED else ""
     text = f"--{'[no]' if flag.boolean else ''}{flag.name}: {flag.help}{default}{required}"
     return flags.text_wrap(text, length=100, indent="      ", firstline_indent="")
+
+
+def _with_home(argument: str) -> str:
+    """Replaces ~ in --config=~/FILE, which shells do not, by the home folder."""
+    flag, _, path = argument.partition("=")
+    return (
+        f"{flag}={files.expanded(path)}" if flag in ("--config", "-config") and path else argument
+    )
 
 
 def _require_utf8(argument: str) -> None:
