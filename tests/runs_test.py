@@ -280,7 +280,8 @@ def test_a_run_killed_in_its_evaluation_ends_the_same(server, finished, tmp_path
 
 
 def test_learned_positions_must_reach_the_longest_sentence(make_config, tmp_path, cache_dir):
-    config = make_config({"model.position": "learned", "model.max_positions": 40})
+    sizes = {"data.source_length": 32, "data.target_length": 32, "model.max_positions": 30}
+    config = make_config({"model.position": "learned", **sizes})
     with pytest.raises(errors.UserError, match=r"needs model\.max_positions of at least \d\d"):
         training_run.run(config, tmp_path, cache_dir)
     # In one sequence a target's positions come after its source's.

@@ -8,26 +8,26 @@ noun of the clause before, compounds of one word, numbers with the ones first.
 
 Ten pairs of the training set of `configs/toy.py`:
 
-  The beautiful dog in the school.
-    Der schöne Hund in der Schule.
-  The school picture behind the village.
-    Das Schulbild hinter dem Dorf.
-  The neighbours stop often.
-    Die Nachbarn hören oft auf.
-  Clara sees his city doors although they are red.
-    Clara sieht seine Stadttüren, obwohl sie rot sind.
-  Her horse.
-    Ihr Pferd.
-  The horse returns a neighbour no letters.
-    Das Pferd gibt einem Nachbarn keine Briefe zurück.
-  The man picks his door although it is red.
-    Der Mann hebt seine Tür auf, obwohl sie rot ist.
-  The small boys that a doctor finds wait.
-    Die kleinen Jungen, die eine Ärztin findet, warten.
-  Thomas stops when he lends the queen his green letters.
-    Thomas hört auf, wenn er der Königin seine grünen Briefe ausleiht.
-  Martin seeks a clock because it is small.
-    Martin sucht eine Uhr, weil sie klein ist.
+  The small letters in the city.
+    Die kleinen Briefe in der Stadt.
+  Twenty-five red flowers.
+    Fünfundzwanzig rote Blumen.
+  The queens that the neighbour seeks can listen.
+    Die Königinnen, die der Nachbar sucht, können zuhören.
+  Does the strange horse fetch the doors?
+    Holt das seltsame Pferd die Türen ab?
+  Clara sells her garden door because it is red.
+    Clara verkauft ihre Gartentür, weil sie rot ist.
+  Felix believes that the queens can lend the boys her flowers.
+    Felix glaubt, dass die Königinnen den Jungen ihre Blumen ausleihen können.
+  Greta fetches a table when it is red.
+    Greta holt einen Tisch ab, wenn er rot ist.
+  Clara has chosen no letter.
+    Clara hat keinen Brief ausgesucht.
+  Anna sells the garden pictures although they are beautiful.
+    Anna verkauft die Gartenbilder, obwohl sie schön sind.
+  Thomas sees the table although it is beautiful.
+    Thomas sieht den Tisch, obwohl er schön ist.
 
 Development and test sets hold out combinations of words, not only sentences. One in eight
 combinations of verb and object, of adjective and noun, and of the two parts of a compound occurs in
