@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import math
 import pathlib
+import textwrap
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
@@ -19,6 +20,7 @@ from experiments.sweep import cost, store
 from transformer_jax import paper
 
 SMOOTHING = "train.label_smoothing"
+SHORT_CHANGE = 30  # characters of a change in narrow terminals
 SHORT_VERDICTS = {
     verdicts.SAME: "same",
     verdicts.OPPOSITE: "opp.",
@@ -29,6 +31,14 @@ SHORT_VERDICTS = {
     verdicts.WORSE: "worse",
     verdicts.NO_DIFFERENCE: "none",
     verdicts.NOT_RESOLVED: "?",
+}
+SHORT_LEGEND = {  # of tables with the paper's numbers
+    "same": "the paper's direction",
+    "opp.": "opposite",
+    "smaller": "than the paper's",
+    "differs": "the paper has none",
+    "none": "no difference",
+    "?": "not resolved",
 }
 
 
@@ -74,7 +84,10 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     changes = convergence.last_quarter(compared)
     rows = rows.assign(
         change=[labels.meaning(description, row) for row in rows["row"]],
-        short_change=[labels.meaning(description, row, with_paper=False) for row in rows["row"]],
+        short_change=[
+            textwrap.shorten(labels.meaning(description, row, False), SHORT_CHANGE, placeholder=" …")
+            for row in rows["row"]
+        ],
         ppl_of=[labels.ppl_of(description, row) for row in rows["row"]],
         params_millions=rows["params"].astype(float) / 1e6,
         params_share=share.where(share.abs() > cost.NOTABLE),
