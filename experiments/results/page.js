@@ -9,6 +9,7 @@ for (const plot of document.querySelectorAll(".panel .plot")) {
 // Learning curves: the checked rows, whole or the last half, absolute or minus base.
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c"];
 const LINE = 17; // pixels between the labels at the ends of lines
+const WIDE = 700; // pixels from which these labels say what the rows change
 const curvesPlot = document.getElementById("curves-plot");
 if (curvesPlot) {
   const {title, base, rows} = dataOf(curvesPlot.nextElementSibling);
@@ -37,7 +38,7 @@ if (curvesPlot) {
         hovertemplate: "%{fullData.name}<br>step %{x}: %{y:.3f}<extra></extra>"});
       // Early values would hide the rest on a linear axis.
       values.push(...[...low, ...high].filter((_, index) => x[index % x.length] >= end / 4));
-      ends.push({x: x.at(-1), y: mean.at(-1), text: row.row, color});
+      ends.push({y: mean.at(-1), text: curvesPlot.clientWidth < WIDE ? row.row : row.name, color});
     });
     const [bottom, top] = values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
     const margin = 0.05 * (top - bottom || 1), height = 420;
@@ -50,7 +51,7 @@ if (curvesPlot) {
     ends.reverse().forEach((each, index) => {
       each.place = Math.min(each.place, index ? ends[index - 1].place - gap : range[1]);
     });
-    const right = 20 + 7.2 * Math.max(0, ...ends.map(({text}) => text.length));
+    const right = 16 + 7.6 * Math.max(0, ...ends.map(({text}) => text.length));
     Plotly.react(curvesPlot, traces, {height, showlegend: false, dragmode: false,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: {size: 13, family: "system-ui, sans-serif"}, hoverlabel: {bgcolor: "#333333"},

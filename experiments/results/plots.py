@@ -13,14 +13,16 @@ import plotly.graph_objects as go
 
 from experiments.results import frames, labels, tables
 from experiments.stats import comparison
+from experiments.sweep import store
 from transformer_jax import config as config_lib
 
 OURS, PAPER, SEED = "#0072b2", "#d55e00", "#8c8c8c"
 SHOWN_EFFECTS = 3  # number of learning curves that are visible at first, besides base's
 MOST_POINTS = 200  # the most points of a learning curve
 FENCE = 3  # a value this many interquartile ranges above the third quartile is an outlier (Tukey)
-ROW_HEIGHT = 34  # pixels: a line of text, and the marks below it
+ROW_HEIGHT = 36  # pixels: a line of text, and the marks below it
 LONGEST = 52  # characters of a label
+SHORT_LABEL = 34  # characters of a label at the end of a curve
 GROUPS = {
     "A": "attention heads",
     "B": "size of keys",
@@ -36,6 +38,13 @@ DOSES = {  # the fields that a row may change to be on the line of a size
     "d_ff": ("model.d_ff",),
     "P_drop": ("model.dropout_rate",),
     "eps_ls": ("train.label_smoothing",),
+}
+DOSE_TITLES = {
+    "h": "heads h",
+    "N": "depth N",
+    "d_model": "width d_model",
+    "P_drop": "dropout P_drop",
+    "eps_ls": "smoothing eps_ls",
 }
 LINEAR = {"N", "P_drop", "eps_ls"}  # the others double from row to row
 
@@ -82,7 +91,7 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
             hoverinfo="skip",
         )
     dots = [
-        (each, places[row] + 0.22)
+        (each, places[row] + 0.19)
         for row in rows["row"]
         for each in seed_differences(compared, row, prefix)
         if low < each < high
@@ -128,11 +137,11 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
     looks = {"color": PAPER, "size": 8, "symbol": "diamond-open"}
     theirs = list(zip(paper["paper_difference"], paper["place"], strict=True))
     _add_marks(figure, theirs, "paper", looks)
-    set_layout(figure, height=int(70 + ROW_HEIGHT * (bottom + 0.4)))
+    set_layout(figure, height=int(70 + ROW_HEIGHT * (bottom + 0.5)))
     better = "lower is better" if prefix else "higher is better"
     score = "ln PPL" if prefix else compared.table.score
     figure.update_xaxes(range=[low, high], title=f"{score} − base ({better})", zeroline=False)
-    figure.update_yaxes(range=[bottom + 0.4, 0], visible=False)
+    figure.update_yaxes(range=[bottom + 0.5, 0], visible=False)
     return figure
 
 
@@ -171,17 +180,16 @@ def _add_labels(
         place += 1
         places[row] = place
         text = html.escape(short_name(description, row), quote=False)
-        figure.add_annotation(text=text, y=place - 0.45, **_TEXT)
+        figure.add_annotation(text=text, y=place - 0.42, **_TEXT)
     return places, place
 
 
-def short_name(description: Any, row: str) -> str:
-    """Returns a row's name with its meaning, shortened to a line of a figure."""
-    for with_paper in (True, False):
-        text = labels.full_name(description, row, with_paper)
-        if len(text) <= LONGEST:
-            return text
-    return textwrap.shorten(text, LONGEST, placeholder=" …")
+def short_name(description: store.Description, row: str, longest: int = LONGEST) -> str:
+    """Returns a row's name with its meaning, shortened to a number of characters."""
+    text = labels.full_name(description, row)
+    if len(text) > longest:
+        text = labels.full_name(description, row, with_paper=False)
+    return textwrap.shorten(text, longest, placeholder=" …")
 
 
 def _add_marks(
@@ -296,7 +304,7 @@ def dose_figures(compared: comparison.Comparison) -> dict[str, go.Figure]:
         kind = "linear" if symbol in LINEAR else "log"
         texts = [f"{size:g}" for size in sizes]
         figure.update_xaxes(type=kind, tickvals=sizes, ticktext=texts, zeroline=False)
-        figure.update_xaxes(title=symbol, showgrid=False)
+        figure.update_xaxes(title=DOSE_TITLES.get(symbol, symbol), showgrid=False)
         figure.update_yaxes(range=[low, high], zeroline=False, nticks=6)
         figures[symbol] = figure
     return figures
@@ -330,10 +338,13 @@ def curves(compared: comparison.Comparison) -> dict[str, Any] | None:
                 name: [float(f"{value:.5g}") for value in means[name]]
                 for name in ("mean", "min", "max")
             }
-            label = short_name(compared.sweep.description, row)
+            texts = {
+                "row": row,
+                "name": short_name(compared.sweep.description, row, SHORT_LABEL),
+                "label": short_name(compared.sweep.description, row),
+            }
             rows.append(
-                {"row": row, "label": label, "step": means.index.tolist(), **columns}
-                | {"shown": row in shown}
+                {**texts, "step": means.index.tolist(), **columns, "shown": row in shown}
             )
     if not rows:
         return None
