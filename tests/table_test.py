@@ -14,7 +14,7 @@ import pytest
 import experiments
 from configs import toy_parsing
 from experiments import eras, families, table2, table3, variations
-from experiments.results import answers, documents, frames, page, report, tables
+from experiments.results import answers, documents, frames, report, tables
 from experiments.stats import comparison
 from experiments.sweep import table
 from tests import pages, sweeps, tiny
@@ -24,7 +24,7 @@ from transformer_jax import errors, paper
 MINE = '''
 """Three rows, one of which the paper has."""
 
-from experiments.results import answers, documents, tables
+from experiments.results import documents, tables
 from experiments.sweep import table
 from transformer_jax import flags, paper
 

@@ -85,7 +85,9 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     rows = rows.assign(
         change=[labels.meaning(description, row) for row in rows["row"]],
         short_change=[
-            textwrap.shorten(labels.meaning(description, row, False), SHORT_CHANGE, placeholder=" …")
+            textwrap.shorten(
+                labels.meaning(description, row, False), SHORT_CHANGE, placeholder=" …"
+            )
             for row in rows["row"]
         ],
         ppl_of=[labels.ppl_of(description, row) for row in rows["row"]],
@@ -106,6 +108,9 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     ]
     if (rows["ppl_of"] != "").any():
         columns.append(tables.Column("PPL of", "ppl_of"))
+    columns.append(tables.Column("seeds", form="d"))
+    if (rows["last_quarter"] != "").any():
+        columns.append(tables.Column("last quarter", "last_quarter"))
     for field in description.tune:
         name = field.split(".")[-1]
         columns.append(tables.Column(f"best of {name}", "best_score", ".2f"))
@@ -115,10 +120,7 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     columns += [
         tables.Column("params ×10⁶", "params_millions", ".3g"),
         tables.Column("params − base", "params_share", "+.0%"),
-        tables.Column("seeds", form="d"),
     ]
-    if (rows["last_quarter"] != "").any():
-        columns.append(tables.Column("last quarter", "last_quarter"))
     if (rows["failed"] > 0).any():
         columns.append(tables.Column("failed", form="d"))
     return tables.Table(rows, columns, "" if compared.test is None else _title(compared, "test"))

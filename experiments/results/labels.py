@@ -1,6 +1,7 @@
 """Texts for a row's settings in tables and figures."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from experiments.sweep import store
@@ -80,14 +81,14 @@ _WORDS = {  # for readers who do not know the paper's symbols
     "train.label_smoothing": "label smoothing",
     "model.position": "positions",
 }
-_FOLLOWS = ("model.d_k", "model.d_v")  # d_model / h unless set otherwise
+_FOLLOWS = ("model.d_k", "model.d_v")  # in proportion to d_model / h
 
 
 def meaning(description: store.Description, row: str, with_paper: bool = True) -> str:
     """Returns what a row changes here and in the paper, such as "depth 3→1 (paper 6→2)".
 
     The paper's values are added to rows of its Table 3, where they differ from ours. d_k and d_v
-    are left out where they are d_model / h.
+    are left out where they keep base's proportion to d_model / h.
 
     Args:
       description: the sweep.
@@ -103,7 +104,9 @@ def meaning(description: store.Description, row: str, with_paper: bool = True) -
         for field, value in changes(description, row).items()
         if field not in SYMBOLS
     ]
-    others = {word: theirs for word, (values, theirs) in steps.items() if theirs not in {None, values}}
+    others = {
+        word: theirs for word, (values, theirs) in steps.items() if theirs and theirs != values
+    }
     text = ", ".join(ours)
     if not with_paper or not others:
         return text
@@ -146,13 +149,18 @@ def _steps(
             continue
         ours = (config_lib.get(base, field), config_lib.get(config, field))
         model = config.model
-        if field in _FOLLOWS and ours[1] * model.num_heads == model.d_model:
+        if field in _FOLLOWS and _share(model, ours[1]) == _share(base.model, ours[0]):
             continue
         if field == "model.d_v" and model.d_v == model.d_k and base.model.d_v == base.model.d_k:
             continue  # as d_k
         if ours[0] != ours[1]:
             found[_WORDS.get(field, SYMBOLS[field])] = (ours, _papers(field, ours, row))
     return found
+
+
+def _share(model: config_lib.ModelConfig, d_k: int) -> Fraction:
+    """Returns the size of all heads together relative to the size of the model."""
+    return Fraction(model.num_heads * d_k, model.d_model)
 
 
 def _papers(field: str, ours: tuple[Any, Any], row: str) -> tuple[Any, Any] | None:

@@ -83,12 +83,9 @@ def _table(table: tables.Table) -> str:
 
 
 def _effects(compared: comparison.Comparison) -> str:
-    """Returns the first figure: a panel for each measure, which share their rows on wide screens."""
-    figures = [
-        plots.differences_figure(compared, prefix).update_layout(showlegend=False)
-        for prefix in compared.answers.measured
-        if compared.answer_rows[f"{prefix}difference"].notna().any()
-    ]
+    """Returns the first figure: a panel for each measure, with the same rows."""
+    found = [plots.differences_figure(compared, prefix) for prefix in compared.answers.measured]
+    figures = [figure.update_layout(showlegend=False) for figure in found if figure]
     if not figures:
         return ""
     keys = ['<span class="ours">●</span> ours with its 95% interval, filled if significant']
@@ -115,7 +112,7 @@ def _sizes(compared: comparison.Comparison) -> str:
     return (
         f'<figure><div class="multiples">\n{panels}</div><figcaption class="keys">'
         f"<span>{html.escape(compared.table.score)} − base</span>"
-        f'{"".join(f"<span>{key}</span>" for key in keys)}</figcaption></figure>'
+        f"{''.join(f'<span>{key}</span>' for key in keys)}</figcaption></figure>"
     )
 
 
@@ -155,7 +152,7 @@ def _sentences(compared: comparison.Comparison) -> str:
             base: found.outputs[base][number],
         }
         cells = "".join(
-            f'<dt>{html.escape(name)}</dt><dd{_language(data, name)}>{html.escape(text)}</dd>'
+            f"<dt>{html.escape(name)}</dt><dd{_language(data, name)}>{html.escape(text)}</dd>"
             for name, text in lines.items()
         )
         output = html.escape(found.outputs[first][number])
@@ -165,7 +162,7 @@ def _sentences(compared: comparison.Comparison) -> str:
     return (
         f'<p><label>Row <select id="row">{options}</select></label></p>\n'
         f'<script type="application/json" id="outputs">{outputs}</script>\n'
-        f"<ol class=\"sentences\">{''.join(items)}</ol>"
+        f'<ol class="sentences">{"".join(items)}</ol>'
     )
 
 

@@ -21,7 +21,7 @@ SHOWN_EFFECTS = 3  # number of learning curves that are visible at first, beside
 MOST_POINTS = 200  # the most points of a learning curve
 FENCE = 3  # a value this many interquartile ranges above the third quartile is an outlier (Tukey)
 ROW_HEIGHT = 36  # pixels: a line of text, and the marks below it
-LONGEST = 52  # characters of a label
+LONGEST = 48  # characters of a label
 SHORT_LABEL = 34  # characters of a label at the end of a curve
 GROUPS = {
     "A": "attention heads",
@@ -80,7 +80,7 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
     if len(untested):
         figure.add_scatter(
             x=[low + 0.01 * (high - low)] * len(untested),
-            y=untested["place"].tolist(),
+            y=(untested["place"] - 0.06).tolist(),
             mode="text",
             text=[
                 f"{line.failed_to_train} of {line.seeds} seeds failed to train"
@@ -152,6 +152,7 @@ _TEXT = {
     "yanchor": "middle",
     "align": "left",
     "showarrow": False,
+    "font": {"size": 12},
 }
 
 
@@ -265,7 +266,8 @@ def dose_figures(compared: comparison.Comparison) -> dict[str, go.Figure]:
         own = [
             row
             for row in rows["row"]
-            if fields[0] in (changed := labels.changes(description, row)) and changed.keys() <= {*fields}
+            if fields[0] in (changed := labels.changes(description, row))
+            and changed.keys() <= {*fields}
         ]
         if own:
             names = [description.base_row, *own]
@@ -343,9 +345,7 @@ def curves(compared: comparison.Comparison) -> dict[str, Any] | None:
                 "name": short_name(compared.sweep.description, row, SHORT_LABEL),
                 "label": short_name(compared.sweep.description, row),
             }
-            rows.append(
-                {**texts, "step": means.index.tolist(), **columns, "shown": row in shown}
-            )
+            rows.append({**texts, "step": means.index.tolist(), **columns, "shown": row in shown})
     if not rows:
         return None
     kind = "development" if metric == "dev_ppl" else "training"

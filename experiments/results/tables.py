@@ -235,10 +235,10 @@ def fitting(table: Table, width: int) -> Sequence[Column]:
     if not main:
         return table.columns
     for columns in (table.columns, short, main):
-        longest = [max(map(len, cells), default=0) for cells in zip(*table.cells(columns))]
-        heads = [max(map(len, column.full_head.split())) for column in columns]
-        needed = sum(max(pair) + PADDING for pair in zip(longest, heads, strict=False))
-        if needed - PADDING <= width:
+        heads = [max(column.full_head.split(), key=len) for column in columns]
+        lines = [heads, *table.cells(columns)]
+        longest = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        if sum(longest) + PADDING * (len(columns) - 1) <= width:
             return columns
     return [each for each in main if not each.spare]
 

@@ -91,7 +91,9 @@ def test_an_outlier_has_an_arrow_and_leaves_the_scale_to_the_rest(browser, repor
 def test_panels_share_their_rows_beside_each_other_only(browser, report):
     score, log_ppl, *_ = opened(browser, report)
     assert browser.execute_script(LABELS, score)[0].endswith("A: attention heads")
-    assert any("C N=2 · depth 3→1 (paper 6→2)" in text for text in browser.execute_script(LABELS, score))
+    assert any(
+        "C N=2 · depth 3→1 (paper 6→2)" in text for text in browser.execute_script(LABELS, score)
+    )
     assert not browser.execute_script(LABELS, log_ppl)
     with chromium.started(400, 900) as narrow:
         score, log_ppl, *_ = opened(narrow, report)
