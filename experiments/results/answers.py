@@ -10,6 +10,7 @@ from experiments.stats import comparison, verdicts
 
 MOST_NAMED = 8  # rows that are named as not resolved; more are counted
 WORSE, BETTER, SAME, SMALLER = "worse", "better", "no different", "smaller"
+OPPOSED = {WORSE: {BETTER}, BETTER: {WORSE}}
 SETS = {"dev": "development set", "test": "test set"}
 
 
@@ -29,10 +30,7 @@ def summary(compared: comparison.Comparison) -> list[str]:
         chosen = [row for row in tested.index if by_score[row] == word]
         chosen.sort(key=lambda row: -abs(rows.loc[row, "difference"]))
         if chosen:
-            listed = (
-                f"{names[row]} ({tables.number(rows.loc[row, 'difference'], '+.1f')})"
-                for row in chosen
-            )
+            listed = (f"{names[row]} ({_score(rows.loc[row], compared)})" for row in chosen)
             where = f" in {compared.table.score} on the {SETS[compared.answer_set]}"
             where = "" if sentences else where
             sentences.append(f"{word.capitalize()} than base{where}: {', '.join(listed)}.")
@@ -47,9 +45,6 @@ def summary(compared: comparison.Comparison) -> list[str]:
             parts.append(f"{word}: {', '.join(listed)}")
     if parts:
         sentences.append(f"By perplexity alone, {'; '.join(parts)}.")
-    opposed = {(WORSE, BETTER), (BETTER, WORSE)}
-    if split := [names[row] for row in tested.index if (by_score[row], by_ppl[row]) in opposed]:
-        sentences.append(f"Perplexity says the opposite of {', '.join(split)}.")
     open_rows = [row for row in open_rows if by_ppl[row] in {None, SMALLER}]
     smaller = [row for row in open_rows if SMALLER in {by_score[row], by_ppl[row]}]
     if smaller:
@@ -78,6 +73,13 @@ def _direction(line: pd.Series, prefix: str, compared: comparison.Comparison) ->
     if line[f"{prefix}significant"]:
         return BETTER if (line[f"{prefix}difference"] > 0) != bool(prefix) else WORSE
     return SMALLER if word == verdicts.SMALLER else None
+
+
+def _score(line: pd.Series, compared: comparison.Comparison) -> str:
+    """Returns a difference in score, with the reference row if that is not base."""
+    text = tables.number(line["difference"], "+.1f")
+    is_base = line["reference"] == compared.sweep.description.base_row
+    return text if is_base else f"{text} against {line['reference']}"
 
 
 def _percent(line: pd.Series) -> str:

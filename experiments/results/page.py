@@ -92,7 +92,8 @@ def _effects(compared: comparison.Comparison) -> str:
     keys.append('<span class="seed">●</span> a seed')
     if compared.table.reported:
         keys.append('<span class="paper">◇</span> the paper')
-    keys.append('<span class="ours">◀ ▶</span> beyond the axis')
+    if any(trace.name == plots.CLIPPED for figure in figures for trace in figure.data):
+        keys.append(f'<span class="ours">◀ ▶</span> {plots.CLIPPED}')
     panels = "\n".join(map(_plot, figures))
     return (
         f'<figure><div class="panels">\n{panels}</div>'

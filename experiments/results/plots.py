@@ -15,12 +15,14 @@ from experiments.results import frames, labels, tables
 from experiments.stats import comparison
 from experiments.sweep import store
 from transformer_jax import config as config_lib
+from transformer_jax import paper
 
 OURS, PAPER, SEED = "#0072b2", "#d55e00", "#8c8c8c"
 SHOWN_EFFECTS = 3  # number of learning curves that are visible at first, besides base's
 MOST_POINTS = 200  # the most points of a learning curve
 FENCE = 3  # a value this many interquartile ranges above the third quartile is an outlier (Tukey)
 ROW_HEIGHT = 36  # pixels: a line of text, and the marks below it
+CLIPPED = "beyond the axis"
 LONGEST = 48  # characters of a label
 SHORT_LABEL = 34  # characters of a label at the end of a curve
 GROUPS = {
@@ -122,7 +124,7 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
             x=np.where(below, low + inset, high - inset).tolist(),
             y=clipped["place"].tolist(),
             mode="markers+text",
-            name="beyond the axis",
+            name=CLIPPED,
             marker={
                 "color": OURS,
                 "size": 12,
@@ -133,9 +135,9 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
             hovertext=clipped["hover"].tolist(),
             hoverinfo="text",
         )
-    paper = rows[rows["paper_difference"].notna()]
+    reported = rows[rows["paper_difference"].notna()]
     looks = {"color": PAPER, "size": 8, "symbol": "diamond-open"}
-    theirs = list(zip(paper["paper_difference"], paper["place"], strict=True))
+    theirs = list(zip(reported["paper_difference"], reported["place"], strict=True))
     _add_marks(figure, theirs, "paper", looks)
     set_layout(figure, height=int(70 + ROW_HEIGHT * (bottom + 0.5)))
     better = "lower is better" if prefix else "higher is better"
@@ -187,10 +189,11 @@ def _add_labels(
 
 def short_name(description: store.Description, row: str, longest: int = LONGEST) -> str:
     """Returns a row's name with its meaning, shortened to a number of characters."""
-    text = labels.full_name(description, row)
-    if len(text) > longest:
-        text = labels.full_name(description, row, with_paper=False)
-    return textwrap.shorten(text, longest, placeholder=" …")
+    for text in (labels.full_name(description, row), labels.full_name(description, row, False)):
+        if len(text) <= longest:
+            return text
+    # Other tables' names say more than the first of several changes.
+    return textwrap.shorten(text, longest, placeholder=" …") if row in paper.TABLE3 else row
 
 
 def _add_marks(
