@@ -39,6 +39,7 @@ SHORT_LEGEND = {  # of tables with the paper's numbers
     "differs": "the paper has none",
     "none": "no difference",
     "?": "not resolved",
+    "†": "label smoothing changes perplexity by design",
 }
 
 
@@ -226,7 +227,8 @@ def _short_verdict(compared: comparison.Comparison, row: str, prefix: str) -> st
     word = measured.verdicts[row].word
     if word.startswith("failed "):
         return word.replace("failed ", "fail ").replace(" of ", "/")
-    return SHORT_VERDICTS[word]
+    is_smoothed = prefix and SMOOTHING in labels.changes(compared.sweep.description, row)
+    return f"{SHORT_VERDICTS[word]}{' †' if is_smoothed else ''}"
 
 
 def notes(compared: comparison.Comparison) -> list[str]:

@@ -92,7 +92,7 @@ def _effects(compared: comparison.Comparison) -> str:
     keys.append('<span class="seed">●</span> a seed')
     if compared.table.reported:
         keys.append('<span class="paper">◇</span> the paper')
-    if any(trace.name == plots.CLIPPED for figure in figures for trace in figure.data):
+    if any([*figure.select_traces({"name": plots.CLIPPED})] for figure in figures):
         keys.append(f'<span class="ours">◀ ▶</span> {plots.CLIPPED}')
     panels = "\n".join(map(_plot, figures))
     return (

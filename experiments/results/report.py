@@ -79,7 +79,8 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
 
 def _legend(names: Sequence[str], table: tables.Table) -> list[str]:
     """Returns the legend of the short verdicts in columns of a table; [] if there are none."""
-    shown = {word for name in names if name.endswith("short_verdict") for word in table.frame[name]}
+    found = [table.frame[name].dropna() for name in names if name.endswith("short_verdict")]
+    shown = {word for cells in found for cell in cells for word in cell.split()}
     parts = [f"{word}: {text}" for word, text in documents.SHORT_LEGEND.items() if word in shown]
     return [f"({'; '.join(parts)})"] if parts else []
 
