@@ -32,14 +32,14 @@ SHORT_VERDICTS = {
     verdicts.NO_DIFFERENCE: "none",
     verdicts.NOT_RESOLVED: "?",
 }
-SHORT_LEGEND = {  # of tables with the paper's numbers
-    "same": "the paper's direction",
+SHORT_LEGEND = {
+    "same": "as the paper",
     "opp.": "opposite",
-    "smaller": "than the paper's",
-    "differs": "the paper has none",
+    "smaller": "than the paper",
+    "differs": "paper has none",
     "none": "no difference",
     "?": "not resolved",
-    "†": "label smoothing changes perplexity by design",
+    "†": "by design",
 }
 
 

@@ -82,7 +82,7 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
     if len(untested):
         figure.add_scatter(
             x=[low + 0.01 * (high - low)] * len(untested),
-            y=(untested["place"] - 0.06).tolist(),
+            y=(untested["place"] + 0.06).tolist(),
             mode="text",
             text=[
                 f"{line.failed_to_train} of {line.seeds} seeds failed to train"
@@ -139,11 +139,11 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
     looks = {"color": PAPER, "size": 8, "symbol": "diamond-open"}
     theirs = list(zip(reported["paper_difference"], reported["place"], strict=True))
     _add_marks(figure, theirs, "paper", looks)
-    set_layout(figure, height=int(70 + ROW_HEIGHT * (bottom + 0.5)))
+    set_layout(figure, height=int(70 + ROW_HEIGHT * (bottom + 0.6)))
     better = "lower is better" if prefix else "higher is better"
     score = "ln PPL" if prefix else compared.table.score
     figure.update_xaxes(range=[low, high], title=f"{score} − base ({better})", zeroline=False)
-    figure.update_yaxes(range=[bottom + 0.5, 0], visible=False)
+    figure.update_yaxes(range=[bottom + 0.6, 0], visible=False)
     return figure
 
 
