@@ -14,7 +14,7 @@ import pytest
 import experiments
 from configs import toy_parsing
 from experiments import eras, families, table2, table3, variations
-from experiments.results import documents, frames, page, report, tables
+from experiments.results import answers, documents, frames, report, tables
 from experiments.stats import comparison
 from experiments.sweep import table
 from tests import pages, sweeps, tiny
@@ -225,13 +225,13 @@ def test_one_seed_is_not_tested_and_further_runs_of_base_are_enough(tmp_path):
         "not resolved",
     )
     assert line["half_width"] > 0
-    assert "One seed, not tested for other seeds: 1 row." in page.answer(compared)
+    assert "One seed, not tested for seed noise: 1 row." in answers.summary(compared)
     assert "not resolved (one seed)" in report.build(compared).tables[0].cells()[1]
     sweeps.add_seeds(tmp_path, "base", 5)
     compared = comparison.compare(frames.load(tmp_path))
     line = compared.rows.loc["low"]
     assert (line["over_seeds"], line["significant"], line["verdict"]) == (True, True, "worse")
-    assert "Lower than base in BLEU: low" in page.answer(compared)
+    assert answers.summary(compared)[0].startswith("Worse than base in BLEU on the development set")
 
 
 def test_a_table_has_a_column_of_verdicts_for_each_measure(tmp_path):
@@ -239,7 +239,7 @@ def test_a_table_has_a_column_of_verdicts_for_each_measure(tmp_path):
     compared = comparison.compare(frames.load(tmp_path))
     document = report.build(compared)
     heads = [column.full_head for column in document.tables[0].columns]
-    for head in ("test: − base", "test: ln PPL − base", "says (BLEU)", "says (ln PPL)"):
+    for head in ("BLEU: − base", "PPL: ln PPL − base", "BLEU: says", "PPL: says"):
         assert heads.count(head) == 1
     (legend,) = [note for note in document.notes if "mostly would be seen" in note]
     assert "within ±0.5 BLEU, or ±3% of perplexity" in legend
@@ -269,7 +269,7 @@ def test_a_row_that_failed_to_train_has_no_difference(tmp_path):
         assert "A h=1" not in measured.means.pooled
     assert compared.dev.tau_of_all
     assert "A h=1: 2 of 3 runs learned" in " ".join(report.build(compared).notes)
-    assert "Failed to train: A h=1 (1 of 3 runs)" in page.answer(compared)
+    assert "8→1 heads: 1 of 3 seeds failed to train." in answers.summary(compared)
 
 
 def test_rows_with_equal_settings_are_tested_once(tmp_path):

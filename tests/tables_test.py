@@ -17,14 +17,15 @@ FRAME = pd.DataFrame({
     "difference": [-12.5, 0.001],
     "half_width": [1.25, 0.5],
     "verdict": ["undecided", "tie as in the paper"],
+    "word": ["undecided", "tie"],
     "detectable": [2.1, np.nan],
 })  # fmt: skip
 COLUMNS = [
     tables.Column("row", main=True),
-    tables.Column("change", main=True),
+    tables.Column("change", main=True, spare=True),
     tables.Column("PPL", "ppl", ".3f", "ppl_sd", group="paper"),
     tables.Column("− base", "difference", "+.2f", "half_width", main=True),
-    tables.Column("verdict", main=True),
+    tables.Column("verdict", main=True, short="word"),
     tables.Column("detectable", form=".1f"),
 ]
 TABLE = tables.Table(FRAME, COLUMNS, "A title", "A note.")
@@ -40,16 +41,26 @@ def printed(width, is_terminal=True):
     return text.getvalue()
 
 
-@pytest.mark.parametrize("width", [20, 60, 80, 139, 140, 200])
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 200])
 def test_a_terminal_cuts_no_number_and_no_word(width):
     shown = printed(width)
-    for text in (*NUMBERS, "A h=1", "position=learned", "undecided", "A title", "A further note."):
+    for text in (*NUMBERS, "A h=1", "undecided", "A title", "A further note."):
         assert text in shown, text
-    full = width >= tables.NARROW
-    for text in ("5.925 ± 0.021", "detectable", "A note."):
-        assert (text in shown) == full, text
-    if width >= 80:
+    if width >= 60:
         assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [
+        (200, ["row", "change", "ppl", "difference", "verdict", "detectable"]),
+        (93, ["row", "change", "ppl", "difference", "word", "detectable"]),
+        (66, ["row", "change", "difference", "word"]),
+        (60, ["row", "difference", "word"]),
+    ],
+)
+def test_a_narrow_terminal_shortens_texts_and_then_leaves_out_columns(width, heads):
+    assert [column.source for column in tables.fitting(TABLE, width)] == heads
 
 
 def test_a_file_gets_all_columns():

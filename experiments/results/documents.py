@@ -9,16 +9,38 @@ import collections
 import dataclasses
 import math
 import pathlib
+import textwrap
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from experiments.results import frames, labels, tables
+from experiments.results import convergence, frames, labels, tables
 from experiments.stats import comparison, failures, ranks, verdicts
 from experiments.sweep import cost, store
 from transformer_jax import paper
 
 SMOOTHING = "train.label_smoothing"
+SHORT_CHANGE = 30  # characters of a change in narrow terminals
+SHORT_VERDICTS = {
+    verdicts.SAME: "same",
+    verdicts.OPPOSITE: "opp.",
+    verdicts.AS_PAPER: "none",
+    verdicts.PAPER_HAS_NONE: "differs",
+    verdicts.SMALLER: "smaller",
+    verdicts.BETTER: "better",
+    verdicts.WORSE: "worse",
+    verdicts.NO_DIFFERENCE: "none",
+    verdicts.NOT_RESOLVED: "?",
+}
+SHORT_LEGEND = {
+    "same": "as the paper",
+    "opp.": "opposite",
+    "smaller": "than the paper",
+    "differs": "paper has none",
+    "none": "no difference",
+    "?": "not resolved",
+    "†": "by design",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,50 +78,83 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
 
     It is of the test set if the runs were scored on it, otherwise of the development set.
     """
-    description, score = compared.sweep.description, compared.table.score
+    description, table = compared.sweep.description, compared.table
     rows = compared.answer_rows
     rows = rows[(rows["seeds"] > 0) | (rows["failed"] > 0)]
     share = rows["params_share"]
+    changes = convergence.last_quarter(compared)
     rows = rows.assign(
+        change=[labels.meaning(description, row) for row in rows["row"]],
+        short_change=[
+            textwrap.shorten(
+                labels.meaning(description, row, False), SHORT_CHANGE, placeholder=" …"
+            )
+            for row in rows["row"]
+        ],
         ppl_of=[labels.ppl_of(description, row) for row in rows["row"]],
         params_millions=rows["params"].astype(float) / 1e6,
         params_share=share.where(share.abs() > cost.NOTABLE),
-        verdict=[_explained(compared, row, "") for row in rows["row"]],
-        log_ppl_verdict=[_explained(compared, row, "log_ppl_") for row in rows["row"]],
+        last_quarter=[_last_quarter(changes[row]) for row in rows["row"]],
+        **{
+            f"{prefix}{name}": [explain(compared, row, prefix) for row in rows["row"]]
+            for prefix in ("", "log_ppl_")
+            for name, explain in (("verdict", _explained), ("short_verdict", _short_verdict))
+        },
     )
-    group = "" if compared.test is None else "test"
     columns = [
         tables.Column("row", main=True),
-        tables.Column("change", main=True),
-        *_score_columns(score, group),
+        tables.Column("change", main=True, short="short_change", spare=True),
+        *_measure_columns(compared, rows, "", table.score),
+        *_measure_columns(compared, rows, "log_ppl_", "PPL"),
     ]
-    has_verdicts = rows["verdict"].notna().any()
-    if has_verdicts:
-        columns.append(tables.Column(f"says ({score})", "verdict", main=True))
-    columns += _ppl_columns(rows, group)
     if (rows["ppl_of"] != "").any():
         columns.append(tables.Column("PPL of", "ppl_of"))
-    if rows["log_ppl_verdict"].notna().any():
-        columns.append(tables.Column("says (ln PPL)", "log_ppl_verdict"))
+    columns.append(tables.Column("seeds", form="d"))
+    if (rows["last_quarter"] != "").any():
+        columns.append(tables.Column("last quarter", "last_quarter"))
     for field in description.tune:
         name = field.split(".")[-1]
         columns.append(tables.Column(f"best of {name}", "best_score", ".2f"))
         columns.append(tables.Column(name, "best_value"))
-    if compared.table.reported:
-        if compared.test is None:
-            columns += _paper_columns()
-        columns += [
-            tables.Column(f"{score} − base", "paper_difference", "+.1f", group="paper"),
-            tables.Column("ln PPL − base", "paper_log_ppl_difference", "+.3f", group="paper"),
-        ]
+    if table.reported and compared.test is None:
+        columns += _paper_columns()
     columns += [
         tables.Column("params ×10⁶", "params_millions", ".3g"),
         tables.Column("params − base", "params_share", "+.0%"),
-        tables.Column("seeds", form="d"),
     ]
     if (rows["failed"] > 0).any():
         columns.append(tables.Column("failed", form="d"))
-    return tables.Table(rows, columns)
+    return tables.Table(rows, columns, "" if compared.test is None else _title(compared, "test"))
+
+
+def _measure_columns(
+    compared: comparison.Comparison, rows: pd.DataFrame, prefix: str, group: str
+) -> list[tables.Column]:
+    """Returns the columns of BLEU or F1 (prefix ""), or of perplexity ("log_ppl_")."""
+    if prefix:
+        columns = [tables.Column("ours", "ppl", ".3f", "ppl_sd", group)]
+        difference, form, paper_form = "ln PPL − base", "+.3f", "+.3f"
+    else:
+        columns = [tables.Column("ours", "score", ".2f", "score_sd", group, main=True)]
+        difference, form, paper_form = "− base", "+.2f", "+.1f"
+    names = (f"{prefix}difference", form, f"{prefix}half_width")
+    if not prefix or rows[names[0]].notna().any():
+        columns.append(tables.Column(difference, *names, group, main=True))
+    if compared.table.reported:
+        head = f"paper {difference}"
+        name = f"paper_{prefix}difference"
+        columns.append(tables.Column(head, name, paper_form, group=group))
+    if rows[f"{prefix}verdict"].notna().any():
+        short = f"{prefix}short_verdict"
+        columns.append(tables.Column("says", f"{prefix}verdict", "", "", group, True, short))
+    return columns
+
+
+def _last_quarter(change: float) -> str:
+    """Returns a change of perplexity as a text such as "−8% falling"; "" if it is unknown."""
+    if math.isnan(change):
+        return ""
+    return f"{tables.number(change, '+.0%')} {convergence.describe(change)}".rstrip()
 
 
 def development_set(compared: comparison.Comparison) -> Section:
@@ -114,9 +169,15 @@ def development_set(compared: comparison.Comparison) -> Section:
     ]
     if compared.table.reported:
         columns += _paper_columns()
-    description, sentences = compared.sweep.description, compared.dev.sentences
-    title = f"Development set{file_names(description, 'dev')}, {sentences:,} sentences"
-    return Section([tables.Table(rows, columns, title)])
+    return Section([tables.Table(rows, columns, _title(compared, "dev"))])
+
+
+def _title(compared: comparison.Comparison, split: str) -> str:
+    """Returns a title such as "Test set (newstest2014), 3,003 sentences"."""
+    compared_set = compared.dev if split == "dev" else compared.test
+    name = {"dev": "Development set", "test": "Test set"}[split]
+    files = file_names(compared.sweep.description, split)
+    return f"{name}{files}, {compared_set.sentences if compared_set else 0:,} sentences"
 
 
 def _score_columns(score: str, group: str) -> list[tables.Column]:
@@ -158,6 +219,18 @@ def _explained(compared: comparison.Comparison, row: str, prefix: str) -> str | 
     return f"{word} †" if is_smoothed else word
 
 
+def _short_verdict(compared: comparison.Comparison, row: str, prefix: str) -> str | None:
+    """Returns the verdict on a row as a short text, for narrow terminals; see `SHORT_VERDICTS`."""
+    measured = compared.answers.measured.get(prefix)
+    if measured is None or row not in measured.verdicts:
+        return None
+    word = measured.verdicts[row].word
+    if word.startswith("failed "):
+        return word.replace("failed ", "fail ").replace(" of ", "/")
+    is_smoothed = prefix and SMOOTHING in labels.changes(compared.sweep.description, row)
+    return f"{SHORT_VERDICTS[word]}{' †' if is_smoothed else ''}"
+
+
 def notes(compared: comparison.Comparison) -> list[str]:
     """Returns the notes that explain the table of rows."""
     sweep, description = compared.sweep, compared.sweep.description
@@ -171,6 +244,11 @@ def notes(compared: comparison.Comparison) -> list[str]:
         if len(kinds) > 1:
             listed = ", ".join(f"{number} on {kind}" for kind, number in kinds.most_common())
             paragraphs.append(f"Devices of the runs: {listed}.")
+        if convergence.last_quarter(compared).notna().any():
+            paragraphs.append(
+                "last quarter: change of development perplexity over the last quarter of the "
+                f"steps; falling or rising: by more than {convergence.NOTABLE:.0%}."
+            )
         paragraphs.append(
             "params − base: shown above 2%; such a row does not compare parts at equal parameters."
         )
@@ -452,4 +530,6 @@ def data(compared: comparison.Comparison, further: Sequence[str] = ()) -> pd.Dat
         }
     if compared.test:
         columns |= {f"test_{name}": f"test_{column}" for name, column in of_set.items()}
+    more["last_quarter"] = convergence.last_quarter(compared).tolist()
+    columns["last_quarter"] = "dev_ppl_last_quarter_change"
     return rows.assign(**more)[list(columns)].rename(columns=columns)

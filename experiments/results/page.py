@@ -3,331 +3,187 @@
 import base64
 import hashlib
 import html
-import math
+import json
 import pathlib
 import string
+from collections.abc import Mapping
 
-import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 from plotly import offline
 
-from experiments.results import documents, labels, tables
-from experiments.stats import comparison, verdicts
+from experiments.results import answers, documents, examples, labels, plots, tables
+from experiments.stats import comparison
 
 _FOLDER = pathlib.Path(__file__).parent
-OURS, PAPER = "#0072b2", "#d55e00"
-# Okabe and Ito's colours, which people with colour blindness can tell apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c")
-SHOWN_EFFECTS = 3  # number of learning curves that are visible at first, besides base's
-MOST_POINTS = 200  # the most points of a learning curve
-FENCE = 3  # a value this many interquartile ranges above the third quartile is an outlier (Tukey)
-ROW_HEIGHT = 26  # pixels
+CLAIMS = "Claims"  # the title of a table that stands before the table of rows
+_CURVES = """<div class="controls">
+<button type="button" id="half" aria-pressed="true">last half, enlarged</button>
+<button type="button" id="difference" aria-pressed="false">difference from base</button></div>
+<div class="plot" id="curves-plot"></div>
+<script type="application/json">{data}</script>
+<fieldset><legend>Rows</legend>{boxes}</fieldset>
+<p class="note">Means over seeds; the band reaches from the lowest to the highest seed.</p>"""
+differences_figure = plots.differences_figure  # the first figure, for other callers
 
 
 def render(compared: comparison.Comparison, document: documents.Document) -> str:
     """Returns the page of a comparison as HTML."""
-    parts = [_downloads(compared.table.name, document)]
-    for prefix, measured in compared.answers.measured.items():
-        figure = differences_figure(compared, prefix)
-        if figure:
-            sentences = [
-                f"Difference of {measured.scale.name} from base with its 95% interval.",
-                "A filled mark is significant, for all rows together.",
-            ]
-            if prefix:
-                sentences.append("Lower perplexity is better.")
-            if compared.table.reported:
-                sentences.append("Diamonds are the paper's.")
-            sentences.append("An arrow marks a value beyond the axis, which stands in the label.")
-            title = f"Differences from base in {measured.scale.name}"
-            parts.append(_figure(title, figure, " ".join(sentences)))
-    for number, table in enumerate(document.tables):
-        title = table.title or ("Rows" if number == 0 else "Further numbers")
-        parts.append(f"<section><h2>{html.escape(title)}</h2>\n{tables.html(table)}</section>")
-    curves = curves_figure(compared)
-    if curves:
-        caption = (
-            "Means over seeds. The legend shows and hides rows; a double click shows one alone."
-        )
-        parts.append(_figure("Learning curves", curves, caption))
-    paragraphs = "\n".join(f"<p>{html.escape(note)}</p>" for note in document.notes)
-    parts.append(f"<details open><summary>Notes</summary>\n{paragraphs}\n</details>")
-    if len(compared.sweep.runs):
-        provenance = tables.html(_provenance(compared))
-        parts.append(f"<details><summary>Provenance</summary>\n{provenance}</details>")
+    parts = _parts(compared, document)
+    links = " · ".join(f'<a href="#{name}">{title}</a>' for name, (title, _) in parts.items())
+    content = [
+        f'<section id="{name}"><h2>{title}</h2>\n{text}</section>'
+        if name not in _FOLDED
+        else f'<details id="{name}"><summary>{title}</summary>\n{text}</details>'
+        for name, (title, text) in parts.items()
+    ]
     scripts = {"plotly": offline.get_plotlyjs(), "draw": _text("page.js")}
     return string.Template(_text("page.html")).substitute(
         title=html.escape(compared.table.title),
-        answer=html.escape(answer(compared)),
+        answer="\n".join(f"<li>{html.escape(each)}</li>" for each in answers.summary(compared)),
+        links=links,
         style=_text("page.css"),
-        content="\n".join(parts),
+        content="\n".join(content),
         scripts=" ".join(map(_digest, scripts.values())),
         **scripts,
     )
 
 
-def answer(compared: comparison.Comparison) -> str:
-    """Returns a few sentences that summarise the results of a sweep."""
-    rows = compared.answer_rows
-    done = rows[rows["seeds"] > 0]
-    seeds = sorted({int(number) for number in done["seeds"]}) or [0]
-    runs = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    noun = "seed" if runs == "1" else "seeds"
-    parts = [f"{len(done)} of {len(rows)} rows, {runs} {noun}."]
-    for prefix, measured in compared.answers.measured.items():
-        parts += _answer_of(rows, prefix, measured.scale)
-    failed = [
-        f"{line.row} ({line.failed_to_train} of {line.seeds} runs)"
-        for line in done.itertuples()
-        if line.failed_to_train
-    ]
-    if failed:
-        parts.append(f"Failed to train: {', '.join(failed)}.")
-    if compared.answers.tau:
-        value = tables.number(compared.answers.tau.estimate.value, ".2f")
-        parts.append(f"Kendall's tau-b with the paper: {value}.")
-    return " ".join(parts)
+_FOLDED = ("further", "notes", "provenance", "downloads")
 
 
-def _answer_of(rows: pd.DataFrame, prefix: str, scale: verdicts.Scale) -> list[str]:
-    """Returns sentences that summarise the differences of one measure."""
-    form = "+.1f" if scale is not verdicts.LOG_PPL else "+.2f"
-    judged = rows[rows[f"{prefix}difference"].notna()]
-    tested = judged[judged[f"{prefix}over_seeds"]]
-    if not len(tested):
-        if not len(judged) or prefix:
-            return []
-        return [f"One seed, not tested for other seeds: {_rows(len(judged))}."]
-    difference, words = f"{prefix}difference", tested[f"{prefix}verdict"]
-    significant = tested[tested[f"{prefix}significant"]].sort_values(difference)
-    parts = []
-    for word, chosen in (
-        ("Lower", significant[significant[difference] < 0]),
-        ("Higher", significant[significant[difference] > 0][::-1]),
-    ):
-        if len(chosen):
-            names = ", ".join(
-                f"{row} ({tables.number(value, form)})"
-                for row, value in zip(chosen["row"], chosen[difference], strict=True)
-            )
-            parts.append(f"{word} than base in {scale.name}: {names}.")
-    for word, text in (
-        (verdicts.AS_PAPER, "No difference, as in the paper"),
-        (verdicts.NO_DIFFERENCE, "No difference"),
-        (verdicts.SMALLER, "Smaller than the paper's"),
-    ):
-        if (words == word).any():
-            parts.append(f"{text}: {', '.join(tested['row'][words == word])}.")
-    unresolved = int((words == verdicts.NOT_RESOLVED).sum())
-    if unresolved:
-        parts.append(f"Not resolved in {scale.name}: {_rows(unresolved)}.")
-    return parts
+def _parts(
+    compared: comparison.Comparison, document: documents.Document
+) -> dict[str, tuple[str, str]]:
+    """Returns the title and the HTML of each part of the page, by its anchor."""
+    claims = [table for table in document.tables if table.title == CLAIMS]
+    others = [table for table in document.tables if table.title != CLAIMS]
+    # The tables of a document of its own form belong together.
+    opened = len(others) if compared.table.document else 1
+    further = [_table(table) for table in others[opened:]]
+    notes = "\n".join(f"<p>{html.escape(note)}</p>" for note in document.notes)
+    provenance = tables.html(_provenance(compared)) if len(compared.sweep.runs) else ""
+    parts = {
+        "effects": ("Differences from base", _effects(compared)),
+        "claims": (CLAIMS, "".join(map(tables.html, claims))),
+        "rows": ("Rows", "".join(map(_table, others[:opened]))),
+        "sizes": ("Scores against sizes", _sizes(compared)),
+        "curves": ("Learning curves", _curves(compared)),
+        "sentences": ("Ten sentences", _sentences(compared)),
+        "further": ("Development set and further tables", "".join(further)),
+        "notes": ("Notes", notes),
+        "provenance": ("Provenance", provenance),
+        "downloads": ("Downloads", _downloads(compared.table.name, document)),
+    }
+    return {name: part for name, part in parts.items() if part[1]}
 
 
-def _rows(number: int) -> str:
-    return "1 row" if number == 1 else f"{number} rows"
+def _table(table: tables.Table) -> str:
+    heading = f"<h3>{html.escape(table.title)}</h3>\n" if table.title else ""
+    return heading + tables.html(table)
 
 
-def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.Figure | None:
-    """Returns a plot of each row's difference from base, with 95% intervals.
-
-    Args:
-      compared: the rows.
-      prefix: the prefix of the measure's columns; see `comparison.OneSet.measured`.
-
-    Returns:
-      The plot; None if no row has a difference.
-    """
-    rows = compared.answer_rows
-    names = ["difference", "half_width", "significant", "verdict"]
-    rows = rows.assign(
-        **{name: rows[f"{prefix}{name}"] for name in names},
-        paper_difference=rows[f"paper_{prefix}difference"],
+def _effects(compared: comparison.Comparison) -> str:
+    """Returns the first figure: a panel for each measure, with the same rows."""
+    found = [plots.differences_figure(compared, prefix) for prefix in compared.answers.measured]
+    figures = [figure.update_layout(showlegend=False) for figure in found if figure]
+    if not figures:
+        return ""
+    keys = ['<span class="ours">●</span> ours with its 95% interval, filled if significant']
+    keys.append('<span class="seed">●</span> a seed')
+    if compared.table.reported:
+        keys.append('<span class="paper">◇</span> the paper')
+    if any([*figure.select_traces({"name": plots.CLIPPED})] for figure in figures):
+        keys.append(f'<span class="ours">◀ ▶</span> {plots.CLIPPED}')
+    panels = "\n".join(map(_plot, figures))
+    return (
+        f'<figure><div class="panels">\n{panels}</div>'
+        f'<figcaption class="keys">{"".join(f"<span>{key}</span>" for key in keys)}</figcaption>'
+        "</figure>"
     )
-    rows = rows[rows["difference"].notna()]
-    if not len(rows):
-        return None
-    form = "+.3f" if prefix else "+.2f"
-    score = "ln PPL" if prefix else compared.table.score
-    low, high = robust_range(rows)
-    places = []  # the vertical place of each row
-    place = 0.0
-    previous = labels.group(rows["row"].iloc[0])
-    for row in rows["row"]:
-        place += 1 if labels.group(row) == previous else 1.5  # a gap between the paper's groups
-        previous = labels.group(row)
-        places.append(place)
-    rows = rows.assign(place=places)
-    inside = rows["difference"].between(low, high)
-    names = [
-        _label(line, is_inside, form)
-        for (_, line), is_inside in zip(rows.iterrows(), inside, strict=True)
-    ]
-    hovers = [_hover(line, form) for _, line in rows.iterrows()]
-    rows = rows.assign(hover=hovers)
-    ours, clipped = rows[inside], rows[~inside]
-    figure = go.Figure()
-    figure.add_vline(x=0, line_width=1)
-    figure.add_scatter(
-        x=ours["difference"].tolist(),
-        y=ours["place"].tolist(),
-        error_x={"type": "data", "array": ours["half_width"].tolist(), "thickness": 1.5},
-        mode="markers",
-        name="ours",
-        marker={
-            "color": OURS,
-            "size": 9,
-            "symbol": ["circle" if sure else "circle-open" for sure in ours["significant"]],
-        },
-        text=ours["hover"].tolist(),
-        hoverinfo="text",
+
+
+def _sizes(compared: comparison.Comparison) -> str:
+    figures = plots.dose_figures(compared)
+    if not figures:
+        return ""
+    panels = "\n".join(_plot(each.update_layout(showlegend=False)) for each in figures.values())
+    keys = ['<span class="ours">●</span> ours with its 95% interval']
+    if compared.table.reported:
+        keys.append('<span class="paper">◇</span> the paper, at our sizes')
+    return (
+        f'<figure><div class="multiples">\n{panels}</div><figcaption class="keys">'
+        f"<span>{html.escape(compared.table.score)} − base</span>"
+        f"{''.join(f'<span>{key}</span>' for key in keys)}</figcaption></figure>"
     )
-    if len(clipped):
-        below = clipped["difference"] < low
-        inset = 0.015 * (high - low)
-        figure.add_scatter(
-            x=np.where(below, low + inset, high - inset).tolist(),
-            y=clipped["place"].tolist(),
-            mode="markers",
-            name="beyond the axis",
-            marker={
-                "color": OURS,
-                "size": 12,
-                "symbol": ["triangle-left" if each else "triangle-right" for each in below],
-            },
-            text=clipped["hover"].tolist(),
-            hoverinfo="text",
+
+
+def _curves(compared: comparison.Comparison) -> str:
+    data = plots.curves(compared)
+    if data is None:
+        return ""
+    boxes = "".join(
+        f'<label><input type="checkbox" value="{number}"{" checked" * row["shown"]}> '
+        f"{html.escape(row['label'])}</label>"
+        for number, row in enumerate(data["rows"])
+    )
+    return _CURVES.format(data=_json(data), boxes=boxes)
+
+
+def _sentences(compared: comparison.Comparison) -> str:
+    """Returns example sentences with the outputs of base and of a row that can be chosen."""
+    found = examples.collect(compared.sweep)
+    base = compared.sweep.description.base_row
+    rows = [row for row in found.outputs if row != base]
+    if not rows or base not in found.outputs or not any(each.source for each in found.sentences):
+        return ""
+    effects = compared.answer_rows["difference"].abs().reindex(rows)
+    first = effects.idxmax() if effects.notna().any() else rows[0]
+    data = compared.sweep.description.base.data
+    names = {row: labels.full_name(compared.sweep.description, row, False) for row in rows}
+    options = "".join(
+        f'<option value="{html.escape(row)}"{" selected" * (row == first)}>'
+        f"{html.escape(name)}</option>"
+        for row, name in names.items()
+    )
+    items = []
+    for number, sentence in enumerate(found.sentences):
+        lines = {
+            "source": sentence.source,
+            "reference": sentence.reference,
+            base: found.outputs[base][number],
+        }
+        cells = "".join(
+            f"<dt>{html.escape(name)}</dt><dd{_language(data, name)}>{html.escape(text)}</dd>"
+            for name, text in lines.items()
         )
-    paper = rows[rows["paper_difference"].notna()]
-    if len(paper):
-        figure.add_scatter(
-            x=paper["paper_difference"].tolist(),
-            y=paper["place"].tolist(),
-            mode="markers",
-            name="paper",
-            marker={"color": PAPER, "size": 8, "symbol": "diamond-open"},
-            text=[f"paper: {tables.number(each, form)}" for each in paper["paper_difference"]],
-            hoverinfo="text",
-        )
-    _set_layout(figure, height=int(110 + ROW_HEIGHT * (place + 1)))
-    figure.update_xaxes(range=[low, high], title=f"{score} − base", zeroline=False)
-    figure.update_yaxes(
-        range=[place + 1, 0], tickvals=places, ticktext=names, showgrid=False, zeroline=False
+        output = html.escape(found.outputs[first][number])
+        chosen = f'<dt class="chosen">{html.escape(first)}</dt>'
+        items.append(f"<li><dl>{cells}{chosen}<dd{_language(data)}>{output}</dd></dl></li>")
+    outputs = _json({row: list(found.outputs[row]) for row in rows})
+    return (
+        f'<p><label>Row <select id="row">{options}</select></label></p>\n'
+        f'<script type="application/json" id="outputs">{outputs}</script>\n'
+        f'<ol class="sentences">{"".join(items)}</ol>'
     )
-    return figure
 
 
-def robust_range(rows: pd.DataFrame) -> tuple[float, float]:
-    """Returns the range of the axis of differences, which leaves out outliers.
-
-    A row is an outlier if |difference| + half_width lies beyond Tukey's outer fence; see `FENCE`.
-    The differences of all other rows with their intervals, the paper's differences, and 0 are
-    inside the range.
-    """
-    ends = rows["difference"].abs() + rows["half_width"].fillna(0)
-    first, third = np.quantile(ends, [0.25, 0.75])
-    kept = rows[ends <= third + FENCE * (third - first)]
-    widths = kept["half_width"].fillna(0)
-    lower, upper = kept["difference"] - widths, kept["difference"] + widths
-    low = min(0.0, lower.min(), rows["paper_difference"].min())
-    high = max(0.0, upper.max(), rows["paper_difference"].max())
-    margin = 0.05 * (high - low)
-    return float(low - margin), float(high + margin)
+def _language(data: object, name: str = "") -> str:
+    """Returns the attribute for the language of a sentence; "" if it is no ISO 639-1 code."""
+    code = getattr(data, "source_language" if name == "source" else "target_language")
+    return f' lang="{code}"' if len(code) == 2 else ""
 
 
-def _label(line: pd.Series, is_inside: bool, form: str) -> str:
-    """Returns the label of a row: its name, and its difference if that is beyond the axis."""
-    if not is_inside:
-        return f"{_plain(line['row'])}: {tables.number(line['difference'], form)}"
-    return _plain(line["row"])
-
-
-def _hover(line: pd.Series, form: str) -> str:
-    columns = [
-        tables.Column("row"),
-        tables.Column("change"),
-        tables.Column("difference", form=form, deviation="half_width"),
-        tables.Column("verdict"),
-    ]
-    cells = [column.cell(line) for column in columns]
-    return "<br>".join(_plain(cell) for cell in cells if cell)
-
-
-def curves_figure(compared: comparison.Comparison) -> go.Figure | None:
-    """Returns a plot of learning curves.
-
-    At first, the curves of base and of the rows with the largest differences are visible. The
-    legend shows and hides curves. The result is None if no curve was logged.
-    """
-    curves = compared.sweep.curves
-    metric = next((name for name in ("dev_ppl", "ppl") if name in curves), None)
-    if metric is None:
-        return None
-    curves = curves.dropna(subset=[metric])
-    effects = compared.answer_rows["difference"].abs().nlargest(SHOWN_EFFECTS).index
-    shown = [compared.sweep.description.base_row, *effects]
-    figure = go.Figure()
-    rows = [row for row in compared.rows["row"] if row in set(curves["row"])]
-    colours = dict(zip(shown, COLOURS, strict=False))
-    others = [row for row in rows if row not in colours]
-    for number, row in enumerate(others):
-        colours[row] = COLOURS[number % len(COLOURS)]
-    for row in rows:
-        own = curves[curves["row"] == row]
-        means = own.groupby("step")[metric].agg(["mean", "size"])
-        means = means.loc[means["size"] == means["size"].max(), "mean"]
-        every = max(math.ceil(len(means) / MOST_POINTS), 1)
-        # Counted from the last point, so that it is kept.
-        means = means.iloc[(len(means) - 1) % every :: every]
-        figure.add_scatter(
-            x=means.index.tolist(),
-            y=[float(f"{value:.4g}") for value in means],
-            mode="lines",
-            name=_plain(row),
-            line={"color": colours[row], "width": 2.5 if row == shown[0] else 1.5},
-            visible=True if row in shown else "legendonly",
-            hovertemplate="%{fullData.name}<br>step %{x}: %{y}<extra></extra>",
-        )
-    if not figure.data:
-        return None
-    _set_layout(figure, height=400 + 8 * len(rows))
-    kind = "development" if metric == "dev_ppl" else "training"
-    figure.update_xaxes(title="step", rangemode="tozero")
-    figure.update_yaxes(title=f"{kind} perplexity", type="log", dtick="D1")
-    return figure
-
-
-def _set_layout(figure: go.Figure, height: int) -> None:
-    figure.update_layout(
-        template="none",
-        height=height,
-        margin={"l": 10, "r": 16, "t": 10, "b": 10},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"size": 13, "family": "system-ui, sans-serif"},
-        legend={"orientation": "h", "yanchor": "bottom", "y": 0, "yref": "container"},
-        hoverlabel={"bgcolor": "#333333"},
-        dragmode=False,
-    )
-    figure.update_xaxes(automargin=True)
-    figure.update_yaxes(automargin=True)
-
-
-def _figure(title: str, figure: go.Figure, caption: str) -> str:
-    # In JSON, "<" is an escape, so that no text ends the script element.
+def _plot(figure: go.Figure) -> str:
     data = (figure.to_json() or "").replace("<", "\\u003c")
     return (
-        f"<section><h2>{html.escape(title)}</h2>\n<figure>"
-        f'<div class="plot" style="min-height:{figure.layout.height}px"></div>'
-        f'<script type="application/json">{data}</script>'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure></section>"
+        f'<div class="panel"><div class="plot" style="height:{figure.layout.height}px"></div>'
+        f'<script type="application/json">{data}</script></div>'
     )
 
 
-def _plain(text: str) -> str:
-    """Escapes a text for Plotly, which would interpret HTML in it, and collapses whitespace."""
-    return html.escape(" ".join(text.split()), quote=False)
+def _json(data: Mapping[str, object]) -> str:
+    # In JSON, "<" is an escape, so that no text ends the script element.
+    return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _downloads(name: str, document: documents.Document) -> str:

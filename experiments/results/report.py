@@ -4,17 +4,23 @@ TABLE is the name of the table, such as table3. runs.csv has the numbers of each
 table is also printed on the terminal.
 """
 
+import contextlib
 import pathlib
 import statistics
+import sys
+import threading
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 import rich.console
 
-from experiments.results import documents, frames, labels, page, sensitivity, tables
+from experiments.results import answers, documents, frames, labels, page, sensitivity, tables
 from experiments.stats import comparison
 from experiments.sweep import store
 from experiments.sweep import table as table_lib
 from transformer_jax import files
+
+PATIENCE = 2.0  # seconds after which work is announced
 
 
 def build(compared: comparison.Comparison) -> documents.Document:
@@ -46,8 +52,9 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
       UserError: the folder has no sweep, a file is damaged, or the results are not comparable; see
         `comparison.compare`.
     """
-    compared = comparison.compare(frames.load(folder), table)
-    document = build(compared)
+    with _announced(f"Reading {folder} …"):
+        compared = comparison.compare(frames.load(folder), table)
+        document = build(compared)
     name = compared.table.name
     contents = {
         f"{name}.md": tables.markdown(document.tables, document.notes),
@@ -55,15 +62,38 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
     }
     if not store.is_published(folder):
         contents["runs.csv"] = tables.csv(compared.sweep.runs)
-        contents["report.html"] = page.render(compared, document)
+        with _announced("Writing report.html …"):
+            contents["report.html"] = page.render(compared, document)
     for file, content in contents.items():
         files.write(folder / file, content.encode())
     console = rich.console.Console()
-    summary = [page.answer(compared), *documents.shortfalls(compared.sweep)]
+    summary = [*answers.summary(compared), *documents.shortfalls(compared.sweep)]
+    if document.tables and console.is_terminal:
+        columns = tables.fitting(document.tables[0], console.width)
+        summary[:0] = _legend([column.source for column in columns], document.tables[0])
     tables.show(document.tables[:1], summary, console)
     console.print(
         f"Wrote {folder / list(contents)[-1]}", highlight=False, markup=False, soft_wrap=True
     )
+
+
+def _legend(names: Sequence[str], table: tables.Table) -> list[str]:
+    """Returns the legend of the short verdicts in columns of a table; [] if there are none."""
+    found = [table.frame[name].dropna() for name in names if name.endswith("short_verdict")]
+    shown = {word for cells in found for cell in cells for word in cell.split()}
+    parts = [f"{word}: {text}" for word, text in documents.SHORT_LEGEND.items() if word in shown]
+    return [f"({'; '.join(parts)})"] if parts else []
+
+
+@contextlib.contextmanager
+def _announced(text: str) -> Iterator[None]:
+    """Prints a text on standard error if the work of the context takes more than `PATIENCE`."""
+    timer = threading.Timer(PATIENCE, lambda: print(text, file=sys.stderr, flush=True))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def print_so_far(
@@ -89,16 +119,16 @@ def print_so_far(
         other = comparison.reference(sweep.description, row)
         lines.append({
             "row": row,
-            "change": labels.change(sweep.description, row),
+            "change": labels.meaning(sweep.description, row, with_paper=False),
             "ppl": statistics.mean(sweep.values(row, "ppl")),
             "score": score,
             "difference": score - means[other] if other != row and other in means else None,
         })  # fmt: skip
     columns = [
-        tables.Column("row"),
-        tables.Column("change"),
-        tables.Column("PPL", "ppl", ".3f"),
-        tables.Column(table.score, "score", ".2f"),
-        tables.Column("− base", "difference", "+.2f"),
+        tables.Column("row", main=True),
+        tables.Column("change", main=True, spare=True),
+        tables.Column("PPL", "ppl", ".3f", main=True),
+        tables.Column(table.score, "score", ".2f", main=True),
+        tables.Column("− base", "difference", "+.2f", main=True),
     ]
     tables.show([tables.Table(pd.DataFrame(lines), columns)], console=console)

@@ -58,7 +58,11 @@ def document(compared: comparison.Comparison) -> documents.Document:
 def _development_set(compared: comparison.Comparison) -> tables.Table:
     sweep, rows = compared.sweep, compared.rows[compared.rows["seeds"] > 0]
     further = documents.means_and_deviations(sweep, rows["row"], FURTHER)
-    rows = rows.assign(params_millions=rows["params"].astype(float) / 1e6, **further)
+    rows = rows.assign(
+        change=[labels.meaning(sweep.description, row) for row in rows["row"]],
+        params_millions=rows["params"].astype(float) / 1e6,
+        **further,
+    )
     columns = [
         tables.Column("row", main=True),
         tables.Column("change", main=True),

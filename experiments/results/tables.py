@@ -15,9 +15,8 @@ import rich.markup
 import rich.table
 
 WIDTH = 160  # characters of a line if the output is not a terminal
-NARROW = 140  # a terminal with fewer characters per line shows the main columns only
 WORD = 16  # a column of text is wide enough for words of this many characters
-PADDING = 3  # characters between columns
+PADDING = 2  # characters between columns
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "_": r"\_", "%": r"\%", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -37,7 +36,9 @@ class Column:
       form: the format of numbers, such as ".2f" or "+.1f"; "" for a column of text.
       deviation: the name of a column in the data frame whose number is added to the cell after ±.
       group: the text above neighbouring columns that belong together, such as "paper".
-      main: True if a terminal narrower than `NARROW` shows the column too.
+      main: True if a terminal that is too narrow for all columns shows the column too.
+      short: the name of a column in the data frame with shorter texts, for such a terminal.
+      spare: True if the column is left out first where even the main columns do not fit.
     """
 
     head: str
@@ -46,6 +47,8 @@ class Column:
     deviation: str = ""
     group: str = ""
     main: bool = False
+    short: str = ""
+    spare: bool = False
 
     @property
     def source(self) -> str:
@@ -207,17 +210,37 @@ def show(
     notes: Sequence[str] = (),
     console: rich.console.Console | None = None,
 ) -> None:
-    """Prints tables and notes; a terminal narrower than `NARROW` shows only the main columns."""
+    """Prints tables and notes.
+
+    A terminal that is too narrow for a table shows its short texts, then only the main columns,
+    and then leaves out the spare ones.
+    """
     console = console or rich.console.Console()
     width = console.width if console.is_terminal else max(WIDTH, console.width)
     for table in tables:
-        columns = table.columns
-        if width < NARROW and any(column.main for column in columns):
-            columns = [column for column in columns if column.main]
+        columns = fitting(table, width) if console.is_terminal else table.columns
+        if len(columns) < len(table.columns):
             table = dataclasses.replace(table, note="")  # it may explain columns left out
         _print(table, columns, console, width)
     for note in notes:
         console.print(note, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+
+
+def fitting(table: Table, width: int) -> Sequence[Column]:
+    """Returns the columns of a table to show on lines of a number of characters."""
+    short = [
+        dataclasses.replace(each, name=each.short) if each.short else each for each in table.columns
+    ]
+    main = [each for each in short if each.main]
+    if not main:
+        return table.columns
+    for columns in (table.columns, short, main):
+        heads = [max(column.full_head.split(), key=len) for column in columns]
+        lines = [heads, *table.cells(columns)]
+        longest = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        if sum(longest) + PADDING * (len(columns) - 1) <= width:
+            return columns
+    return [each for each in main if not each.spare]
 
 
 def _print(
@@ -225,7 +248,9 @@ def _print(
 ) -> None:
     grid = rich.table.Table(
         box=rich.box.SIMPLE,
+        show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         title=rich.markup.escape(table.title) or None,
         title_style="",
         title_justify="left",

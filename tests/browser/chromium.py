@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from selenium import webdriver
 from selenium.webdriver.chrome import options as options_lib
 from selenium.webdriver.chrome import service as service_lib
-from selenium.webdriver.common.by import By
 
 BROWSER, DRIVER = pathlib.Path("/usr/bin/chromium"), pathlib.Path("/usr/bin/chromedriver")
-FIRST_FIGURE = (By.CSS_SELECTOR, "#figure-differences .main-svg")  # it follows words and tables
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",

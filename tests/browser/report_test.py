@@ -36,6 +36,10 @@ return [...document.querySelectorAll(".plot")].flatMap(plot => {
   }).map(element => element.outerHTML);
 });
 """
+LABELS = """
+return [...arguments[0].querySelectorAll(".annotation")].filter(element =>
+  element.checkVisibility({visibilityProperty: true})).map(element => element.textContent);
+"""
 BACKGROUND = "return getComputedStyle(document.body).backgroundColor"
 
 
@@ -55,43 +59,83 @@ def luminance(driver):
 
 def test_the_page_opens_without_errors_and_without_a_network(browser, report):
     plots = opened(browser, report)
-    assert len(plots) == 3
+    assert len(plots) == 10  # two measures, seven sizes, and the curves
     assert browser.get_log("browser") == []
     loaded = browser.execute_script(
         "return performance.getEntriesByType('resource').map(entry => entry.name)"
     )
     assert loaded == []
     answer = browser.find_element(By.CLASS_NAME, "answer").text
-    assert answer.startswith("18 of 20 rows, 3 seeds.")
+    assert answer.endswith("18 of 20 rows run, 3 seeds each.")
     notes = browser.find_elements(By.CSS_SELECTOR, "details p")
-    assert any("Failed: big (seed 0: out of memory)" in note.text for note in notes)
+    assert any(
+        "Failed: big (seed 0: out of memory)" in note.get_attribute("textContent") for note in notes
+    )
 
 
 def test_an_outlier_has_an_arrow_and_leaves_the_scale_to_the_rest(browser, report):
     figure, *_ = opened(browser, report)
-    traces, low, high, names = browser.execute_script(
+    traces, low, high = browser.execute_script(
         "const {data, layout} = arguments[0];"
-        "return [data.map(({name, x}) => [name, x]), ...layout.xaxis.range, layout.yaxis.ticktext]",
+        "return [data.map(({name, x, text}) => [name, x, text]), ...layout.xaxis.range]",
         figure,
     )
-    shown = dict(traces)
-    (arrow,) = shown["beyond the axis"]
-    assert low < arrow < min(shown["ours"])
-    assert max(shown["ours"]) < high
-    (outlier,) = [name for name in names if ": " in name]
-    assert outlier.startswith("E: −")
+    shown = {name: (x, text) for name, x, text in traces}
+    (arrow,), (outlier,) = shown["beyond the axis"]
+    assert low < arrow < min(shown["ours"][0])
+    assert max(shown["ours"][0]) < high
+    assert outlier.startswith("−")
     assert any(each.text == outlier for each in figure.find_elements(By.TAG_NAME, "text"))
 
 
-def test_base_and_the_three_largest_effects_are_drawn_first(browser, report):
-    *_, curves = opened(browser, report)
-    drawn = browser.execute_script(
-        "return arguments[0].data.filter(({visible}) => visible === true).map(({name}) => name)",
-        curves,
+def test_panels_share_their_rows_beside_each_other_only(browser, report):
+    score, log_ppl, *_ = opened(browser, report)
+    assert browser.execute_script(LABELS, score)[0].endswith("A: attention heads")
+    assert any(
+        "C N=2 · depth 3→1 (paper 6→2)" in text for text in browser.execute_script(LABELS, score)
     )
-    assert "base" in drawn
-    assert "E" in drawn
-    assert len(drawn) == 4
+    assert not browser.execute_script(LABELS, log_ppl)
+    with chromium.started(400, 900) as narrow:
+        score, log_ppl, *_ = opened(narrow, report)
+        assert narrow.execute_script(LABELS, log_ppl) == narrow.execute_script(LABELS, score)
+
+
+def test_curves_show_base_and_the_three_largest_effects_first(browser, report):
+    *_, curves = opened(browser, report)
+
+    def names():
+        script = "return arguments[0].data.filter(({name}) => name).map(({name}) => name)"
+        return browser.execute_script(script, curves)
+
+    assert len(names()) == 4
+    assert {"base", "E"} < {*names()}
+    browser.find_element(By.CSS_SELECTOR, "fieldset input[value='1']").send_keys(Keys.SPACE)
+    assert "A h=1" in names()
+    assert len(names()) == 5
+    button = browser.find_element(By.ID, "difference")
+    button.send_keys(Keys.ENTER)
+    assert button.get_attribute("aria-pressed") == "true"
+    base = "return arguments[0].data.find(({name}) => name === 'base').y"
+    assert set(browser.execute_script(base, curves)) == {0}
+
+
+def test_a_row_is_chosen_for_the_sentences(browser, report):
+    opened(browser, report)
+    browser.find_element(By.CSS_SELECTOR, "#row option[value='B d_k=16']").click()
+    terms = browser.find_elements(By.CSS_SELECTOR, ".chosen")
+    assert {term.text for term in terms} == {"B d_k=16"}
+    assert len(terms) == 10
+
+
+def test_links_at_the_top_open_their_parts(browser, report):
+    opened(browser, report)
+    links = browser.find_elements(By.CSS_SELECTOR, "nav a")
+    assert len(links) > 5
+    for link in links:
+        link.click()
+        part = browser.find_element(By.CSS_SELECTOR, link.get_attribute("hash"))
+        if part.tag_name == "details":
+            assert part.get_attribute("open")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -106,12 +150,12 @@ def test_nothing_is_cut_and_nothing_overflows(report, width):
 def test_tables_scroll_and_details_open_by_keyboard(report):
     with chromium.started(400, 900) as driver:
         opened(driver, report)
-        region = driver.find_element(By.CSS_SELECTOR, ".scroll")
+        region = driver.find_element(By.CSS_SELECTOR, "#rows .scroll")
         region.send_keys(Keys.ARROW_RIGHT)
         wait.WebDriverWait(driver, 5).until(
             lambda _: driver.execute_script("return arguments[0].scrollLeft", region)
         )
-        provenance = driver.find_elements(By.CSS_SELECTOR, "details")[-1]
+        provenance = driver.find_element(By.ID, "provenance")
         summary = provenance.find_element(By.TAG_NAME, "summary")
         assert not provenance.get_attribute("open")
         summary.send_keys(Keys.ENTER)
@@ -143,7 +187,7 @@ def test_texts_of_figures_follow_the_colours_of_the_page(report):
                 driver.execute_script(f"return getComputedStyle(arguments[0]).{name}", element)
                 for name, element in (
                     ("color", driver.find_element(By.TAG_NAME, "body")),
-                    ("fill", figure.find_element(By.CSS_SELECTOR, ".ytick text")),
+                    ("fill", figure.find_element(By.CSS_SELECTOR, ".xtick text")),
                 )
             )
             assert text == colour

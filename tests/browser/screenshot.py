@@ -1,8 +1,10 @@
 """A picture of a report as a browser shows it.
 
-  python -m tests.browser.screenshot --report=runs/toy/report.html --output=docs/images/report.png
+  python -m tests.browser.screenshot --report=runs/multi30k/report.html --width=830 \
+      --element='#effects figure' --output=docs/images/report.png
 
---whole: the page from top to bottom; by default what the window shows at first.
+By default, the picture shows what the window shows at first. With --whole, it shows the page from
+top to bottom; with --element, the first element that a CSS selector matches.
 """
 
 import base64
@@ -16,28 +18,31 @@ from tests.browser import chromium
 from transformer_jax import errors, files
 from transformer_jax import flags as flags_lib
 
-SETTLED = 1.0  # seconds after which figures that came near the screen are drawn
+SETTLED = 2.0  # seconds after which all figures are drawn
+BOX = """
+const {x, y, width, height} = document.querySelector(arguments[0]).getBoundingClientRect();
+return {x: Math.max(x - 16, 0), y: Math.max(y - 8, 0), width: width + 32, height: height + 16};
+"""
 
 
 def take(
-    report: pathlib.Path, width: int, height: int, dark: bool = False, whole: bool = False
+    report: pathlib.Path,
+    width: int,
+    height: int,
+    dark: bool = False,
+    whole: bool = False,
+    element: str = "",
 ) -> bytes:
-    """The content of a PNG file."""
+    """Returns the content of a PNG file."""
     if reason := chromium.missing():
         raise errors.UserError(reason)
     with chromium.started(width, height, dark) as driver:
         driver.get(report.resolve().as_uri())
         time.sleep(SETTLED)
         options: dict[str, Any] = {"format": "png"}
-        if whole:
-            bottom = driver.execute_script("return document.documentElement.scrollHeight")
-            for top in range(0, bottom, height // 2):  # figures are drawn as they come near
-                driver.execute_script("scrollTo(0, arguments[0])", top)
-                time.sleep(SETTLED / 4)
-            driver.execute_script("scrollTo(0, 0)")
-            bottom = driver.execute_script("return document.documentElement.scrollHeight")
-            clip = {"x": 0, "y": 0, "width": width, "height": bottom, "scale": 1}
-            options |= {"captureBeyondViewport": True, "clip": clip}
+        if whole or element:
+            box = driver.execute_script(BOX, element or "html")
+            options |= {"captureBeyondViewport": True, "clip": {**box, "scale": 1}}
         found = driver.execute_cdp_cmd("Page.captureScreenshot", options)
         return base64.b64decode(found["data"])
 
@@ -45,7 +50,12 @@ def take(
 def main() -> None:
     """Writes the picture."""
     content = take(
-        files.local_path(_REPORT.value), _WIDTH.value, _HEIGHT.value, _DARK.value, _WHOLE.value
+        files.local_path(_REPORT.value),
+        _WIDTH.value,
+        _HEIGHT.value,
+        _DARK.value,
+        _WHOLE.value,
+        _ELEMENT.value,
     )
     files.write(files.local_path(_OUTPUT.value), content)
 
@@ -56,5 +66,6 @@ if __name__ == "__main__":
     _WIDTH = flags.DEFINE_integer("width", 1280, "Of the page, in CSS pixels.")
     _HEIGHT = flags.DEFINE_integer("height", 900, "Of the window, in CSS pixels.")
     _DARK = flags.DEFINE_boolean("dark", False, "In dark colours.")
+    _ELEMENT = flags.DEFINE_string("element", "", "The CSS selector of an element to show.")
     _WHOLE = flags.DEFINE_boolean("whole", False, "The page from top to bottom.")
     flags_lib.run(main)
