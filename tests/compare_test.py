@@ -153,7 +153,7 @@ def test_commands_print_what_they_write(server, tmp_path):
     for arguments in ((str(one), str(other)), (str(one), "--rows=base,A h=1")):
         done = server.run("experiments.compare", *arguments, f"--output={output}")
         assert done.code == 0, done.stderr
-        assert " A h=1 " in done.stdout.decode()
+        assert "A h=1 " in done.stdout.decode()
         assert "| A h=1 |" in output.read_text(encoding="utf-8")
     done = server.run("experiments.compare", str(one))
     assert done.code == 2

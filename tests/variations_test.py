@@ -145,7 +145,7 @@ def folder_of(workdir, row):
 def test_rows_stand_at_their_best_beside_the_fixed_recipe_and_claims_beside_them(swept):
     sweep = frames.load(swept)
     lines = (swept / "variations.md").read_text().splitlines()
-    assert "| best of learning_rate_scale | learning_rate_scale |" in lines[0]
+    assert "| best of learning_rate_scale | learning_rate_scale |" in lines[2]
     for name in ("base", "K rotary"):
         variants = {0.5: name, 4.0: f"{name} learning_rate_scale=4.0"}
         dev, test = (

@@ -94,7 +94,7 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
         )
     dots = [
         (each, places[row] + 0.19)
-        for row in rows["row"]
+        for row in measured["row"]
         for each in seed_differences(compared, row, prefix)
         if low < each < high
     ]
