@@ -8,9 +8,9 @@ The loss of a small model stays on a plateau until the model aligns words with t
 If training ended on the plateau, the table would only show which rows have left it. Sizes, learning
 rate, steps and corpus were therefore chosen by the learning curves of base and of the slowest rows.
 All rows should leave the plateau, and perplexity should change little in the last quarter of
-training. The scores of the table were not used for this choice. Three properties of the corpus
-shorten the plateau: each word is one token, some pairs are very short, and each pair is repeated
-about 11 times.
+training: it falls by 7% in base, and by up to 14% in other rows. The scores of the table were not
+used for this choice. Three properties of the corpus shorten the plateau: each word is one token,
+some pairs are very short, and each pair is repeated about 11 times.
 """
 
 import ml_collections

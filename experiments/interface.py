@@ -4,9 +4,9 @@ import experiments
 
 sweep = experiments.load("experiments/published/multi30k")
 sweep                      # in a notebook: a short table
-sweep.table()              # a line for each row: scores, differences from base, verdicts
-sweep.runs()               # a line for each run
-sweep.curves()             # a line for each logged step of each run
+sweep.table()              # scores, differences from base and verdicts of each row
+sweep.runs()               # the numbers of each run
+sweep.curves()             # the metrics of each logged step of each run
 sweep.plot()               # each row's difference from base, with intervals and the paper's
 sweep.diff("base", "E")    # results, configurations and parameter arrays of two rows
 """
@@ -19,7 +19,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from experiments import compare
-from experiments.results import documents, frames, page, tables
+from experiments.results import documents, frames, plots, tables
 from experiments.stats import comparison
 from transformer_jax import errors, files
 
@@ -36,20 +36,21 @@ class Sweep:
         return comparison.compare(self._results)
 
     def table(self) -> pd.DataFrame:
-        """Returns a line for each row of the table, with unrounded numbers.
+        """Returns a frame indexed by the rows of the table, with unrounded numbers.
 
-        The columns are those of the file TABLE.csv: means and standard deviations over runs,
-        differences from base with the half-widths of their 95% intervals, verdicts, and the paper's
-        numbers. Columns that begin with test_ are of the test set, others of the development set.
+        The columns are those of the table's file, such as table3.csv: means and standard deviations
+        over runs, differences from base with the half-widths of their 95% intervals, verdicts, and
+        the paper's numbers. Columns that begin with test_ are of the test set, others of the
+        development set.
         """
         return documents.data(self._compared).set_index("row")
 
     def runs(self) -> pd.DataFrame:
-        """Returns a line for each finished run: its row, seed, scores, cost and hashes."""
+        """Returns a frame with the row, seed, scores, cost and hashes of each finished run."""
         return self._results.runs.copy()
 
     def curves(self) -> pd.DataFrame:
-        """Returns a line for each logged step of each run: row, seed, step and the metrics."""
+        """Returns a frame with the row, seed, step and metrics of each logged step."""
         return self._results.curves.copy()
 
     def plot(self) -> go.Figure:
@@ -58,21 +59,22 @@ class Sweep:
         Raises:
           UserError: no row has a difference from base.
         """
-        figure = page.differences_figure(self._compared)
+        figure = plots.differences_figure(self._compared)
         if figure is None:
             raise errors.UserError(f"{self._results.folder}: no row has a difference from base")
         return figure
 
     def diff(self, first: str, second: str) -> pd.DataFrame:
-        """Returns what differs between two rows.
+        """Returns the differences between two rows; results are of the development set.
 
         Args:
           first: the name of a row.
           second: the name of another row.
 
         Returns:
-          A column for each row. The index has two levels: "results", "configuration" (the fields
-          that differ) or "parameters" (the shapes of the arrays that differ), and a name.
+          A frame with the columns `first` and `second`, indexed by a kind and a name. The kinds are
+          "results", "configuration" (fields that differ) and "parameters" (arrays whose shapes
+          differ).
 
         Raises:
           UserError: the sweep has no such row.
@@ -82,7 +84,7 @@ class Sweep:
         for table in differing:
             shown = table.frame.set_index(table.columns[0].source)
             parts[table.title.lower()] = shown.set_axis([first, second], axis="columns")
-        return pd.concat(parts, names=["what", "name"])
+        return pd.concat(parts, names=["kind", "name"])
 
     def __repr__(self) -> str:
         description = self._results.description

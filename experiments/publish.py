@@ -2,9 +2,9 @@
 
   python -m experiments.publish runs/toy --output=experiments/published/toy
 
-The folder has no corpora. It has the files sweep.json, runs.csv, curves.csv,
-lengths.csv, sentences.npz (counts and likelihoods of each sentence, but no text), the table as
-Markdown and CSV, examples.json with ten sentences (omitted with --noexamples), and PROVENANCE.md,
+The folder has no corpora, except for ten example sentences (examples.json, omitted with
+--noexamples). It has the files sweep.json, runs.csv, curves.csv, lengths.csv, sentences.npz (counts
+and likelihoods of each sentence, but no text), the table as Markdown and CSV, and PROVENANCE.md,
 which you complete. --model=base adds the trained model of base's first run, which
 `transformer_jax.load` reads. `experiments.report` reads the folder, and another sweep can use the
 runs with --reuse. If --output is a published folder of the same table, the runs are added to it.
@@ -84,7 +84,7 @@ def publish(workdir: pathlib.Path, output: pathlib.Path, with_examples: bool = T
 def publish_model(workdir: pathlib.Path, row: str, output: pathlib.Path) -> None:
     """Publishes the trained model of a row's first run, which `transformer_jax.load` reads.
 
-    So that the checkpoint can be compressed, the moments of the optimiser, which only resuming
+    To make the checkpoint compress better, the moments of the optimiser, which only resuming
     needs, are replaced by zeros, and parameters are rounded to 16 significant bits.
 
     Args:
@@ -93,7 +93,8 @@ def publish_model(workdir: pathlib.Path, row: str, output: pathlib.Path) -> None
       output: the folder to write; it must not exist.
 
     Raises:
-      UserError: the row has no finished run with a checkpoint, or `output` exists.
+      UserError: the row has no finished run with a checkpoint, its checkpoints are averaged, or
+        `output` exists.
     """
     sweep = frames.load(workdir)
     runs = sweep.of(row).to_dict("records")
@@ -202,8 +203,8 @@ def merge(published: frames.Sweep, sweep: frames.Sweep) -> frames.Sweep:
     is_same = (old.table, old.match, old.tune) == (new.table, new.match, new.tune)
     if not is_same or bases[0] != bases[1]:
         raise errors.UserError(
-            f"{published.folder} holds {old.table} with another base or --tune than this sweep's "
-            f"{new.table}: publish into another folder, or delete that one"
+            f"{published.folder} holds {old.table} with another base, --match or --tune than this "
+            f"sweep's {new.table}: publish into another folder, or delete that one"
         )
     for row, overrides in old.rows.items():
         if any(run.row == row for run in old.runs) and new.rows.get(row) != overrides:
@@ -272,6 +273,8 @@ def main(folder: str = "") -> None:
     if not workdir:
         raise errors.UserError("name the sweep's folder: python -m experiments.publish DIR")
     output = files.local_path(_OUTPUT.value)
+    if _MODEL.value and (output / "model").exists():
+        raise errors.UserError(f"{output / 'model'} exists: delete it, or leave out --model")
     publish(files.local_path(workdir), output, _EXAMPLES.value)
     if _MODEL.value:
         publish_model(files.local_path(workdir), _MODEL.value, output / "model")

@@ -1,8 +1,12 @@
 """A process that starts Python commands by forking itself.
 
-A command that trains spends seconds on importing JAX and other packages. The server imports them
-once, and each command starts as a copy of the server. The server must not use JAX's devices, since
-a fork cannot use devices that the server has opened.
+A command that trains spends seconds on importing JAX and other packages. On Linux, the server
+imports them once, and each command starts as a copy of the server. The server must not use JAX's
+devices, since a fork cannot use devices that the server has opened. On other systems, commands
+start anew.
+
+The "forkserver" of `multiprocessing` runs the main module of its parent again in each child, here
+the sweep's own command with its flags.
 """
 
 import contextlib
@@ -28,7 +32,7 @@ _SECONDS_BETWEEN_POLLS = 0.05
 class ForkServer:
     """A server, which starts with the first command and stops when the `with` block ends.
 
-    Commands that still run then are not stopped.
+    Commands that are still running then keep running.
     """
 
     def __init__(self, imports: Sequence[str] = ()) -> None:
@@ -54,14 +58,15 @@ class ForkServer:
         environment: Mapping[str, str],
         cores: Sequence[int],
     ) -> "Process":
-        """Starts a command in a session of its own, without standard input.
+        """Starts a command in a session of its own, with standard input from the null device.
 
         Args:
           command: the command. If it begins with this interpreter and `-m`, it runs in the fork.
             Any other program replaces the fork.
           log: the file to which standard output and standard error are appended.
-          environment: further environment variables.
-          cores: the cores on which the command may run, where the system can restrict them.
+          environment: additional environment variables.
+          cores: the CPU cores that the command may use; ignored where the system cannot restrict
+            them.
         """
         request = {
             "command": list(command),
@@ -102,7 +107,7 @@ class ForkServer:
 
 @final
 class Process:
-    """A command that a server has started, with the methods of subprocess.Popen that are needed."""
+    """A command started by a `ForkServer`."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.pid = pid
@@ -136,7 +141,7 @@ def _serve(imports: Sequence[str]) -> Sequence[str] | None:
       In the server, None. In each fork, the command that the fork has to run.
     """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what imported modules print is no answer
+    os.dup2(2, 1)  # prints of imported modules must not enter the protocol
     for name in imports:
         importlib.import_module(name)
     gc.freeze()  # imported objects are neither examined nor freed in the forks

@@ -54,4 +54,4 @@ def test_convergence_is_the_change_over_the_last_quarter(tmp_path):
     assert [convergence.describe(changes[row]) for row in lines] == ["falling", "rising", ""]
     assert documents.data(compared)["dev_ppl_last_quarter_change"].iloc[0] == pytest.approx(-1 / 3)
     table = documents.rows_table(compared)
-    assert "−33% falling" in table.cells()[0]
+    assert "−33.3% falling" in table.cells()[0]

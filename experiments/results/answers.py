@@ -10,7 +10,6 @@ from experiments.stats import comparison, verdicts
 
 MOST_NAMED = 8  # rows that are named as not resolved; more are counted
 WORSE, BETTER, SAME, SMALLER = "worse", "better", "no different", "smaller"
-OPPOSED = {WORSE: {BETTER}, BETTER: {WORSE}}
 SETS = {"dev": "development set", "test": "test set"}
 
 
@@ -49,7 +48,7 @@ def summary(compared: comparison.Comparison) -> list[str]:
     smaller = [row for row in open_rows if SMALLER in {by_score[row], by_ppl[row]}]
     if smaller:
         listed = ", ".join(names[row] for row in smaller)
-        sentences.append(f"No effect as large as the paper's: {listed}.")
+        sentences.append(f"Effect smaller than the paper's: {listed}.")
     sentences += _not_resolved(names[row] for row in open_rows if row not in smaller)
     one = (done["difference"].notna() | done["log_ppl_difference"].notna()).sum() - len(tested)
     if one:
@@ -63,7 +62,7 @@ def summary(compared: comparison.Comparison) -> list[str]:
 
 
 def _direction(line: pd.Series, prefix: str, compared: comparison.Comparison) -> str | None:
-    """Returns what a measure says about a row: a word of this module, or None if it is open."""
+    """Returns what a measure says about a row: WORSE, BETTER, SAME or SMALLER; None if open."""
     description = compared.sweep.description
     if prefix and documents.SMOOTHING in labels.changes(description, line["row"]):
         return None  # label smoothing changes perplexity by design

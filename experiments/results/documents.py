@@ -151,10 +151,10 @@ def _measure_columns(
 
 
 def _last_quarter(change: float) -> str:
-    """Returns a change of perplexity as a text such as "−8% falling"; "" if it is unknown."""
+    """Returns a change of perplexity as a text such as "−8.1% falling"; "" if it is unknown."""
     if math.isnan(change):
         return ""
-    return f"{tables.number(change, '+.0%')} {convergence.describe(change)}".rstrip()
+    return f"{tables.number(change, '+.1%')} {convergence.describe(change)}".rstrip()
 
 
 def development_set(compared: comparison.Comparison) -> Section:
@@ -252,7 +252,11 @@ def notes(compared: comparison.Comparison) -> list[str]:
         paragraphs.append(
             "params − base: shown above 2%; such a row does not compare parts at equal parameters."
         )
-        if description.match:
+        if not description.match:
+            paragraphs.append(
+                "Rows differ in FLOPs too; --match=flops gives all rows those of base."
+            )
+        else:
             paragraphs.append(
                 f"--match: rows have base's {description.match}, except those that cannot."
             )
@@ -417,8 +421,8 @@ def seed_variance_note(compared: comparison.Comparison) -> str:
         text = f"{each.scale.name} {components.total**0.5:{form}}"
         if components.seed:
             text += (
-                f", of which {components.seed**0.5:{form}} for the seed's effect on all rows and "
-                f"{components.run**0.5:{form}} for the run (their squares add up)"
+                f" (estimated by REML: {components.seed**0.5:{form}} for the seed's effect on all "
+                f"rows, {components.run**0.5:{form}} for the run)"
             )
         text += f", {components.total_freedom} degrees of freedom"
         own = [

@@ -23,7 +23,6 @@ _CURVES = """<div class="controls">
 <script type="application/json">{data}</script>
 <fieldset><legend>Rows</legend>{boxes}</fieldset>
 <p class="note">Means over seeds; the band reaches from the lowest to the highest seed.</p>"""
-differences_figure = plots.differences_figure  # the first figure, for other callers
 
 
 def render(compared: comparison.Comparison, document: documents.Document) -> str:

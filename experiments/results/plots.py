@@ -32,7 +32,7 @@ GROUPS = {
     "D": "regularisation",
     "E": "positions",
 }
-DOSES = {  # the fields that a row may change to be on the line of a size
+SIZES = {  # the fields by which rows on the line of a size may differ from base
     "h": ("model.num_heads", "model.d_k", "model.d_v"),
     "d_k": ("model.d_k", "model.d_v"),
     "N": ("model.num_layers",),
@@ -41,7 +41,7 @@ DOSES = {  # the fields that a row may change to be on the line of a size
     "P_drop": ("model.dropout_rate",),
     "eps_ls": ("train.label_smoothing",),
 }
-DOSE_TITLES = {
+SIZE_TITLES = {
     "h": "heads h",
     "N": "depth N",
     "d_model": "width d_model",
@@ -192,7 +192,7 @@ def short_name(description: store.Description, row: str, longest: int = LONGEST)
     for text in (labels.full_name(description, row), labels.full_name(description, row, False)):
         if len(text) <= longest:
             return text
-    # Other tables' names say more than the first of several changes.
+    # Names of other tables are more informative than changes cut short.
     return textwrap.shorten(text, longest, placeholder=" …") if row in paper.TABLE3 else row
 
 
@@ -265,7 +265,7 @@ def dose_figures(compared: comparison.Comparison) -> dict[str, go.Figure]:
     rows, description = compared.answer_rows, compared.sweep.description
     rows = rows[rows["difference"].notna()]
     lines = {}
-    for symbol, fields in DOSES.items():
+    for symbol, fields in SIZES.items():
         own = [
             row
             for row in rows["row"]
@@ -309,7 +309,7 @@ def dose_figures(compared: comparison.Comparison) -> dict[str, go.Figure]:
         kind = "linear" if symbol in LINEAR else "log"
         texts = [f"{size:g}" for size in sizes]
         figure.update_xaxes(type=kind, tickvals=sizes, ticktext=texts, zeroline=False)
-        figure.update_xaxes(title=DOSE_TITLES.get(symbol, symbol), showgrid=False)
+        figure.update_xaxes(title=SIZE_TITLES.get(symbol, symbol), showgrid=False)
         figure.update_yaxes(range=[low, high], zeroline=False, nticks=6)
         figures[symbol] = figure
     return figures
@@ -318,8 +318,9 @@ def dose_figures(compared: comparison.Comparison) -> dict[str, go.Figure]:
 def curves(compared: comparison.Comparison) -> dict[str, Any] | None:
     """Returns the learning curves as JSON, for page.js; None if no curve was logged.
 
-    The curve of a row has the mean over its seeds, and the lowest and the highest value. At first,
-    the curves of base and of the rows with the largest differences are shown.
+    Each curve is the mean over seeds with a band from the lowest to the highest value, at the steps
+    that all seeds have logged. At first, the curves of base and of the rows with the largest
+    differences are shown.
     """
     logged = compared.sweep.curves
     metric = next((name for name in ("dev_ppl", "ppl") if name in logged), None)

@@ -7,13 +7,13 @@ Its variance is
 
 where the inner sum of the last term is over the runs with seed s.
 
-- B = Σⱼ (Σₖ cₖ uₖⱼ)² is the variance over sentences j; see `scores`.
-- P is the variance over seeds; σ² and τ² are those of `seeds`. In a design where all rows have the
-  same seeds, P = σ² (1/n₁ + 1/n₂).
-- The interaction of run and sentence, that is the sentences on which a run happens to be better or
-  worse than other runs of its row, is in both: other sentences would change each run's score by a
-  variance r of its own, which is a part of σ². It is counted once: r is estimated from the
-  deviations u in the way in which σ² is estimated from scores, and subtracted from B.
+- B = Σⱼ (Σₖ cₖ uₖⱼ)² is the variance over sentences j; uₖⱼ is the deviation of run k due to
+  sentence j (see `scores`).
+- P is the variance over seeds; σ² and τ² are those of `seeds`. If two rows have the same n
+  seeds, P = 2 σ²/n.
+- The interaction of run and sentence contributes to both B and σ². So that it counts once, its
+  variance r per run is estimated from the deviations u, as σ² is from scores, and subtracted
+  from B.
 
 The 95% interval is d ± t(0.975, ν) √V with Satterthwaite's degrees of freedom (1946)
 
@@ -21,7 +21,7 @@ The 95% interval is d ± t(0.975, ν) √V with Satterthwaite's degrees of freed
 
 where A is the covariance matrix of the estimates of σ² and τ². B is taken as known. A row that is
 not pooled has its own variance s²/n with n − 1 degrees of freedom, which adds 2 (s²/n)² / (n − 1)
-to g'Ag. With one seed in all rows, σ² is unknown; V is then B alone, and `over_seeds` is False.
+to g'Ag. With one run in all rows, σ² is unknown; V is then B alone, and `over_seeds` is False.
 """
 
 import dataclasses
@@ -65,11 +65,10 @@ class Difference:
         return abs(self.mean) > self.half_width
 
     def p_value(self, distance: float) -> float:
-        """Returns the two-sided p-value of the hypothesis that the difference is another value.
+        """Returns the two-sided p-value of the hypothesis of a difference of `mean` ± `distance`.
 
         Args:
-          distance: the distance of that value from `mean`. For a distance of at most 0, the p-value
-            is 1.
+          distance: the distance. If it is 0 or negative, the p-value is 1.
         """
         if not self.standard_error > 0:
             return 1.0
@@ -97,9 +96,9 @@ class Means:
     Attributes:
       runs: the scores of each row's runs, by row and seed.
       components: the pooled variances over seeds; None if no row has two runs.
-      pooled: the rows whose runs the variances are estimated from and used for.
+      pooled: the rows that share the estimated variances.
       own: the variance over seeds of each row that is not pooled; NaN for a single run.
-      of_sentences: r, the variance over sentences that each run has of its own.
+      of_sentences: r, the variance of the interaction of a run and sentences.
       weights: the weights of the runs in each row's mean.
     """
 
@@ -193,7 +192,7 @@ class Means:
         variance = over_sentences + over_seeds
         freedom = 2 * variance**2 / uncertainty if uncertainty > 0 else np.inf
         mean = float(weights @ self._scores)
-        # Equal scores in all runs, as of models that learned nothing, are no evidence of precision.
+        # A variance of 0, as of models that learned nothing, does not mean precision.
         error = variance**0.5 if variance > 0 else np.nan
         return Difference(mean, error, runs, freedom, is_known and over_seeds > 0)
 

@@ -16,7 +16,7 @@ the components a = U'Q'y are independent, aᵢ ~ N(0, σ² + τ² λᵢ), and RE
 them. Their information matrix gives the covariance matrix A of the estimates of (σ², τ²). Most λᵢ
 are 0: these components belong to σ² alone.
 
-If the two variances cannot be told apart (all rows but base have one run, for example), τ² = 0, and
+If the two variances are not identifiable (all rows but base have one run, for example), τ² = 0, and
 σ² is the pooled variance within rows.
 
 Rows whose runs vary significantly more than the pool of all other rows are not pooled; see
@@ -47,7 +47,8 @@ class Components:
       seed: τ², the variance of the effect that a seed has on all rows.
       covariance: A, the covariance matrix of the estimates of σ² and τ².
       freedom: the degrees of freedom of σ².
-      total: the pooled variance of the runs of a row, σ² + τ².
+      total: the variance within rows, pooled; an estimate of σ² + τ² that ignores the correlation
+        of runs with the same seed.
       total_freedom: its degrees of freedom.
     """
 
@@ -130,10 +131,10 @@ def design(rows: tuple[str, ...], seeds: tuple[int, ...]) -> Design:
 
 
 def outlying(scores: Mapping[str, Sequence[float]], base: str) -> set[str]:
-    """Returns the rows whose runs vary more than those of all other rows together.
+    """Returns the rows whose variance over seeds is significantly above that of the other rows.
 
     Row i is tested by F = sᵢ² / s², where s² is pooled over the other rows, with Holm's correction
-    for the number of rows. Base is pooled always.
+    for the number of rows. Base is always pooled.
     """
     several = {row: np.array(runs) for row, runs in scores.items() if len(runs) > 1}
     squares = {row: ((runs - runs.mean()) ** 2).sum() for row, runs in several.items()}

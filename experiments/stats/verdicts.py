@@ -1,7 +1,7 @@
 """Verdicts: what a row's difference from base says about the paper's difference.
 
 Three kinds of hypotheses are tested by Student's t, each kind with Holm's correction for the number
-of rows, so that at most 5% of tables have a false statement of a kind:
+of rows, so that the family-wise error rate of each kind is at most 5%:
 
 1. for all rows, that the difference is 0;
 2. for rows in which the paper has no difference, or where there is no paper, that the difference
@@ -21,7 +21,6 @@ of rows, so that at most 5% of tables have a false statement of a kind:
   failed k of n               any                      not tested
 
 BLEU and the logarithm of perplexity (ln PPL) are two families of tests. Each has its own `Scale`.
-The rules and their constants were fixed before the results they are applied to.
 """
 
 import dataclasses
@@ -61,9 +60,9 @@ class Scale:
 # 0.112 BLEU (Raffel et al. 2020, Table 1 and section 3.1.3), so differences of two single runs up
 # to 1.96 √2 · 0.112 = 0.31 may be chance. Half a point of BLEU is what the community calls small.
 BLEU = Scale("BLEU", paper_counts=0.311, equivalence=0.5)
-F1 = Scale("F1", paper_counts=0.311, equivalence=0.5)
-# The paper's differences in ln PPL that its text treats as none are at most 0.008 in size (N=8);
-# the next larger is 0.016 (h=4). 0.03 nats are 3% of perplexity, about 0.5 BLEU on Multi30k.
+F1 = Scale("F1", paper_counts=0.311, equivalence=0.5)  # as for BLEU; no table of F1 has a paper
+# 0.01 lies in the gap between the paper's differences of 0.008 (N=8) and 0.016 (h=4). 0.03 nats are
+# 3% of perplexity, about 0.5 BLEU on Multi30k.
 LOG_PPL = Scale("ln PPL", paper_counts=0.01, equivalence=0.03, higher_is_better=False)
 SCALES = {"bleu": BLEU, "f1": F1}
 
@@ -106,15 +105,15 @@ def judge(
     paper = paper or {}
     tested = {row: gap for row, gap in gaps.items() if gap.over_seeds}
     with_effect = {row: paper[row] for row in tested if has_effect(paper.get(row), scale)}
-    is_0 = multiple.holm({row: gap.p_value(abs(gap.mean)) for row, gap in tested.items()})
-    is_outside = multiple.holm(
+    p_zero = multiple.holm({row: gap.p_value(abs(gap.mean)) for row, gap in tested.items()})
+    p_outside = multiple.holm(
         {
             row: gap.p_value(scale.equivalence - abs(gap.mean))
             for row, gap in tested.items()
             if row not in with_effect
         }
     )
-    is_as_large = multiple.holm(
+    p_as_large = multiple.holm(
         {
             row: tested[row].p_value(abs(theirs) - _along(tested[row].mean, theirs))
             for row, theirs in with_effect.items()
@@ -123,18 +122,18 @@ def judge(
     found = {}
     for row, gap in gaps.items():
         word = NOT_RESOLVED
-        if is_outside.get(row, 1.0) < multiple.LEVEL:
+        if p_outside.get(row, 1.0) < multiple.LEVEL:
             word = AS_PAPER if row in paper else NO_DIFFERENCE
-        elif is_0.get(row, 1.0) < multiple.LEVEL:
+        elif p_zero.get(row, 1.0) < multiple.LEVEL:
             if row in with_effect:
                 word = SAME if _along(gap.mean, paper[row]) > 0 else OPPOSITE
             elif row in paper:
                 word = PAPER_HAS_NONE
             else:
                 word = BETTER if (gap.mean > 0) == scale.higher_is_better else WORSE
-        elif is_as_large.get(row, 1.0) < multiple.LEVEL:
+        elif p_as_large.get(row, 1.0) < multiple.LEVEL:
             word = SMALLER
-        found[row] = Verdict(word, is_0.get(row, float("nan")))
+        found[row] = Verdict(word, p_zero.get(row, float("nan")))
     return found
 
 
@@ -164,5 +163,5 @@ def detectable(
 
 
 def _along(ours: float, theirs: float) -> float:
-    """Returns our difference, negative if it has another sign than the paper's."""
+    """Returns our difference, signed positive in the direction of the paper's."""
     return ours if theirs > 0 else -ours

@@ -1,10 +1,10 @@
 """The embedded corpus: English–German pairs of a synchronous grammar, with English parse trees.
 
-A rule of the grammar gives both sides of a phrase: its English tree in the brackets of the Penn
-Treebank, and its German words. Slots such as {subject} are other phrases, drawn once for both
-sides. German needs what English does not say: gender and case of articles and adjectives, the verb
-second in main clauses and last in subordinate ones, separable verbs, pronouns that agree with a
-noun of the clause before, compounds of one word, numbers with the ones first.
+Each rule of the grammar generates an English tree, in the brackets of the Penn Treebank, and its
+German translation. Slots such as {subject} are filled once and shared by both sides. German needs
+what English does not say: gender and case of articles and adjectives, the verb second in main
+clauses and last in subordinate ones, separable verbs, pronouns that agree with a noun of the clause
+before, compounds of one word, numbers with the ones first.
 
 Ten pairs of the training set of `configs/toy.py`:
 
@@ -49,7 +49,7 @@ from transformer_jax import errors
 from transformer_jax.data import corpus as corpus_lib
 from transformer_jax.data import trees
 
-HELD_OUT_SHARE = 8  # one in eight combinations occurs in development and test sentences only
+HELD_OUT_ONE_IN = 8  # one in eight combinations is reserved for development and test sentences
 
 Combination = tuple[str, str]
 
@@ -64,7 +64,8 @@ class Word:
     """A word with all its forms; a format spec selects one, as in f"{word:acc}".
 
     Attributes:
-      forms: the forms by name; "" is the English one.
+      forms: the forms by name. A noun's English form is "", a verb's are "s", "p", "base" and
+        "participle".
       gender: of a noun, m, f or n; p for a plural.
       head: the word's name in combinations.
     """
@@ -78,7 +79,7 @@ class Word:
 
     @property
     def number(self) -> str:
-        """S for singular, p for plural."""
+        """Either s (singular) or p (plural)."""
         return "p" if self.gender == "p" else "s"
 
 
@@ -343,9 +344,9 @@ AGREEING = {
 class Rule:
     """One way to write a phrase in both languages.
 
-    A slot, {name:form feature}, stands for a form of another phrase. The text of that form contains
-    the feature as {f}: with {subject:de acc}, the form "de" of the subject is written in the
-    accusative. {name} alone is the form "en".
+    A slot, {name:form feature}, stands for a form of another phrase, in whose text the feature
+    replaces {f}: {subject:de acc} is the subject's form "de" in the accusative. {name} alone is the
+    form "en".
 
     Attributes:
       weight: relative probability among the rules of the same symbol.
@@ -428,8 +429,8 @@ def _either(weights: Mapping[str, int]) -> list[Rule]:
 def _verbs_of(frame: str) -> list[Rule]:
     """Returns the verb of a clause, alone or with an auxiliary; the feature is its number.
 
-    In English, "begin" and "end" surround the objects, "ask" precedes the subject of a question,
-    and "asked" and "end" surround the objects of a question. In German, "finite" is the second
+    In English, "begin" and "end" surround the objects; in a question, "ask" precedes the subject,
+    and "asked" and "ended" surround the objects. In German, "finite" is the second
     word of a main clause, "rest" is its end, and "last" is the whole verb at the end of a
     subordinate clause.
     """
@@ -658,7 +659,7 @@ class Sentence:
 
     @functools.cached_property
     def english(self) -> str:
-        """The English sentence, with its mark attached to the last word."""
+        """The English sentence, with its final punctuation attached to the last word."""
         *words, mark = re.findall(r" ([^ ()]+)[)]", self.bracketed)
         return " ".join(words) + mark
 
@@ -725,9 +726,9 @@ def _capitalised(text: str) -> str:
 
 
 def is_held_out(combination: Combination, seed: int) -> bool:
-    """Returns True if a combination of words occurs in no training sentence."""
+    """Returns True if a combination is reserved for the development and test sets."""
     text = f"{seed} {' '.join(combination)}"
-    return hashlib.sha256(text.encode()).digest()[0] % HELD_OUT_SHARE == 0
+    return hashlib.sha256(text.encode()).digest()[0] % HELD_OUT_ONE_IN == 0
 
 
 def sentences(pairs: int, held_out_pairs: int, seed: int) -> tuple[list[Sentence], list[Sentence]]:
