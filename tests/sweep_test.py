@@ -204,7 +204,7 @@ def test_a_published_folder_is_reused_and_extended(swept, run_table3, tmp_path):
     description = store.read(reusing)
     base = config_lib.replace(description.base, {"train.learning_rate_scale": 0.25})
     store.write(reusing, dataclasses.replace(description, base=base))
-    with pytest.raises(errors.UserError, match="with another base or --tune"):
+    with pytest.raises(errors.UserError, match="with another base, --match or --tune"):
         publish.publish(reusing, published)
 
 
