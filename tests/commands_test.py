@@ -228,7 +228,8 @@ def test_an_int_in_a_config_file_is_a_float_where_the_field_is_one(tmp_path):
         "flags.run(lambda: print(flags.read_config(config).train.label_smoothing))\n"
     )
     command = [sys.executable, "-c", program, f"--config={tmp_path / 'config.py'}"]
-    for more, value in ((), "0.0"), (("--config.train.label_smoothing=0.1",), "0.1"):
+    overrides = ("--config.train.label_smoothing=0.1", "--config.model.d_k=16")
+    for more, value in ((), "0.0"), (overrides, "0.1"):
         done = subprocess.run([*command, *more], capture_output=True, check=True)
         assert done.stdout.decode().strip() == value
 

@@ -277,11 +277,6 @@ def flatten(config: Config) -> dict[str, Any]:
     }
 
 
-def types() -> dict[str, type]:
-    """Returns the type of each field by dotted name: int, float, str or bool."""
-    return {name: type(value) for name, value in flatten(DEFAULTS).items()}
-
-
 def get(config: Config, name: str) -> Any:
     """Returns the value of a field by its dotted name; raises UserError if it does not exist."""
     section, field_name = _section_and_field(name)

@@ -103,10 +103,10 @@ def define_config(*, required: bool = True) -> flags.FlagHolder:
 
 
 class _ConfigParser(flags.ArgumentParser):
-    """Parser of --config; fields declared as float become floats where a file gives an int.
+    """Parser of --config that gives all fields their declared types.
 
     ml_collections parses an override such as --config.train.label_smoothing=0.1 with the type of
-    the value in the config file.
+    the value in the config file. A file may lack the field, or give an int for a float.
 
     Args:
       parser: the parser that reads the file.
@@ -117,14 +117,20 @@ class _ConfigParser(flags.ArgumentParser):
         self._parser = parser
 
     def parse(self, argument: str) -> ml_collections.ConfigDict:
-        """Returns the content of a config file."""
+        """Returns the content of a config file, with the defaults of missing fields."""
         config: Any = self._parser.parse(argument)
-        with config.ignore_type():
-            for name, kind in config_lib.types().items():
+        with config.ignore_type(), config.unlocked():
+            for name, default in config_lib.flatten(config_lib.DEFAULTS).items():
                 section, _, field = name.partition(".")
-                value = config.get(section, {}).get(field)
-                if kind is float and type(value) is int:
-                    config[section][field] = float(value)
+                if section not in config:
+                    config[section] = ml_collections.ConfigDict()
+                values: Any = config[section]
+                if not isinstance(values, ml_collections.ConfigDict):
+                    continue  # reported when the config is built
+                if field not in values:
+                    values[field] = default
+                elif isinstance(default, float) and isinstance(value := values[field], int):
+                    values[field] = value if isinstance(value, bool) else float(value)
         return config
 
 
