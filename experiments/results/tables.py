@@ -25,6 +25,8 @@ _LATEX = str.maketrans({
     "⁶": "$^6$", "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
 })  # fmt: skip
 
+LONGEST_LATEX = 20  # characters of a cell in LaTeX that is not wrapped
+
 
 @dataclasses.dataclass(frozen=True)
 class Column:
@@ -181,10 +183,18 @@ def _groups(columns: Sequence[Column]) -> Iterator[tuple[str, int]]:
 
 
 def latex(table: Table) -> str:
-    """Returns a table in LaTeX, which needs the package booktabs."""
-    heads = [latex_text(column.full_head) for column in table.columns]
-    lines = [list(map(latex_text, line)) for line in table.cells()]
-    return tabular("".join("r" if each.form else "l" for each in table.columns), heads, lines)
+    """Returns a table in LaTeX, which needs the package booktabs.
+
+    It has the main columns if there are any, otherwise all. Long texts are wrapped.
+    """
+    columns = [column for column in table.columns if column.main] or table.columns
+    heads = [latex_text(column.full_head) for column in columns]
+    lines = [list(map(latex_text, line)) for line in table.cells(columns)]
+    alignment = ""
+    for place, column in enumerate(columns):
+        is_long = max((len(line[place]) for line in lines), default=0) > LONGEST_LATEX
+        alignment += "r" if column.form else "p{35mm}" if is_long else "l"
+    return tabular(alignment, heads, lines)
 
 
 def latex_text(text: str) -> str:
