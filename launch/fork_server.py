@@ -58,7 +58,7 @@ class ForkServer:
         environment: Mapping[str, str],
         cores: Sequence[int],
     ) -> "Process":
-        """Starts a command in a session of its own, with standard input from the null device.
+        """Starts a command in a new session, with standard input from the null device.
 
         Args:
           command: the command. If it begins with this interpreter and `-m`, it runs in the fork.

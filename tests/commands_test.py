@@ -234,6 +234,18 @@ def test_an_int_in_a_config_file_is_a_float_where_the_field_is_one(tmp_path):
         assert done.stdout.decode().strip() == value
 
 
+def test_the_path_of_a_config_may_begin_with_the_home_folder(tmp_path):
+    program = "from transformer_jax import flags\nflags.define_config()\nflags.run(lambda: 0)\n"
+    command = [sys.executable, "-c", program, "--config=~/config.py"]
+    home = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, env=home, capture_output=True, check=False, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"error: --config: no such file: {tmp_path}/config.py\n"
+    config = "import ml_collections\ndef get_config(): return ml_collections.ConfigDict()\n"
+    (tmp_path / "config.py").write_text(config)
+    subprocess.run(command, env=home, check=True)
+
+
 def test_a_terminal_that_lacks_a_character_shows_a_question_mark():
     program = "from transformer_jax import flags\nflags.run(lambda: print('5 \u2212 3'))"
     done = subprocess.run(

@@ -175,8 +175,11 @@ def _papers(field: str, ours: tuple[Any, Any], row: str) -> tuple[Any, Any] | No
 
 
 def _arrow(values: tuple[Any, Any]) -> str:
-    return "→".join(
-        f"{value:,}" if isinstance(value, int) and value >= 10_000
-        else f"{value:g}" if isinstance(value, float) else str(value)
-        for value in values
-    )  # fmt: skip
+    return "→".join(map(_value, values))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    is_long = isinstance(value, int) and value >= 10_000
+    return f"{value:,}" if is_long else str(value)

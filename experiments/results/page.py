@@ -121,7 +121,7 @@ def _curves(compared: comparison.Comparison) -> str:
     if data is None:
         return ""
     boxes = "".join(
-        f'<label><input type="checkbox" value="{number}"{" checked" * row["shown"]}> '
+        f'<label><input type="checkbox" value="{number}"{" checked" if row["shown"] else ""}> '
         f"{html.escape(row['label'])}</label>"
         for number, row in enumerate(data["rows"])
     )
@@ -140,7 +140,7 @@ def _sentences(compared: comparison.Comparison) -> str:
     data = compared.sweep.description.base.data
     names = {row: labels.full_name(compared.sweep.description, row, False) for row in rows}
     options = "".join(
-        f'<option value="{html.escape(row)}"{" selected" * (row == first)}>'
+        f'<option value="{html.escape(row)}"{" selected" if row == first else ""}>'
         f"{html.escape(name)}</option>"
         for row, name in names.items()
     )

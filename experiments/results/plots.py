@@ -48,7 +48,7 @@ SIZE_TITLES = {
     "P_drop": "dropout P_drop",
     "eps_ls": "smoothing eps_ls",
 }
-LINEAR = {"N", "P_drop", "eps_ls"}  # the others double from row to row
+LINEAR = {"N", "P_drop", "eps_ls"}  # other sizes double from row to row
 
 
 def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.Figure | None:

@@ -1,9 +1,9 @@
 """Runs that failed to train.
 
 A run that never left the plateau of its loss says nothing about the row: the mean of failed and
-successful runs describes neither (Mosbach et al. 2021, Agarwal et al. 2021). The rule was fixed
-before any run and does not depend on BLEU: a run failed if its lowest perplexity on the development
-set is above `FAILED` times that of base.
+successful runs describes neither (Mosbach et al. 2021, Agarwal et al. 2021). The rule does not
+depend on BLEU: a run failed if its lowest perplexity on the development set is above `FAILED` times
+the final perplexity of base.
 
 Rows for which no paper has a score may be worse than that by nature, such as recurrent models
 without attention. For these, a run must also be above `FAILED` times the best run of its row. The
