@@ -61,7 +61,7 @@ def compile_once(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def draw_once() -> Iterator[None]:
-    """Caches the toy's sentences, drawn without shape checks: 3,000 take half a million calls."""
+    """Caches the toy's sentences, drawn without type checks, with which drawing takes 2 seconds."""
     draw = toy.sentences
 
     @functools.cache

@@ -56,7 +56,7 @@ def _parts(
     """Returns the title and the HTML of each part of the page, by its anchor."""
     claims = [table for table in document.tables if table.title == CLAIMS]
     others = [table for table in document.tables if table.title != CLAIMS]
-    # The tables of a document of its own form belong together.
+    # All tables of Tables 2 and 4, which have their own documents, are shown unfolded.
     opened = len(others) if compared.table.document else 1
     further = [_table(table) for table in others[opened:]]
     notes = "\n".join(f"<p>{html.escape(note)}</p>" for note in document.notes)
