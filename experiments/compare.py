@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 from absl import flags
 
-from experiments.results import documents, frames, sensitivity, tables
-from experiments.stats import comparison, differences, ranks
+from experiments.results import comparison, documents, frames, sensitivity, tables
+from experiments.stats import differences, ranks
 from experiments.sweep import cost
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models

@@ -20,9 +20,8 @@ from typing import Any
 
 from absl import flags
 
-from experiments.results import claims as claims_report
+from experiments.results import claims
 from experiments.results import families as report
-from experiments.stats import claims
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -224,7 +223,7 @@ COMPARED = claims.compared_rows(CLAIMS)
 NOTE = (
     "T5's numbers are after training on far more text, so that only their signs compare. Rows O "
     "train on the texts of the training pairs, and on nothing else, for the first part of their "
-    f"steps. {claims_report.RULES} {claims_report.RECIPE}"
+    f"steps. {claims.RULES} {claims.RECIPE}"
 )
 
 TABLE = table.Table(
@@ -234,7 +233,7 @@ TABLE = table.Table(
     least_seeds=lambda row: flags.FLAGS.claim_seeds if row in COMPARED else 1,
     needed=COMPARED,
     sections=(
-        functools.partial(claims_report.section, claims=CLAIMS, note=NOTE),
+        functools.partial(claims.section, claims=CLAIMS, note=NOTE),
         report.multilingual,
         report.encoder_only,
     ),

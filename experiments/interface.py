@@ -19,8 +19,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from experiments import compare
-from experiments.results import documents, frames, plots, tables
-from experiments.stats import comparison
+from experiments.results import comparison, documents, frames, plots, tables
 from transformer_jax import errors, files
 
 

@@ -23,8 +23,7 @@ import jax.numpy as jnp
 import pandas as pd
 from absl import flags
 
-from experiments.results import examples, frames, report
-from experiments.stats import comparison
+from experiments.results import comparison, examples, frames, report
 from experiments.sweep import store
 from transformer_jax import config as config_lib
 from transformer_jax import errors, files, models

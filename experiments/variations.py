@@ -20,9 +20,7 @@ from typing import Any
 
 from absl import flags
 
-from experiments.results import claims as report
-from experiments.results import lengths
-from experiments.stats import claims
+from experiments.results import claims, lengths
 from experiments.sweep import table
 from transformer_jax import config as config_lib
 from transformer_jax import errors
@@ -150,7 +148,7 @@ CLAIMS = (
     ),
 )
 COMPARED = claims.compared_rows(CLAIMS)
-NOTE = f"{report.RULES} {report.LOST_ON_LONG} {report.RECIPE}"
+NOTE = f"{claims.RULES} {claims.LOST_ON_LONG_NOTE} {claims.RECIPE}"
 
 TABLE = table.Table(
     "variations",
@@ -158,7 +156,7 @@ TABLE = table.Table(
     rows_for,
     least_seeds=lambda row: flags.FLAGS.claim_seeds if row in COMPARED else 1,
     needed=COMPARED,
-    sections=(functools.partial(report.section, claims=CLAIMS, note=NOTE), lengths.section),
+    sections=(functools.partial(claims.section, claims=CLAIMS, note=NOTE), lengths.section),
 )
 
 if __name__ == "__main__":

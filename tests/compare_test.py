@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import compare, table3
-from experiments.results import frames
-from experiments.stats import comparison
+from experiments.results import comparison, frames
 from experiments.sweep import cost
 from tests import sweeps
 from transformer_jax import config as config_lib

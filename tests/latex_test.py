@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from experiments import table3
-from experiments.results import frames, report, tables
+from experiments.results import comparison, frames, report, tables
 from experiments.results import table3 as latex
-from experiments.stats import comparison
 from tests import escaping_test, sweeps
 
 pytestmark = pytest.mark.skipif(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from experiments.results import frames, report, tables
-from experiments.stats import comparison
+from experiments.results import comparison, frames, report, tables
 from tests import pages
 
 PUBLISHED = pages.ROOT / "experiments/published"

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from experiments.results import answers, convergence, documents, frames, plots
-from experiments.stats import comparison
+from experiments.results import answers, comparison, convergence, documents, frames, plots
 from tests import sweeps
 
 

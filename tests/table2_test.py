@@ -8,9 +8,8 @@ import pytest
 
 from configs import base, base_fr, big, big_fr
 from experiments import table2
-from experiments.results import frames, page, report
+from experiments.results import comparison, frames, page, report
 from experiments.scheduling import dry_run
-from experiments.stats import comparison
 from experiments.sweep import cost
 from tests import sweeps
 from transformer_jax import config as config_lib

@@ -14,8 +14,8 @@ from configs import base as base_config
 from configs import toy as toy_config
 from configs import toy_parsing, wsj
 from experiments import table4
-from experiments.results import frames, report, tables
-from experiments.stats import comparison, differences, scores
+from experiments.results import comparison, frames, report, tables
+from experiments.stats import differences, scores
 from tests import runs_test, sweeps, tiny
 from transformer_jax import config as config_lib
 from transformer_jax import errors, models, paper

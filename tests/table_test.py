@@ -14,8 +14,7 @@ import pytest
 import experiments
 from configs import toy_parsing
 from experiments import eras, families, table2, table3, variations
-from experiments.results import answers, documents, frames, report, tables
-from experiments.stats import comparison
+from experiments.results import answers, comparison, documents, frames, report, tables
 from experiments.sweep import table
 from tests import pages, sweeps, tiny
 from transformer_jax import config as config_lib

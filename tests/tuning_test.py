@@ -8,8 +8,7 @@ import pytest
 from sacrebleu.metrics import bleu as sacrebleu
 
 from experiments import table2, table3
-from experiments.results import frames, sensitivity
-from experiments.stats import comparison, tuning
+from experiments.results import comparison, frames, sensitivity, tuning
 from experiments.sweep import rows as rows_lib
 from experiments.sweep import store
 from tests import refusals, sweeps

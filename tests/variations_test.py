@@ -11,8 +11,7 @@ from configs import base as base_config
 from configs import small as small_config
 from configs import toy as toy_config
 from experiments import variations
-from experiments.results import frames
-from experiments.stats import comparison
+from experiments.results import comparison, frames
 from experiments.sweep import cost, store
 from experiments.sweep import rows as rows_lib
 from tests import sweeps, tiny

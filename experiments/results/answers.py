@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from experiments.results import documents, labels, tables
-from experiments.stats import comparison, verdicts
+from experiments.results import comparison, documents, labels, tables
+from experiments.stats import verdicts
 
 MOST_NAMED = 8  # rows that are named as not resolved; more are counted
 WORSE, BETTER, SAME, SMALLER = "worse", "better", "no different", "smaller"

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from experiments.stats import comparison
+from experiments.results import comparison
 
 QUARTER = 0.25
 NOTABLE = 0.05  # a change above 5% is flagged

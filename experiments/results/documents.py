@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from experiments.results import convergence, frames, labels, tables
-from experiments.stats import comparison, failures, ranks, verdicts
+from experiments.results import comparison, convergence, frames, labels, tables
+from experiments.stats import failures, ranks, verdicts
 from experiments.sweep import cost, store
 from transformer_jax import paper
 

@@ -10,8 +10,7 @@ import statistics
 import numpy as np
 import pandas as pd
 
-from experiments.results import documents, frames, labels, tables
-from experiments.stats import comparison
+from experiments.results import comparison, documents, frames, labels, tables
 from transformer_jax.evaluation import encoder_only as accuracy_lib
 
 VARIED = ("data.vocabulary", "data.directions")  # fields that rows in `multilingual` change

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from experiments.results import documents, frames, tables
-from experiments.stats import comparison
+from experiments.results import comparison, documents, frames, tables
 
 
 def section(compared: comparison.Comparison) -> documents.Section:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 from plotly import offline
 
-from experiments.results import answers, documents, examples, labels, plots, tables
-from experiments.stats import comparison
+from experiments.results import answers, comparison, documents, examples, labels, plots, tables
 
 _FOLDER = pathlib.Path(__file__).parent
 CLAIMS = "Claims"  # the title of a table that stands before the table of rows

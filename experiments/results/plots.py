@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from experiments.results import frames, labels, tables
-from experiments.stats import comparison
+from experiments.results import comparison, frames, labels, tables
 from experiments.sweep import store
 from transformer_jax import config as config_lib
 from transformer_jax import paper

@@ -14,8 +14,16 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 import rich.console
 
-from experiments.results import answers, documents, frames, labels, page, sensitivity, tables
-from experiments.stats import comparison
+from experiments.results import (
+    answers,
+    comparison,
+    documents,
+    frames,
+    labels,
+    page,
+    sensitivity,
+    tables,
+)
 from experiments.sweep import store
 from experiments.sweep import table as table_lib
 from transformer_jax import files

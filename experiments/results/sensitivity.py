@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.results import documents, tables
-from experiments.stats import comparison, differences, scores, verdicts
+from experiments.results import comparison, documents, tables
+from experiments.stats import differences, scores, verdicts
 
 CHOICE = "chosen on the development set, scored on the test set"
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.results import documents, tables
-from experiments.stats import comparison
+from experiments.results import comparison, documents, tables
 from experiments.sweep import cost
 from transformer_jax import paper
 

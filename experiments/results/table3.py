@@ -2,8 +2,7 @@ r"""Formats a comparison as the paper's Table 3 in LaTeX, which needs \usepackag
 
 import pandas as pd
 
-from experiments.results import labels, tables
-from experiments.stats import comparison
+from experiments.results import comparison, labels, tables
 from transformer_jax import config as config_lib
 
 _FIELDS = {  # the paper's column heads, in its order

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.results import documents, labels, lengths, sensitivity, tables
-from experiments.stats import comparison
+from experiments.results import comparison, documents, labels, lengths, sensitivity, tables
 from transformer_jax import paper
 
 FURTHER = ("recall", "precision", "exact", "crossing", "tagging", "malformed")

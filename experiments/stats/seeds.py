@@ -35,7 +35,7 @@ from jaxtyping import Float
 from experiments.stats import multiple
 
 LEAST_RESIDUALS = 5  # degrees of freedom of σ² with which τ² is estimated
-_ZERO = 1e-9  # eigenvalues below it are 0
+_ZERO = 1e-9  # eigenvalues below it are 0, as are components below it times the largest score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,9 @@ class Design:
 
     def fit(self, scores: Float[np.ndarray, "runs"]) -> Components | None:
         """Estimates the variances by REML; None if no row has two runs."""
-        squares = (scores @ self.basis) ** 2
+        components = scores @ self.basis
+        is_rounding = np.abs(components) <= _ZERO * np.abs(scores).max(initial=0)
+        squares = np.where(is_rounding, 0, components) ** 2
         freedom = len(squares)
         if not freedom:
             return None

@@ -36,11 +36,11 @@ class Table:
       corpus: a function that returns the name of a row's corpus. If the names of two rows differ,
         no rows of the table are compared.
       measure: the score by which rows are compared, "bleu" or "f1"; see `of_corpus`.
-      sections: functions that take a `stats.comparison.Comparison` and return a
+      sections: functions that take a `results.comparison.Comparison` and return a
         `results.documents.Section`. The sections follow the table of rows in the report.
-      document: a function that takes a `stats.comparison.Comparison` and returns a
+      document: a function that takes a `results.comparison.Comparison` and returns a
         `results.documents.Document`; None for a document with the table of rows and the sections.
-      latex: a function that takes a `stats.comparison.Comparison` and returns LaTeX; None for the
+      latex: a function that takes a `results.comparison.Comparison` and returns LaTeX; None for the
         first table of the document.
     """
 

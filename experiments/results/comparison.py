@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.results import comparable, frames, labels
-from experiments.stats import differences, failures, ranks, scores, tuning, verdicts
+from experiments.results import comparable, frames, labels, tuning
+from experiments.stats import differences, failures, ranks, scores, verdicts
 from experiments.sweep import store
 from experiments.sweep import table as table_lib
 from transformer_jax import config as config_lib
