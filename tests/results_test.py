@@ -48,9 +48,10 @@ def test_convergence_is_the_change_over_the_last_quarter(tmp_path):
             ]
             path.write_text("".join(f"{line}\n" for line in curve))
     compared = comparison.compare(frames.load(tmp_path))
-    changes = convergence.last_quarter(compared)
+    changes = convergence.of_rows(compared)
     assert changes["base"] == pytest.approx(4 / 6 - 1)
-    assert [convergence.describe(changes[row]) for row in lines] == ["falling", "rising", ""]
+    texts = ["−33.3% falling", "+50.0% rising", "+1.7%"]
+    assert [convergence.text(changes[row]) for row in lines] == texts
     assert documents.data(compared)["dev_ppl_last_quarter_change"].iloc[0] == pytest.approx(-1 / 3)
     table = documents.rows_table(compared)
     assert "−33.3% falling" in table.cells()[0]

@@ -5,6 +5,7 @@ table. Its columns are those of `COLUMNS`; columns of the test set begin with `t
 """
 
 import dataclasses
+import enum
 import math
 import statistics
 from collections.abc import Collection, Mapping
@@ -42,7 +43,7 @@ COLUMNS = {
     "ppl_sd": "its standard deviation over seeds",
     "score": "mean BLEU or F1",
     "score_sd": "its standard deviation over seeds",
-    # The following also exist for ln PPL, with the prefix log_ppl_.
+    # The following also exist for ln PPL, with the prefix of `Measure.LOG_PPL`.
     "difference": "score minus that of the reference row, adjusted for seeds; see `differences`",
     "half_width": "half-width of the difference's 95% interval",
     "freedom": "degrees of freedom of the interval",
@@ -51,6 +52,21 @@ COLUMNS = {
     "significant": "whether the difference is significant, for all rows together",
     "verdict": "the verdict; see `verdicts`",
 }
+
+
+class Measure(enum.Enum):
+    """A measure by which rows are compared: the table's score (BLEU or F1), or ln PPL.
+
+    The value is the prefix of the measure's columns in `Comparison.rows`.
+    """
+
+    SCORE = ""
+    LOG_PPL = "log_ppl_"
+
+    @property
+    def form(self) -> str:
+        """The format of a difference."""
+        return "+.2f" if self is Measure.SCORE else "+.3f"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +107,10 @@ class OneSet:
     tau_of_all: ranks.Tau | None = None
 
     @property
-    def measured(self) -> dict[str, Measured]:
-        """The comparisons by the prefix of their columns."""
-        both = {"": self.score, "log_ppl_": self.log_ppl}
-        return {prefix: each for prefix, each in both.items() if each}
+    def measured(self) -> dict[Measure, Measured]:
+        """The comparisons that there are, by their measure."""
+        both = {Measure.SCORE: self.score, Measure.LOG_PPL: self.log_ppl}
+        return {measure: each for measure, each in both.items() if each}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -392,13 +408,13 @@ def _line_of_set(
     failed: Collection[int],
 ) -> dict[str, Any]:
     """Returns the columns of a row for one set, "dev" or "test"; see `COLUMNS`."""
-    prefix = frames.SPLITS[split]
+    prefix, runs = frames.SPLITS[split], learned_runs(sweep, row, failed)
     line = {
-        **mean_and_deviation("ppl", learned(sweep, row, f"{prefix}ppl", failed)),
-        **mean_and_deviation("score", learned(sweep, row, f"{prefix}{table.measure}", failed)),
+        **mean_and_deviation("ppl", _values(runs, f"{prefix}ppl")),
+        **mean_and_deviation("score", _values(runs, f"{prefix}{table.measure}")),
     }
-    both = {"": compared.score, "log_ppl_": compared.log_ppl}
-    for name, measured in both.items():
+    for measure in Measure:
+        name, measured = measure.value, compared.measured.get(measure)
         gap = measured.gaps.get(row) if measured else None
         verdict = measured.verdicts.get(row) if measured else None
         line |= {
@@ -413,15 +429,15 @@ def _line_of_set(
     return {prefix + name: value for name, value in line.items()}
 
 
-def learned(sweep: frames.Sweep, row: str, column: str, failed: Collection[int]) -> list[float]:
-    """Returns a row's values in a column, of the runs that did not fail to train.
-
-    If all runs failed, the values of all are returned.
-    """
+def learned_runs(sweep: frames.Sweep, row: str, failed: Collection[int]) -> pd.DataFrame:
+    """Returns the runs of a row without the seeds that failed to train, or all if all failed."""
     own = sweep.of(row)
     kept = own[~own["seed"].isin(failed)]
-    chosen = kept if len(kept) else own
-    return chosen[column].dropna().tolist() if column in chosen else []
+    return kept if len(kept) else own
+
+
+def _values(runs: pd.DataFrame, column: str) -> list[float]:
+    return runs[column].dropna().tolist() if column in runs else []
 
 
 def mean_and_deviation(name: str, values: list[float]) -> dict[str, float]:

@@ -4,48 +4,47 @@ import math
 
 import pandas as pd
 
-from experiments.results import comparison
+from experiments.results import comparison, frames, tables
 
 QUARTER = 0.25
 NOTABLE = 0.05  # a change above 5% is flagged
 FALLING, RISING = "falling", "rising"
 
 
-def last_quarter(compared: comparison.Comparison) -> pd.Series:
-    """Returns the relative change of each row's perplexity over the last quarter of the steps.
+def of_runs(sweep: frames.Sweep) -> dict[str, float]:
+    """Returns the relative change of each run's perplexity over the last quarter of the steps.
 
     The change is from the first logged step that is not before 3/4 of the last step to the last
-    step, as a mean over the runs that did not fail to train (over all runs if all failed). It is
-    NaN for rows whose development perplexity was not logged then.
+    step. Runs whose development perplexity was not logged then are left out. The keys are the
+    `config_hash` of the runs.
     """
-    curves = compared.sweep.curves
-    found = dict.fromkeys(compared.rows["row"], math.nan)
-    if "dev_ppl" not in curves:
-        return pd.Series(found, dtype=float)
-    logged = curves.dropna(subset=["dev_ppl"])
-    for row, own in logged.groupby("row"):
-        failed = compared.failed.get(str(row), [])
-        learned = own[~own["seed"].isin(failed)]
-        changes = [
-            _change(run.sort_values("step"))
-            for _, run in (learned if len(learned) else own).groupby("seed")
-        ]
-        changes = [change for change in changes if not math.isnan(change)]
-        if row in found and changes:
-            found[str(row)] = sum(changes) / len(changes)
+    if "dev_ppl" not in sweep.curves:
+        return {}
+    changes = {}
+    for run, logged in sweep.curves.dropna(subset=["dev_ppl"]).groupby("config_hash"):
+        logged = logged.sort_values("step")
+        quarter = logged[logged["step"] >= (1 - QUARTER) * logged["step"].iloc[-1]]
+        if len(quarter) > 1:
+            changes[str(run)] = float(quarter["dev_ppl"].iloc[-1] / quarter["dev_ppl"].iloc[0] - 1)
+    return changes
+
+
+def of_rows(compared: comparison.Comparison) -> pd.Series:
+    """Returns the mean of `of_runs` for each row; NaN for rows without such runs.
+
+    The mean is over the runs that did not fail to train, or over all runs if all failed.
+    """
+    sweep, changes = compared.sweep, of_runs(compared.sweep)
+    found = {}
+    for row in compared.rows["row"]:
+        runs = comparison.learned_runs(sweep, row, compared.failed.get(row, []))
+        found[row] = runs["config_hash"].map(changes).astype(float).mean()
     return pd.Series(found, dtype=float)
 
 
-def describe(change: float) -> str:
-    """Returns "" or the word for a change that is flagged, `FALLING` or `RISING`."""
-    if math.isnan(change) or abs(change) <= NOTABLE:
+def text(change: float) -> str:
+    """Returns a change as a text such as "−8.1% falling"; "" if it is unknown."""
+    if math.isnan(change):
         return ""
-    return FALLING if change < 0 else RISING
-
-
-def _change(run: pd.DataFrame) -> float:
-    last = run["step"].iloc[-1]
-    quarter = run[run["step"] >= (1 - QUARTER) * last]
-    if len(quarter) < 2:
-        return math.nan
-    return float(quarter["dev_ppl"].iloc[-1] / quarter["dev_ppl"].iloc[0] - 1)
+    word = FALLING if change < 0 else RISING
+    return f"{tables.number(change, '+.1%')} {word if abs(change) > NOTABLE else ''}".rstrip()

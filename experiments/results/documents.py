@@ -23,7 +23,7 @@ SMOOTHING = "train.label_smoothing"
 SHORT_CHANGE = 30  # characters of a change in narrow terminals
 SHORT_VERDICTS = {
     verdicts.SAME: "same",
-    verdicts.OPPOSITE: "opp.",
+    verdicts.OPPOSITE: "opposite",
     verdicts.AS_PAPER: "none",
     verdicts.PAPER_HAS_NONE: "differs",
     verdicts.SMALLER: "smaller",
@@ -34,8 +34,6 @@ SHORT_VERDICTS = {
 }
 SHORT_LEGEND = {
     "same": "as the paper",
-    "opp.": "opposite",
-    "smaller": "than the paper",
     "differs": "paper has none",
     "none": "no difference",
     "?": "not resolved",
@@ -82,7 +80,7 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     rows = compared.answer_rows
     rows = rows[(rows["seeds"] > 0) | (rows["failed"] > 0)]
     share = rows["params_share"]
-    changes = convergence.last_quarter(compared)
+    changes = convergence.of_rows(compared)
     rows = rows.assign(
         change=[labels.meaning(description, row) for row in rows["row"]],
         short_change=[
@@ -94,18 +92,18 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
         ppl_of=[labels.ppl_of(description, row) for row in rows["row"]],
         params_millions=rows["params"].astype(float) / 1e6,
         params_share=share.where(share.abs() > cost.NOTABLE),
-        last_quarter=[_last_quarter(changes[row]) for row in rows["row"]],
+        last_quarter=[convergence.text(changes[row]) for row in rows["row"]],
         **{
-            f"{prefix}{name}": [explain(compared, row, prefix) for row in rows["row"]]
-            for prefix in ("", "log_ppl_")
+            f"{measure.value}{name}": [explain(compared, row, measure) for row in rows["row"]]
+            for measure in comparison.Measure
             for name, explain in (("verdict", _explained), ("short_verdict", _short_verdict))
         },
     )
     columns = [
         tables.Column("row", main=True),
         tables.Column("change", main=True, short="short_change", spare=True),
-        *_measure_columns(compared, rows, "", table.score),
-        *_measure_columns(compared, rows, "log_ppl_", "PPL"),
+        *_measure_columns(compared, rows, comparison.Measure.SCORE),
+        *_measure_columns(compared, rows, comparison.Measure.LOG_PPL),
     ]
     if (rows["ppl_of"] != "").any():
         columns.append(tables.Column("PPL of", "ppl_of"))
@@ -128,17 +126,18 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
 
 
 def _measure_columns(
-    compared: comparison.Comparison, rows: pd.DataFrame, prefix: str, group: str
+    compared: comparison.Comparison, rows: pd.DataFrame, measure: comparison.Measure
 ) -> list[tables.Column]:
-    """Returns the columns of BLEU or F1 (prefix ""), or of perplexity ("log_ppl_")."""
-    if prefix:
-        columns = [tables.Column("ours", "ppl", ".3f", "ppl_sd", group)]
-        difference, form, paper_form = "ln PPL − base", "+.3f", "+.3f"
-    else:
+    """Returns the columns of a measure."""
+    prefix, is_score = measure.value, measure is comparison.Measure.SCORE
+    if is_score:
+        group, difference, paper_form = compared.table.score, "− base", "+.1f"
         columns = [tables.Column("ours", "score", ".2f", "score_sd", group, main=True)]
-        difference, form, paper_form = "− base", "+.2f", "+.1f"
-    names = (f"{prefix}difference", form, f"{prefix}half_width")
-    if not prefix or rows[names[0]].notna().any():
+    else:
+        group, difference, paper_form = "PPL", "ln PPL − base", measure.form
+        columns = [tables.Column("ours", "ppl", ".3f", "ppl_sd", group)]
+    names = (f"{prefix}difference", measure.form, f"{prefix}half_width")
+    if is_score or rows[names[0]].notna().any():
         columns.append(tables.Column(difference, *names, group, main=True))
     if compared.table.reported:
         head = f"paper {difference}"
@@ -148,13 +147,6 @@ def _measure_columns(
         short = f"{prefix}short_verdict"
         columns.append(tables.Column("says", f"{prefix}verdict", "", "", group, True, short))
     return columns
-
-
-def _last_quarter(change: float) -> str:
-    """Returns a change of perplexity as a text such as "−8.1% falling"; "" if it is unknown."""
-    if math.isnan(change):
-        return ""
-    return f"{tables.number(change, '+.1%')} {convergence.describe(change)}".rstrip()
 
 
 def development_set(compared: comparison.Comparison) -> Section:
@@ -203,32 +195,41 @@ def _paper_columns() -> list[tables.Column]:
     ]
 
 
-def _explained(compared: comparison.Comparison, row: str, prefix: str) -> str | None:
+def _explained(
+    compared: comparison.Comparison, row: str, measure: comparison.Measure
+) -> str | None:
     """Returns the verdict on a row as a text, such as "better" or "not resolved (one seed)".
 
     † marks perplexities that the row changes by design.
     """
-    measured = compared.answers.measured.get(prefix)
+    measured = compared.answers.measured.get(measure)
     if measured is None or row not in measured.verdicts:
         return None
     word = measured.verdicts[row].word
     gap = measured.gaps.get(row)
     if gap and not gap.over_seeds:
         word += " (one seed)" if max(gap.runs) == 1 else " (seeds do not differ)"
-    is_smoothed = prefix and SMOOTHING in labels.changes(compared.sweep.description, row)
-    return f"{word} †" if is_smoothed else word
+    return f"{word} †" if is_by_design(compared, row, measure) else word
 
 
-def _short_verdict(compared: comparison.Comparison, row: str, prefix: str) -> str | None:
+def _short_verdict(
+    compared: comparison.Comparison, row: str, measure: comparison.Measure
+) -> str | None:
     """Returns the verdict on a row as a short text, for narrow terminals; see `SHORT_VERDICTS`."""
-    measured = compared.answers.measured.get(prefix)
+    measured = compared.answers.measured.get(measure)
     if measured is None or row not in measured.verdicts:
         return None
-    word = measured.verdicts[row].word
-    if word.startswith("failed "):
-        return word.replace("failed ", "fail ").replace(" of ", "/")
-    is_smoothed = prefix and SMOOTHING in labels.changes(compared.sweep.description, row)
-    return f"{SHORT_VERDICTS[word]}{' †' if is_smoothed else ''}"
+    verdict = measured.verdicts[row]
+    if verdict.failed:
+        return f"fail {verdict.failed}/{len(compared.sweep.of(row))}"
+    mark = "†" if is_by_design(compared, row, measure) else ""
+    return f"{SHORT_VERDICTS[verdict.word]}{mark}"
+
+
+def is_by_design(compared: comparison.Comparison, row: str, measure: comparison.Measure) -> bool:
+    """Returns True if a row changes a measure by design, as label smoothing does perplexity."""
+    changes = labels.changes(compared.sweep.description, row)
+    return measure is comparison.Measure.LOG_PPL and SMOOTHING in changes
 
 
 def notes(compared: comparison.Comparison) -> list[str]:
@@ -244,7 +245,7 @@ def notes(compared: comparison.Comparison) -> list[str]:
         if len(kinds) > 1:
             listed = ", ".join(f"{number} on {kind}" for kind, number in kinds.most_common())
             paragraphs.append(f"Devices of the runs: {listed}.")
-        if convergence.last_quarter(compared).notna().any():
+        if convergence.of_rows(compared).notna().any():
             paragraphs.append(
                 "last quarter: change of development perplexity over the last quarter of the "
                 f"steps; falling or rising: by more than {convergence.NOTABLE:.0%}."
@@ -534,6 +535,6 @@ def data(compared: comparison.Comparison, further: Sequence[str] = ()) -> pd.Dat
         }
     if compared.test:
         columns |= {f"test_{name}": f"test_{column}" for name, column in of_set.items()}
-    more["last_quarter"] = convergence.last_quarter(compared).tolist()
+    more["last_quarter"] = convergence.of_rows(compared).tolist()
     columns["last_quarter"] = "dev_ppl_last_quarter_change"
     return rows.assign(**more)[list(columns)].rename(columns=columns)

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 from plotly import offline
 
-from experiments.results import answers, comparison, documents, examples, labels, plots, tables
+from experiments.results import (
+    answers,
+    comparison,
+    convergence,
+    documents,
+    examples,
+    frames,
+    labels,
+    plots,
+    tables,
+)
 
 _FOLDER = pathlib.Path(__file__).parent
 CLAIMS = "Claims"  # the title of a table that stands before the table of rows
@@ -46,7 +56,7 @@ def render(compared: comparison.Comparison, document: documents.Document) -> str
     )
 
 
-_FOLDED = ("further", "notes", "provenance", "downloads")
+_FOLDED = ("further", "notes", "runs", "downloads")
 
 
 def _parts(
@@ -59,7 +69,7 @@ def _parts(
     opened = len(others) if compared.table.document else 1
     further = [_table(table) for table in others[opened:]]
     notes = "\n".join(f"<p>{html.escape(note)}</p>" for note in document.notes)
-    provenance = tables.html(_provenance(compared)) if len(compared.sweep.runs) else ""
+    runs = tables.html(_runs(compared)) if len(compared.sweep.runs) else ""
     parts = {
         "effects": ("Differences from base", _effects(compared)),
         "claims": (CLAIMS, "".join(map(tables.html, claims))),
@@ -69,7 +79,7 @@ def _parts(
         "sentences": ("Ten sentences", _sentences(compared)),
         "further": ("Development set and further tables", "".join(further)),
         "notes": ("Notes", notes),
-        "provenance": ("Provenance", provenance),
+        "runs": ("Runs", runs),
         "downloads": ("Downloads", _downloads(compared.table.name, document)),
     }
     return {name: part for name, part in parts.items() if part[1]}
@@ -82,7 +92,7 @@ def _table(table: tables.Table) -> str:
 
 def _effects(compared: comparison.Comparison) -> str:
     """Returns the first figure: a panel for each measure, with the same rows."""
-    found = [plots.differences_figure(compared, prefix) for prefix in compared.answers.measured]
+    found = [plots.differences_figure(compared, measure) for measure in compared.answers.measured]
     figures = [figure.update_layout(showlegend=False) for figure in found if figure]
     if not figures:
         return ""
@@ -198,14 +208,29 @@ def _downloads(name: str, document: documents.Document) -> str:
     return f'<p class="downloads">Download the table: {" ".join(links)}</p>'
 
 
-def _provenance(compared: comparison.Comparison) -> tables.Table:
-    runs = compared.sweep.runs
+def _runs(compared: comparison.Comparison) -> tables.Table:
+    """Returns a table of the runs: scores, convergence and provenance."""
+    runs, measure = compared.sweep.runs, compared.table.measure
+    prefix = frames.SPLITS[compared.answer_set]
+    changes = runs["config_hash"].map(convergence.of_runs(compared.sweep)).astype(float)
     names = ["config_hash", "git_commit", "data_sha256", "tokenizer_sha256"]
     short = {name: runs[name].str[:12] for name in names if name in runs}
-    frame = runs.assign(**short, hours=runs["wall_seconds"] / 3600)
+    frame = runs.assign(
+        **short,
+        last_quarter=[convergence.text(change) for change in changes],
+        learned=[
+            "no" if run.seed in compared.failed.get(run.row, []) else "yes"
+            for run in runs.itertuples()
+        ],
+        hours=runs["wall_seconds"] / 3600,
+    )
     columns = [
         tables.Column("row"),
         tables.Column("seed", form="d"),
+        tables.Column(compared.table.score, prefix + measure, ".2f"),
+        tables.Column("PPL", f"{prefix}ppl", ".3f"),
+        tables.Column("learned"),
+        tables.Column("last quarter", "last_quarter"),
         tables.Column("config", "config_hash"),
         tables.Column("commit", "git_commit"),
         tables.Column("corpus", "data_sha256"),
@@ -217,7 +242,7 @@ def _provenance(compared: comparison.Comparison) -> tables.Table:
         tables.Column("tokens/s", "tokens_per_second", ",.0f"),
     ]
     columns = [column for column in columns if column.source in frame]
-    return tables.Table(frame, columns, "Provenance")
+    return tables.Table(frame, columns, "Runs")
 
 
 def _digest(script: str) -> str:

@@ -16,6 +16,7 @@ from experiments.sweep import store
 from transformer_jax import config as config_lib
 from transformer_jax import paper
 
+SCORE, LOG_PPL = comparison.Measure.SCORE, comparison.Measure.LOG_PPL
 OURS, PAPER, SEED = "#0072b2", "#d55e00", "#8c8c8c"
 SHOWN_EFFECTS = 3  # number of learning curves that are visible at first, besides base's
 MOST_POINTS = 200  # the most points of a learning curve
@@ -50,17 +51,19 @@ SIZE_TITLES = {
 LINEAR = {"N", "P_drop", "eps_ls"}  # other sizes double from row to row
 
 
-def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.Figure | None:
+def differences_figure(
+    compared: comparison.Comparison, measure: comparison.Measure = SCORE
+) -> go.Figure | None:
     """Returns a plot of each row's difference from base, with 95% intervals.
 
     Args:
       compared: the rows.
-      prefix: the prefix of the measure's columns; see `comparison.OneSet.measured`.
+      measure: the measure of the differences.
 
     Returns:
       The plot; None if no row has a difference.
     """
-    rows = compared.answer_rows
+    rows, prefix, form = compared.answer_rows, measure.value, measure.form
     names = ["difference", "half_width", "significant", "verdict"]
     rows = rows.assign(
         **{name: rows[f"{prefix}{name}"] for name in names},
@@ -72,7 +75,6 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
     low, high = robust_range(measured)
     is_failed = (rows["failed_to_train"] > 0) & (rows["row"] != compared.sweep.description.base_row)
     rows = rows[rows["difference"].notna() | is_failed]
-    form = "+.3f" if prefix else "+.2f"
     figure = go.Figure()
     figure.add_vline(x=0, line_width=1)
     places, bottom = _add_labels(figure, compared, rows["row"])
@@ -94,7 +96,7 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
     dots = [
         (each, places[row] + 0.19)
         for row in measured["row"]
-        for each in seed_differences(compared, row, prefix)
+        for each in seed_differences(compared, row, measure)
         if low < each < high
     ]
     _add_marks(figure, dots, "a seed", {"color": SEED, "size": 4})
@@ -139,8 +141,8 @@ def differences_figure(compared: comparison.Comparison, prefix: str = "") -> go.
     theirs = list(zip(reported["paper_difference"], reported["place"], strict=True))
     _add_marks(figure, theirs, "paper", looks)
     set_layout(figure, height=int(70 + ROW_HEIGHT * (bottom + 0.6)))
-    better = "lower is better" if prefix else "higher is better"
-    score = "ln PPL" if prefix else compared.table.score
+    better = "higher is better" if measure is SCORE else "lower is better"
+    score = compared.table.score if measure is SCORE else "ln PPL"
     figure.update_xaxes(range=[low, high], title=f"{score} − base ({better})", zeroline=False)
     figure.update_yaxes(range=[bottom + 0.6, 0], visible=False)
     return figure
@@ -203,23 +205,30 @@ def _add_marks(
         figure.add_scatter(x=x, y=y, mode="markers", name=name, marker=marker, hoverinfo="x+name")
 
 
-def seed_differences(compared: comparison.Comparison, row: str, prefix: str = "") -> list[float]:
+def seed_differences(
+    compared: comparison.Comparison, row: str, measure: comparison.Measure = SCORE
+) -> list[float]:
     """Returns the difference of each run that learned from base's run with the same seed.
 
     A run whose seed base does not have is compared with base's mean.
     """
     sweep = compared.sweep
     base = compared.rows.loc[row, "reference"]
-    if pd.isna(base) or (prefix and row not in comparison.with_units_of_base(sweep)):
+    if pd.isna(base):
         return []
-    column = frames.SPLITS[compared.answer_set] + ("ppl" if prefix else compared.table.measure)
+    if measure is LOG_PPL and row not in comparison.with_units_of_base(sweep):
+        return []
+    name = compared.table.measure if measure is SCORE else "ppl"
+    column = frames.SPLITS[compared.answer_set] + name
     values = []
     for name in (row, base):
         own = sweep.of(name)
         own = own[~own["seed"].isin(compared.failed.get(name, []))]
         numbers = dict(zip(own["seed"], own[column], strict=True)) if column in own else {}
         numbers = {seed: number for seed, number in numbers.items() if not pd.isna(number)}
-        values.append({k: math.log(v) for k, v in numbers.items()} if prefix else numbers)
+        if measure is LOG_PPL:
+            numbers = {seed: math.log(number) for seed, number in numbers.items()}
+        values.append(numbers)
     ours, theirs = values
     if not theirs:
         return []

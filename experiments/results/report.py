@@ -50,7 +50,9 @@ def build(compared: comparison.Comparison) -> documents.Document:
 
 
 def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
-    """Writes the report of a sweep, and prints its first table and its summary.
+    """Writes the report of a sweep, and prints its first table.
+
+    Beside the rows, a terminal shows only a few lines. Elsewhere a summary follows the table.
 
     Args:
       folder: the sweep's folder, or a published folder, to which report.html is not written.
@@ -75,11 +77,12 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
     for file, content in contents.items():
         files.write(folder / file, content.encode())
     console = rich.console.Console()
-    summary = [*answers.summary(compared), *documents.shortfalls(compared.sweep)]
+    notes = [answers.counts(compared)] if console.is_terminal else answers.summary(compared)
     if document.tables and console.is_terminal:
         columns = tables.fitting(document.tables[0], console.width)
-        summary[:0] = _legend([column.source for column in columns], document.tables[0])
-    tables.show(document.tables[:1], summary, console)
+        notes[:0] = _legend([column.source for column in columns], document.tables[0])
+    notes += documents.shortfalls(compared.sweep)
+    tables.show(document.tables[:1], notes, console)
     console.print(
         f"Wrote {folder / list(contents)[-1]}", highlight=False, markup=False, soft_wrap=True
     )
@@ -88,9 +91,9 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
 def _legend(names: Sequence[str], table: tables.Table) -> list[str]:
     """Returns the legend of the short verdicts in columns of a table; [] if there are none."""
     found = [table.frame[name].dropna() for name in names if name.endswith("short_verdict")]
-    shown = {word for cells in found for cell in cells for word in cell.split()}
+    shown = {word for cells in found for cell in cells for word in (cell, cell[-1])}
     parts = [f"{word}: {text}" for word, text in documents.SHORT_LEGEND.items() if word in shown]
-    return [f"({'; '.join(parts)})"] if parts else []
+    return ["; ".join(parts)] if parts else []
 
 
 @contextlib.contextmanager

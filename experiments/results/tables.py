@@ -14,8 +14,8 @@ import rich.console
 import rich.markup
 import rich.table
 
-WIDTH = 160  # characters of a line if the output is not a terminal
-WORD = 16  # a column of text is wide enough for words of this many characters
+UNLIMITED = 10_000  # characters of a line if the output is not a terminal
+TEXT = 40  # characters of a text before it is wrapped there
 PADDING = 2  # characters between columns
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -226,7 +226,7 @@ def show(
     and then leaves out the spare ones.
     """
     console = console or rich.console.Console()
-    width = console.width if console.is_terminal else max(WIDTH, console.width)
+    width = console.width if console.is_terminal else UNLIMITED
     for table in tables:
         columns = fitting(table, width) if console.is_terminal else table.columns
         if len(columns) < len(table.columns):
@@ -256,18 +256,9 @@ def fitting(table: Table, width: int) -> Sequence[Column]:
 def _print(
     table: Table, columns: Sequence[Column], console: rich.console.Console, width: int
 ) -> None:
-    grid = rich.table.Table(
-        box=rich.box.SIMPLE,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        title=rich.markup.escape(table.title) or None,
-        title_style="",
-        title_justify="left",
-        caption=rich.markup.escape(table.note) or None,
-        caption_style="",
-        caption_justify="left",
-    )
+    # A terminal shows bold heads; elsewhere a rule follows them.
+    box, gap = (None, PADDING) if console.is_terminal else (rich.box.SIMPLE, PADDING - 1)
+    grid = rich.table.Table(box=box, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
     lines = table.cells(columns)
     least = 0
     for place, column in enumerate(columns):
@@ -275,19 +266,21 @@ def _print(
         is_whole = bool(column.form) or place == 0  # a number or a name stays on one line
         words = cells if is_whole else " ".join(cells).split()
         longest = max(map(len, [*words, *column.full_head.split()]), default=0)
-        narrowest = longest if is_whole else min(longest, WORD)
-        least += narrowest + PADDING
+        least += longest + PADDING
         grid.add_column(
             rich.markup.escape(column.full_head),
             justify="right" if column.form else "left",
             overflow="fold",
-            width=narrowest if is_whole else None,
-            min_width=narrowest,
+            width=longest if is_whole else None,
+            min_width=longest,
+            max_width=None if console.is_terminal else max(longest, TEXT),
             style="dim" if column.group == "paper" else "",
         )
     for line in lines:
         grid.add_row(*map(rich.markup.escape, line))
     previous = console.width
     console.width = max(width, least)  # a terminal wraps longer lines instead of cutting them
-    console.print(grid, crop=False)
+    for part in (table.title, grid, table.note):
+        if part:
+            console.print(part, crop=False, highlight=False, markup=False)
     console.width = previous

@@ -74,10 +74,12 @@ class Verdict:
     Attributes:
       word: one of the words of the module.
       p_value: the p-value of no difference, corrected for the number of rows; NaN if not tested.
+      failed: the number of runs that failed to train.
     """
 
     word: str
     p_value: float = float("nan")
+    failed: int = 0
 
     @property
     def is_significant(self) -> bool:
@@ -87,7 +89,7 @@ class Verdict:
     @property
     def is_decided(self) -> bool:
         """True if the tests decided something about the row."""
-        return self.word != NOT_RESOLVED and not self.word.startswith("failed")
+        return self.word != NOT_RESOLVED and not self.failed
 
 
 def judge(
@@ -144,7 +146,7 @@ def has_effect(theirs: float | None, scale: Scale) -> bool:
 
 def failed(number: int, runs: int) -> Verdict:
     """Returns the verdict on a row of which some runs failed to train."""
-    return Verdict(f"failed {number} of {runs}")
+    return Verdict(f"failed {number} of {runs}", failed=number)
 
 
 def detectable(

@@ -155,11 +155,11 @@ def test_tables_scroll_and_details_open_by_keyboard(report):
         wait.WebDriverWait(driver, 5).until(
             lambda _: driver.execute_script("return arguments[0].scrollLeft", region)
         )
-        provenance = driver.find_element(By.ID, "provenance")
-        summary = provenance.find_element(By.TAG_NAME, "summary")
-        assert not provenance.get_attribute("open")
+        runs = driver.find_element(By.ID, "runs")
+        summary = runs.find_element(By.TAG_NAME, "summary")
+        assert not runs.get_attribute("open")
         summary.send_keys(Keys.ENTER)
-        assert provenance.get_attribute("open")
+        assert runs.get_attribute("open")
 
 
 @pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} is not there: make browser fetches it")
