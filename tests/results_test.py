@@ -50,8 +50,9 @@ def test_convergence_is_the_change_over_the_last_quarter(tmp_path):
     compared = comparison.compare(frames.load(tmp_path))
     changes = convergence.of_rows(compared)
     assert changes["base"] == pytest.approx(4 / 6 - 1)
-    texts = ["−33.3% falling", "+50.0% rising", "+1.7%"]
-    assert [convergence.text(changes[row]) for row in lines] == texts
+    texts = dict(zip(changes.index, convergence.texts(compared), strict=True))
+    expected = ["−33.3% (2/2)", "+50.0% (2/2)", "+1.7% (0/2)"]
+    assert [texts[row] for row in lines] == expected
     assert documents.data(compared)["dev_ppl_last_quarter_change"].iloc[0] == pytest.approx(-1 / 3)
     table = documents.rows_table(compared)
-    assert "−33.3% falling" in table.cells()[0]
+    assert "−33.3% (2/2)" in table.cells()[0]

@@ -11,6 +11,7 @@ from experiments.stats import verdicts
 MOST_NAMED = 8  # rows that are named as not resolved; more are counted
 WORSE, BETTER, SAME = "worse", "better", "no different"
 SMALLER, OPEN = "smaller", "open"  # smaller than the paper's difference, not resolved
+PAPERS = {verdicts.PAPER_HAS_NONE: ", paper: none", verdicts.OPPOSITE: ", paper: opposite"}
 SETS = {"dev": "development set", "test": "test set"}
 SCORE, LOG_PPL = comparison.Measure.SCORE, comparison.Measure.LOG_PPL
 
@@ -50,6 +51,7 @@ def answers_of(compared: comparison.Comparison) -> list[Answer]:
         size = _size(difference, chosen)
         if line["reference"] != compared.sweep.description.base_row:
             size += f" against {line['reference']}"
+        size += PAPERS.get(line[f"{chosen.value}verdict"], "")
         found.append(Answer(word, chosen, name, difference, size))
     return found
 

@@ -284,4 +284,6 @@ def section(
     columns.append(tables.Column("parameters", "params_share", "+.0%"))
     frame = pd.DataFrame(lines, columns=names)
     sources = "; ".join(f"[{number}] {claim.source}" for number, claim in enumerate(claims, 1))
-    return documents.Section([tables.Table(frame, columns, "Claims", f"{sources}.")], [note])
+    return documents.Section(
+        [tables.Table(frame, columns, "Claims", f"{sources}.", "claims")], [note]
+    )

@@ -8,7 +8,6 @@ from experiments.results import comparison, frames, tables
 
 QUARTER = 0.25
 NOTABLE = 0.05  # a change above 5% is flagged
-FALLING, RISING = "falling", "rising"
 
 
 def of_runs(sweep: frames.Sweep) -> dict[str, float]:
@@ -42,9 +41,16 @@ def of_rows(compared: comparison.Comparison) -> pd.Series:
     return pd.Series(found, dtype=float)
 
 
-def text(change: float) -> str:
-    """Returns a change as a text such as "−8.1% falling"; "" if it is unknown."""
-    if math.isnan(change):
-        return ""
-    word = FALLING if change < 0 else RISING
-    return f"{tables.number(change, '+.1%')} {word if abs(change) > NOTABLE else ''}".rstrip()
+def texts(compared: comparison.Comparison) -> list[str]:
+    """Returns a text for each row such as "−8.1% (2/3)"; "" for rows without such runs.
+
+    The numbers in brackets are those of the runs whose change is above `NOTABLE`, and of all runs.
+    """
+    changes = of_runs(compared.sweep)
+    found = []
+    for row, change in of_rows(compared).items():
+        runs = compared.sweep.of(str(row))["config_hash"].map(changes).astype(float)
+        moving = (runs.abs() > NOTABLE).sum()
+        text = f"{tables.number(change, '+.1%')} ({moving}/{len(runs)})"
+        found.append("" if math.isnan(change) else text)
+    return found

@@ -80,7 +80,6 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     rows = compared.answer_rows
     rows = rows[(rows["seeds"] > 0) | (rows["failed"] > 0)]
     share = rows["params_share"]
-    changes = convergence.of_rows(compared)
     rows = rows.assign(
         change=[labels.meaning(description, row) for row in rows["row"]],
         short_change=[
@@ -92,16 +91,13 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
         ppl_of=[labels.ppl_of(description, row) for row in rows["row"]],
         params_millions=rows["params"].astype(float) / 1e6,
         params_share=share.where(share.abs() > cost.NOTABLE),
-        last_quarter=[convergence.text(changes[row]) for row in rows["row"]],
-        **{
-            f"{measure.value}{name}": [explain(compared, row, measure) for row in rows["row"]]
-            for measure in comparison.Measure
-            for name, explain in (("verdict", _explained), ("short_verdict", _short_verdict))
-        },
+        last_quarter=pd.Series(convergence.texts(compared), compared.rows["row"]),
     )
+    rows = _with_verdicts(compared, rows, compared.answers)
     columns = [
         tables.Column("row", main=True),
         tables.Column("change", main=True, short="short_change", spare=True),
+        tables.Column("params − base", "params_share", "+.0%"),
         *_measure_columns(compared, rows, comparison.Measure.SCORE),
         *_measure_columns(compared, rows, comparison.Measure.LOG_PPL),
     ]
@@ -109,17 +105,15 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
         columns.append(tables.Column("PPL of", "ppl_of"))
     columns.append(tables.Column("seeds", form="d"))
     if (rows["last_quarter"] != "").any():
-        columns.append(tables.Column("last quarter", "last_quarter"))
+        head = f"last quarter (runs moving > {convergence.NOTABLE:.0%})"
+        columns.append(tables.Column(head, "last_quarter"))
     for field in description.tune:
         name = field.split(".")[-1]
         columns.append(tables.Column(f"best of {name}", "best_score", ".2f"))
         columns.append(tables.Column(name, "best_value"))
     if table.reported and compared.test is None:
         columns += _paper_columns()
-    columns += [
-        tables.Column("params ×10⁶", "params_millions", ".3g"),
-        tables.Column("params − base", "params_share", "+.0%"),
-    ]
+    columns.append(tables.Column("params ×10⁶", "params_millions", ".3g"))
     if (rows["failed"] > 0).any():
         columns.append(tables.Column("failed", form="d"))
     return tables.Table(rows, columns, "" if compared.test is None else _title(compared, "test"))
@@ -132,10 +126,10 @@ def _measure_columns(
     prefix, is_score = measure.value, measure is comparison.Measure.SCORE
     if is_score:
         group, difference, paper_form = compared.table.score, "− base", "+.1f"
-        columns = [tables.Column("ours", "score", ".2f", "score_sd", group, main=True)]
+        columns = [tables.Column("ours ± SD", "score", ".2f", "score_sd", group, main=True)]
     else:
         group, difference, paper_form = "PPL", "ln PPL − base", measure.form
-        columns = [tables.Column("ours", "ppl", ".3f", "ppl_sd", group)]
+        columns = [tables.Column("ours ± SD", "ppl", ".3f", "ppl_sd", group)]
     names = (f"{prefix}difference", measure.form, f"{prefix}half_width")
     if is_score or rows[names[0]].notna().any():
         columns.append(tables.Column(difference, *names, group, main=True))
@@ -154,10 +148,11 @@ def development_set(compared: comparison.Comparison) -> Section:
     rows = compared.rows[compared.rows["seeds"] > 0]
     if compared.test is None or not len(rows):
         return Section([])
+    rows = _with_verdicts(compared, rows, compared.dev)
     columns = [
         tables.Column("row", main=True),
-        *_score_columns(compared.table.score, "dev"),
-        *_ppl_columns(rows, "dev"),
+        *_measure_columns(compared, rows, comparison.Measure.SCORE),
+        *_measure_columns(compared, rows, comparison.Measure.LOG_PPL),
     ]
     if compared.table.reported:
         columns += _paper_columns()
@@ -172,21 +167,6 @@ def _title(compared: comparison.Comparison, split: str) -> str:
     return f"{name}{files}, {compared_set.sentences if compared_set else 0:,} sentences"
 
 
-def _score_columns(score: str, group: str) -> list[tables.Column]:
-    return [
-        tables.Column(score, "score", ".2f", "score_sd", group, True),
-        tables.Column("− base", "difference", "+.2f", "half_width", group, True),
-    ]
-
-
-def _ppl_columns(rows: pd.DataFrame, group: str) -> list[tables.Column]:
-    columns = [tables.Column("PPL", "ppl", ".3f", "ppl_sd", group)]
-    if rows["log_ppl_difference"].notna().any():
-        difference = ("log_ppl_difference", "+.3f", "log_ppl_half_width")
-        columns.append(tables.Column("ln PPL − base", *difference, group))
-    return columns
-
-
 def _paper_columns() -> list[tables.Column]:
     return [
         tables.Column("BLEU", "paper_score", ".1f", group="paper"),
@@ -195,35 +175,41 @@ def _paper_columns() -> list[tables.Column]:
     ]
 
 
-def _explained(
-    compared: comparison.Comparison, row: str, measure: comparison.Measure
-) -> str | None:
+def _with_verdicts(
+    compared: comparison.Comparison, rows: pd.DataFrame, one_set: comparison.OneSet
+) -> pd.DataFrame:
+    """Returns rows with texts for the verdicts on a set, and short texts for narrow terminals."""
+    texts = {}
+    for measure, measured in one_set.measured.items():
+        for name, explain in (("verdict", _explained), ("short_verdict", _short_verdict)):
+            texts[measure.value + name] = [
+                explain(measured, row, is_by_design(compared, row, measure)) for row in rows["row"]
+            ]
+    return rows.assign(**texts)
+
+
+def _explained(measured: comparison.Measured, row: str, by_design: bool) -> str | None:
     """Returns the verdict on a row as a text, such as "better" or "not resolved (one seed)".
 
     † marks perplexities that the row changes by design.
     """
-    measured = compared.answers.measured.get(measure)
-    if measured is None or row not in measured.verdicts:
+    if row not in measured.verdicts:
         return None
     word = measured.verdicts[row].word
     gap = measured.gaps.get(row)
     if gap and not gap.over_seeds:
         word += " (one seed)" if max(gap.runs) == 1 else " (seeds do not differ)"
-    return f"{word} †" if is_by_design(compared, row, measure) else word
+    return f"{word} †" if by_design else word
 
 
-def _short_verdict(
-    compared: comparison.Comparison, row: str, measure: comparison.Measure
-) -> str | None:
+def _short_verdict(measured: comparison.Measured, row: str, by_design: bool) -> str | None:
     """Returns the verdict on a row as a short text, for narrow terminals; see `SHORT_VERDICTS`."""
-    measured = compared.answers.measured.get(measure)
-    if measured is None or row not in measured.verdicts:
+    if row not in measured.verdicts:
         return None
     verdict = measured.verdicts[row]
     if verdict.failed:
-        return f"fail {verdict.failed}/{len(compared.sweep.of(row))}"
-    mark = "†" if is_by_design(compared, row, measure) else ""
-    return f"{SHORT_VERDICTS[verdict.word]}{mark}"
+        return f"fail {verdict.failed}/{verdict.runs}"
+    return f"{SHORT_VERDICTS[verdict.word]}{'†' if by_design else ''}"
 
 
 def is_by_design(compared: comparison.Comparison, row: str, measure: comparison.Measure) -> bool:
@@ -248,9 +234,11 @@ def notes(compared: comparison.Comparison) -> list[str]:
         if convergence.of_rows(compared).notna().any():
             paragraphs.append(
                 "last quarter: change of development perplexity over the last quarter of the "
-                f"steps; falling or rising: by more than {convergence.NOTABLE:.0%}."
+                "steps, of the runs that learned, and how many of all runs moved by more than "
+                f"{convergence.NOTABLE:.0%}."
             )
         paragraphs.append(
+            "change: d_k and d_v are named where they are not in proportion to d_model / h. "
             "params − base: shown above 2%; such a row does not compare parts at equal parameters."
         )
         if not description.match:
@@ -370,6 +358,14 @@ def _measured_on(compared: comparison.Comparison) -> str:
     )
 
 
+def about(compared: comparison.Comparison) -> str:
+    """Returns a line about the data and the base row of a sweep."""
+    data = compared.sweep.description.base.data
+    sentences = _title(compared, compared.answer_set)
+    settings = labels.base_settings(compared.sweep.description)
+    return f"{data.source_language} to {data.target_language}, {sentences}. {settings}"
+
+
 def _paper_notes(compared: comparison.Comparison) -> list[str]:
     if not compared.table.reported:
         return []
@@ -396,7 +392,7 @@ def _paper_notes(compared: comparison.Comparison) -> list[str]:
     if width < theirs and len(compared.sweep.of("big")):
         model = description.config("big").model
         paragraphs.append(
-            f"big: sizes and steps are scaled to this base, rates are not: P_drop="
+            f"big: sizes and steps are scaled to this base, the dropout rate is not: P_drop="
             f"{model.dropout_rate} applies to {model.d_model} dimensions, in the paper to "
             f"{model.d_model * theirs // width:,}."
         )

@@ -24,7 +24,6 @@ from experiments.results import (
 )
 
 _FOLDER = pathlib.Path(__file__).parent
-CLAIMS = "Claims"  # the title of a table that stands before the table of rows
 _CURVES = """<div class="controls">
 <button type="button" id="half" aria-pressed="true">last half, enlarged</button>
 <button type="button" id="difference" aria-pressed="false">difference from base</button></div>
@@ -47,6 +46,7 @@ def render(compared: comparison.Comparison, document: documents.Document) -> str
     scripts = {"plotly": offline.get_plotlyjs(), "draw": _text("page.js")}
     return string.Template(_text("page.html")).substitute(
         title=html.escape(compared.table.title),
+        about=html.escape(documents.about(compared)),
         answer="\n".join(f"<li>{html.escape(each)}</li>" for each in answers.summary(compared)),
         links=links,
         style=_text("page.css"),
@@ -63,8 +63,8 @@ def _parts(
     compared: comparison.Comparison, document: documents.Document
 ) -> dict[str, tuple[str, str]]:
     """Returns the title and the HTML of each part of the page, by its anchor."""
-    claims = [table for table in document.tables if table.title == CLAIMS]
-    others = [table for table in document.tables if table.title != CLAIMS]
+    claims = [table for table in document.tables if table.part == "claims"]
+    others = [table for table in document.tables if not table.part]
     # All tables of Tables 2 and 4, which have their own documents, are shown unfolded.
     opened = len(others) if compared.table.document else 1
     further = [_table(table) for table in others[opened:]]
@@ -72,7 +72,7 @@ def _parts(
     runs = tables.html(_runs(compared)) if len(compared.sweep.runs) else ""
     parts = {
         "effects": ("Differences from base", _effects(compared)),
-        "claims": (CLAIMS, "".join(map(tables.html, claims))),
+        "claims": ("Claims", "".join(map(tables.html, claims))),
         "rows": ("Rows", "".join(map(_table, others[:opened]))),
         "sizes": ("Scores against sizes", _sizes(compared)),
         "curves": ("Learning curves", _curves(compared)),
@@ -96,8 +96,11 @@ def _effects(compared: comparison.Comparison) -> str:
     figures = [figure.update_layout(showlegend=False) for figure in found if figure]
     if not figures:
         return ""
-    keys = ['<span class="ours">●</span> ours with its 95% interval, filled if significant']
-    keys.append('<span class="seed">●</span> a seed')
+    keys = [
+        '<span class="ours">●</span> ours with its 95% interval, filled if significant after '
+        "correction for all rows",
+        '<span class="seed">●</span> a seed',
+    ]
     if compared.table.reported:
         keys.append('<span class="paper">◇</span> the paper')
     if any([*figure.select_traces({"name": plots.CLIPPED})] for figure in figures):
@@ -217,8 +220,8 @@ def _runs(compared: comparison.Comparison) -> tables.Table:
     short = {name: runs[name].str[:12] for name in names if name in runs}
     frame = runs.assign(
         **short,
-        last_quarter=[convergence.text(change) for change in changes],
-        learned=[
+        last_quarter=changes,
+        trained=[
             "no" if run.seed in compared.failed.get(run.row, []) else "yes"
             for run in runs.itertuples()
         ],
@@ -229,8 +232,8 @@ def _runs(compared: comparison.Comparison) -> tables.Table:
         tables.Column("seed", form="d"),
         tables.Column(compared.table.score, prefix + measure, ".2f"),
         tables.Column("PPL", f"{prefix}ppl", ".3f"),
-        tables.Column("learned"),
-        tables.Column("last quarter", "last_quarter"),
+        tables.Column("trained"),
+        tables.Column("last quarter", "last_quarter", "+.1%"),
         tables.Column("config", "config_hash"),
         tables.Column("commit", "git_commit"),
         tables.Column("corpus", "data_sha256"),

@@ -84,12 +84,14 @@ class Table:
       columns: the columns to show. The first column has the names of the lines.
       title: the title; "" for none.
       note: a note below the table; "" for none.
+      part: the part of the page with the table, if it has its own, such as "claims".
     """
 
     frame: pd.DataFrame
     columns: Sequence[Column]
     title: str = ""
     note: str = ""
+    part: str = ""
 
     def cells(self, columns: Sequence[Column] | None = None) -> list[list[str]]:
         """Returns the texts of the cells, as a list for each line.

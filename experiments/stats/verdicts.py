@@ -75,11 +75,13 @@ class Verdict:
       word: one of the words of the module.
       p_value: the p-value of no difference, corrected for the number of rows; NaN if not tested.
       failed: the number of runs that failed to train.
+      runs: the number of runs of a row of which some failed to train.
     """
 
     word: str
     p_value: float = float("nan")
     failed: int = 0
+    runs: int = 0
 
     @property
     def is_significant(self) -> bool:
@@ -146,7 +148,7 @@ def has_effect(theirs: float | None, scale: Scale) -> bool:
 
 def failed(number: int, runs: int) -> Verdict:
     """Returns the verdict on a row of which some runs failed to train."""
-    return Verdict(f"failed {number} of {runs}", failed=number)
+    return Verdict(f"failed {number} of {runs}", failed=number, runs=runs)
 
 
 def detectable(
