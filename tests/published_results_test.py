@@ -1,5 +1,8 @@
 """Published tables are those of the published results."""
 
+import re
+import shutil
+
 import pytest
 
 from experiments.results import comparison, frames, report, tables
@@ -18,3 +21,21 @@ def test_published_tables_are_those_of_the_published_results(folder):
     expected = tables.markdown(document.tables, document.notes)
     assert markdown.read_text(encoding="utf-8") == expected
     assert csv.read_text(encoding="utf-8") == tables.csv(document.data)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_terminal_shows_table_3_in_25_lines_without_cutting_a_digit(
+    width, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "toy"
+    shutil.copytree(PUBLISHED / "toy", folder, ignore=shutil.ignore_patterns("model"))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", str(width))
+    report.write(folder)
+    *lines, path = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= width
+    assert path == f"Wrote {folder / 'table3.csv'}"
+    scores = frames.load(folder).runs.groupby("row")["bleu"].mean()
+    for row, score in scores.items():
+        assert any(line.startswith(row) and f"{score:.2f}" in line for line in lines)

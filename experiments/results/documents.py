@@ -105,8 +105,7 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
         columns.append(tables.Column("PPL of", "ppl_of"))
     columns.append(tables.Column("seeds", form="d"))
     if (rows["last_quarter"] != "").any():
-        head = f"last quarter (runs moving > {convergence.NOTABLE:.0%})"
-        columns.append(tables.Column(head, "last_quarter"))
+        columns.append(tables.Column("last quarter", "last_quarter"))
     for field in description.tune:
         name = field.split(".")[-1]
         columns.append(tables.Column(f"best of {name}", "best_score", ".2f"))

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 import rich.box
 import rich.console
-import rich.markup
 import rich.table
 
-UNLIMITED = 10_000  # characters of a line if the output is not a terminal
-TEXT = 40  # characters of a text before it is wrapped there
+UNLIMITED = 10_000  # characters of a line that no terminal shows
+TEXT = 60  # characters of a text before it is wrapped there, if no terminal shows it
 PADDING = 2  # characters between columns
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -247,12 +246,26 @@ def fitting(table: Table, width: int) -> Sequence[Column]:
     if not main:
         return table.columns
     for columns in (table.columns, short, main):
-        heads = [max(column.full_head.split(), key=len) for column in columns]
-        lines = [heads, *table.cells(columns)]
-        longest = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        if sum(longest) + PADDING * (len(columns) - 1) <= width:
+        if _total(_widths(columns, table.cells(columns))) <= width:
             return columns
     return [each for each in main if not each.spare]
+
+
+def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[int]:
+    """Returns the least widths with which no cell is wrapped, and no head into three lines."""
+    heads = [_in_two_lines(column.full_head) for column in columns]
+    return [max(head, *map(len, cells)) for head, *cells in zip(heads, *lines, strict=True)]
+
+
+def _in_two_lines(text: str) -> int:
+    """Returns the least width with which a text has at most two lines."""
+    words = text.split()
+    halves = [(" ".join(words[:end]), " ".join(words[end:])) for end in range(len(words))]
+    return min(max(map(len, half)) for half in halves)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + PADDING * (len(widths) - 1)
 
 
 def _print(
@@ -262,26 +275,28 @@ def _print(
     box, gap = (None, PADDING) if console.is_terminal else (rich.box.SIMPLE, PADDING - 1)
     grid = rich.table.Table(box=box, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
     lines = table.cells(columns)
-    least = 0
+    widths = _widths(columns, lines)
     for place, column in enumerate(columns):
-        cells = [line[place] for line in lines]
-        is_whole = bool(column.form) or place == 0  # a number or a name stays on one line
-        words = cells if is_whole else " ".join(cells).split()
-        longest = max(map(len, [*words, *column.full_head.split()]), default=0)
-        least += longest + PADDING
+        head = column.full_head
+        words = " ".join([head, *(line[place] for line in lines)]).split()
+        is_wrapped = place > 0 and not column.form  # numbers and names are not
+        if not console.is_terminal:
+            limit = max(TEXT, *map(len, words)) if is_wrapped else UNLIMITED
+            widths[place] = max(len(head), min(widths[place], limit))
+        elif is_wrapped and _total(widths) > width:
+            widths[place] = max(map(len, words))
+    for column, own in zip(columns, widths, strict=True):
         grid.add_column(
-            rich.markup.escape(column.full_head),
+            column.full_head,
             justify="right" if column.form else "left",
             overflow="fold",
-            width=longest if is_whole else None,
-            min_width=longest,
-            max_width=None if console.is_terminal else max(longest, TEXT),
+            width=own,
             style="dim" if column.group == "paper" else "",
         )
     for line in lines:
-        grid.add_row(*map(rich.markup.escape, line))
+        grid.add_row(*line)
     previous = console.width
-    console.width = max(width, least)  # a terminal wraps longer lines instead of cutting them
+    console.width = max(width, _total(widths))  # a terminal wraps longer lines; none is cut
     for part in (table.title, grid, table.note):
         if part:
             console.print(part, crop=False, highlight=False, markup=False)
