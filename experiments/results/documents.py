@@ -362,7 +362,7 @@ def about(compared: comparison.Comparison) -> str:
     data = compared.sweep.description.base.data
     sentences = _title(compared, compared.answer_set)
     settings = labels.base_settings(compared.sweep.description)
-    return f"{data.source_language} to {data.target_language}, {sentences}. {settings}"
+    return f"{sentences}, {data.source_language} to {data.target_language}. {settings}"
 
 
 def _paper_notes(compared: comparison.Comparison) -> list[str]:
