@@ -1,11 +1,14 @@
 """Claims, against SciPy and rules in words."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from experiments import variations
 from experiments.results import claims
+from experiments.sweep import store
 from tests import sweeps
 
 
@@ -140,3 +143,36 @@ def test_the_table_of_claims_has_differences_and_parameters():
     assert (first["difference"], first["runs"]) == ("+40.00 ± 2.27", "3 and 3")
     assert table.note.startswith("[1] Vaswani et al. 2017")
     assert section.notes == ["A note."]
+
+
+def test_rows_that_share_runs_count_them_once():
+    scores = {"base": (80, 82, 81), "b": (70, 72, 74)}
+    claim = claim_of(claims.Inequality("base", "b", claims.BEYOND_TRAINING))
+
+    def half_width(sweep, shared=()):
+        runs = [
+            store.Run(row, seed, f"{'b' if row in shared else row} {seed}")
+            for row in sweep.description.rows
+            for seed in range(3)
+        ]
+        description = dataclasses.replace(sweep.description, runs=runs)
+        sweep = dataclasses.replace(sweep, description=description)
+        ((_, (result,)),) = claims.judge([claim], sweeps.without_counts(sweep, variations.TABLE))
+        return result.half_width
+
+    copies = sweep_of(**scores, c=scores["b"], d=scores["b"])
+    assert half_width(copies, shared="cd") == pytest.approx(half_width(sweep_of(**scores)))
+    assert half_width(copies) < half_width(sweep_of(**scores))
+
+
+def test_a_row_at_its_best_is_compared_although_its_recipe_failed():
+    runs = {
+        "a": [{"test_bleu": score} for score in (80.0, 82.0, 81.0)],
+        "b d_k=2": [{"test_bleu": score} for score in (40.0, 41.0, 42.0)],
+    }
+    rows: dict = {"a": {}, "b": {"model.num_heads": 4}}
+    sweep = sweeps.of_runs({**runs, "b": []}, rows, failed=["b"])
+    claim = claim_of(claims.Inequality("a", "b"))
+    names = {"a": "a", "b": "b d_k=2"}
+    assert verdict(claim, sweep) == "failed"
+    assert verdict(claim, sweep, names=names, split="test") == "agrees"

@@ -224,7 +224,7 @@ def test_one_seed_is_not_tested_and_further_runs_of_base_are_enough(tmp_path):
         "not resolved",
     )
     assert line["half_width"] > 0
-    assert "One seed, not tested for seed noise: 1 row." in answers.summary(compared)
+    assert "Not tested, as nothing is known of seed noise: 1 row." in answers.summary(compared)
     assert "not resolved (one seed)" in report.build(compared).tables[0].cells()[1]
     sweeps.add_seeds(tmp_path, "base", 5)
     compared = comparison.compare(frames.load(tmp_path))

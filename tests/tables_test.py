@@ -67,6 +67,15 @@ def test_a_file_gets_all_columns():
     assert "5.925 ± 0.021" in printed(80, is_terminal=False)
 
 
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_table_without_lines_shows_its_heads(is_terminal):
+    table = tables.Table(FRAME[:0], [*TABLE.columns[:1], tables.Column("", "ppl")])
+    output = io.StringIO()
+    console = rich.console.Console(file=output, width=80, force_terminal=is_terminal)
+    tables.show([table], console=console)
+    assert "row" in output.getvalue()
+
+
 def test_markdown_has_all_columns_and_aligns_numbers():
     lines = tables.markdown([TABLE], ["A further note."]).splitlines()
     assert lines[0] == "## A title"

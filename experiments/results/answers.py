@@ -22,7 +22,7 @@ class Answer:
 
     Attributes:
       word: `WORSE`, `BETTER`, `SAME`, `SMALLER` or `OPEN`.
-      measure: the measure that says so.
+      measure: the measure that says so; for `SMALLER` and `OPEN`, `LOG_PPL`.
       name: the name of the row for a sentence.
       difference: the difference in the measure.
       size: the difference, as a text.
@@ -71,7 +71,8 @@ def summary(compared: comparison.Comparison) -> list[str]:
     for word in (WORSE, BETTER):
         if rows := listed(word, SCORE):
             where = f" in {compared.table.score} on the {SETS[compared.answer_set]}"
-            sentences.append(f"{word.capitalize()} than base{'' if sentences else where}: {rows}.")
+            than = f"{word.capitalize()} than {compared.sweep.description.base_row}"
+            sentences.append(f"{than}{'' if sentences else where}: {rows}.")
     if rows := listed(SAME, SCORE):
         sentences.append(f"No difference in {compared.table.score}: {rows}.")
     by_ppl = [(word, listed(word, LOG_PPL)) for word in (WORSE, BETTER, SAME)]
@@ -105,12 +106,12 @@ def _size(difference: float, measure: comparison.Measure) -> str:
 
 
 def _untested(compared: comparison.Comparison, tested: int) -> list[str]:
-    """Returns sentences on the rows with one seed, and on those that failed to train."""
+    """Returns sentences on the rows that are not tested, and on those that failed to train."""
     rows = compared.answer_rows
     compared_rows = (rows["difference"].notna() | rows["log_ppl_difference"].notna()).sum()
     sentences = []
     if one := int(compared_rows) - tested:
-        sentences.append(f"One seed, not tested for seed noise: {_count(one)}.")
+        sentences.append(f"Not tested, as nothing is known of seed noise: {_count(one)}.")
     return sentences + [
         f"{labels.plain_name(compared.sweep.description, line.row)}: {line.failed_to_train} of "
         f"{line.seeds} seeds failed to train."

@@ -1,12 +1,12 @@
 """Tests of published claims on the runs of a sweep, and the section of a report with them.
 
 A claim is a list of inequalities between rows, such as "base > F none". The difference of two rows
-and its interval are those of `stats.differences`: the variance over seeds is pooled over all rows
-of the sweep. The interval is for other sentences too if the quantity has deviations over sentences,
-as BLEU does. An inequality agrees if the 95% interval lies above its bound, and disagrees if the
-interval lies below the bound. The bound is 0, or -`MARGIN` for ≥. A claim agrees if all its
-inequalities agree. It disagrees if an inequality disagrees at the 95% level after a Bonferroni
-correction for the number of its inequalities.
+and its interval are those of `stats.differences` on the development set, with the variance over
+seeds pooled over the rows of the sweep. The interval is for other sentences too if the quantity has
+deviations over sentences, as BLEU does. An inequality agrees if the 95% interval lies above its
+bound, and disagrees if the interval lies below the bound. The bound is 0, or -`MARGIN` for ≥. A
+claim agrees if all its inequalities agree. It disagrees if an inequality disagrees at the 95% level
+after a Bonferroni correction for the number of its inequalities.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import comparison, documents, frames, sensitivity, tables
-from experiments.stats import differences, multiple, scores, verdicts
+from experiments.stats import multiple, scores, verdicts
 from experiments.sweep import cost
 from transformer_jax.evaluation import bleu
 
@@ -29,11 +29,11 @@ NOT_MEASURABLE = "not measurable"
 FAILED = "failed"
 
 RULES = (
-    "Claims: differences have 95% intervals like those of the rows; for quantities other than BLEU "
-    "they are over seeds, on these sentences. An inequality agrees if the interval lies above 0 "
-    f"(≥: above −{MARGIN:g}) and disagrees if it lies below. A claim agrees if all its "
-    "inequalities do, and disagrees if one does at 95% for all of the claim together (Bonferroni). "
-    "A row with a run that failed to train is not compared."
+    "Claims: differences have 95% intervals like those of the rows, on the development set; for "
+    "quantities other than BLEU they are over seeds, on these sentences. An inequality agrees if "
+    f"the interval lies above 0 (≥: above −{MARGIN:g}) and disagrees if it lies below. A claim "
+    "agrees if all its inequalities do, and disagrees if one does at 95% for all of the claim "
+    "together (Bonferroni). A row with a run that failed is not compared."
 )
 RECIPE = (
     "All rows have one recipe. With --tune, further verdicts compare each row at its best value, "
@@ -143,7 +143,8 @@ class Result:
       runs: the number of runs of the higher row and of the lower one.
       verdict: AGREES, DISAGREES, NOT_RESOLVED, or the reason why it could not be tested.
       difference: the mean difference; NaN if it could not be tested.
-      half_width: the half-width of its 95% interval; NaN if the variance over seeds is unknown.
+      half_width: the half-width of its 95% interval; NaN if nothing is known of the variance over
+        seeds.
       refutes_claim: True if the inequality disagrees at the 95% level after a Bonferroni
         correction for the number of inequalities of the claim.
     """
@@ -209,14 +210,19 @@ class _Test:
         split: str,
     ):
         self._sweep = sweep = compared.sweep
-        self._failed = {row for row, name in names.items() if name in compared.failed}
-        self._failed |= set(sweep.failures["row"])
+        base, crashed = sweep.description.base_row, set(sweep.failures["row"])
+        failed = {
+            row: compared.failed[name] for row, name in names.items() if name in compared.failed
+        }
+        self._failed = {row for row, name in names.items() if name in crashed}
+        self._failed |= failed.keys() - {base}
         self._runs = {row: quantity.of_runs(sweep, name, split) for row, name in names.items()}
         measured = {
             row: {seed: run for seed, run in runs.items() if not math.isnan(run.score)}
             for row, runs in self._runs.items()
         }
-        self._means = differences.Means(measured, sweep.description.base_row, self._failed)
+        self._means = comparison.means_of(measured, sweep.description, failed)
+        self._equals = comparison.equal_rows(sweep.description)
 
     def result(self, inequality: Inequality, claim: Claim) -> Result:
         """Returns the result of an inequality of a claim."""
@@ -225,12 +231,12 @@ class _Test:
         runs = (len(sides[0]), len(sides[1]))
         if self._failed.intersection(rows):
             return Result(inequality, runs, FAILED)
-        if not all(len(self._sweep.of(row)) for row in rows):
+        if not all(side or len(self._sweep.of(row)) for row, side in zip(rows, sides, strict=True)):
             return Result(inequality, runs, NOT_RUN)
         values = [run.score for side in sides for run in side.values()]
         if not all(sides) or np.isnan(values).any():  # a row that was not tuned has no variant
             return Result(inequality, runs, NOT_MEASURABLE)
-        gap = self._means.difference(*rows)
+        gap = self._means.difference(*(self._equals.get(row, row) for row in rows))
         beyond = gap.mean - (0 if inequality.strictly else -MARGIN)
         p_value = gap.p_value(abs(beyond)) if gap.over_seeds else 1.0
         verdict = verdicts.NOT_RESOLVED
@@ -284,6 +290,6 @@ def section(
     columns.append(tables.Column("parameters", "params_share", "+.0%"))
     frame = pd.DataFrame(lines, columns=names)
     sources = "; ".join(f"[{number}] {claim.source}" for number, claim in enumerate(claims, 1))
-    return documents.Section(
-        [tables.Table(frame, columns, "Claims", f"{sources}.", "claims")], [note]
-    )
+    title = "Claims, on the development set"
+    table = tables.Table(frame, columns, title, f"{sources}.", "claims")
+    return documents.Section([table], [note])

@@ -275,11 +275,10 @@ def judge(
     runs = {row: each for row, each in runs.items() if each}
     if base not in runs:
         return None
-    equals = _equal_rows(description)
+    equals = equal_rows(description)
     runs = {row: each for row, each in runs.items() if row not in equals}
+    means = means_of(runs, description, failed)
     without = [row for row in failed if row != base]
-    learned = {seed: run for seed, run in runs[base].items() if seed not in failed.get(base, [])}
-    means = differences.Means({**runs, base: learned or runs[base]}, base, without)
     gaps = {}
     for row in runs:
         other = reference(description, row)
@@ -299,7 +298,26 @@ def judge(
     return Measured(scale, means, gaps, found)
 
 
-def _equal_rows(description: store.Description) -> dict[str, str]:
+def means_of(
+    runs: scores.Runs, description: store.Description, failed: Mapping[str, list[int]]
+) -> differences.Means:
+    """Returns the means of rows: each run counts once, and failed runs of base do not.
+
+    Args:
+      runs: the runs of each row. Of rows with equal settings, only the first is used.
+      description: the sweep.
+      failed: the seeds of the runs that failed to train, by row.
+    """
+    base = description.base_row
+    runs = {row: each for row, each in runs.items() if row not in equal_rows(description)}
+    if base in runs:
+        lost = failed.get(base, [])
+        learned = {seed: run for seed, run in runs[base].items() if seed not in lost}
+        runs = {**runs, base: learned or runs[base]}
+    return differences.Means(runs, base, [row for row in failed if row != base])
+
+
+def equal_rows(description: store.Description) -> dict[str, str]:
     """Returns the rows that share runs with an earlier row, each with the earlier row."""
     names = [description.base_row, *description.rows]
     runs = [run for run in description.runs if run.row in names]

@@ -21,7 +21,7 @@ def of_runs(sweep: frames.Sweep) -> dict[str, float]:
         return {}
     changes = {}
     for run, logged in sweep.curves.dropna(subset=["dev_ppl"]).groupby("config_hash"):
-        logged = logged.sort_values("step")
+        logged = logged.drop_duplicates("step").sort_values("step")  # rows may share runs
         quarter = logged[logged["step"] >= (1 - QUARTER) * logged["step"].iloc[-1]]
         if len(quarter) > 1:
             changes[str(run)] = float(quarter["dev_ppl"].iloc[-1] / quarter["dev_ppl"].iloc[0] - 1)
@@ -44,12 +44,13 @@ def of_rows(compared: comparison.Comparison) -> pd.Series:
 def texts(compared: comparison.Comparison) -> list[str]:
     """Returns a text for each row such as "−8.1% (2/3)"; "" for rows without such runs.
 
-    The numbers in brackets are those of the runs whose change is above `NOTABLE`, and of all runs.
+    The numbers in brackets are those of the runs whose change is above `NOTABLE`, and of all runs
+    with a change.
     """
     changes = of_runs(compared.sweep)
     found = []
     for row, change in of_rows(compared).items():
-        runs = compared.sweep.of(str(row))["config_hash"].map(changes).astype(float)
+        runs = compared.sweep.of(str(row))["config_hash"].map(changes).astype(float).dropna()
         moving = (runs.abs() > NOTABLE).sum()
         text = f"{tables.number(change, '+.1%')} ({moving}/{len(runs)})"
         found.append("" if math.isnan(change) else text)

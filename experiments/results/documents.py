@@ -34,6 +34,7 @@ SHORT_VERDICTS = {
 }
 SHORT_LEGEND = {
     "same": "as the paper",
+    "smaller": "than the paper's",
     "differs": "paper has none",
     "none": "no difference",
     "?": "not resolved",
@@ -96,7 +97,7 @@ def rows_table(compared: comparison.Comparison) -> tables.Table:
     rows = _with_verdicts(compared, rows, compared.answers)
     columns = [
         tables.Column("row", main=True),
-        tables.Column("change", main=True, short="short_change", spare=True),
+        tables.Column("change", main=True, short="short_change", spare=1),
         tables.Column("params − base", "params_share", "+.0%"),
         *_measure_columns(compared, rows, comparison.Measure.SCORE),
         *_measure_columns(compared, rows, comparison.Measure.LOG_PPL),
@@ -124,21 +125,25 @@ def _measure_columns(
     """Returns the columns of a measure."""
     prefix, is_score = measure.value, measure is comparison.Measure.SCORE
     if is_score:
-        group, difference, paper_form = compared.table.score, "− base", "+.1f"
+        group, paper_form = compared.table.score, "+.1f"
+        difference = f"− {compared.sweep.description.base_row}"
         columns = [tables.Column("ours ± SD", "score", ".2f", "score_sd", group, main=True)]
     else:
-        group, difference, paper_form = "PPL", "ln PPL − base", measure.form
+        group, paper_form = "PPL", measure.form
+        difference = f"ln PPL − {compared.sweep.description.base_row}"
         columns = [tables.Column("ours ± SD", "ppl", ".3f", "ppl_sd", group)]
     names = (f"{prefix}difference", measure.form, f"{prefix}half_width")
     if is_score or rows[names[0]].notna().any():
-        columns.append(tables.Column(difference, *names, group, main=True))
+        spare = 0 if is_score else 3
+        columns.append(tables.Column(difference, *names, group, main=True, spare=spare))
     if compared.table.reported:
         head = f"paper {difference}"
         name = f"paper_{prefix}difference"
         columns.append(tables.Column(head, name, paper_form, group=group))
     if rows[f"{prefix}verdict"].notna().any():
         short = f"{prefix}short_verdict"
-        columns.append(tables.Column("says", f"{prefix}verdict", "", "", group, True, short))
+        spare = 0 if is_score else 2
+        columns.append(tables.Column("says", f"{prefix}verdict", "", "", group, True, short, spare))
     return columns
 
 
@@ -348,12 +353,12 @@ def _measured_on(compared: comparison.Comparison) -> str:
     sweep, description = compared.sweep, compared.sweep.description
     data = description.base.data
     signatures = sweep.runs.get("bleu_signature", pd.Series(dtype=str)).dropna()
-    signature = next((each for each in signatures if each), "none")
+    signature = next((f" BLEU: {each}." for each in signatures if each), "")
     sentences = f", {compared.answers.sentences:,} sentences" if compared.answers.sentences else ""
     name = {"dev": "Development set", "test": "Test set"}[compared.answer_set]
     return (
         f"{name}{file_names(description, compared.answer_set)}{sentences}, of the {data.corpus} "
-        f"corpus, {data.source_language} to {data.target_language}. BLEU: {signature}."
+        f"corpus, {data.source_language} to {data.target_language}.{signature}"
     )
 
 

@@ -72,7 +72,7 @@ def _parts(
     runs = tables.html(_runs(compared)) if len(compared.sweep.runs) else ""
     parts = {
         "effects": ("Differences from base", _effects(compared)),
-        "claims": ("Claims", "".join(map(tables.html, claims))),
+        "claims": ("Claims, on the development set", "".join(map(tables.html, claims))),
         "rows": ("Rows", "".join(map(_table, others[:opened]))),
         "sizes": ("Scores against sizes", _sizes(compared)),
         "curves": ("Learning curves", _curves(compared)),

@@ -218,8 +218,8 @@ def seed_differences(
         return []
     if measure is LOG_PPL and row not in comparison.with_units_of_base(sweep):
         return []
-    name = compared.table.measure if measure is SCORE else "ppl"
-    column = frames.SPLITS[compared.answer_set] + name
+    scored_by = compared.table.measure if measure is SCORE else "ppl"
+    column = frames.SPLITS[compared.answer_set] + scored_by
     values = []
     for name in (row, base):
         own = sweep.of(name)

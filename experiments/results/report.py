@@ -91,7 +91,8 @@ def write(folder: pathlib.Path, table: table_lib.Table | None = None) -> None:
 def _legend(names: Sequence[str], table: tables.Table) -> list[str]:
     """Returns the legend of the short verdicts in columns of a table; [] if there are none."""
     found = [table.frame[name].dropna() for name in names if name.endswith("short_verdict")]
-    shown = {word for cells in found for cell in cells for word in (cell, cell[-1])}
+    texts = {cell for cells in found for cell in cells}
+    shown = {word for text in texts for word in (text.removesuffix("†"), text[-1])}
     parts = [f"{word}: {text}" for word, text in documents.SHORT_LEGEND.items() if word in shown]
     return ["; ".join(parts)] if parts else []
 
@@ -137,9 +138,9 @@ def print_so_far(
         })  # fmt: skip
     columns = [
         tables.Column("row", main=True),
-        tables.Column("change", main=True, spare=True),
+        tables.Column("change", main=True, spare=1),
         tables.Column("PPL", "ppl", ".3f", main=True),
         tables.Column(table.score, "score", ".2f", main=True),
-        tables.Column("− base", "difference", "+.2f", main=True),
+        tables.Column(f"− {sweep.description.base_row}", "difference", "+.2f", main=True),
     ]
     tables.show([tables.Table(pd.DataFrame(lines), columns)], console=console)

@@ -22,7 +22,7 @@ def section(compared: comparison.Comparison) -> documents.Section:
         return documents.Section([])
     means = _test_means(compared)
     recipe = {row: row for row, tuned_row in tuned.items() if tuned_row.tried[0].name == row}
-    best = {row: tuned[row].best.name for row in tuned if _is_complete(compared, row)}
+    best = best_names(compared)
     at_recipe = _judge(compared, recipe, means)
     at_best = _judge(compared, best, means)
     lines = []
@@ -173,5 +173,6 @@ def _notes(compared: comparison.Comparison) -> list[str]:
 
 
 def best_names(compared: comparison.Comparison) -> dict[str, str]:
-    """Returns the name of the variant with the best value, for each tuned row."""
-    return {row: each.best.name for row, each in compared.tuned.items()}
+    """Returns the name of the variant with the best value, for each row with all values."""
+    tuned = compared.tuned
+    return {row: each.best.name for row, each in tuned.items() if _is_complete(compared, row)}

@@ -64,7 +64,7 @@ def _development_set(compared: comparison.Comparison) -> tables.Table:
     )
     columns = [
         tables.Column("row", main=True),
-        tables.Column("change", main=True),
+        tables.Column("change", main=True, spare=1),
         tables.Column("PPL", "ppl", ".3f", "ppl_sd"),
         tables.Column("F1", "score", ".2f", "score_sd", main=True),
         tables.Column(

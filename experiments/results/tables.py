@@ -39,7 +39,8 @@ class Column:
       group: the text above neighbouring columns that belong together, such as "paper".
       main: True if a terminal that is too narrow for all columns shows the column too.
       short: the name of a column in the data frame with shorter texts, for such a terminal.
-      spare: True if the column is left out first where even the main columns do not fit.
+      spare: the place in which a main column is left out where not all main columns fit: 1 is
+        left out first, and 0 never.
     """
 
     head: str
@@ -49,7 +50,7 @@ class Column:
     group: str = ""
     main: bool = False
     short: str = ""
-    spare: bool = False
+    spare: int = 0
 
     @property
     def source(self) -> str:
@@ -224,7 +225,7 @@ def show(
     """Prints tables and notes.
 
     A terminal that is too narrow for a table shows its short texts, then only the main columns,
-    and then leaves out the spare ones.
+    and then leaves out the spare ones, one by one.
     """
     console = console or rich.console.Console()
     width = console.width if console.is_terminal else UNLIMITED
@@ -245,23 +246,26 @@ def fitting(table: Table, width: int) -> Sequence[Column]:
     main = [each for each in short if each.main]
     if not main:
         return table.columns
-    for columns in (table.columns, short, main):
+    choices = [table.columns, short, main]
+    for last in sorted({each.spare for each in main} - {0}):
+        choices.append([each for each in main if not 0 < each.spare <= last])
+    for columns in choices:
         if _total(_widths(columns, table.cells(columns))) <= width:
             return columns
-    return [each for each in main if not each.spare]
+    return choices[-1]
 
 
 def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[int]:
     """Returns the least widths with which no cell is wrapped, and no head into three lines."""
     heads = [_in_two_lines(column.full_head) for column in columns]
-    return [max(head, *map(len, cells)) for head, *cells in zip(heads, *lines, strict=True)]
+    return [max([head, *map(len, cells)]) for head, *cells in zip(heads, *lines, strict=True)]
 
 
 def _in_two_lines(text: str) -> int:
     """Returns the least width with which a text has at most two lines."""
     words = text.split()
     halves = [(" ".join(words[:end]), " ".join(words[end:])) for end in range(len(words))]
-    return min(max(map(len, half)) for half in halves)
+    return min((max(map(len, half)) for half in halves), default=0)
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -281,10 +285,11 @@ def _print(
         words = " ".join([head, *(line[place] for line in lines)]).split()
         is_wrapped = place > 0 and not column.form  # numbers and names are not
         if not console.is_terminal:
-            limit = max(TEXT, *map(len, words)) if is_wrapped else UNLIMITED
+            limit = max([TEXT, *map(len, words)]) if is_wrapped else UNLIMITED
             widths[place] = max(len(head), min(widths[place], limit))
         elif is_wrapped and _total(widths) > width:
-            widths[place] = max(map(len, words))
+            excess = _total(widths) - width
+            widths[place] = max([widths[place] - excess, *map(len, words)])
     for column, own in zip(columns, widths, strict=True):
         grid.add_column(
             column.full_head,
@@ -297,7 +302,9 @@ def _print(
         grid.add_row(*line)
     previous = console.width
     console.width = max(width, _total(widths))  # a terminal wraps longer lines; none is cut
-    for part in (table.title, grid, table.note):
-        if part:
-            console.print(part, crop=False, highlight=False, markup=False)
-    console.width = previous
+    try:
+        for part in (table.title, grid, table.note):
+            if part:
+                console.print(part, crop=False, highlight=False, markup=False)
+    finally:
+        console.width = previous
