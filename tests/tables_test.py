@@ -22,7 +22,7 @@ FRAME = pd.DataFrame({
 })  # fmt: skip
 COLUMNS = [
     tables.Column("row", main=True),
-    tables.Column("change", main=True, spare=True),
+    tables.Column("change", main=True, spare=1),
     tables.Column("PPL", "ppl", ".3f", "ppl_sd", group="paper"),
     tables.Column("− base", "difference", "+.2f", "half_width", main=True),
     tables.Column("verdict", main=True, short="word"),

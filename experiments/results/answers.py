@@ -18,7 +18,7 @@ SCORE, LOG_PPL = comparison.Measure.SCORE, comparison.Measure.LOG_PPL
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a sweep says about a row.
+    """The answer of a sweep for a row.
 
     Attributes:
       word: `WORSE`, `BETTER`, `SAME`, `SMALLER` or `OPEN`.
@@ -36,7 +36,7 @@ class Answer:
 
 
 def answers_of(compared: comparison.Comparison) -> list[Answer]:
-    """Returns an answer for each tested row: by the score if that decides, otherwise by ppl."""
+    """Returns an answer for each tested row: by the score if that decides, otherwise by ln PPL."""
     rows = compared.answer_rows
     tested = rows[rows["over_seeds"] | rows["log_ppl_over_seeds"]]
     found = []
@@ -110,8 +110,8 @@ def _untested(compared: comparison.Comparison, tested: int) -> list[str]:
     rows = compared.answer_rows
     compared_rows = (rows["difference"].notna() | rows["log_ppl_difference"].notna()).sum()
     sentences = []
-    if one := int(compared_rows) - tested:
-        sentences.append(f"Not tested, as nothing is known of seed noise: {_count(one)}.")
+    if untested := int(compared_rows) - tested:
+        sentences.append(f"Not tested, as nothing is known of seed noise: {_count(untested)}.")
     return sentences + [
         f"{labels.plain_name(compared.sweep.description, line.row)}: {line.failed_to_train} of "
         f"{line.seeds} seeds failed to train."

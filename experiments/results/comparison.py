@@ -272,25 +272,20 @@ def judge(
       The comparison; None if base has no run.
     """
     base = description.base_row
-    runs = {row: each for row, each in runs.items() if each}
-    if base not in runs:
+    if not runs.get(base):
         return None
-    equals = equal_rows(description)
-    runs = {row: each for row, each in runs.items() if row not in equals}
     means = means_of(runs, description, failed)
     without = [row for row in failed if row != base]
     gaps = {}
-    for row in runs:
+    for row in means.runs:
         other = reference(description, row)
-        if row != other and other in runs and not {row, other} & set(without):
+        if row != other and other in means.runs and not {row, other} & set(without):
             gaps[row] = means.difference(row, other)
-    found = {
-        **verdicts.judge(gaps, scale, paper),
-        **{
-            row: verdicts.failed(len(failed[row]), len(runs[row])) for row in without if row in runs
-        },
-    }
-    for row, first in equals.items():
+    found = verdicts.judge(gaps, scale, paper)
+    for row in without:
+        if row in means.runs:
+            found[row] = verdicts.failed(len(failed[row]), len(means.runs[row]))
+    for row, first in equal_rows(description).items():
         if first in gaps:
             gaps[row] = gaps[first]
         if first in found:

@@ -26,7 +26,7 @@ SHORT_VERDICTS = {
     verdicts.OPPOSITE: "opposite",
     verdicts.AS_PAPER: "none",
     verdicts.PAPER_HAS_NONE: "differs",
-    verdicts.SMALLER: "smaller",
+    verdicts.SMALLER: "< paper",
     verdicts.BETTER: "better",
     verdicts.WORSE: "worse",
     verdicts.NO_DIFFERENCE: "none",
@@ -34,7 +34,6 @@ SHORT_VERDICTS = {
 }
 SHORT_LEGEND = {
     "same": "as the paper",
-    "smaller": "than the paper's",
     "differs": "paper has none",
     "none": "no difference",
     "?": "not resolved",

@@ -279,17 +279,7 @@ def _print(
     box, gap = (None, PADDING) if console.is_terminal else (rich.box.SIMPLE, PADDING - 1)
     grid = rich.table.Table(box=box, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
     lines = table.cells(columns)
-    widths = _widths(columns, lines)
-    for place, column in enumerate(columns):
-        head = column.full_head
-        words = " ".join([head, *(line[place] for line in lines)]).split()
-        is_wrapped = place > 0 and not column.form  # numbers and names are not
-        if not console.is_terminal:
-            limit = max([TEXT, *map(len, words)]) if is_wrapped else UNLIMITED
-            widths[place] = max(len(head), min(widths[place], limit))
-        elif is_wrapped and _total(widths) > width:
-            excess = _total(widths) - width
-            widths[place] = max([widths[place] - excess, *map(len, words)])
+    widths = _shown_widths(columns, lines, width if console.is_terminal else None)
     for column, own in zip(columns, widths, strict=True):
         grid.add_column(
             column.full_head,
@@ -308,3 +298,28 @@ def _print(
                 console.print(part, crop=False, highlight=False, markup=False)
     finally:
         console.width = previous
+
+
+def _shown_widths(
+    columns: Sequence[Column], lines: Sequence[Sequence[str]], width: int | None
+) -> list[int]:
+    """Returns the widths of columns on a terminal of a width, or in a file if it is None.
+
+    Texts are wrapped on a terminal that is too narrow, and in a file after `TEXT` characters.
+    Numbers and the names of the lines are not wrapped.
+    """
+    widths = _widths(columns, lines)
+    for place, column in enumerate(columns):
+        if place == 0 or column.form:
+            continue
+        words = " ".join([column.full_head, *(line[place] for line in lines)]).split()
+        longest = max(map(len, words), default=0)
+        if width is None:
+            widths[place] = min(widths[place], max(TEXT, longest))
+        else:
+            excess = max(_total(widths) - width, 0)
+            widths[place] = max(widths[place] - excess, longest)
+    if width is None:
+        heads = [len(column.full_head) for column in columns]
+        widths = [max(pair) for pair in zip(widths, heads, strict=True)]
+    return widths
