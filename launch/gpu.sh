@@ -5,7 +5,7 @@
 #   launch/gpu.sh 400 saved/canada_fr runs/canada_fr python -m experiments.table3 \
 #       --config=configs/canada_fr.py --workdir=runs/canada_fr --parallel=15 --seeds=3 ...
 #
-# COMMAND is stopped after SECONDS seconds, which can take two minutes more. Its finished runs in
+# COMMAND is stopped after SECONDS seconds, which can take 150 seconds more. Its finished runs in
 # WORKDIR are then packed into ARCHIVE.00, ARCHIVE.01 and so on, of at most 15 MiB each, without
 # checkpoints. The same line, on any machine with the checkout, the data and these files, unpacks
 # them and resumes the sweep. A run that was stopped starts over, so SECONDS should be several times
@@ -38,26 +38,30 @@ if [ "${JAX_PLATFORMS:-}" != cpu ]; then
 fi
 
 # A sweep gives its runs 120 seconds to save their state. A signal to this script stops the sweep,
-# and ends `wait` before the sweep has ended.
+# and ends `wait` before the sweep has ended, so that it is waited for again.
 timeout --kill-after=150 "$seconds" "$@" &
 pid=$!
-trap 'kill -TERM $pid' INT TERM
+signalled=
+trap 'signalled=1; kill -TERM $pid || true' INT TERM
 code=0
 wait $pid || code=$?
-while kill -0 $pid 2> /dev/null; do
+while [ -n "$signalled" ]; do
+  signalled=
   code=0
   wait $pid || code=$?
 done
 
+trap '' INT TERM  # nothing interrupts the packing
 mapfile -t finished < <(cd "$workdir" && find . -name result.json -printf '%h\n')
 if [ ${#finished[@]} -gt 0 ]; then
   packing=$(mktemp -d "$archive.XXXXXX")
   trap 'rm -rf "$packing"' EXIT
   (cd "$workdir" && tar --create --gzip --exclude=checkpoints --exclude=profile --exclude=.lock \
     sweep.json "${finished[@]}") | split --bytes=15M --numeric-suffixes --suffix-length=2 - "$packing/"
-  rm -f "${parts[@]}"
-  for part in "$packing"/*; do mv "$part" "$archive.$(basename "$part")"; done
+  packed=("$packing"/*)
+  for part in "${packed[@]}"; do mv "$part" "$archive.$(basename "$part")"; done
+  rm -f "${parts[@]:${#packed[@]}}"  # the archive had more parts before
 fi
 echo "finished runs saved: ${#finished[@]}"
-[ $code -eq 0 ] || echo "the command ended with exit code $code; the same line resumes the sweep"
+[ $code -ne 124 ] || echo "stopped after $seconds seconds; the same line resumes the sweep"
 exit $code
