@@ -2,7 +2,7 @@
 # Runs a sweep on one NVIDIA GPU for a limited time, on a machine that keeps nothing afterwards.
 #
 #   launch/gpu.sh SECONDS ARCHIVE WORKDIR COMMAND...
-#   launch/gpu.sh 400 saved/canada_fr runs/canada_fr python -m experiments.table3 \
+#   launch/gpu.sh 360 saved/canada_fr runs/canada_fr python -m experiments.table3 \
 #       --config=configs/canada_fr.py --workdir=runs/canada_fr --parallel=15 --seeds=3 ...
 #
 # COMMAND is stopped after SECONDS seconds, which can take 150 seconds more. Its finished runs in
